@@ -1,0 +1,21 @@
+# Imported target octet_torch: LibTorch's CPU libraries. find_package(Torch) insists on nvcc for a CUDA wheel, this does not.
+set(torch_lib ${OCTET_TORCH_DIR}/lib)
+if(NOT EXISTS ${torch_lib}/libtorch_cpu.so)
+  message(FATAL_ERROR "No LibTorch at ${OCTET_TORCH_DIR}. Run tools/setup.sh, or point -DOCTET_TORCH_DIR= at the torch folder of "
+                      "torch==2.11.0, or build without training: -DOCTET_TRAINING=OFF")
+endif()
+# libtorch_cpu of the CUDA wheel needs libcudart and libcupti at run time: from a CUDA toolkit or the small wheels beside torch.
+set(torch_rpath ${torch_lib})
+foreach(folder ${OCTET_TORCH_DIR}/../nvidia/cu13/lib ${OCTET_TORCH_DIR}/../nvidia/cuda_cupti/lib
+               ${OCTET_TORCH_DIR}/../nvidia/cuda_runtime/lib /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64)
+  if(EXISTS ${folder})
+    get_filename_component(folder ${folder} ABSOLUTE)
+    list(APPEND torch_rpath ${folder})
+  endif()
+endforeach()
+add_library(octet_torch INTERFACE)
+target_include_directories(octet_torch SYSTEM INTERFACE ${OCTET_TORCH_DIR}/include ${OCTET_TORCH_DIR}/include/torch/csrc/api/include)
+foreach(folder ${torch_rpath})
+  target_link_options(octet_torch INTERFACE LINKER:-rpath,${folder} LINKER:-rpath-link,${folder})
+endforeach()
+target_link_libraries(octet_torch INTERFACE -Wl,--no-as-needed ${torch_lib}/libc10.so ${torch_lib}/libtorch_cpu.so -Wl,--as-needed)

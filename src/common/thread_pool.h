@@ -1,0 +1,25 @@
+// A fixed set of threads that run one parallel loop at a time, with little latency (spin, then sleep).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace octet {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);  ///< 0: all cores this process may use; the caller is one of them
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  int size() const;
+  /// Calls body(task, thread) for task in [0, tasks), handed out dynamically; returns when all are done. body must not
+  /// throw.
+  void run(int tasks, const std::function<void(int task, int thread)>& body);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace octet

@@ -1,0 +1,63 @@
+// Batches for training and evaluation: worker threads decode and augment ahead of the consumer. The pixels of batch b
+// of epoch e depend on seed, e and b only, never on the number of threads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "src/data/dataset.h"
+
+namespace octet {
+
+/// What happens to a picture on its way into a batch, in this order. Everything is 8-bit; normalization is the model's
+/// input.
+struct Transform {
+  int channels = 3;
+  int height = 0, width = 0;  ///< of the batch
+  int resize = 0;             ///< evaluation: shorter side, bilinear with antialiasing; 0: none
+  // Training only:
+  bool random_resized_crop = false;  ///< area 8..100 %, aspect 3/4..4/3 (Szegedy et al. 2014), to height x width
+  double crop_area_min = 0.08;
+  int pad = 0;                ///< zero padding on each side, then a random crop of height x width
+  bool flip = false;          ///< horizontal, probability 1/2
+  int cutout = 0;             ///< side of the square filled with the mean colour (DeVries & Taylor 2017); 0: none
+  std::vector<uint8_t> fill;  ///< mean colour, one a channel
+};
+
+struct Batch {
+  int size = 0;
+  std::vector<uint8_t> images;  ///< [size, height, width, channels]
+  std::vector<int64_t> labels;  ///< [size]
+  std::vector<size_t> indices;  ///< into the data set
+};
+
+struct LoaderOptions {
+  int batch_size = 64;
+  bool train = false;  ///< shuffle, augment, drop the last short batch
+  uint64_t seed = 0;
+  int epoch = 0;
+  int first_batch = 0;  ///< resume in the middle of an epoch
+  int workers = 2;      ///< 0: decode in next()
+  int prefetch = 4;     ///< batches ahead
+};
+
+class Loader {
+ public:
+  /// `indices` selects a subset of the data set, in order. The data set outlives the loader.
+  Loader(const Dataset& dataset, std::vector<size_t> indices, const Transform& transform, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  int batches() const;            ///< in the whole epoch, from batch 0
+  bool next(Batch& batch);        ///< false at the end; rethrows a worker's error
+  double waited_seconds() const;  ///< time next() spent waiting for data
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Applies the evaluation transform to one picture: resize, centre crop; returns [height, width, channels].
+Image evaluation_image(const Image& image, const Transform& transform);
+
+}  // namespace octet

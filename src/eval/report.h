@@ -1,0 +1,57 @@
+// report.json and report.html of a run: plain data in, two documents out. Keys of report.json: src/eval/README.md.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/eval/compare.h"
+#include "src/eval/evaluate.h"
+
+namespace octet {
+
+struct Row {  ///< one line of the evaluation table
+  Evaluation evaluation;
+  long bytes = 0;       ///< weights on disk; 0: not applicable
+  long differing = -1;  ///< predictions that differ from the QAT graph; -1: not applicable
+};
+
+struct Histogram {
+  float lo = 0, hi = 0;
+  std::vector<double> counts;
+};
+
+struct LayerStatistics {
+  std::string name, op, kernel;  ///< kernel: as the first engine names it
+  std::string qparams;           ///< "u8 scale 0.0123 zero 7"
+  double sqnr_db = 0;            ///< 10 log10(E[x^2] / E[(x - fq(x))^2]) of the output, float against fake-quantized
+  double weight_sqnr_db = 0;
+  Histogram weights, activations;
+};
+
+struct EpochMetrics {  ///< one line of metrics.jsonl
+  std::string phase;   ///< "float", "qat"
+  int epoch = 0;
+  double train_loss = 0, train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
+  double images_per_second = 0, data_wait_share = 0, seconds = 0;
+};
+
+struct Report {
+  std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
+  std::map<std::string, std::string> versions;
+  uint64_t seed = 0;
+  long multiply_adds = 0;
+  std::vector<Row> rows;
+  std::vector<EpochMetrics> epochs;
+  std::vector<LayerStatistics> layers;
+  std::vector<std::string> class_names;
+  Comparison comparison;
+  double seconds = 0;
+};
+
+std::string report_json(const Report& report);
+std::string report_html(
+    const Report& report);  ///< self-contained: inline SVG and CSS, no network, legible on a phone and on paper
+std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal
+
+}  // namespace octet

@@ -1,0 +1,92 @@
+// The float network as plain data: a list of nodes in execution order. Training walks it with LibTorch (src/model),
+// `fuse` and `prepare` (src/quant) rewrite it, `convert` turns it into the Int8Graph. No torch types here.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octet {
+
+enum class Op {
+  input,       ///< the image; always node 0
+  conv2d,      ///< weight [K, C/groups, R, S], bias [K] optional
+  batch_norm,  ///< weight, bias, running_mean, running_var [C]; eps 1e-5
+  relu,
+  relu6,
+  add,     ///< two inputs of one shape
+  concat,  ///< along channels
+  max_pool,
+  avg_pool,         ///< zeros of the padding count (count_include_pad)
+  global_avg_pool,  ///< [N, C, H, W] -> [N, C, 1, 1]
+  flatten,  ///< [N, C, H, W] -> [N, C*H*W, 1, 1]; parameters of a following linear are in CHW order, as in PyTorch
+  linear,   ///< weight [K, C], bias [K]
+  dropout,  ///< identity outside training
+  subsample_pad,  ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
+                  ///< sides
+};
+
+std::string_view op_name(Op op);         ///< "conv2d", as written in recipes and checkpoints
+Op op_from_name(std::string_view name);  ///< throws Error(usage) naming the nearest op
+
+/// Channels, height, width of one image's activation.
+struct Shape {
+  int c = 0, h = 0, w = 0;
+  long elements() const { return static_cast<long>(c) * h * w; }
+  bool operator==(const Shape&) const = default;
+};
+
+/// Geometry of a convolution or pooling window. output = (input + 2*pad - dilation*(kernel-1) - 1) / stride + 1,
+/// rounded down.
+struct Window {
+  int kernel_h = 1, kernel_w = 1;
+  int stride_h = 1, stride_w = 1;
+  int pad_h = 0, pad_w = 0;
+  int dilation_h = 1, dilation_w = 1;
+  bool operator==(const Window&) const = default;
+};
+
+enum class Activation { none, relu, relu6 };
+
+struct Node {
+  std::string name;  ///< unique; prefix of its parameters ("layer1.0.conv1" owns "layer1.0.conv1.weight")
+  Op op = Op::input;
+  std::vector<int> inputs;  ///< indices of earlier nodes; after fuse, a conv2d's second input is its residual
+  Window window;            ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
+  int out_channels = 0;     ///< conv2d, linear, subsample_pad
+  int groups = 1;           ///< conv2d
+  bool bias = false;        ///< conv2d, linear
+  float dropout = 0.0f;     ///< probability
+  Shape shape;              ///< of the output; filled by infer_shapes
+
+  // Filled by fuse (src/quant): out = activation(batch_norm(conv(x)) + residual).
+  std::string batch_norm;  ///< name of the folded BatchNorm; empty: none
+  Activation activation = Activation::none;
+};
+
+struct Graph {
+  std::string name;         ///< "resnet20"
+  std::vector<Node> nodes;  ///< nodes[0] is the input, the last node is the output (logits)
+  const Node& output() const { return nodes.back(); }
+};
+
+/// Fills every node's shape from nodes[0].shape and checks the graph (order, arity, channels, window sizes, unique
+/// names). Throws Error(usage) that names the node and both shapes.
+void infer_shapes(Graph& graph);
+
+/// Multiply-adds of one image through convolutions and linears.
+long multiply_adds(const Graph& graph);
+
+/// A parameter or buffer of the float network, with its PyTorch name and shape.
+struct ParameterSpec {
+  enum class Kind { conv_weight, linear_weight, bias, bn_weight, bn_bias, bn_mean, bn_var };
+  std::string name;
+  std::vector<long> shape;
+  Kind kind;
+  bool trainable() const { return kind != Kind::bn_mean && kind != Kind::bn_var; }
+};
+
+/// All parameters and buffers in graph order (num_batches_tracked is not kept). Works before and after fuse.
+std::vector<ParameterSpec> parameters(const Graph& graph);
+
+}  // namespace octet

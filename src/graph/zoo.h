@@ -1,0 +1,39 @@
+// The model zoo: names to Graphs, parameter names as in torchvision (CIFAR ResNets as in
+// akamaster/pytorch_resnet_cifar10).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/graph/graph.h"
+
+namespace octet {
+
+/// One node of a graph written in the recipe (model.graph). `inputs` empty: the node before.
+struct NodeSpec {
+  std::string name, op;
+  std::vector<std::string> inputs;
+  std::map<std::string, double> attributes;  ///< out_channels, kernel, stride, pad, dilation, groups, bias, dropout
+};
+
+struct ModelSpec {
+  std::string name;  ///< one of model_names(), or "graph"
+  Shape input{3, 32, 32};
+  int classes = 10;
+  char shortcut = 'B';        ///< CIFAR ResNets: 'A' subsample_pad, 'B' 1x1 convolution
+  double width = 1.0;         ///< MobileNetV2, small_cnn: channel multiplier
+  std::string stem = "auto";  ///< "imagenet" 7x7/2 + max-pool, "cifar" 3x3/1; auto: by input size (< 64 pixels: cifar)
+  bool folded = false;        ///< BatchNorm already folded: convolutions with bias, no batch_norm nodes
+  double dropout = 0.0;
+  std::vector<NodeSpec> graph;  ///< for name == "graph"
+};
+
+/// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, vgg11_bn, vgg16_bn, squeezenet1_1.
+const std::vector<std::string_view>& model_names();
+
+/// Builds and infer_shapes()es the graph. Throws Error(usage) naming the nearest model for an unknown one.
+Graph build_model(const ModelSpec& spec);
+
+}  // namespace octet

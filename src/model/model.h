@@ -1,0 +1,51 @@
+// A Graph with weights, walked with LibTorch operators. One interpreter for every network, before and after fuse.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+
+namespace octet {
+
+/// Parameters and buffers by PyTorch name, float32. Trainable ones require grad.
+using Weights = std::map<std::string, at::Tensor>;
+
+/// Kaiming-normal (fan out, ReLU) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1; deterministic by seed.
+Weights initial_weights(const Graph& graph, uint64_t seed);
+
+struct LoadReport {
+  std::vector<std::string> missing, unexpected, misshaped;  ///< names; misshaped with both shapes
+};
+
+/// Reads .safetensors or PyTorch's .pth/.th (see src/graph/pytorch_file.h) into `weights`, strips a leading "module.",
+/// ignores num_batches_tracked. Throws Error(data) if a tensor is missing or misshaped, after listing all of them;
+/// unexpected ones are reported only.
+LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path);
+
+void save_weights(const Weights& weights, const std::string& path);  ///< .safetensors, atomically
+
+struct WalkHooks {
+  std::function<at::Tensor(int node, const at::Tensor& weight)> weight;  ///< replaces the weight of a conv2d or linear
+  std::function<at::Tensor(int node, at::Tensor output)> output;         ///< replaces (or looks at) a node's output
+};
+
+struct WalkMode {
+  bool training = false;             ///< dropout on
+  bool batch_norm_training = false;  ///< batch statistics, running statistics updated with momentum 0.1
+};
+
+/// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes].
+at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
+                const WalkHooks& hooks = {});
+
+/// uint8 [N, H, W, C] (any integer pointer's worth of pixels) -> normalized float [N, C, H, W], channels-last memory,
+/// through the same normalize_pixel table as the int8 input.
+at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,
+                            const std::vector<float>& std);
+
+}  // namespace octet

@@ -1,0 +1,49 @@
+// Observers collect statistics of an edge; calibrators turn them into a range. No LibTorch.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "src/quant/fuse.h"
+
+namespace octet {
+
+/// Running statistics of one edge; which ones are kept depends on the observer.
+struct Statistics {
+  float lo = 0, hi = 0;  ///< minimum and maximum (moving averages for MovingAverageObserver)
+  bool seen = false;
+  std::vector<double> histogram;  ///< kHistogramBins counts over [histogram_lo, histogram_hi]
+  float histogram_lo = 0, histogram_hi = 0;
+};
+inline constexpr int kHistogramBins = 2048;
+
+enum class ObserverKind { minmax, moving_average, histogram };
+
+/// Serializable through statistics(); deterministic: the result depends on the values and the order of batches only.
+class Observer {
+ public:
+  explicit Observer(ObserverKind kind, double averaging = 0.01) : kind_(kind), averaging_(averaging) {}
+  void observe(const float* x, size_t count);  ///< throws Error(promise) on NaN or infinity
+  const Statistics& statistics() const { return statistics_; }
+  void restore(const Statistics& statistics) { statistics_ = statistics; }
+
+ private:
+  ObserverKind kind_;
+  double averaging_;
+  Statistics statistics_;
+};
+
+enum class CalibrationMethod { minmax, percentile, mse, entropy };
+
+/// minmax: the observed range. percentile: the range holding that share of the values, both tails cut alike. mse: the
+/// range with the least squared quantization error over the histogram. entropy: least KL divergence between the
+/// histogram and its quantized version (Migacz, "8-bit inference with TensorRT", GTC 2017).
+QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,
+                  bool affine);
+
+/// Per-channel weight scales by least squared error (a search over shrink factors of max |w|).
+std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const QuantSpec& spec);
+
+}  // namespace octet

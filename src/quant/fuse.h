@@ -1,0 +1,70 @@
+// Graph passes without LibTorch: fuse, prepare, and the folding of BatchNorm into multipliers.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/quantize.h"
+#include "src/graph/graph.h"
+
+namespace octet {
+
+inline constexpr double kBatchNormEps = 1e-5;
+
+/// Merges conv2d/linear + batch_norm + add + relu/relu6 chains into one node where the inner results have one consumer,
+/// turns add/concat/pool + relu into node + activation, drops dropout. The result computes the same function with the
+/// same parameters. An add whose other side is the convolution's own input chain becomes that convolution's residual
+/// (inputs[1]).
+Graph fuse(const Graph& graph);
+
+enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
+enum class Granularity { per_tensor, per_channel };
+
+struct QuantSpec {
+  ActivationScheme activation = ActivationScheme::affine_u8;
+  int activation_bits = 8;  ///< 2..8
+  int weight_bits = 8;      ///< 2..8; codes in [-(2^(b-1)-1), 2^(b-1)-1]
+  Granularity weight_granularity = Granularity::per_channel;
+};
+
+/// One set of qparams an edge. `root[n]` is the node whose output qparams node n's output uses: n itself, or for
+/// max_pool, flatten and subsample_pad the root of its input. `range[n]` (for roots) gives the allowed code range
+/// before calibration: zero_point is final for symmetric_s8 ([-2^(b-1), 2^(b-1)-1], 0) and unsigned_u8 ([0, 2^b-1], 0),
+/// to be calibrated for affine_u8. Under unsigned_u8 an edge that can be negative (no ReLU before it) is symmetric_s8.
+struct Prepared {
+  Graph graph;  ///< fused
+  QuantSpec spec;
+  std::vector<int> root;
+  std::vector<QParams> range;
+  std::vector<bool> affine;       ///< zero point is calibrated
+  std::vector<bool> nonnegative;  ///< the edge carries no negative real
+  bool float_output(int node) const { return node + 1 == static_cast<int>(graph.nodes.size()); }  ///< no qparams there
+};
+Prepared prepare(Graph fused, const QuantSpec& spec);
+
+/// Scale and zero point of an edge from the range of its values. Zero is always exactly representable; an empty, zero
+/// or non-finite range gives an error. Symmetric: scale = max(|lo|, |hi|) / quant_max (unsigned: hi / quant_max);
+/// affine: scale = (hi - lo) / (quant_max - quant_min), zero_point = rint(quant_min - lo / scale) (Jacob et al. 2018,
+/// eq. 3).
+QParams choose_qparams(float lo, float hi, const QParams& range, bool affine);
+
+/// Per-output-channel (or one, repeated) weight scales: max |w| / quant_max; an all-zero channel gets scale 1 /
+/// quant_max.
+std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const QuantSpec& spec);
+
+/// Float parameters by name, row-major as in PyTorch.
+using FloatParams = std::map<std::string, std::vector<float>>;
+
+/// Multiplier and bias of a convolution or linear with BatchNorm folded in, computed in double and rounded once:
+///   g = gamma / sqrt(var + eps);  multiplier[k] = sx * sw[k] * g / sy;  bias[k] = (beta + (b - mean) * g) / sy
+/// sy = 1 for float output. The one function that training, conversion and tests share. Throws Error(promise) on a
+/// non-finite result.
+struct Folded {
+  std::vector<float> multiplier, bias;
+};
+Folded fold(const Node& node, const FloatParams& params, float x_scale, const std::vector<float>& weight_scale,
+            float y_scale);
+
+}  // namespace octet

@@ -1,0 +1,129 @@
+// A recipe: everything that decides a run, as plain structs. recipes/README.md lists every key; src/recipe/schema.cpp
+// is the one table from which parsing, checking, writing and the documentation test are made. Only src/recipe knows
+// yaml-cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+struct DataRecipe {
+  std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
+  std::string path;                      ///< folder; empty: the format's usual place (Debian's for fashion_mnist)
+  std::string train = "train",
+              validation =
+                  "test";  ///< image_folder: subfolders, "" for path itself (then split by validation_fraction)
+  std::string classes;     ///< image_folder: file with one class folder a line; empty: sorted folders
+  double validation_fraction = 0.0;  ///< > 0: this share of the training set (by seed) is the validation set
+  int channels = 3;
+  int image_size = 32;            ///< height and width of the network's input
+  int resize = 0;                 ///< evaluation: shorter side before the centre crop; 0: none
+  std::vector<double> mean, std;  ///< one a channel
+  int workers = 2;
+  int synthetic_size = 1024, synthetic_classes = 10;
+  // augmentation
+  int pad = 0;
+  bool flip = false;
+  int cutout = 0;
+  bool random_resized_crop = false;
+  double crop_area_min = 0.08;
+  int limit_train = 0, limit_validation = 0;  ///< first N (by seed) only; 0: all
+};
+
+struct GraphNodeRecipe {
+  std::string name, op;
+  std::vector<std::string> inputs;
+  std::map<std::string, double> attributes;
+};
+
+struct ModelRecipe {
+  std::string name = "small_cnn";
+  std::string shortcut = "B";
+  double width = 1.0;
+  std::string stem = "auto";
+  bool folded = false;
+  double dropout = 0.0;
+  std::string weights;  ///< .safetensors, .pth, .th; empty: random
+  std::vector<GraphNodeRecipe> graph;
+};
+
+struct OptimizerRecipe {
+  int epochs = 0;
+  int batch_size = 128;
+  std::string optimizer = "sgd";  ///< sgd, adamw
+  double learning_rate = 0.1;
+  double momentum = 0.9;
+  bool nesterov = true;
+  double beta1 = 0.9, beta2 = 0.999;
+  double weight_decay = 5e-4;
+  std::string schedule = "cosine";  ///< step, cosine, one_cycle, constant
+  std::vector<int> milestones;      ///< step: epochs
+  double gamma = 0.1;
+  double warmup_epochs = 0.0;
+  double label_smoothing = 0.0;
+  double ema = 0.0;                ///< decay; 0: off
+  double clip_gradient = 0.0;      ///< global norm; 0: off
+  std::string precision = "fp32";  ///< fp32, bf16, fp16
+  bool channels_last = true;
+};
+
+struct CalibrateRecipe {
+  int images = 1024;  ///< from the training set
+  int batch_size = 64;
+  std::string method = "mse";  ///< minmax, percentile, mse, entropy
+  double percentile = 99.99;
+};
+
+struct QuantRecipe {
+  std::string activation = "affine_u8";  ///< symmetric_s8, unsigned_u8, affine_u8
+  int activation_bits = 8;
+  int weight_bits = 8;
+  std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
+  std::string weight_calibrator = "minmax";        ///< minmax, mse
+  std::string observer = "moving_average";         ///< during QAT: minmax, moving_average, histogram
+  double averaging = 0.01;                         ///< moving_average's constant
+};
+
+struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
+  double freeze_observers = 0.5;      ///< after this share of the QAT steps
+  double freeze_batch_norm = 0.75;
+};
+
+struct EvaluateRecipe {
+  int batch_size = 64;
+  std::vector<std::string> engines = {"cpu", "reference"};
+  int reference_images = 0;  ///< validation images the slow reference runs; 0: all
+};
+
+struct ExportRecipe {
+  std::string file = "int8.safetensors";
+};
+
+struct Recipe {
+  uint64_t seed = 1;
+  int threads = 0;  ///< 0: all cores
+  DataRecipe data;
+  ModelRecipe model;
+  OptimizerRecipe train;
+  CalibrateRecipe calibrate;
+  QuantRecipe quant;
+  QatRecipe qat;
+  EvaluateRecipe evaluate;
+  ExportRecipe export_;
+};
+
+/// Reads, applies `--set key.path=value` overrides, checks. Throws Error(usage): "recipe.yaml:12:5: quant.activaton:
+/// unknown key; did you mean 'activation'? allowed: ...". Paths inside a recipe are relative to the working directory.
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+/// The resolved recipe with every key, as YAML that read_recipe accepts and that gives the same Recipe.
+std::string write_recipe(const Recipe& recipe);
+
+/// SHA-256 of write_recipe(), hex.
+std::string recipe_hash(const Recipe& recipe);
+
+}  // namespace octet
