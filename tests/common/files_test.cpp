@@ -1,0 +1,73 @@
+#include "src/common/files.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FilesTest : public testing::Test {
+ protected:
+  FilesTest() : folder_(fs::temp_directory_path() / ("octet_files_" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~FilesTest() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+  fs::path folder_;
+};
+
+TEST_F(FilesTest, Sha256OfPublishedVectors) {  // FIPS 180-4 examples
+  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+TEST_F(FilesTest, WritesAtomicallyAndLeavesNoTemporary) {
+  write_file_atomically(path("a"), "first");
+  write_file_atomically(path("a"), "second");
+  EXPECT_EQ(read_file(path("a")), "second");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(FilesTest, AFullDiskKeepsTheOldFileAndNamesTheReason) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  // The temporary's name is known, so it can be made a link to a device without room.
+  write_file_atomically(path("a"), "old");
+  fs::create_symlink("/dev/full", path("a") + ".tmp." + std::to_string(::getpid()));
+  try {
+    write_file_atomically(path("a"), "new");
+    FAIL() << "no error on a full disk";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_NE(std::string(error.what()).find("No space left on device"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(read_file(path("a")), "old");
+}
+
+TEST_F(FilesTest, MissingFilesAndFoldersAreNamed) {
+  EXPECT_THROW(read_file(path("missing")), Error);
+  EXPECT_THROW(read_file(folder_.string()), Error);
+  EXPECT_THROW(write_file_atomically(path("no/such/folder"), "x"), Error);
+  std::ofstream(path("empty")).flush();
+  EXPECT_EQ(read_file(path("empty")), "");
+}
+
+TEST(Nearest, FindsTypingErrorsOnly) {
+  const std::array<std::string_view, 3> words = {"activation", "weight_bits", "observer"};
+  const auto word = [&](size_t i) { return words[i]; };
+  EXPECT_EQ(nearest("activaton", word, words.size()), "activation");
+  EXPECT_EQ(nearest("weight_bit", word, words.size()), "weight_bits");
+  EXPECT_EQ(nearest("zzz", word, words.size()), "");
+}
+
+}  // namespace
+}  // namespace octet

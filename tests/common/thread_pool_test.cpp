@@ -1,0 +1,41 @@
+#include "src/common/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace octet {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskOnceOnEveryLoop) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (int tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> ran(tasks);
+      std::atomic<bool> thread_in_range{true};
+      pool.run(tasks, [&](int task, int thread) {
+        ran[task]++;
+        if (thread < 0 || thread >= threads) thread_in_range = false;
+      });
+      for (int task = 0; task < tasks; ++task) ASSERT_EQ(ran[task], 1) << threads << " threads, task " << task;
+      EXPECT_TRUE(thread_in_range);
+    }
+  }
+}
+
+TEST(ThreadPool, ManyShortLoopsWithPauses) {  // workers asleep and awake
+  ThreadPool pool(3);
+  std::atomic<long> sum{0};
+  for (int loop = 0; loop < 2000; ++loop) {
+    pool.run(3, [&](int task, int) { sum += task; });
+    if (loop % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(sum, 2000 * 3);
+}
+
+}  // namespace
+}  // namespace octet
