@@ -6,8 +6,12 @@ if(NOT EXISTS ${torch_lib}/libtorch_cpu.so)
 endif()
 # libtorch_cpu of the CUDA wheel needs libcudart and libcupti at run time: from a CUDA toolkit or the small wheels beside torch.
 set(torch_rpath ${torch_lib})
-foreach(folder ${OCTET_TORCH_DIR}/../nvidia/cu13/lib ${OCTET_TORCH_DIR}/../nvidia/cuda_cupti/lib
-               ${OCTET_TORCH_DIR}/../nvidia/cuda_runtime/lib /usr/local/cuda/lib64 /usr/local/cuda/extras/CUPTI/lib64)
+set(cuda_home $ENV{CUDA_HOME})
+if(NOT cuda_home)
+  set(cuda_home /usr/local/cuda)
+endif()
+foreach(folder ${OCTET_TORCH_DIR}/../nvidia/cu13/lib ${CMAKE_SOURCE_DIR}/.deps/nvidia/cu13/lib ${cuda_home}/lib64
+               ${cuda_home}/extras/CUPTI/lib64)
   if(EXISTS ${folder})
     get_filename_component(folder ${folder} ABSOLUTE)
     list(APPEND torch_rpath ${folder})

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Holds the tree to its one direction: who may include whom (README.md, "Layout").
+
+Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that uses a
+library its layer must not know.
+"""
+import pathlib
+import re
+import sys
+
+# Each folder and the folders it may include, besides itself.
+BASE = ["kernels", "src/common"]
+ALLOWED = {
+    "kernels": [],
+    "src/common": [],
+    "src/recipe": BASE,
+    "src/data": BASE,
+    "src/graph": BASE,
+    "src/quant": BASE + ["src/graph"],
+    "src/engine": BASE + ["src/graph", "src/quant"],
+    "src/eval": BASE + ["src/data", "src/graph", "src/quant", "src/engine"],
+    "src/model": BASE + ["src/graph"],
+    "src/qat": BASE + ["src/data", "src/graph", "src/quant", "src/engine", "src/eval", "src/model"],
+    "trainers": BASE + ["src"],
+    "tools": BASE + ["src", "trainers"],
+}
+# Libraries that only some folders may know.
+LIBRARIES = {
+    r"(torch|ATen|c10)/": ["src/model", "src/qat", "trainers"],
+    r"yaml-cpp/": ["src/recipe"],
+    r"(jpeglib|png|zlib)\.h": ["src/data", "src/graph"],
+    r"CLI/": ["tools"],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def folder_of(path):
+    """The longest listed folder that holds `path`, or None."""
+    return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
+
+
+def faults(root):
+    for path in sorted(p for f in ("kernels", "src", "trainers", "tools") for p in (root / f).rglob("*")):
+        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        name = path.relative_to(root).as_posix()
+        here = folder_of(name)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found = INCLUDE.match(line)
+            if not found:
+                continue
+            target = found.group(1)
+            there = folder_of(target)
+            if there and there != here and not any((there + "/").startswith(f + "/") for f in ALLOWED[here]):
+                yield f"{name}:{number}: {here} must not include {there} ({target})"
+            for library, users in LIBRARIES.items():
+                if re.match(library, target) and here not in users:
+                    yield f"{name}:{number}: {here} must not include {target}; only {', '.join(users)} may"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(faults(root))
+    print("\n".join(found) if found else "layers: every include points down")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Sets octet up on Debian 12 or Ubuntu 24.04: installs what is missing, fetches LibTorch into .deps/, builds build/octet.
+# Idempotent: what is there is reused. Run by tools/demo.sh and tools/test.sh; see `tools/setup.sh --help`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly TORCH_VERSION=2.11.0
+readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev libcli11-dev libfmt-dev nlohmann-json3-dev
+                   libjpeg-dev libpng-dev zlib1g-dev dataset-fashion-mnist python3 python3-venv)
+
+usage() {
+  cat <<'END'
+usage: tools/setup.sh [--tests] [--no-build]
+  --tests      build the tests too
+  --no-build   install only
+environment:
+  OCTET_TORCH_DIR   the torch folder of an installed torch==2.11.0 or LibTorch (default: .deps/torch, fetched when missing)
+  CUDA_HOME         a CUDA toolkit whose libcudart and libcupti LibTorch may use (default: /usr/local/cuda)
+END
+}
+
+tests=OFF build=yes
+for argument in "$@"; do
+  case "$argument" in
+    --tests) tests=ON ;;
+    --no-build) build=no ;;
+    --help | -h) usage; exit 0 ;;
+    *) echo "setup: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
+say() { echo "setup: $*" >&2; }
+timed() {  # timed WHAT COMMAND...: says what is done and how long it took
+  local what=$1 start=$SECONDS
+  shift
+  say "$what ..."
+  "$@" || { say "failed: $what"; exit 3; }
+  say "$what: $((SECONDS - start)) s"
+}
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install_packages() {
+  local missing=() package
+  for package in "${PACKAGES[@]}"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then say "packages: all there"; return; fi
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    say "these packages are missing and there is no sudo; install them as root: ${missing[*]}"
+    exit 3
+  fi
+  say "packages to install: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive sh -c \
+    'apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >/dev/null' sh "${missing[@]}"
+}
+
+# A private Python for pip and the tests' witness; the user's own Python is never touched.
+make_venv() {
+  [ -x .deps/venv/bin/python ] || "$(PATH=/usr/bin:$PATH command -v python3)" -m venv .deps/venv
+  .deps/venv/bin/python -c 'import numpy, safetensors' 2>/dev/null ||
+    .deps/venv/bin/python -m pip install -q numpy safetensors
+}
+
+# Of the 1.1 GB wheel only the headers and the CPU libraries are kept (about 500 MB).
+fetch_torch() {
+  rm -rf .deps/torch.new .deps/download
+  .deps/venv/bin/python -m pip download -q --no-deps -d .deps/download "torch==$TORCH_VERSION"
+  .deps/venv/bin/python - <<'END'
+import glob, re, zipfile
+keep = re.compile(r"torch/(include/|lib/lib(c10|torch_cpu|torch|gomp[^/]*|shm)\.so|lib/libgomp|version\.py)")
+with zipfile.ZipFile(glob.glob(".deps/download/torch-*.whl")[0]) as wheel:
+    wheel.extractall(".deps/torch.new", [name for name in wheel.namelist() if keep.match(name)])
+END
+  rm -rf .deps/torch .deps/download
+  mv .deps/torch.new/torch .deps/torch
+  rmdir .deps/torch.new
+}
+
+has_library() {  # has_library NAME FOLDER...
+  local name=$1 folder
+  shift
+  for folder in "$@"; do [ -e "$folder/$name" ] && return 0; done
+  return 1
+}
+
+# libtorch_cpu of the CUDA wheel loads libcudart and libcupti at start: from a toolkit, or from two small wheels.
+fetch_cuda_libraries() {
+  local folders=(.deps/nvidia/cu13/lib "${CUDA_HOME:-/usr/local/cuda}/lib64" "${CUDA_HOME:-/usr/local/cuda}/extras/CUPTI/lib64")
+  if has_library libcudart.so.13 "${folders[@]}" && has_library libcupti.so.13 "${folders[@]}"; then return; fi
+  timed "fetching libcudart and libcupti (wheels, 15 MB)" .deps/venv/bin/python -m pip install -q --no-deps --no-compile \
+    --upgrade --target .deps 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*'
+}
+
+mkdir -p .deps
+timed "checking packages" install_packages
+timed "Python for tests (.deps/venv)" make_venv
+torch=${OCTET_TORCH_DIR:-$PWD/.deps/torch}
+if [ -e "$torch/lib/libtorch_cpu.so" ]; then
+  say "LibTorch: $torch"
+elif [ -n "${OCTET_TORCH_DIR:-}" ]; then
+  say "OCTET_TORCH_DIR=$OCTET_TORCH_DIR has no lib/libtorch_cpu.so; name the torch folder of torch==$TORCH_VERSION"
+  exit 3
+else
+  timed "fetching LibTorch $TORCH_VERSION (0.8 GB) into .deps/torch" fetch_torch
+fi
+fetch_cuda_libraries
+command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || say "no nvcc: a CPU-only build"
+[ "$build" = yes ] || exit 0
+
+configure() {
+  CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} cmake --preset cpu -DOCTET_TORCH_DIR="$torch" -DOCTET_TESTS="$tests" >.deps/configure.log 2>&1 ||
+    { cat .deps/configure.log >&2; return 1; }
+}
+timed "configuring" configure
+timed "building build/octet (minutes on the first run)" cmake --build --preset cpu

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every test: the README's second command, and CI's. Arguments go to ctest (-R NAME, -V).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools/setup.sh --tests
+exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
