@@ -4,25 +4,29 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loader.h"
 #include "src/engine/engine.h"
+#include "src/eval/evaluate.h"
 
 namespace octet {
 
 struct LayerDifference {
   std::string layer;
-  long codes = 0;               ///< compared
-  std::vector<long> differing;  ///< against program 0, one for each further program
-  std::vector<int>
-      largest_lsb;  ///< largest |difference| in codes; for the logits: of their bit patterns in ULP, capped
+  bool is_logits = false;        ///< float logits instead of codes: bit patterns are compared, distances are in ULP
+  long codes = 0;                ///< compared, in each further program
+  std::vector<long> differing;   ///< against program 0, one for each further program
+  std::vector<int> largest_lsb;  ///< largest |difference| in codes (logits: in ULP, capped at the largest int)
 };
 
 struct Comparison {
   std::vector<std::string> programs;  ///< [0] is what the others are held against
   long images = 0;
-  std::vector<LayerDifference> layers;
+  std::vector<LayerDifference> layers;  ///< in graph order; the last one holds the logits
   std::vector<long> differing_predictions;
-  bool identical() const;
+
+  bool identical() const;             ///< something was compared and not one code or logit differs
+  int first_differing_layer() const;  ///< index into layers; -1: none
+  long codes() const;                 ///< codes and logits of one program
+  long differing_codes() const;       ///< over all layers and further programs
 };
 
 struct NamedProgram {
@@ -30,9 +34,14 @@ struct NamedProgram {
   Program* program;
 };
 
-/// Runs all programs over the same batches with taps on every node.
-Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Dataset& dataset,
-                   const std::vector<size_t>& indices, const Transform& transform, int batch_size);
+/// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
+/// Logits are those that run() returns, not those of a tap. Throws Error(promise) when a program does not show a node,
+/// or shows it with another size; Error(usage) for fewer than two programs; Error(interrupted) on Ctrl-C.
+Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
+                   int batch_size);
+
+/// One line: "identical: 0 of 12,345,678 codes differ in 3 programs over 10,000 images", or "BROKEN: first at ...".
+std::string verdict(const Comparison& comparison);
 
 /// A table for people: one line a layer, differing layers marked; and the verdict.
 std::string describe(const Comparison& comparison);

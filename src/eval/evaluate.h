@@ -10,28 +10,40 @@
 
 namespace octet {
 
+/// What programs are measured on: these images of the data set, in this order. The data set outlives it.
+struct EvaluationSet {
+  const Dataset* dataset = nullptr;
+  std::vector<size_t> indices;
+  Transform transform;
+  int workers = 2;  ///< threads that decode ahead
+};
+
 struct Evaluation {
-  std::string name;  ///< "float", "ptq", "simulation", "qat_graph", "cpu", "reference"
+  std::string name;  ///< "float", "ptq", "simulation", "qat_graph", or an engine's name: "cpu", "reference"
   long images = 0;
-  double top1 = 0, top5 = 0;     ///< shares, 0..1
-  double loss = 0;               ///< mean cross-entropy
-  double images_per_second = 0;  ///< of run() alone, without decoding
+  double top1 = 0, top5 = 0;  ///< shares, 0..1
+  double loss = 0;            ///< mean cross-entropy
+  double images_per_second =
+      0;  ///< of run() alone, without decoding; the first batch is warm-up unless it is the only one
   double latency_median_ms = 0,
          latency_p99_ms = 0;     ///< of single images (batch 1), measured on some of them; 0: not measured
-  std::vector<int> predictions;  ///< arg max by position in the data set's index list
+  int latency_runs = 0;          ///< how many single images were timed
+  std::vector<int> predictions;  ///< arg max by position in the index list
   std::vector<float> logits;     ///< [images, classes]
   std::vector<long> confusion;   ///< [classes, classes], row: label
 };
 
 struct EvaluateOptions {
-  int batch_size = 64;
-  int latency_images = 100;  ///< 0: no latency measurement
-  int workers = 2;
+  int classes = 0;              ///< of the program's logits
+  int batch_size = 64;          ///< at most what the program was compiled for
+  int latency_images = 100;     ///< 0: no latency measurement
+  double latency_seconds = 10;  ///< a slow program is timed on fewer images
 };
 
-/// Runs `program` over the indices in order, with a progress bar.
-Evaluation evaluate(const std::string& name, Program& program, int classes, const Dataset& dataset,
-                    const std::vector<size_t>& indices, const Transform& transform, const EvaluateOptions& options);
+/// Runs `program` over the set in order, with a progress bar; `name` becomes the row's name. Throws Error(interrupted)
+/// on Ctrl-C, Error(data) when the set is empty or its labels do not fit the model.
+Evaluation evaluate(const std::string& name, Program& program, const EvaluationSet& set,
+                    const EvaluateOptions& options);
 
 /// Number of positions where the two disagree (over the shorter of both lists).
 long differing_predictions(const Evaluation& a, const Evaluation& b);

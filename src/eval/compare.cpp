@@ -1,0 +1,195 @@
+#include "src/eval/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "src/eval/metrics.h"
+
+namespace octet {
+namespace {
+
+struct Difference {
+  long count = 0;
+  int largest = 0;
+};
+
+template <typename Code>
+Difference code_difference(const uint8_t* a, const uint8_t* b, size_t count) {
+  Difference d;
+  for (size_t i = 0; i < count; ++i) {
+    if (a[i] == b[i]) continue;
+    ++d.count;
+    d.largest = std::max(d.largest, std::abs(static_cast<Code>(a[i]) - static_cast<Code>(b[i])));
+  }
+  return d;
+}
+
+/// Floats as integers whose order is the floats' order, so that a difference counts the floats in between (ULP).
+int64_t ordered_bits(float x) {
+  const auto bits = std::bit_cast<int32_t>(x);
+  return bits >= 0 ? bits : static_cast<int64_t>(std::numeric_limits<int32_t>::min()) - bits;
+}
+
+/// Bit patterns differ even where == holds (0 and -0), and a NaN equals itself.
+Difference logit_difference(const float* a, const float* b, size_t count) {
+  Difference d;
+  for (size_t i = 0; i < count; ++i) {
+    if (std::bit_cast<uint32_t>(a[i]) == std::bit_cast<uint32_t>(b[i])) continue;
+    ++d.count;
+    const int64_t ulp = std::max<int64_t>(1, std::abs(ordered_bits(a[i]) - ordered_bits(b[i])));
+    d.largest = std::max(d.largest, static_cast<int>(std::min<int64_t>(ulp, std::numeric_limits<int>::max())));
+  }
+  return d;
+}
+
+/// Watches the taps of one run: every node but the last (whose output are the logits) must come by once, whole.
+class TapCheck {
+ public:
+  TapCheck(const Int8Graph& graph, std::string program, int batch)
+      : graph_(graph), program_(std::move(program)), batch_(batch), seen_(graph.nodes.size()) {}
+
+  /// False when this node's data cannot be compared. Throwing here would unwind through the program, so problems wait
+  /// for finish().
+  bool accept(int node, size_t bytes) {
+    if (node < 0 || node >= static_cast<int>(seen_.size())) return fail(fmt::format("showed a node {}", node));
+    const Int8Node& n = graph_.nodes[node];
+    const size_t expected =
+        static_cast<size_t>(batch_) * n.shape.elements() * (n.float_output ? sizeof(float) : sizeof(uint8_t));
+    if (bytes != expected) {
+      return fail(fmt::format("showed {} bytes of '{}', expected {}", bytes, n.name, expected));
+    }
+    if (seen_[node]) return fail(fmt::format("showed '{}' twice", n.name));
+    seen_[node] = true;
+    return node + 1 < static_cast<int>(seen_.size());
+  }
+
+  void finish() {
+    const auto missing = std::find(seen_.begin(), seen_.end() - 1, false);
+    if (!problem_ && missing != seen_.end() - 1) {
+      fail(fmt::format("never showed '{}'", graph_.nodes[missing - seen_.begin()].name));
+    }
+    if (problem_) throw promise_error(fmt::format("compare: program {} {}", program_, *problem_));
+  }
+
+ private:
+  bool fail(std::string problem) {
+    if (!problem_) problem_ = std::move(problem);
+    return false;
+  }
+  const Int8Graph& graph_;
+  std::string program_;
+  int batch_;
+  std::vector<bool> seen_;
+  std::optional<std::string> problem_;
+};
+
+Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgram>& programs) {
+  Comparison c;
+  for (const auto& p : programs) c.programs.push_back(p.name);
+  const size_t others = programs.size() - 1;
+  for (const Int8Node& node : graph.nodes) {
+    c.layers.push_back({node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others)});
+  }
+  c.differing_predictions.resize(others);
+  return c;
+}
+
+void record(LayerDifference& layer, size_t other, const Difference& d) {
+  layer.differing[other] += d.count;
+  layer.largest_lsb[other] = std::max(layer.largest_lsb[other], d.largest);
+}
+
+/// Runs every program on one batch. outputs[node] keeps program 0's bytes; the vectors are reused between batches.
+void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch,
+                   std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
+  const size_t classes = graph.classes();
+  std::vector<float> expected(batch.size * classes), logits(batch.size * classes);
+  {
+    TapCheck check(graph, programs[0].name, batch.size);
+    programs[0].program->run(batch.images.data(), batch.size, expected.data(),
+                             [&](int node, const void* data, size_t bytes) {
+                               if (!check.accept(node, bytes)) return;
+                               const auto* codes = static_cast<const uint8_t*>(data);
+                               outputs[node].assign(codes, codes + bytes);
+                               c.layers[node].codes += static_cast<long>(bytes);
+                             });
+    check.finish();
+  }
+  c.layers.back().codes += static_cast<long>(expected.size());
+  for (size_t other = 0; other + 1 < programs.size(); ++other) {
+    const NamedProgram& p = programs[other + 1];
+    TapCheck check(graph, p.name, batch.size);
+    p.program->run(batch.images.data(), batch.size, logits.data(), [&](int node, const void* data, size_t bytes) {
+      if (!check.accept(node, bytes) || std::memcmp(outputs[node].data(), data, bytes) == 0) return;
+      const auto difference = graph.nodes[node].out.is_signed() ? code_difference<int8_t> : code_difference<uint8_t>;
+      record(c.layers[node], other, difference(outputs[node].data(), static_cast<const uint8_t*>(data), bytes));
+    });
+    check.finish();
+    record(c.layers.back(), other, logit_difference(expected.data(), logits.data(), logits.size()));
+    for (int i = 0; i < batch.size; ++i) {
+      const std::span<const float> ours(logits.data() + i * classes, classes);
+      const std::span<const float> theirs(expected.data() + i * classes, classes);
+      c.differing_predictions[other] += arg_max(ours) != arg_max(theirs);
+    }
+  }
+  c.images += batch.size;
+}
+
+}  // namespace
+
+int Comparison::first_differing_layer() const {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const long n : layers[i].differing) {
+      if (n > 0) return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+bool Comparison::identical() const { return codes() > 0 && programs.size() > 1 && first_differing_layer() < 0; }
+
+long Comparison::codes() const {
+  long sum = 0;
+  for (const auto& layer : layers) sum += layer.codes;
+  return sum;
+}
+
+long Comparison::differing_codes() const {
+  long sum = 0;
+  for (const auto& layer : layers) {
+    for (const long n : layer.differing) sum += n;
+  }
+  return sum;
+}
+
+Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
+                   int batch_size) {
+  if (programs.size() < 2) throw usage_error("compare: needs at least two programs");
+  if (set.indices.empty()) throw data_error("compare: the validation set is empty");
+  Comparison c = empty_comparison(graph, programs);
+  std::vector<std::vector<uint8_t>> outputs(graph.nodes.size());
+  LoaderOptions loading;
+  loading.batch_size = batch_size;
+  loading.workers = set.workers;
+  Loader loader(*set.dataset, set.indices, set.transform, loading);
+  Progress progress("compare", static_cast<long>(set.indices.size()));
+  Batch batch;
+  while (loader.next(batch)) {
+    throw_if_interrupted();
+    compare_batch(graph, programs, batch, outputs, c);
+    progress.update(c.images, fmt::format("{} codes differ", c.differing_codes()));
+  }
+  return c;
+}
+
+}  // namespace octet

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include "src/eval/compare.h"
+#include "src/eval/text_table.h"
+
+namespace octet {
+
+std::string verdict(const Comparison& c) {
+  if (c.codes() == 0 || c.programs.size() < 2) return "nothing was compared";
+  const int first = c.first_differing_layer();
+  if (first < 0) {
+    return fmt::format("identical: 0 of {} codes differ in {} programs over {}", with_thousands(c.codes()),
+                       c.programs.size(), counted(c.images, "image"));
+  }
+  const LayerDifference& layer = c.layers[first];
+  std::string text = fmt::format("BROKEN: first at {}:", layer.layer);
+  const char* separator = " ";
+  for (size_t p = 0; p < layer.differing.size(); ++p) {
+    if (layer.differing[p] == 0) continue;
+    text += fmt::format("{}{} differs from {} in {}, largest {} {}", separator, c.programs[p + 1], c.programs[0],
+                        counted(layer.differing[p], layer.is_logits ? "logit" : "code"),
+                        with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
+    separator = "; ";
+  }
+  return text;
+}
+
+std::string describe(const Comparison& c) {
+  std::vector<Column> columns = {{"", Align::left}, {"layer", Align::left}, {"codes"}};
+  for (size_t p = 1; p < c.programs.size(); ++p) {
+    columns.push_back({c.programs[p]});
+    columns.push_back({"largest", Align::left});
+  }
+  TextTable table(columns);
+  const int first = c.first_differing_layer();
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const LayerDifference& layer = c.layers[i];
+    bool differs = false;
+    std::vector<std::string> cells;
+    for (size_t p = 0; p < layer.differing.size(); ++p) {
+      differs = differs || layer.differing[p] > 0;
+      cells.push_back(with_thousands(layer.differing[p]));
+      cells.push_back(layer.differing[p] == 0 ? ""
+                                              : fmt::format("{} {}", with_thousands(layer.largest_lsb[p]),
+                                                            layer.is_logits ? "ULP" : "LSB"));
+    }
+    const char* mark = static_cast<int>(i) == first ? "first >>" : differs ? "!" : "";
+    cells.insert(cells.begin(), {mark, layer.layer, with_thousands(layer.codes)});
+    table.add_row(std::move(cells));
+  }
+  std::vector<std::string> predictions = {"", "predictions", with_thousands(c.images)};
+  for (const long n : c.differing_predictions) {
+    predictions.push_back(with_thousands(n));
+    predictions.push_back("");
+  }
+  table.add_row(std::move(predictions));
+  const std::string against = c.programs.empty() ? "" : c.programs[0];
+  return fmt::format("codes that differ from {}, layer by layer\n\n{}\n{}\n", against, table.render(), verdict(c));
+}
+
+}  // namespace octet

@@ -1,0 +1,85 @@
+#include "src/eval/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "src/common/error.h"
+
+namespace octet {
+
+int arg_max(std::span<const float> logits) {
+  float best = -std::numeric_limits<float>::infinity();
+  int at = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best || (at < 0 && logits[i] == best)) {
+      best = logits[i];
+      at = static_cast<int>(i);
+    }
+  }
+  return std::max(at, 0);
+}
+
+int rank_of(std::span<const float> logits, int label) {
+  const float own = logits[label];
+  if (std::isnan(own)) return static_cast<int>(logits.size());
+  int rank = 0;
+  for (int i = 0; i < static_cast<int>(logits.size()); ++i) rank += logits[i] > own || (logits[i] == own && i < label);
+  return rank;
+}
+
+double cross_entropy(std::span<const float> logits, int label) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
+  return largest + std::log(sum) - static_cast<double>(logits[label]);
+}
+
+std::vector<int> top_k(std::span<const float> logits, int k) {
+  // NaN sorts below everything, which keeps the order strict and weak.
+  const auto key = [&](int i) { return std::isnan(logits[i]) ? -std::numeric_limits<float>::infinity() : logits[i]; };
+  std::vector<int> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t kept = std::min(order.size(), static_cast<size_t>(std::max(k, 0)));
+  std::partial_sort(order.begin(), order.begin() + kept, order.end(),
+                    [&](int a, int b) { return key(a) > key(b) || (key(a) == key(b) && a < b); });
+  order.resize(kept);
+  return order;
+}
+
+int Metrics::add(std::span<const float> logits, int64_t label) {
+  if (label < 0 || label >= classes_) {
+    throw data_error(
+        fmt::format("evaluation: an image has label {} but the model has classes 0..{}; the data set does "
+                    "not belong to this model",
+                    label, classes_ - 1));
+  }
+  const int predicted = arg_max(logits);
+  ++images_;
+  top1_ += predicted == label;
+  top5_ += rank_of(logits, static_cast<int>(label)) < 5;
+  loss_ += cross_entropy(logits, static_cast<int>(label));
+  ++confusion_[static_cast<size_t>(label) * classes_ + predicted];
+  return predicted;
+}
+
+double percentile(std::vector<double> samples, double q) {
+  if (samples.empty()) return 0;
+  const double rank = std::ceil(q * static_cast<double>(samples.size()));
+  const size_t at = std::min(samples.size() - 1, static_cast<size_t>(std::max(rank, 1.0)) - 1);
+  std::nth_element(samples.begin(), samples.begin() + at, samples.end());
+  return samples[at];
+}
+
+double median(std::vector<double> samples) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  const size_t middle = samples.size() / 2;
+  return samples.size() % 2 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+}
+
+}  // namespace octet

@@ -1,0 +1,49 @@
+// Classification metrics of logits. Ties are broken by index (the lower class wins), so that equal logits give equal
+// metrics on every machine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace octet {
+
+/// Index of the largest logit, the lowest of equal ones. NaN is never largest; all NaN gives 0.
+int arg_max(std::span<const float> logits);
+
+/// Position of `label` in the order of falling logits: 0 is top-1, below 5 is top-5. Equal logits rank by index; a NaN
+/// at `label` ranks last.
+int rank_of(std::span<const float> logits, int label);
+
+/// -log softmax(logits)[label], by log-sum-exp in double with the maximum taken out.
+double cross_entropy(std::span<const float> logits, int label);
+
+/// Indices of the k largest logits, falling; fewer when there are fewer classes.
+std::vector<int> top_k(std::span<const float> logits, int k);
+
+/// Sums over images; the shares are exact ratios of counts.
+class Metrics {
+ public:
+  explicit Metrics(int classes) : classes_(classes), confusion_(static_cast<size_t>(classes) * classes) {}
+  /// logits: [classes]. Throws Error(data) for a label the model has no class for. Returns the prediction.
+  int add(std::span<const float> logits, int64_t label);
+  long images() const { return images_; }
+  double top1() const { return share(top1_); }
+  double top5() const { return share(top5_); }
+  double loss() const { return images_ ? loss_ / static_cast<double>(images_) : 0; }
+  const std::vector<long>& confusion() const { return confusion_; }  ///< [classes, classes], row: label
+
+ private:
+  double share(long count) const { return images_ ? static_cast<double>(count) / static_cast<double>(images_) : 0; }
+  int classes_;
+  long images_ = 0, top1_ = 0, top5_ = 0;
+  double loss_ = 0;
+  std::vector<long> confusion_;
+};
+
+/// Nearest-rank percentile (0 < q <= 1) of samples in any order; 0 for none.
+double percentile(std::vector<double> samples, double q);
+/// Middle sample, or the mean of the two middle ones; 0 for none.
+double median(std::vector<double> samples);
+
+}  // namespace octet
