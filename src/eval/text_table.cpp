@@ -51,7 +51,7 @@ size_t display_width(std::string_view text) {
 std::string with_thousands(long value) {
   std::string digits = std::to_string(value);
   const size_t first = value < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
+  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, 1, ',');
   return digits;
 }
 
