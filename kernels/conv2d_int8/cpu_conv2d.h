@@ -1,0 +1,65 @@
+// int8 convolution on the CPU: weights are packed once when a network is compiled, then run() computes any range of
+// tasks without allocating. Every path gives the bytes of conv2d_int8_reference.
+//
+// The contract with the cpu engine:
+//  - Activations are uint8 everywhere. The engine shifts signed edges by +128 beforehand (codes, zero points, clamps),
+//    so Conv2dParams::x_signed, out_signed and residual_signed are false here; create() refuses anything else.
+//  - Tensors are NHWC with any pixel stride >= channels; images of a batch follow each other at height * width *
+//  stride.
+//    The engine uses cpu_channel_stride(channels).
+//  - Lanes between channels and stride are read, and may hold any initialised bytes; they never reach a result.
+//  - Up to kCpuReadSlack bytes behind the last pixel of x are read too, and must belong to the caller.
+//  - Exactly the out_c channels of y are written; lanes behind them keep their bytes, so a convolution can write into
+//    a slice of a wider tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kernels/conv2d_int8/conv2d_int8.h"
+
+namespace octet::kernels {
+
+/// Instruction sets, from the slowest to the fastest. avx512_vnni needs AVX-512 F, BW, VL, DQ and VNNI.
+enum class CpuIsa { portable, avx2, avx512_vnni };
+
+std::string_view cpu_isa_name(CpuIsa isa);  ///< "avx512_vnni", as in CompileOptions::kernels
+bool cpu_isa_available(CpuIsa isa);         ///< this processor and operating system can run it
+CpuIsa best_cpu_isa();                      ///< the fastest one available
+
+/// Bytes from one pixel to the next in the cpu engine: 4 for up to 4 channels, else the next multiple of 16.
+constexpr int cpu_channel_stride(int channels) { return channels <= 4 ? 4 : (channels + 15) / 16 * 16; }
+
+/// Bytes behind the last pixel of an input that a kernel may read (and ignore).
+inline constexpr size_t kCpuReadSlack = 64;
+
+/// The tensors of one run.
+struct CpuConv2dBatch {
+  int images = 1;
+  const uint8_t* x = nullptr;         ///< [images, in_h, in_w, in_stride]
+  const uint8_t* residual = nullptr;  ///< [images, out_h, out_w, residual_stride], when has_residual
+  void* y = nullptr;                  ///< uint8, or float with float_output: [images, out_h, out_w, out_stride]
+};
+
+/// One convolution with its packed weights; run() is const and may be called by many threads at once, each with its own
+/// range of tasks and its own workspace.
+class CpuConv2d {
+ public:
+  virtual ~CpuConv2d() = default;
+
+  /// Packs the weights (params' pointers are not kept). Throws Error(usage) when isa is not available, and
+  /// Error(promise) when shape or params break the contract above.
+  static std::unique_ptr<CpuConv2d> create(const Conv2dShape& shape, const Conv2dParams& params, CpuIsa isa);
+
+  virtual std::string name() const = 0;        ///< for reports: "conv3x3_avx512_vnni_14x32"
+  virtual size_t packed_bytes() const = 0;     ///< memory of packed weights and per-channel constants
+  virtual size_t workspace_bytes() const = 0;  ///< scratch each thread needs, 64-byte aligned; may be 0
+  virtual int tasks(int images) const = 0;     ///< independent pieces of like size, many more than threads if possible
+  /// Computes tasks [begin, end) of tasks(batch.images).
+  virtual void run(const CpuConv2dBatch& batch, int begin, int end, void* workspace) const = 0;
+};
+
+}  // namespace octet::kernels

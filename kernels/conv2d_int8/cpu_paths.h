@@ -1,0 +1,13 @@
+// The paths behind CpuConv2d::create, one factory a path. Internal to this folder.
+#pragma once
+
+#include <memory>
+
+#include "kernels/conv2d_int8/cpu_conv2d.h"
+
+namespace octet::kernels {
+
+/// Any shape, plain C++.
+std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params);
+
+}  // namespace octet::kernels

@@ -1,0 +1,72 @@
+// The definition of an int8 convolution: every engine and kernel gives these bytes. Written to be read; the only
+// concession to speed is that a window is first widened to int16, so that the compiler can vectorise the dot products.
+#include <cstddef>
+#include <vector>
+
+#include "kernels/conv2d_int8/conv2d_int8.h"
+
+namespace octet::kernels {
+namespace {
+
+int32_t load_code(const void* codes, ptrdiff_t i, bool is_signed) {
+  return is_signed ? static_cast<const int8_t*>(codes)[i] : static_cast<const uint8_t*>(codes)[i];
+}
+
+/// window[r][s][c] = xq - zx for the channels of one group under one output pixel; 0 outside the image.
+void gather_window(const Conv2dShape& g, const Conv2dParams& p, const void* x, int oy, int ox, int first_c,
+                   int16_t* window) {
+  const int channels = g.in_c / g.groups;
+  for (int r = 0; r < g.kernel_h; ++r) {
+    const int iy = oy * g.stride_h - g.pad_h + r * g.dilation_h;
+    for (int s = 0; s < g.kernel_w; ++s, window += channels) {
+      const int ix = ox * g.stride_w - g.pad_w + s * g.dilation_w;
+      const bool inside = iy >= 0 && iy < g.in_h && ix >= 0 && ix < g.in_w;
+      const ptrdiff_t pixel = (static_cast<ptrdiff_t>(iy) * g.in_w + ix) * g.in_stride + first_c;
+      for (int c = 0; c < channels; ++c) {
+        window[c] = inside ? static_cast<int16_t>(load_code(x, pixel + c, p.x_signed) - p.x_zero_point) : int16_t{0};
+      }
+    }
+  }
+}
+
+int32_t dot(const int16_t* a, const int16_t* b, int n) {
+  int32_t sum = 0;
+  for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+void conv2d_int8_reference(const Conv2dShape& g, const Conv2dParams& p, const void* x, const void* residual, void* y) {
+  const int taps = g.kernel_h * g.kernel_w * (g.in_c / g.groups);
+  const int group_k = g.out_c / g.groups;
+  const std::vector<int16_t> weight(p.weight, p.weight + static_cast<ptrdiff_t>(g.out_c) * taps);
+  std::vector<int16_t> window(taps);
+
+  for (int oy = 0; oy < g.out_h; ++oy) {
+    for (int ox = 0; ox < g.out_w; ++ox) {
+      const ptrdiff_t pixel = static_cast<ptrdiff_t>(oy) * g.out_w + ox;
+      for (int k = 0; k < g.out_c; ++k) {
+        const int group = k / group_k;
+        if (k % group_k == 0) gather_window(g, p, x, oy, ox, group * (g.in_c / g.groups), window.data());
+        const int32_t acc = dot(window.data(), weight.data() + static_cast<ptrdiff_t>(k) * taps, taps);
+
+        float t = rescale(acc, p.multiplier[k], p.bias[k]);
+        if (p.has_residual) {
+          const int32_t r = load_code(residual, pixel * g.residual_stride + k, p.residual_signed);
+          t = fmaf(static_cast<float>(r - p.residual_zero_point), p.residual_multiplier, t);
+        }
+        const ptrdiff_t out = pixel * g.out_stride + k;
+        if (p.float_output) {
+          static_cast<float*>(y)[out] = t;
+        } else {
+          // A code is stored as one byte; int8 and uint8 share its bits.
+          static_cast<uint8_t*>(y)[out] =
+              static_cast<uint8_t>(round_code(t, p.out_zero_point, p.clamp_min, p.clamp_max));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace octet::kernels
