@@ -38,7 +38,9 @@ struct QParams {
 
 /// Clamps a rounded value in float and converts it; NaN becomes `lo`.
 OCTET_HOST_DEVICE inline int32_t clamp_code(float rounded, int32_t lo, int32_t hi) {
-  return static_cast<int32_t>(fminf(fmaxf(rounded, static_cast<float>(lo)), static_cast<float>(hi)));
+  const float low = static_cast<float>(lo), high = static_cast<float>(hi);
+  const float raised = rounded > low ? rounded : low;  // a comparison with NaN is false; fmaxf would not vectorize
+  return static_cast<int32_t>(raised < high ? raised : high);
 }
 
 /// q = clamp(rint(x / scale) + zero_point).
