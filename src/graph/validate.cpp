@@ -1,0 +1,296 @@
+// The check of an Int8Graph: what it accepts, an engine runs without looking at sizes, ranges or overflow again.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+
+#include "src/common/error.h"
+#include "src/graph/int8_graph.h"
+#include "src/graph/limits.h"
+#include "src/graph/window.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kAccumulatorLimit = int64_t{1} << 31;
+
+/// Checks one node; every earlier node is already good.
+class NodeCheck {
+ public:
+  NodeCheck(const Int8Graph& graph, size_t index) : graph_(graph), node_(graph.nodes[index]), index_(index) {}
+
+  void run() const {
+    require((node_.op == Int8Op::input) == (index_ == 0), "the input is node 0, and only node 0");
+    check_inputs();
+    if (const std::string fault = shape_fault(node_.shape); !fault.empty()) fail(fault);
+    check_qparams();
+    check_vectors();
+    check_operation();
+    check_float_output();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw data_error(fmt::format("node {} '{}' ({}): {}", index_, node_.name, int8_op_name(node_.op), what));
+  }
+  void require(bool good, std::string_view what) const {
+    if (!good) fail(std::string(what));
+  }
+
+  const Int8Node& in(size_t i) const { return graph_.nodes[static_cast<size_t>(node_.inputs[i])]; }
+  bool weighted() const { return node_.op == Int8Op::conv2d || node_.op == Int8Op::linear; }
+  bool has_residual() const { return node_.op == Int8Op::conv2d && node_.inputs.size() == 2; }
+  bool passes_codes_on() const {
+    return node_.op == Int8Op::max_pool || node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad;
+  }
+
+  void check_inputs() const {
+    size_t least = 1, most = 1;
+    if (node_.op == Int8Op::input) least = most = 0;
+    if (node_.op == Int8Op::conv2d) most = 2;
+    if (node_.op == Int8Op::add) least = most = 2;
+    if (node_.op == Int8Op::concat) most = static_cast<size_t>(kMaxNodes);
+    const size_t count = node_.inputs.size();
+    if (count < least || count > most) fail(fmt::format("{} inputs, needs {} to {}", count, least, most));
+    for (const int input : node_.inputs) {
+      if (input < 0 || static_cast<size_t>(input) >= index_)
+        fail(fmt::format("input {} is not an earlier node", input));
+    }
+  }
+
+  void check_qparams() const {
+    const QParams& q = node_.out;
+    // A subnormal scale would depend on the machine's flush-to-zero mode.
+    if (!std::isnormal(q.scale) || q.scale < 0) fail(fmt::format("scale {} is not a positive normal number", q.scale));
+    const int32_t lo = q.is_signed() ? -128 : 0, hi = q.is_signed() ? 127 : 255;
+    if (q.quant_min < lo || q.quant_max > hi || q.quant_min >= q.quant_max) {
+      fail(fmt::format("codes [{}, {}] do not fit 8 bits", q.quant_min, q.quant_max));
+    }
+    if (q.zero_point < q.quant_min || q.zero_point > q.quant_max) {
+      fail(fmt::format("zero point {} is outside the codes [{}, {}]", q.zero_point, q.quant_min, q.quant_max));
+    }
+    if (node_.clamp_min < q.quant_min || node_.clamp_max > q.quant_max || node_.clamp_min > node_.clamp_max) {
+      fail(fmt::format("clamp [{}, {}] is outside the codes [{}, {}]", node_.clamp_min, node_.clamp_max, q.quant_min,
+                       q.quant_max));
+    }
+  }
+
+  void check_count(std::string_view what, size_t count, int64_t expected) const {
+    if (static_cast<int64_t>(count) != expected) fail(fmt::format("{} {}s, needs {}", count, what, expected));
+  }
+
+  void check_factors(std::string_view what, const std::vector<float>& values) const {
+    for (const float value : values) {
+      if (!(std::abs(value) <= kMaxMultiplier)) {
+        fail(fmt::format("{} {} is not finite or beyond {}", what, value, kMaxMultiplier));
+      }
+    }
+  }
+
+  /// Multiply-adds of one output element.
+  int64_t weights_per_channel() const {
+    if (node_.op == Int8Op::linear) return in(0).shape.c;
+    return saturating_product({in(0).shape.c / node_.groups, node_.window.kernel_h, node_.window.kernel_w});
+  }
+
+  int64_t multipliers() const {
+    switch (node_.op) {
+      case Int8Op::conv2d:
+      case Int8Op::linear:
+        return node_.shape.c;
+      case Int8Op::add:
+      case Int8Op::concat:
+        return static_cast<int64_t>(node_.inputs.size());
+      case Int8Op::avg_pool:
+      case Int8Op::global_avg_pool:
+      case Int8Op::requantize:
+        return 1;
+      default:
+        return 0;
+    }
+  }
+
+  void check_vectors() const {
+    check_count("multiplier", node_.multiplier.size(), multipliers());
+    check_count("bias", node_.bias.size(), weighted() ? node_.shape.c : 0);
+    check_count("weight scale", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
+    if (!weighted()) check_count("weight", node_.weight.size(), 0);
+    check_factors("multiplier", node_.multiplier);
+    check_factors("bias", node_.bias);
+    check_factors("residual multiplier", {node_.residual_multiplier});
+    require(has_residual() || node_.residual_multiplier == 0, "a residual multiplier without a residual");
+    for (const float scale : node_.weight_scale) {
+      if (!std::isfinite(scale) || scale <= 0) fail(fmt::format("weight scale {} is not positive and finite", scale));
+    }
+  }
+
+  /// Largest |code - zero point| an input can have.
+  int64_t magnitude(const Int8Node& input) const {
+    const QParams& q = input.out;
+    return std::max(q.quant_max - q.zero_point, q.zero_point - q.quant_min);
+  }
+
+  void check_shape(const Shape& expected) const {
+    if (node_.shape != expected) {
+      fail(fmt::format("shape {}, its inputs give {}", to_string(node_.shape), to_string(expected)));
+    }
+  }
+
+  void check_window(bool pool) const {
+    if (const std::string fault = window_fault(node_.window, in(0).shape, pool); !fault.empty()) fail(fault);
+  }
+
+  Shape windowed(int channels) const {
+    Shape out = window_output(node_.window, in(0).shape);
+    out.c = channels;
+    return out;
+  }
+
+  void check_weight() const {
+    const int64_t per_channel = weights_per_channel();
+    check_count("weight", node_.weight.size(), saturating_product({node_.shape.c, per_channel}));
+    const int64_t input_magnitude = magnitude(in(0));
+    for (size_t k = 0; k < static_cast<size_t>(node_.shape.c); ++k) {
+      int64_t sum = 0;
+      const int8_t* row = node_.weight.data() + k * static_cast<size_t>(per_channel);
+      for (int64_t i = 0; i < per_channel; ++i) {
+        if (row[i] == -128) fail(fmt::format("channel {}: weight code -128, allowed are -127..127", k));
+        sum += std::abs(static_cast<int>(row[i]));
+      }
+      if (sum * input_magnitude >= kAccumulatorLimit) fail(fmt::format("channel {}: sums can leave int32", k));
+    }
+  }
+
+  void check_convolution() const {
+    check_window(false);
+    if (node_.groups < 1 || in(0).shape.c % node_.groups != 0 || node_.shape.c % node_.groups != 0) {
+      fail(fmt::format("groups {} must divide {} input and {} output channels", node_.groups, in(0).shape.c,
+                       node_.shape.c));
+    }
+    check_shape(windowed(node_.shape.c));
+    if (has_residual()) check_shape(in(1).shape);
+    check_weight();
+  }
+
+  void check_pool_sum(int64_t pixels) const {
+    require(pixels * magnitude(in(0)) < kAccumulatorLimit, "sums of the pool can leave int32");
+  }
+
+  void check_concat() const {
+    Shape out{0, in(0).shape.h, in(0).shape.w};
+    for (size_t i = 0; i < node_.inputs.size(); ++i) {
+      require(in(i).shape.h == out.h && in(i).shape.w == out.w, "inputs of different height or width");
+      out.c += in(i).shape.c;
+      require(out.c <= kMaxDimension, "too many channels");
+    }
+    check_shape(out);
+  }
+
+  void check_subsample_pad() const {
+    const Window strides{.stride_h = node_.window.stride_h, .stride_w = node_.window.stride_w};
+    if (const std::string fault = window_fault(strides, in(0).shape, false); !fault.empty()) fail(fault);
+    Shape out = subsample_output(node_.window, in(0).shape);
+    out.c = node_.shape.c;
+    check_shape(out);
+    require(out.c >= in(0).shape.c && (out.c - in(0).shape.c) % 2 == 0, "cannot pad the channels evenly");
+  }
+
+  void check_operation() const {
+    if (passes_codes_on()) require(node_.out == in(0).out, "must have the scale and codes of its input");
+    switch (node_.op) {
+      case Int8Op::input:
+        return;
+      case Int8Op::conv2d:
+        return check_convolution();
+      case Int8Op::linear:
+        check_shape({node_.shape.c, 1, 1});
+        require(in(0).shape.h == 1 && in(0).shape.w == 1, "its input is not flat");
+        return check_weight();
+      case Int8Op::add:
+        check_shape(in(0).shape);
+        return check_shape(in(1).shape);
+      case Int8Op::concat:
+        return check_concat();
+      case Int8Op::max_pool:
+        check_window(true);
+        return check_shape(windowed(in(0).shape.c));
+      case Int8Op::avg_pool:
+        check_window(true);
+        check_pool_sum(saturating_product({node_.window.kernel_h, node_.window.kernel_w}));
+        return check_shape(windowed(in(0).shape.c));
+      case Int8Op::global_avg_pool:
+        check_pool_sum(saturating_product({in(0).shape.h, in(0).shape.w}));
+        return check_shape({in(0).shape.c, 1, 1});
+      case Int8Op::subsample_pad:
+        return check_subsample_pad();
+      case Int8Op::flatten:
+        require(in(0).shape.elements() <= kMaxDimension, "too many elements");
+        return check_shape({static_cast<int>(in(0).shape.elements()), 1, 1});
+      case Int8Op::requantize:
+        return check_shape(in(0).shape);
+    }
+  }
+
+  void check_float_output() const {
+    const bool last = index_ + 1 == graph_.nodes.size();
+    require(node_.float_output == last, last ? "the last node must give float logits" : "only the last node is float");
+    if (!last) return;
+    require(node_.op != Int8Op::input && !passes_codes_on(), "passes codes on, so it cannot be the last node");
+    require(node_.shape.h == 1 && node_.shape.w == 1, "logits must have height and width 1");
+  }
+
+  const Int8Graph& graph_;
+  const Int8Node& node_;
+  const size_t index_;
+};
+
+void check_preprocessing(const Int8Graph& graph) {
+  const Preprocessing& p = graph.preprocessing;
+  const auto channels = static_cast<size_t>(graph.input_shape().c);
+  if (p.mean.size() != channels || p.std.size() != channels) {
+    throw data_error(
+        fmt::format("preprocessing: {} means and {} stds for {} channels", p.mean.size(), p.std.size(), channels));
+  }
+  for (size_t c = 0; c < channels; ++c) {
+    // Bounds that keep (p / 255 - mean) / std finite.
+    if (!(std::abs(p.mean[c]) <= 1e6f) || !(p.std[c] >= 1e-6f && p.std[c] <= 1e6f)) {
+      throw data_error(fmt::format("preprocessing: mean {} and std {} of channel {}", p.mean[c], p.std[c], c));
+    }
+  }
+  if (p.resize < 0 || p.resize > kMaxDimension || p.crop < 0 || p.crop > kMaxDimension) {
+    throw data_error(
+        fmt::format("preprocessing: resize {} and crop {} are not in 0..{}", p.resize, p.crop, kMaxDimension));
+  }
+}
+
+}  // namespace
+
+void validate(const Int8Graph& graph) {
+  if (graph.nodes.size() < 2 || graph.nodes.size() > static_cast<size_t>(kMaxNodes)) {
+    throw data_error(fmt::format("graph '{}' has {} nodes, needs 2 to {}", graph.name, graph.nodes.size(), kMaxNodes));
+  }
+  std::set<std::string_view> names;
+  int64_t activations = 0, operations = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Int8Node& node = graph.nodes[i];
+    if (node.name.empty()) throw data_error(fmt::format("node {} has no name", i));
+    if (!names.insert(node.name).second) throw data_error(fmt::format("two nodes are named '{}'", node.name));
+    NodeCheck(graph, i).run();
+    activations += node.shape.elements();
+    const int64_t more = saturating_product({static_cast<int64_t>(node.weight.size()), node.shape.h, node.shape.w});
+    if (activations > kMaxActivations || more > kMaxMultiplyAdds - operations) {
+      throw data_error(fmt::format("node {} '{}': the network is beyond {} activations or {} multiply-adds an image", i,
+                                   node.name, kMaxActivations, kMaxMultiplyAdds));
+    }
+    operations += more;
+  }
+  check_preprocessing(graph);
+  if (!graph.class_names.empty() && graph.class_names.size() != static_cast<size_t>(graph.classes())) {
+    throw data_error(fmt::format("{} class names for {} logits", graph.class_names.size(), graph.classes()));
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,26 @@
+// Geometry of convolution and pooling windows, shared by the float and the int8 graph.
+#pragma once
+
+#include <string>
+
+#include "src/graph/graph.h"
+
+namespace octet {
+
+/// "[16, 32, 32]".
+std::string to_string(const Shape& shape);
+
+/// "" if every dimension is in 1..kMaxDimension and the elements are at most kMaxElements, else what is wrong.
+std::string shape_fault(const Shape& shape);
+
+/// "" if the window fits an image of in.h x in.w pixels, else what is wrong. `pool`: pooling windows have no dilation
+/// and at most half a kernel of padding, so that every window holds at least one pixel.
+std::string window_fault(const Window& window, const Shape& in, bool pool);
+
+/// Height and width of the output; c is left 0. Only for windows without fault.
+Shape window_output(const Window& window, const Shape& in);
+
+/// Every stride-th pixel, from the first: subsample_pad. c is left 0.
+Shape subsample_output(const Window& window, const Shape& in);
+
+}  // namespace octet

@@ -1,0 +1,146 @@
+// A graph written in the recipe: model.graph.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/graph/graph_builder.h"
+#include "src/graph/limits.h"
+#include "src/graph/window.h"
+#include "src/graph/zoo_models.h"
+
+namespace octet::zoo {
+namespace {
+
+/// Attributes an op understands, the required ones first.
+struct Attributes {
+  std::vector<std::string_view> required, optional;
+};
+
+Attributes attributes_of(Op op) {
+  switch (op) {
+    case Op::conv2d:
+      return {{"out_channels", "kernel"}, {"stride", "pad", "dilation", "groups", "bias"}};
+    case Op::linear:
+      return {{"out_channels"}, {"bias"}};
+    case Op::max_pool:
+    case Op::avg_pool:
+      return {{"kernel"}, {"stride", "pad"}};
+    case Op::subsample_pad:
+      return {{"out_channels", "stride"}, {}};
+    case Op::dropout:
+      return {{"dropout"}, {}};
+    default:
+      return {{}, {}};
+  }
+}
+
+/// Reads one NodeSpec; errors name the node.
+class SpecReader {
+ public:
+  SpecReader(const NodeSpec& spec, std::string name) : spec_(spec), name_(std::move(name)) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw usage_error(fmt::format("model.graph: node '{}': {}", name_, what));
+  }
+
+  Op op() const {
+    try {
+      const Op op = op_from_name(spec_.op);
+      if (op == Op::input) fail("the input node is made for you; refer to it as 'input'");
+      return op;
+    } catch (const Error& error) {
+      fail(error.what());
+    }
+  }
+
+  void check_attributes(Op op) const {
+    const Attributes known = attributes_of(op);
+    std::vector<std::string_view> all = known.required;
+    all.insert(all.end(), known.optional.begin(), known.optional.end());
+    for (const auto& [key, value] : spec_.attributes) {
+      if (std::find(all.begin(), all.end(), key) != all.end()) continue;
+      const std::string near = nearest(
+          key, [&](size_t i) { return all[i]; }, all.size());
+      fail(fmt::format("{} has no attribute '{}'{}; allowed: {}", op_name(op), key,
+                       near.empty() ? "" : "; did you mean '" + near + "'?",
+                       all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "))));
+    }
+    for (const std::string_view key : known.required) {
+      if (!spec_.attributes.contains(std::string(key))) fail(fmt::format("{} needs '{}'", op_name(op), key));
+    }
+  }
+
+  double number(const std::string& key, double fallback) const {
+    const auto found = spec_.attributes.find(key);
+    return found == spec_.attributes.end() ? fallback : found->second;
+  }
+
+  int integer(const std::string& key, int fallback) const {
+    const double value = number(key, fallback);
+    if (!(value >= 0 && value <= kMaxDimension) || value != std::floor(value)) {
+      fail(fmt::format("{} = {} is not an integer in 0..{}", key, value, kMaxDimension));
+    }
+    return static_cast<int>(value);
+  }
+
+  bool flag(const std::string& key, bool fallback) const {
+    const int value = integer(key, fallback ? 1 : 0);
+    if (value > 1) fail(fmt::format("{} = {} is neither true nor false", key, value));
+    return value == 1;
+  }
+
+ private:
+  const NodeSpec& spec_;
+  const std::string name_;
+};
+
+Window read_window(const SpecReader& reader, Op op) {
+  const bool pool = op == Op::max_pool || op == Op::avg_pool;
+  const int kernel = reader.integer("kernel", 1);
+  Window window = square(kernel, reader.integer("stride", pool ? kernel : 1), reader.integer("pad", 0));
+  window.dilation_h = window.dilation_w = reader.integer("dilation", 1);
+  return window;
+}
+
+}  // namespace
+
+Graph custom(const ModelSpec& spec) {
+  if (spec.graph.empty()) throw usage_error("model: name 'graph' needs the nodes in model.graph");
+  Graph graph;
+  graph.name = "graph";
+  graph.nodes.push_back({.name = "input", .op = Op::input, .shape = spec.input});
+  std::map<std::string, int> index_of = {{"input", 0}};
+  for (const NodeSpec& node_spec : spec.graph) {
+    const int index = static_cast<int>(graph.nodes.size());
+    const std::string name = node_spec.name.empty() ? fmt::format("{}_{}", node_spec.op, index) : node_spec.name;
+    const SpecReader reader(node_spec, name);
+    Node node{.name = name, .op = reader.op()};
+    reader.check_attributes(node.op);
+    for (const std::string& input : node_spec.inputs) {
+      const auto found = index_of.find(input);
+      if (found == index_of.end()) reader.fail(fmt::format("input '{}' is no earlier node", input));
+      node.inputs.push_back(found->second);
+    }
+    if (node_spec.inputs.empty()) node.inputs.push_back(index - 1);
+    node.window = read_window(reader, node.op);
+    node.out_channels = reader.integer("out_channels", 0);
+    node.groups = reader.integer("groups", 1);
+    node.bias = reader.flag("bias", node.op == Op::conv2d || node.op == Op::linear);
+    node.dropout = static_cast<float>(reader.number("dropout", 0));
+    if (node.op == Op::conv2d && node.inputs.size() != 1) reader.fail("conv2d has one input");
+    index_of.emplace(name, index);
+    graph.nodes.push_back(std::move(node));
+  }
+  infer_shapes(graph);
+  if (graph.output().shape != Shape{spec.classes, 1, 1}) {
+    throw usage_error(fmt::format("model.graph: the last node '{}' gives {}, the data has {} classes",
+                                  graph.output().name, to_string(graph.output().shape), spec.classes));
+  }
+  return graph;
+}
+
+}  // namespace octet::zoo

@@ -1,0 +1,19 @@
+// The families of the model zoo; build_model has checked the ModelSpec before it calls one of them.
+#pragma once
+
+#include "src/graph/zoo.h"
+
+namespace octet::zoo {
+
+/// The "cifar" stem keeps the resolution of small images; the "imagenet" stem divides it by 4.
+bool small_stem(const ModelSpec& spec);
+
+Graph small_cnn(const ModelSpec& spec);
+Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< He et al. 2015, section 4.2: depth = 6n + 2
+Graph resnet(const ModelSpec& spec, int depth);        ///< 18, 34, 50
+Graph mobilenet_v2(const ModelSpec& spec);
+Graph squeezenet1_1(const ModelSpec& spec);
+Graph vgg_bn(const ModelSpec& spec, int depth);  ///< 11, 16
+Graph custom(const ModelSpec& spec);             ///< model.graph of a recipe
+
+}  // namespace octet::zoo
