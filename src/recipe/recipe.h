@@ -12,16 +12,15 @@ namespace octet {
 
 struct DataRecipe {
   std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
-  std::string path;                      ///< folder; empty: the format's usual place (Debian's for fashion_mnist)
-  std::string train = "train",
-              validation =
-                  "test";  ///< image_folder: subfolders, "" for path itself (then split by validation_fraction)
-  std::string classes;     ///< image_folder: file with one class folder a line; empty: sorted folders
-  double validation_fraction = 0.0;  ///< > 0: this share of the training set (by seed) is the validation set
-  int channels = 3;
-  int image_size = 32;            ///< height and width of the network's input
-  int resize = 0;                 ///< evaluation: shorter side before the centre crop; 0: none
-  std::vector<double> mean, std;  ///< one a channel
+  std::string path;                      ///< folder (image_folder: or a .tar); empty: Debian's for fashion_mnist
+  std::string train = "train";           ///< image_folder: subfolder, "" for path itself
+  std::string validation = "test";       ///< the same for validation
+  std::string classes;                   ///< image_folder: file with one class folder a line; empty: sorted folders
+  double validation_fraction = 0.0;      ///< > 0: this share of the training set (by seed) is the validation set
+  int channels = 0;                      ///< parsing replaces 0 by the format's
+  int image_size = 0;  ///< height and width of the network's input; parsing replaces 0 by the format's
+  int resize = 0;      ///< shorter side before the crop; 0: none. Training uses it if random_resized_crop is off
+  std::vector<double> mean, std;  ///< one a channel, of pixels in 0..1; parsing replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
   // augmentation
@@ -31,12 +30,14 @@ struct DataRecipe {
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
   int limit_train = 0, limit_validation = 0;  ///< first N (by seed) only; 0: all
+  bool operator==(const DataRecipe&) const = default;
 };
 
 struct GraphNodeRecipe {
   std::string name, op;
   std::vector<std::string> inputs;
   std::map<std::string, double> attributes;
+  bool operator==(const GraphNodeRecipe&) const = default;
 };
 
 struct ModelRecipe {
@@ -48,6 +49,7 @@ struct ModelRecipe {
   double dropout = 0.0;
   std::string weights;  ///< .safetensors, .pth, .th; empty: random
   std::vector<GraphNodeRecipe> graph;
+  bool operator==(const ModelRecipe&) const = default;
 };
 
 struct OptimizerRecipe {
@@ -68,6 +70,7 @@ struct OptimizerRecipe {
   double clip_gradient = 0.0;      ///< global norm; 0: off
   std::string precision = "fp32";  ///< fp32, bf16, fp16
   bool channels_last = true;
+  bool operator==(const OptimizerRecipe&) const = default;
 };
 
 struct CalibrateRecipe {
@@ -75,6 +78,7 @@ struct CalibrateRecipe {
   int batch_size = 64;
   std::string method = "mse";  ///< minmax, percentile, mse, entropy
   double percentile = 99.99;
+  bool operator==(const CalibrateRecipe&) const = default;
 };
 
 struct QuantRecipe {
@@ -85,21 +89,25 @@ struct QuantRecipe {
   std::string weight_calibrator = "minmax";        ///< minmax, mse
   std::string observer = "moving_average";         ///< during QAT: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
+  bool operator==(const QuantRecipe&) const = default;
 };
 
 struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
   double freeze_observers = 0.5;      ///< after this share of the QAT steps
   double freeze_batch_norm = 0.75;
+  bool operator==(const QatRecipe&) const = default;
 };
 
 struct EvaluateRecipe {
   int batch_size = 64;
   std::vector<std::string> engines = {"cpu", "reference"};
   int reference_images = 0;  ///< validation images the slow reference runs; 0: all
+  bool operator==(const EvaluateRecipe&) const = default;
 };
 
 struct ExportRecipe {
   std::string file = "int8.safetensors";
+  bool operator==(const ExportRecipe&) const = default;
 };
 
 struct Recipe {
@@ -113,10 +121,12 @@ struct Recipe {
   QatRecipe qat;
   EvaluateRecipe evaluate;
   ExportRecipe export_;
+  bool operator==(const Recipe&) const = default;
 };
 
-/// Reads, applies `--set key.path=value` overrides, checks. Throws Error(usage): "recipe.yaml:12:5: quant.activaton:
-/// unknown key; did you mean 'activation'? allowed: ...". Paths inside a recipe are relative to the working directory.
+/// Reads, applies `--set key.path=value` overrides, fills in what follows from data.format (path, channels, image_size,
+/// mean, std), checks. Throws Error(usage): "recipe.yaml:12:5: quant.activaton: unknown key; did you mean 'activation'?
+/// allowed: ...". Paths inside a recipe are relative to the working directory.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 

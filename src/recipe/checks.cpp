@@ -1,0 +1,137 @@
+#include "src/recipe/checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+/// What is usual for a data format. Means and deviations are those of the training sets, of pixels in 0..1.
+struct Format {
+  std::string_view name, path;
+  int channels, image_size;
+  bool fixed;  ///< all images have this shape
+  std::vector<double> mean, std;
+};
+
+const Format& find_format(std::string_view name) {
+  static const std::vector<Format> kFormats = {
+      {"fashion_mnist", "/usr/share/datasets/fashion-mnist", 1, 28, true, {0.2860}, {0.3530}},
+      {"mnist", "", 1, 28, true, {0.1307}, {0.3081}},
+      {"cifar10", "", 3, 32, true, {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
+      {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
+      {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
+      {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
+  };
+  const auto found = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.name == name; });
+  if (found == kFormats.end()) throw usage_error("data.format: unknown value '" + std::string(name) + "'");
+  return *found;
+}
+
+class Checker {
+ public:
+  Checker(const Recipe& recipe, const Places& places, const std::string& name)
+      : recipe_(recipe), places_(places), name_(name) {}
+
+  void check_data() const {
+    const DataRecipe& d = recipe_.data;
+    const Format& format = find_format(d.format);
+    const bool folder = d.format == "image_folder", synthetic = d.format == "synthetic";
+    require(d.channels == 1 || d.channels == 3, "data.channels", fmt::format("{}; allowed: 1, 3", d.channels));
+    require(!format.fixed || d.channels == format.channels, "data.channels",
+            fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
+    require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
+    const auto per_channel = [&](const std::vector<double>& values, const char* key) {
+      require(values.size() == static_cast<size_t>(d.channels), key,
+              fmt::format("has {} values, but data.channels is {}", values.size(), d.channels));
+    };
+    per_channel(d.mean, "data.mean");
+    per_channel(d.std, "data.std");
+    require(d.image_size >= 8, "data.image_size", fmt::format("{}; allowed: 8 .. 2048", d.image_size));
+    require(d.resize == 0 || d.resize >= d.image_size, "data.resize",
+            fmt::format("{} is below data.image_size {}", d.resize, d.image_size));
+    require(!format.fixed || d.resize > 0 || d.image_size <= format.image_size, "data.image_size",
+            fmt::format("{} is larger than the {} pixels of {}; set data.resize", d.image_size, format.image_size,
+                        d.format));
+    require(d.pad < d.image_size, "data.pad", fmt::format("{} is not below data.image_size {}", d.pad, d.image_size));
+    require(d.cutout < d.image_size, "data.cutout",
+            fmt::format("{} is not below data.image_size {}", d.cutout, d.image_size));
+    require(!(d.random_resized_crop && d.pad > 0), "data.pad", "cannot be joined with data.random_resized_crop");
+    require(!synthetic || d.synthetic_size >= d.synthetic_classes, "data.synthetic_size",
+            fmt::format("{} is below data.synthetic_classes {}", d.synthetic_size, d.synthetic_classes));
+  }
+
+  void check_model() const {
+    const bool graph = recipe_.model.name == "graph";
+    require(graph != recipe_.model.graph.empty(), graph ? "model.name" : "model.graph",
+            graph ? "graph needs the nodes in model.graph" : "only for model.name graph");
+  }
+
+  void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {
+    require(o.schedule != "step" || !o.milestones.empty(), section + ".schedule",
+            "step needs " + section + ".milestones");
+    for (size_t i = 1; i < o.milestones.size(); ++i) {
+      require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
+    }
+    require(o.epochs == 0 || o.warmup_epochs <= o.epochs, section + ".warmup_epochs",
+            fmt::format("{} is above {}.epochs {}", o.warmup_epochs, section, o.epochs));
+    require(!o.nesterov || o.optimizer != "sgd" || o.momentum > 0, section + ".nesterov",
+            "needs " + section + ".momentum above 0");
+    const int limit = recipe_.data.limit_train;
+    require(o.epochs == 0 || limit == 0 || limit >= o.batch_size, "data.limit_train",
+            fmt::format("{} is below {}.batch_size {}: no step", limit, section, o.batch_size));
+  }
+
+  void check_results() const {
+    const auto& engines = recipe_.evaluate.engines;
+    require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
+            "an engine is given twice");
+    const std::filesystem::path file = recipe_.export_.file;
+    require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
+            "'" + file.string() + "' is not a plain file name that ends in .safetensors");
+  }
+
+ private:
+  void require(bool condition, const std::string& key, const std::string& what) const {
+    if (condition) return;
+    const auto at = places_.find(key);
+    throw usage_error((at == places_.end() ? name_ : at->second) + ": " + key + ": " + what);
+  }
+
+  const Recipe& recipe_;
+  const Places& places_;
+  const std::string& name_;
+};
+
+}  // namespace
+
+void resolve_defaults(Recipe& recipe) {
+  DataRecipe& data = recipe.data;
+  const Format& format = find_format(data.format);
+  if (data.path.empty()) data.path = format.path;
+  if (data.channels == 0) data.channels = format.channels;
+  if (data.image_size == 0) data.image_size = format.image_size;
+  const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {
+    if (!values.empty()) return;
+    values.assign(usual.begin(), usual.begin() + std::min<size_t>(usual.size(), data.channels));
+  };
+  take_first(data.mean, format.mean);
+  take_first(data.std, format.std);
+}
+
+void check_consistency(const Recipe& recipe, const Places& places, const std::string& name) {
+  const Checker checker(recipe, places, name);
+  checker.check_data();
+  checker.check_model();
+  checker.check_optimizer(recipe.train, "train");
+  checker.check_optimizer(recipe.qat, "qat");
+  checker.check_results();
+}
+
+}  // namespace octet

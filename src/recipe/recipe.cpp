@@ -1,0 +1,166 @@
+#include "src/recipe/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/recipe/checks.h"
+#include "src/recipe/schema.h"
+#include "src/recipe/value.h"
+#include "src/recipe/yaml.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kLargestRecipe = size_t{1} << 20;
+constexpr size_t kLongestKeyShown = 80;
+
+/// "qat" of "qat.epochs", "" of "seed".
+std::string_view section_of(std::string_view key) {
+  const size_t dot = key.find('.');
+  return dot == std::string_view::npos ? "" : key.substr(0, dot);
+}
+
+/// Names after `section`; for "" the sections and the keys outside them.
+std::vector<std::string_view> names_in(std::string_view section) {
+  std::vector<std::string_view> names;
+  for (const Field& field : schema()) {
+    const std::string_view key = field.key, owner = section_of(key);
+    std::string_view name = key;
+    if (section.empty() && !owner.empty()) name = owner;
+    if (!section.empty()) name = owner == section ? key.substr(section.size() + 1) : "";
+    if (!name.empty() && (names.empty() || names.back() != name)) names.push_back(name);
+  }
+  return names;
+}
+
+const Field* find_field(std::string_view key) {
+  for (const Field& field : schema()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void unknown_key(const std::string& where, const std::string& section, const std::string& word) {
+  const auto names = names_in(section);
+  const std::string key = section.empty() ? word : fmt::format("{}.{}", section, word);
+  const std::string what =
+      with_allowed("unknown key" + suggestion(word, names), fmt::format("{}", fmt::join(names, ", ")));
+  throw usage_error(fmt::format("{}: {}: {}", where, key.substr(0, kLongestKeyShown), what));
+}
+
+class RecipeParser {
+ public:
+  explicit RecipeParser(const std::string& name) : name_(name) {}
+
+  void read_document(const YamlNode& root) {
+    if (root.kind == YamlNode::Kind::null) return;
+    if (root.kind != YamlNode::Kind::map) throw usage_error(place(name_, root) + ": a recipe is a map of sections");
+    read_section(root, "");
+  }
+
+  /// "quant.activation=affine_u8"; text values are taken as they are, others are YAML.
+  void read_override(const std::string& override_text) {
+    const std::string source = "--set " + shown(override_text);
+    const size_t equals = override_text.find('=');
+    if (equals == std::string::npos) throw usage_error(source + ": needs the form key.path=value");
+    const std::string key = override_text.substr(0, equals), text = override_text.substr(equals + 1);
+    const Field* field = find_field(key);
+    if (field == nullptr) {
+      const std::string section(section_of(key));
+      const auto sections = names_in("");
+      const bool known = !section.empty() && std::find(sections.begin(), sections.end(), section) != sections.end();
+      unknown_key(source, known ? section : "",
+                  known             ? key.substr(section.size() + 1)
+                  : section.empty() ? key
+                                    : section);
+    }
+    YamlNode node;
+    if (std::holds_alternative<Reference<std::string>>(field->slot)) {
+      node.kind = YamlNode::Kind::scalar;
+      node.text = text;
+    } else {
+      node = parse_yaml(text, source);
+    }
+    assign(*field, node, source, recipe_);
+    places_[field->key] = source;
+  }
+
+  Recipe finish() {
+    for (const Field& field : schema()) {
+      if (field.required && places_.count(field.key) == 0) {
+        throw usage_error(name_ + ": " + field.key + ": missing; allowed: " + allowed(field));
+      }
+    }
+    resolve_defaults(recipe_);
+    check_consistency(recipe_, places_, name_);
+    return recipe_;
+  }
+
+ private:
+  void read_section(const YamlNode& map, const std::string& section) {
+    std::set<std::string> seen;
+    const auto names = names_in(section);
+    for (size_t i = 0; i < map.keys.size(); ++i) {
+      const YamlNode& key = map.keys[i];
+      const std::string where = place(name_, key);
+      if (std::find(names.begin(), names.end(), key.text) == names.end()) unknown_key(where, section, key.text);
+      const std::string path = section.empty() ? key.text : section + "." + key.text;
+      if (!seen.insert(key.text).second) throw usage_error(where + ": " + path + ": given twice; remove one");
+      read_entry(path, map.items[i], where);
+    }
+  }
+
+  void read_entry(const std::string& path, const YamlNode& value, const std::string& where) {
+    if (const Field* field = find_field(path)) {
+      assign(*field, value, name_, recipe_);
+      places_[path] = where;
+    } else if (value.kind == YamlNode::Kind::map) {
+      read_section(value, path);
+    } else {
+      throw usage_error(where + ": " + path + ": is a section; its keys follow, indented");
+    }
+  }
+
+  const std::string& name_;
+  Recipe recipe_;
+  Places places_;
+};
+
+}  // namespace
+
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (!error && size > kLargestRecipe) throw usage_error(path + ": larger than 1 MiB: not a recipe");
+  return parse_recipe(read_file(path), path, overrides);
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  if (text.size() > kLargestRecipe) throw usage_error(name + ": larger than 1 MiB: not a recipe");
+  RecipeParser parser(name);
+  parser.read_document(parse_yaml(text, name));
+  for (const std::string& text_of_override : overrides) parser.read_override(text_of_override);
+  return parser.finish();
+}
+
+std::string write_recipe(const Recipe& recipe) {
+  std::string text, section;
+  for (const Field& field : schema()) {
+    const std::string owner(section_of(field.key));
+    if (owner != section) text += "\n" + owner + ":\n";
+    section = owner;
+    const std::string key = owner.empty() ? field.key : "  " + field.key.substr(owner.size() + 1);
+    const std::string value = value_text(field, recipe);
+    text += key + ":" + (value.front() == '\n' ? "" : " ") + value + "\n";
+  }
+  return text;
+}
+
+std::string recipe_hash(const Recipe& recipe) { return sha256(write_recipe(recipe)); }
+
+}  // namespace octet

@@ -1,0 +1,223 @@
+#include "src/recipe/schema.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include <type_traits>
+
+namespace octet {
+namespace {
+
+/// Interval [low, high].
+Rule range(double low, double high) { return {low, high, false, false, {}}; }
+Rule at_least(double low) { return {low, std::numeric_limits<double>::infinity(), false, false, {}}; }
+/// (low, high]
+Rule above_to(double low, double high) { return {low, high, true, false, {}}; }
+/// [low, high)
+Rule from_below(double low, double high) { return {low, high, false, true, {}}; }
+Rule one_of(std::vector<std::string_view> choices) {
+  Rule rule;
+  rule.choices = std::move(choices);
+  return rule;
+}
+
+/// Collects the fields of one section, whose struct is recipe.*Section.
+template <auto Section>
+class SectionFields {
+ public:
+  SectionFields(std::vector<Field>& fields, std::string name) : fields_(fields), name_(std::move(name)) {}
+
+  template <class Struct, class T>
+  Field& add(const char* key, T Struct::*member, Rule rule, const char* meaning) {
+    const Reference<T> reference = [member](Recipe& recipe) -> T& { return (recipe.*Section).*member; };
+    return fields_.emplace_back(Field{name_ + "." + key, reference, std::move(rule), meaning});
+  }
+
+ private:
+  std::vector<Field>& fields_;
+  std::string name_;
+};
+
+void add_data(std::vector<Field>& fields) {
+  using D = DataRecipe;
+  SectionFields<&Recipe::data> s(fields, "data");
+  s.add("format", &D::format, one_of({"fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "synthetic"}),
+        "what the files are")
+      .required = true;
+  s.add("path", &D::path, {},
+        "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
+  s.add("train", &D::train, {}, "image_folder: subfolder of the training set, \"\" for path itself");
+  s.add("validation", &D::validation, {}, "image_folder: subfolder of the validation set, \"\" for path itself");
+  s.add("classes", &D::classes, {},
+        "image_folder: file with one class folder a line, in the order of the labels; \"\": sorted folders");
+  s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),
+        "above 0: this share of the training set, by seed, is the validation set");
+  s.add("channels", &D::channels, range(0, 3), "1 grey, 3 colour; 0: the format's");
+  s.add("image_size", &D::image_size, range(0, 2048), "height and width of the network's input; 0: the format's");
+  s.add("resize", &D::resize, range(0, 4096),
+        "shorter side before the crop to image_size; 0: none; in training only without random_resized_crop");
+  s.add("mean", &D::mean, range(-10, 10), "subtracted from pixels in 0..1, one a channel; []: the format's");
+  s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
+  s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
+  s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
+  s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes");
+  s.add("pad", &D::pad, range(0, 1024), "training: zeros on each side before a random crop of image_size");
+  s.add("flip", &D::flip, {}, "training: mirror every second image");
+  s.add("cutout", &D::cutout, range(0, 2048), "training: side of a square filled with the mean; 0: none");
+  s.add("random_resized_crop", &D::random_resized_crop, {}, "training: a random part of the image, to image_size");
+  s.add("crop_area_min", &D::crop_area_min, above_to(0, 1), "random_resized_crop: least share of the image's area");
+  s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
+  s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
+}
+
+void add_model(std::vector<Field>& fields) {
+  using M = ModelRecipe;
+  SectionFields<&Recipe::model> s(fields, "model");
+  s.add("name", &M::name,
+        one_of({"small_cnn", "resnet8", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34",
+                "resnet50", "mobilenet_v2", "vgg11_bn", "vgg16_bn", "squeezenet1_1", "graph"}),
+        "a network of the zoo, or graph: the one in model.graph")
+      .required = true;
+  s.add("shortcut", &M::shortcut, one_of({"A", "B"}),
+        "resnet8 to resnet56: A subsamples and pads channels, B is a 1x1 convolution");
+  s.add("width", &M::width, above_to(0, 8), "mobilenet_v2, small_cnn: factor on the channels");
+  s.add("stem", &M::stem, one_of({"auto", "imagenet", "cifar"}),
+        "first layers: imagenet 7x7/2 and max-pool, cifar 3x3; auto: cifar below 64 pixels");
+  s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");
+  s.add("dropout", &M::dropout, from_below(0, 1),
+        "probability before the last linear layer, where the network has one");
+  s.add("weights", &M::weights, {}, "float weights to start from: .safetensors, .pth or .th; \"\": random by seed");
+  s.add("graph", &M::graph, {},
+        "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
+}
+
+template <auto Section>
+void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning) {
+  using O = OptimizerRecipe;
+  s.add("epochs", &O::epochs, range(0, 100000), epochs_meaning);
+  s.add("batch_size", &O::batch_size, range(1, 65536), "images a step");
+  s.add("optimizer", &O::optimizer, one_of({"sgd", "adamw"}), "SGD with momentum, or AdamW");
+  s.add("learning_rate", &O::learning_rate, above_to(0, 1000), "peak of the schedule");
+  s.add("momentum", &O::momentum, from_below(0, 1), "sgd");
+  s.add("nesterov", &O::nesterov, {}, "sgd: Nesterov's momentum");
+  s.add("beta1", &O::beta1, from_below(0, 1), "adamw: decay of the mean");
+  s.add("beta2", &O::beta2, from_below(0, 1), "adamw: decay of the square");
+  s.add("weight_decay", &O::weight_decay, range(0, 10), "on weights, not on BatchNorm, biases and quantizers");
+  s.add("schedule", &O::schedule, one_of({"step", "cosine", "one_cycle", "constant"}), "course of the learning rate");
+  s.add("milestones", &O::milestones, range(1, 100000), "step: epochs after which the rate is multiplied by gamma");
+  s.add("gamma", &O::gamma, above_to(0, 1), "step: the factor");
+  s.add("warmup_epochs", &O::warmup_epochs, range(0, 100000), "linear rise of the rate from 0 at the start");
+  s.add("label_smoothing", &O::label_smoothing, from_below(0, 1), "share of the target spread over all classes");
+  s.add("ema", &O::ema, from_below(0, 1), "decay of the moving average of the weights that is kept; 0: off");
+  s.add("clip_gradient", &O::clip_gradient, at_least(0), "largest global norm of the gradient; 0: off");
+  s.add("precision", &O::precision, one_of({"fp32", "bf16", "fp16"}), "autocast type of convolutions and linears");
+  s.add("channels_last", &O::channels_last, {}, "memory layout NHWC");
+}
+
+void add_training(std::vector<Field>& fields) {
+  SectionFields<&Recipe::train> train(fields, "train");
+  add_optimizer(train, "of float training; 0: none, start from model.weights");
+
+  using C = CalibrateRecipe;
+  SectionFields<&Recipe::calibrate> s(fields, "calibrate");
+  s.add("images", &C::images, range(1, 10000000), "taken from the training set, by seed");
+  s.add("batch_size", &C::batch_size, range(1, 65536), "images a step");
+  s.add("method", &C::method, one_of({"minmax", "percentile", "mse", "entropy"}),
+        "how a range follows from a histogram");
+  s.add("percentile", &C::percentile, above_to(50, 100), "method percentile: share of values inside the range, in %");
+
+  using Q = QuantRecipe;
+  SectionFields<&Recipe::quant> quant(fields, "quant");
+  quant.add("activation", &Q::activation, one_of({"symmetric_s8", "unsigned_u8", "affine_u8"}),
+            "codes of activations: signed about 0, unsigned from 0, unsigned with a zero point");
+  quant.add("activation_bits", &Q::activation_bits, range(2, 8), "below 8: simulation only");
+  quant.add("weight_bits", &Q::weight_bits, range(2, 8), "below 8: fewer codes in the same int8");
+  quant.add("weight_granularity", &Q::weight_granularity, one_of({"per_channel", "per_tensor"}),
+            "one scale an output channel, or one a tensor");
+  quant.add("weight_calibrator", &Q::weight_calibrator, one_of({"minmax", "mse"}), "how a weight's range is chosen");
+  quant.add("observer", &Q::observer, one_of({"minmax", "moving_average", "histogram"}),
+            "how ranges of activations follow the data during QAT");
+  quant.add("averaging", &Q::averaging, above_to(0, 1), "moving_average: weight of the new batch");
+
+  using A = QatRecipe;
+  SectionFields<&Recipe::qat> qat(fields, "qat");
+  add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only");
+  qat.add("freeze_observers", &A::freeze_observers, range(0, 1), "after this share of the steps ranges stay");
+  qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
+}
+
+void add_results(std::vector<Field>& fields) {
+  using E = EvaluateRecipe;
+  SectionFields<&Recipe::evaluate> s(fields, "evaluate");
+  s.add("batch_size", &E::batch_size, range(1, 65536), "images a step");
+  s.add("engines", &E::engines, one_of({"cpu", "reference"}), "int8 engines to run, in this order");
+  s.add("reference_images", &E::reference_images, at_least(0),
+        "validation images that the slow reference runs; 0: all");
+
+  SectionFields<&Recipe::export_> e(fields, "export");
+  e.add("file", &ExportRecipe::file, {}, "name of the int8 checkpoint in the run directory, .safetensors");
+}
+
+std::vector<Field> make_schema() {
+  std::vector<Field> fields;
+  fields.push_back({"seed", Reference<uint64_t>([](Recipe& r) -> uint64_t& { return r.seed; }), at_least(0),
+                    "of weights, order, augmentation and splits"});
+  fields.push_back({"threads", Reference<int>([](Recipe& r) -> int& { return r.threads; }), range(0, 1024),
+                    "of training and engines; 0: all cores"});
+  add_data(fields);
+  add_model(fields);
+  add_training(fields);
+  add_results(fields);
+  return fields;
+}
+
+struct TypeName {
+  std::string operator()(const Reference<bool>&) const { return "true or false"; }
+  std::string operator()(const Reference<int>&) const { return "integer"; }
+  std::string operator()(const Reference<uint64_t>&) const { return "integer"; }
+  std::string operator()(const Reference<double>&) const { return "number"; }
+  std::string operator()(const Reference<std::string>&) const { return "text"; }
+  std::string operator()(const Reference<std::vector<int>>&) const { return "list of integers"; }
+  std::string operator()(const Reference<std::vector<double>>&) const { return "list of numbers"; }
+  std::string operator()(const Reference<std::vector<std::string>>&) const { return "list of texts"; }
+  std::string operator()(const Reference<std::vector<GraphNodeRecipe>>&) const { return "list of nodes"; }
+};
+
+}  // namespace
+
+const std::vector<Field>& schema() {
+  static const std::vector<Field> kFields = make_schema();
+  return kFields;
+}
+
+std::string type_name(const Field& field) { return std::visit(TypeName(), field.slot); }
+
+std::string allowed(const Field& field) {
+  const Rule& rule = field.rule;
+  if (!rule.choices.empty()) return fmt::format("{}", fmt::join(rule.choices, ", "));
+  const bool low = std::isfinite(rule.minimum), high = std::isfinite(rule.maximum);
+  if (low && high && !rule.above_minimum && !rule.below_maximum) {
+    return fmt::format("{} .. {}", rule.minimum, rule.maximum);
+  }
+  std::string text;
+  if (low) text = fmt::format("{} {}", rule.above_minimum ? ">" : ">=", rule.minimum);
+  if (high) text += fmt::format("{}{} {}", low ? ", " : "", rule.below_maximum ? "<" : "<=", rule.maximum);
+  if (std::holds_alternative<Reference<bool>>(field.slot)) return "true, false";
+  return text.empty() ? "any" : text;
+}
+
+const std::vector<std::string_view>& graph_attributes() {
+  static const std::vector<std::string_view> kNames = {"out_channels", "kernel", "stride", "pad",
+                                                       "dilation",     "groups", "bias",   "dropout"};
+  return kNames;
+}
+
+const std::vector<std::string_view>& graph_ops() {
+  static const std::vector<std::string_view> kNames = {
+      "conv2d",   "batch_norm",      "relu",    "relu6",  "add",     "concat",       "max_pool",
+      "avg_pool", "global_avg_pool", "flatten", "linear", "dropout", "subsample_pad"};
+  return kNames;
+}
+
+}  // namespace octet

@@ -1,0 +1,68 @@
+// recipes/README.md against the schema, and every shipped recipe against the parser.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "src/common/files.h"
+#include "src/recipe/schema.h"
+#include "src/recipe/value.h"
+
+namespace octet {
+namespace {
+
+const std::string kRecipes = std::string(OCTET_SOURCE_DIR) + "/recipes";
+
+/// The table row that documents a key; the struct's own default is the documented one.
+std::string expected_row(const Field& field) {
+  const std::string value = field.required ? "required" : fmt::format("`{}`", value_text(field, Recipe()));
+  return fmt::format("| `{}` | {} | {} | {} | {} |", field.key, type_name(field), value, allowed(field), field.meaning);
+}
+
+TEST(RecipeReadme, HasExactlyTheRowsOfTheSchema) {
+  std::multiset<std::string> documented, expected;
+  std::istringstream readme(read_file(kRecipes + "/README.md"));
+  for (std::string line; std::getline(readme, line);) {
+    if (line.rfind("| `", 0) == 0) documented.insert(line);
+  }
+  for (const Field& field : schema()) expected.insert(expected_row(field));
+  for (const std::string& row : expected) EXPECT_EQ(documented.count(row), 1u) << "add to recipes/README.md:\n" << row;
+  for (const std::string& row : documented) EXPECT_EQ(expected.count(row), 1u) << "not in the schema:\n" << row;
+}
+
+TEST(Schema, EveryValueHasItsOwnKeyAndPlace) {
+  std::set<std::string> keys;
+  Recipe recipe;
+  std::set<const void*> places;
+  for (const Field& field : schema()) {
+    EXPECT_TRUE(keys.insert(field.key).second) << field.key;
+    const void* place =
+        std::visit([&](const auto& slot) { return static_cast<const void*>(&slot(recipe)); }, field.slot);
+    EXPECT_TRUE(places.insert(place).second) << field.key << " lives where another key does";
+    EXPECT_FALSE(field.meaning.empty()) << field.key;
+  }
+}
+
+TEST(ShippedRecipes, AllAreReadAndNamedAfterModelAndData) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRecipes)) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++count;
+    const Recipe recipe = read_recipe(entry.path().string());
+    const std::string stem = entry.path().stem().string();
+    EXPECT_EQ(stem.rfind(recipe.model.name + "_", 0), 0u) << stem;
+    const std::string imagenet = stem.find("imagenet") != std::string::npos ? "imagenet" : recipe.data.format;
+    EXPECT_NE(stem.find("_" + imagenet + "_"), std::string::npos) << stem;
+    EXPECT_EQ(recipe.qat.epochs == 0, stem.find("_ptq") != std::string::npos) << stem;
+    EXPECT_EQ(parse_recipe(write_recipe(recipe), stem), recipe) << stem;
+    EXPECT_EQ(read_file(entry.path().string()).front(), '#') << stem << " says nothing about itself";
+  }
+  EXPECT_GE(count, 14);
+}
+
+}  // namespace
+}  // namespace octet

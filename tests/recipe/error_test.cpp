@@ -1,0 +1,175 @@
+// Wrong recipes: the message names file, line, column, key, the nearest valid key and what is allowed.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "src/common/error.h"
+#include "src/recipe/schema.h"
+
+namespace octet {
+namespace {
+
+const std::string kMinimal = "data:\n  format: cifar10\n  path: x\nmodel:\n  name: resnet20\n";
+
+/// The message of the refusal; "" and a test failure when the recipe is accepted.
+std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_recipe(text, "r.yaml", overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted:\n" << text.substr(0, 300);
+  return "";
+}
+
+void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+}
+
+TEST(RecipeErrors, UnknownKeyNamesPlaceAndNearest) {
+  expect_parts(refusal(kMinimal + "quant:\n  activaton: affine_u8\n"),
+               {"r.yaml:7:3: quant.activaton: unknown key; did you mean 'activation'? allowed:", "weight_bits"});
+  expect_parts(refusal(kMinimal + "quantt:\n  activation: affine_u8\n"),
+               {"r.yaml:6:1: quantt: unknown key; did you mean 'quant'?", "calibrate", "seed"});
+  expect_parts(refusal(kMinimal + "data.pad: 3\n"), {"r.yaml:6:1: data.pad: unknown key"});
+}
+
+TEST(RecipeErrors, UnknownValueNamesNearest) {
+  expect_parts(refusal(kMinimal + "quant: {activation: afine_u8}\n"),
+               {"r.yaml:6:21: quant.activation: unknown value 'afine_u8'; did you mean 'affine_u8'?", "symmetric_s8"});
+}
+
+TEST(RecipeErrors, WrongTypeAndRange) {
+  expect_parts(refusal(kMinimal + "train:\n  epochs: many\n"),
+               {"r.yaml:7:11: train.epochs: is 'many', not of type 'integer'; allowed: 0 .. 100000"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs: 1.5\n"), {"train.epochs: is '1.5', not of type 'integer'"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs: \"5\"\n"), {"'5' (quoted), not of type 'integer'"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs: -1\n"), {"r.yaml:7:11: train.epochs: -1 is out of range"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs: 99999999999999999999\n"), {"train.epochs:", "is out of range"});
+  expect_parts(refusal(kMinimal + "train:\n  learning_rate: .nan\n"), {"not of type 'number'; allowed: > 0, <= 1000"});
+  expect_parts(refusal(kMinimal + "train:\n  learning_rate: nan\n"), {"not of type 'number'"});
+  expect_parts(refusal(kMinimal + "train:\n  learning_rate: 1e999\n"), {"train.learning_rate"});
+  expect_parts(refusal(kMinimal + "train:\n  nesterov: yes\n"), {"'yes', not of type 'true or false'"});
+  expect_parts(refusal(kMinimal + "train:\n  milestones: 5\n"), {"not of type 'list of integers'"});
+  expect_parts(refusal(kMinimal + "train:\n  milestones: [5, x]\n"), {"r.yaml:7:19: train.milestones"});
+  expect_parts(refusal(kMinimal + "train: 5\n"), {"r.yaml:6:1: train: is a section"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs:\n"), {"train.epochs: is nothing"});
+  expect_parts(refusal("[1, 2]"), {"r.yaml:1:1: a recipe is a map"});
+}
+
+TEST(RecipeErrors, DuplicateAndMissingKeys) {
+  expect_parts(refusal(kMinimal + "train:\n  epochs: 1\n  epochs: 2\n"), {"r.yaml:8:3: train.epochs: given twice"});
+  expect_parts(refusal(kMinimal + "data:\n  pad: 1\n"), {"r.yaml:6:1: data: given twice"});
+  expect_parts(refusal(""), {"r.yaml: data.format: missing; allowed: fashion_mnist"});
+  expect_parts(refusal("data: {format: fashion_mnist}"), {"r.yaml: model.name: missing"});
+}
+
+TEST(RecipeErrors, OverridesAreCheckedLikeTheFile) {
+  expect_parts(refusal(kMinimal, {"quant.activaton=affine_u8"}),
+               {"--set 'quant.activaton=affine_u8': quant.activaton: unknown key; did you mean 'activation'?"});
+  expect_parts(refusal(kMinimal, {"qant.activation=affine_u8"}), {"qant: unknown key; did you mean 'quant'?"});
+  expect_parts(refusal(kMinimal, {"train.epochs=two"}), {"--set 'train.epochs=two'", "not of type 'integer'"});
+  expect_parts(refusal(kMinimal, {"train.epochs"}), {"needs the form key.path=value"});
+  expect_parts(refusal(kMinimal, {"sed=3"}), {"sed: unknown key; did you mean 'seed'?"});
+  expect_parts(refusal(kMinimal, {"data.path=a\nb"}), {"data.path"});
+  const Recipe recipe =
+      parse_recipe(kMinimal, "r.yaml", {"train.epochs=7", "data.path=/a: b", "data.mean=[0, 0.5, 1]"});
+  EXPECT_EQ(recipe.train.epochs, 7);
+  EXPECT_EQ(recipe.data.path, "/a: b");
+  EXPECT_EQ(recipe.data.mean, (std::vector<double>{0, 0.5, 1}));
+}
+
+TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
+  const auto with = [](const std::string& override_text) { return refusal(kMinimal, {override_text}); };
+  expect_parts(with("data.mean=[0.5]"), {"data.mean: has 1 values, but data.channels is 3"});
+  expect_parts(with("data.channels=1"), {"data.channels: is 1, but images of cifar10 have 3"});
+  expect_parts(with("data.cutout=32"), {"data.cutout: 32 is not below data.image_size 32"});
+  expect_parts(with("data.image_size=64"), {"data.image_size: 64 is larger than the 32 pixels of cifar10"});
+  expect_parts(with("data.resize=16"), {"data.resize: 16 is below data.image_size 32"});
+  expect_parts(with("data.classes=c.txt"), {"data.classes: only for data.format image_folder"});
+  expect_parts(with("data.path="), {"data.path: needed for data.format cifar10"});
+  expect_parts(with("train.schedule=step"), {"train.schedule: step needs train.milestones"});
+  expect_parts(with("qat.milestones=[5, 5]"), {"qat.milestones: must increase"});
+  expect_parts(with("model.name=graph"), {"model.name: graph needs the nodes in model.graph"});
+  expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
+  expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
+  expect_parts(with("export.file=../x.safetensors"), {"export.file"});
+  expect_parts(with("export.file=x.bin"), {"export.file"});
+  // The file's place is named when the file set the key.
+  expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n  warmup_epochs: 3\n"),
+               {"r.yaml:8:3: train.warmup_epochs: 3 is above train.epochs 2"});
+  expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n", {"data.limit_train=100"}),
+               {"data.limit_train: 100 is below"});
+}
+
+TEST(RecipeErrors, GraphNodes) {
+  const std::string start = "data: {format: fashion_mnist}\nmodel:\n  name: graph\n  graph:\n";
+  expect_parts(refusal(start + "    - {name: c, op: conv3d}\n"),
+               {"r.yaml:5:21: model.graph.op: unknown op 'conv3d'; did you mean 'conv2d'?"});
+  expect_parts(refusal(start + "    - {name: c, op: conv2d, kernle: 3}\n"),
+               {"model.graph.kernle: unknown key; did you mean 'kernel'?"});
+  expect_parts(refusal(start + "    - {name: c, op: conv2d, kernel: 2.5}\n"), {"model.graph.kernel"});
+  expect_parts(refusal(start + "    - {op: conv2d}\n"), {"needs a name and an op"});
+  expect_parts(refusal(start + "    - {name: a, name: b, op: relu}\n"), {"'name' is given twice"});
+  expect_parts(refusal(start + "    - relu\n"), {"a node of the graph is a map"});
+}
+
+TEST(RecipeErrors, EveryNumberOutsideItsRangeIsRefused) {
+  int checked = 0;
+  for (const Field& field : schema()) {
+    const bool list = type_name(field).rfind("list", 0) == 0;
+    const auto refuse = [&](double value) {
+      const std::string text = std::to_string(static_cast<long long>(value));
+      expect_parts(refusal(kMinimal, {field.key + "=" + (list ? "[" + text + "]" : text)}), {": " + field.key + ": "});
+      ++checked;
+    };
+    if (std::isfinite(field.rule.minimum)) refuse(field.rule.minimum - (field.rule.above_minimum ? 0 : 1));
+    if (std::isfinite(field.rule.maximum)) refuse(field.rule.maximum + (field.rule.below_maximum ? 0 : 1));
+    if (!field.rule.choices.empty()) {
+      expect_parts(refusal(kMinimal, {field.key + "=" + (list ? "[nonsense]" : "nonsense")}),
+                   {"unknown value 'nonsense'"});
+    }
+  }
+  EXPECT_GT(checked, 80);
+}
+
+TEST(HostileRecipes, AreRefusedAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  expect_parts(refusal("a: &x [1]\nb: *x\n"), {"r.yaml:1:4: anchors (&name) are not supported"});
+  std::string bomb = "a: &a [x]\n";
+  for (char c = 'b'; c < 'z'; ++c)
+    bomb += std::string(1, c) + ": &" + c + " [*" + char(c - 1) + ", *" + char(c - 1) + "]\n";
+  expect_parts(refusal(bomb), {"anchors"});
+  expect_parts(refusal("data: !!python/object:x {}\n"), {"tags (!type) are not supported"});
+  expect_parts(refusal(std::string(100000, '[')), {"nested deeper than 16 levels"});
+  expect_parts(refusal(std::string(100000, '{')), {"r.yaml:"});
+  std::string nested;
+  for (int i = 0; i < 600; ++i) nested += std::string(i, ' ') + "a:\n";
+  expect_parts(refusal(nested), {"nested deeper than 16 levels"});
+  expect_parts(refusal(kMinimal + "---\n" + kMinimal), {"a second document"});
+  expect_parts(refusal(kMinimal + std::string("seed: 1\x04\n")), {"not a text file"});
+  expect_parts(refusal(kMinimal + std::string("# \xff\n")), {"not a text file"});
+  expect_parts(refusal(std::string((1 << 20) + 1, '#')), {"larger than 1 MiB"});
+  expect_parts(refusal(std::string(1 << 20, 'k') + ": 1"), {"larger"});
+  expect_parts(refusal(std::string(500000, 'k') + ": 1"), {"r.yaml:1:"});
+  expect_parts(refusal("? [a]\n: 1\n"), {"a key must be a word"});
+  expect_parts(refusal("data: {format: [\n"), {"not YAML"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(RecipeFiles, MissingAndHugeFiles) {
+  EXPECT_THROW(read_recipe("/nonexistent/recipe.yaml"), Error);
+  const auto path = std::filesystem::temp_directory_path() / "octet_huge_recipe.yaml";
+  std::ofstream(path) << "#";
+  std::filesystem::resize_file(path, (1u << 20) + 1);
+  EXPECT_THROW(read_recipe(path.string()), Error);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace octet

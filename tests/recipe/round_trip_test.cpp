@@ -1,0 +1,108 @@
+// What is written is what was read: same struct, same text, same hash; and the values that follow from data.format.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "src/common/error.h"
+#include "src/recipe/schema.h"
+#include "src/recipe/value.h"
+
+namespace octet {
+namespace {
+
+const std::string kMinimal = "data:\n  format: cifar10\n  path: x\nmodel:\n  name: resnet20\n";
+
+void expect_round_trip(const Recipe& recipe) {
+  const std::string text = write_recipe(recipe);
+  const Recipe again = parse_recipe(text, "again.yaml");
+  EXPECT_EQ(again, recipe) << text;
+  EXPECT_EQ(write_recipe(again), text);
+  EXPECT_EQ(recipe_hash(again), recipe_hash(recipe));
+}
+
+/// A random value that the field's own rule allows.
+std::string random_value(const Field& field, std::mt19937_64& random) {
+  const Rule& rule = field.rule;
+  const std::string type = type_name(field);
+  const bool list = type.rfind("list", 0) == 0;
+  std::string value;
+  if (!rule.choices.empty()) {
+    value = rule.choices[random() % rule.choices.size()];
+  } else if (type == "true or false") {
+    value = random() % 2 ? "true" : "false";
+  } else if (type == "text") {
+    static const char* kTexts[] = {"plain", "with space", "q\"uo\\te", "Zoë: #1", "- x",
+                                   "null",  "true",       "~",         "[a]",     ""};
+    value = kTexts[random() % std::size(kTexts)];
+  } else {
+    const double high = std::min(rule.maximum, 1e6), u = std::uniform_real_distribution<double>(0.001, 0.999)(random);
+    const double number = rule.minimum + u * (high - rule.minimum);
+    const bool whole = type.find("integer") != std::string::npos;
+    value = whole ? fmt::format("{}", static_cast<long>(number) + 1) : fmt::format("{}", number);
+  }
+  return field.key + "=" + (list ? "[" + value + "]" : value);
+}
+
+TEST(RoundTrip, RandomRecipes) {
+  std::mt19937_64 random(7);
+  int accepted = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Field& field = schema()[random() % schema().size()];
+    if (type_name(field) == "list of nodes") continue;
+    const std::string override_text = random_value(field, random);
+    try {
+      expect_round_trip(parse_recipe(kMinimal, "r.yaml", {override_text}));
+      ++accepted;
+    } catch (const Error& error) {  // keys that do not fit each other
+      EXPECT_NE(std::string(error.what()).find("--set"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 2000);
+}
+
+TEST(RoundTrip, NumbersKeepEveryBit) {
+  Recipe recipe = parse_recipe(kMinimal, "r.yaml");
+  recipe.seed = 0xFFFFFFFFFFFFFFFFull;
+  recipe.train.learning_rate = 0.1 + 0.2;
+  recipe.train.weight_decay = 5e-324;
+  recipe.train.clip_gradient = 1.7976931348623157e308;
+  recipe.data.mean = {1.0 / 3, 0.1, 0.0};
+  expect_round_trip(recipe);
+}
+
+TEST(RoundTrip, Graph) {
+  const Recipe recipe = parse_recipe(
+      "data: {format: fashion_mnist}\nmodel:\n  name: graph\n  graph:\n"
+      "    - {name: conv1, op: conv2d, out_channels: 16, kernel: 3, pad: 1, bias: true}\n"
+      "    - {name: drop, op: dropout, dropout: 0.25}\n"
+      "    - {name: sum, op: add, inputs: [conv1, drop]}\n",
+      "r.yaml");
+  ASSERT_EQ(recipe.model.graph.size(), 3u);
+  EXPECT_EQ(recipe.model.graph[0].attributes,
+            (std::map<std::string, double>{{"out_channels", 16}, {"kernel", 3}, {"pad", 1}, {"bias", 1}}));
+  EXPECT_EQ(recipe.model.graph[2].inputs, (std::vector<std::string>{"conv1", "drop"}));
+  expect_round_trip(recipe);
+}
+
+TEST(RoundTrip, HashFollowsEveryKey) {
+  const Recipe recipe = parse_recipe(kMinimal, "r.yaml");
+  EXPECT_EQ(recipe_hash(recipe).size(), 64u);
+  EXPECT_NE(recipe_hash(recipe), recipe_hash(parse_recipe(kMinimal, "r.yaml", {"qat.gamma=0.2"})));
+}
+
+TEST(Resolved, ValuesOfTheFormat) {
+  const Recipe grey = parse_recipe("data: {format: fashion_mnist}\nmodel: {name: small_cnn}", "r.yaml");
+  EXPECT_EQ(grey.data.path, "/usr/share/datasets/fashion-mnist");
+  EXPECT_EQ(grey.data.channels, 1);
+  EXPECT_EQ(grey.data.image_size, 28);
+  EXPECT_EQ(grey.data.mean, std::vector<double>{0.2860});
+  const Recipe folder = parse_recipe("data: {format: image_folder, path: x}\nmodel: {name: resnet50}", "r.yaml");
+  EXPECT_EQ(folder.data.image_size, 224);
+  EXPECT_EQ(folder.data.std, (std::vector<double>{0.229, 0.224, 0.225}));
+  const Recipe own = parse_recipe(kMinimal, "r.yaml", {"data.mean=[0, 0, 0]", "data.std=[1, 1, 1]"});
+  EXPECT_EQ(own.data.mean, (std::vector<double>{0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace octet
