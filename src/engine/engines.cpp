@@ -1,0 +1,24 @@
+#include "src/common/error.h"
+#include "src/engine/cpu/cpu_engine.h"
+#include "src/engine/engine.h"
+#include "src/engine/reference_engine.h"
+
+namespace octet {
+
+const std::vector<const Engine*>& engines() {
+  static const CpuEngine cpu;
+  static const ReferenceEngine reference;
+  static const std::vector<const Engine*> all = {&cpu, &reference};
+  return all;
+}
+
+const Engine& find_engine(std::string_view name) {
+  std::string names;
+  for (const Engine* engine : engines()) {
+    if (engine->name() == name) return *engine;
+    names += (names.empty() ? "" : ", ") + std::string(engine->name());
+  }
+  throw usage_error("unknown engine '" + std::string(name) + "'; engines: " + names);
+}
+
+}  // namespace octet

@@ -1,0 +1,113 @@
+#include "src/engine/lowering.h"
+
+namespace octet {
+namespace {
+
+kernels::CodeInput code_input(const Int8Node& node) { return {node.out.zero_point, node.out.is_signed()}; }
+
+kernels::CodeOutput code_output(const Int8Node& node) {
+  return {node.out.zero_point, node.clamp_min, node.clamp_max, node.out.is_signed(), node.float_output};
+}
+
+}  // namespace
+
+int Lowering::output_stride(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return n.float_output ? n.shape.c : stride(n.shape.c);
+}
+
+kernels::Conv2dShape Lowering::conv2d_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = input(node, 0).shape;
+  kernels::Conv2dShape s;
+  s.in_c = in.c, s.in_h = in.h, s.in_w = in.w, s.in_stride = stride(in.c);
+  s.out_c = n.shape.c, s.out_h = n.shape.h, s.out_w = n.shape.w, s.out_stride = output_stride(node);
+  s.residual_stride = stride(n.shape.c);
+  if (n.op == Int8Op::linear) return s;
+  s.kernel_h = n.window.kernel_h, s.kernel_w = n.window.kernel_w;
+  s.stride_h = n.window.stride_h, s.stride_w = n.window.stride_w;
+  s.pad_h = n.window.pad_h, s.pad_w = n.window.pad_w;
+  s.dilation_h = n.window.dilation_h, s.dilation_w = n.window.dilation_w;
+  s.groups = n.groups;
+  return s;
+}
+
+kernels::Conv2dParams Lowering::conv2d_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const QParams& x = input(node, 0).out;
+  kernels::Conv2dParams p;
+  p.weight = n.weight.data(), p.multiplier = n.multiplier.data(), p.bias = n.bias.data();
+  p.x_zero_point = x.zero_point, p.x_signed = x.is_signed();
+  p.out_zero_point = n.out.zero_point, p.clamp_min = n.clamp_min, p.clamp_max = n.clamp_max;
+  p.out_signed = n.out.is_signed(), p.float_output = n.float_output;
+  p.has_residual = n.inputs.size() > 1;
+  if (p.has_residual) {
+    const QParams& residual = input(node, 1).out;
+    p.residual_zero_point = residual.zero_point, p.residual_signed = residual.is_signed();
+    p.residual_multiplier = n.residual_multiplier;
+  }
+  return p;
+}
+
+kernels::PoolShape Lowering::pool_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = input(node, 0).shape;
+  kernels::PoolShape s;
+  s.channels = in.c, s.in_h = in.h, s.in_w = in.w, s.in_stride = stride(in.c);
+  s.out_h = n.shape.h, s.out_w = n.shape.w, s.out_stride = output_stride(node);
+  if (n.op == Int8Op::global_avg_pool) {
+    s.kernel_h = in.h, s.kernel_w = in.w;
+    return s;
+  }
+  s.kernel_h = n.window.kernel_h, s.kernel_w = n.window.kernel_w;
+  s.stride_h = n.window.stride_h, s.stride_w = n.window.stride_w;
+  s.pad_h = n.window.pad_h, s.pad_w = n.window.pad_w;
+  s.dilation_h = n.window.dilation_h, s.dilation_w = n.window.dilation_w;
+  return s;
+}
+
+kernels::MaxPoolParams Lowering::max_pool_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {n.out.is_signed(), n.clamp_min, n.clamp_max};
+}
+
+kernels::AvgPoolParams Lowering::avg_pool_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), n.multiplier[0], code_output(n)};
+}
+
+kernels::ElementwiseShape Lowering::elementwise_shape(int node, size_t index) const {
+  const Int8Node& n = graph.nodes[node];
+  const int channels = input(node, index).shape.c;
+  return {n.shape.h * n.shape.w, channels, stride(channels), stride(channels), output_stride(node)};
+}
+
+kernels::RequantizeParams Lowering::requantize_params(int node, size_t index) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, index)), n.multiplier[index], code_output(n)};
+}
+
+kernels::AddParams Lowering::add_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), code_input(input(node, 1)), n.multiplier[0], n.multiplier[1], code_output(n)};
+}
+
+kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = input(node, 0).shape;
+  return {.in_c = in.c,
+          .in_w = in.w,
+          .in_stride = stride(in.c),
+          .out_c = n.shape.c,
+          .out_h = n.shape.h,
+          .out_w = n.shape.w,
+          .out_stride = output_stride(node),
+          .stride_h = n.window.stride_h,
+          .stride_w = n.window.stride_w};
+}
+
+kernels::SubsamplePadParams Lowering::subsample_pad_params(int node) const {
+  return {static_cast<uint8_t>(graph.nodes[node].out.zero_point)};
+}
+
+}  // namespace octet

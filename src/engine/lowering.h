@@ -1,0 +1,42 @@
+// From nodes of an Int8Graph to the plain structs that kernels take. Engines choose how far apart neighbouring pixels
+// lie (ChannelStride) and otherwise share this translation, so that there is one place where it can be wrong.
+#pragma once
+
+#include "kernels/conv2d_int8/conv2d_int8.h"
+#include "kernels/elementwise_int8/elementwise_int8.h"
+#include "kernels/elementwise_int8/subsample_pad_int8.h"
+#include "kernels/pool_int8/pool_int8.h"
+#include "src/graph/int8_graph.h"
+
+namespace octet {
+
+/// Bytes between neighbouring pixels of a tensor with that many channels.
+using ChannelStride = int (*)(int channels);
+
+struct Lowering {
+  const Int8Graph& graph;
+  ChannelStride stride;
+
+  /// conv2d and linear (a 1x1 convolution of a 1x1 image). Pointers into the graph.
+  kernels::Conv2dShape conv2d_shape(int node) const;
+  kernels::Conv2dParams conv2d_params(int node) const;
+
+  /// max_pool, avg_pool, global_avg_pool (a window of the image's size).
+  kernels::PoolShape pool_shape(int node) const;
+  kernels::MaxPoolParams max_pool_params(int node) const;
+  kernels::AvgPoolParams avg_pool_params(int node) const;
+
+  /// add, requantize and one input of a concat.
+  kernels::ElementwiseShape elementwise_shape(int node, size_t input) const;
+  kernels::RequantizeParams requantize_params(int node, size_t input) const;
+  kernels::AddParams add_params(int node) const;
+
+  kernels::SubsamplePadShape subsample_pad_shape(int node) const;
+  kernels::SubsamplePadParams subsample_pad_params(int node) const;
+
+  const Int8Node& input(int node, size_t index) const { return graph.nodes[graph.nodes[node].inputs[index]]; }
+  /// Between the pixels of the node's output; logits are dense.
+  int output_stride(int node) const;
+};
+
+}  // namespace octet

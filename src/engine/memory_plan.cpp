@@ -1,0 +1,70 @@
+#include "src/engine/memory_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace octet {
+namespace {
+
+size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+
+bool meet(const BufferLife& a, const BufferLife& b) { return a.first <= b.last && b.first <= a.last; }
+
+struct Block {
+  size_t begin, end;
+};
+
+// The start of the smallest gap of at least `bytes` between `taken` (sorted by begin), else the end of them all.
+size_t best_fit(const std::vector<Block>& taken, size_t bytes) {
+  size_t end = 0, best = 0, best_size = SIZE_MAX;
+  for (const Block& block : taken) {
+    if (block.begin > end && block.begin - end >= bytes && block.begin - end < best_size) {
+      best = end;
+      best_size = block.begin - end;
+    }
+    end = std::max(end, block.end);
+  }
+  return best_size == SIZE_MAX ? end : best;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const std::vector<BufferLife>& buffers) {
+  std::vector<size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
+
+  MemoryPlan plan;
+  plan.offsets.assign(buffers.size(), 0);
+  std::vector<size_t> placed;
+  for (const size_t buffer : order) {
+    std::vector<Block> taken;
+    for (const size_t other : placed) {
+      if (!meet(buffers[buffer], buffers[other])) continue;
+      taken.push_back({plan.offsets[other], plan.offsets[other] + aligned(buffers[other].bytes)});
+    }
+    std::sort(taken.begin(), taken.end(), [](const Block& a, const Block& b) { return a.begin < b.begin; });
+    const size_t bytes = aligned(buffers[buffer].bytes);
+    plan.offsets[buffer] = best_fit(taken, bytes);
+    plan.bytes = std::max(plan.bytes, plan.offsets[buffer] + bytes);
+    placed.push_back(buffer);
+  }
+  return plan;
+}
+
+std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size_t>& bytes,
+                                  const std::vector<int>& alias) {
+  const int nodes = static_cast<int>(graph.nodes.size());
+  std::vector<BufferLife> lives(nodes);
+  for (int node = 0; node < nodes; ++node) {
+    const bool own = alias[node] == node;
+    lives[node] = {own ? bytes[node] : 0, node, node};
+    lives[alias[node]].last = node;
+    for (const int input : graph.nodes[node].inputs) lives[alias[input]].last = node;
+  }
+  lives[alias[nodes - 1]].last = nodes - 1;
+  return lives;
+}
+
+}  // namespace octet
