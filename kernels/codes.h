@@ -38,8 +38,7 @@ inline void store_result(float t, const CodeOutput& out, void* y, ptrdiff_t inde
     static_cast<float*>(y)[index] = t;
   } else {
     // int8 and uint8 of one code are the same byte modulo 256.
-    static_cast<uint8_t*>(y)[index] =
-        static_cast<uint8_t>(round_code(t, out.zero_point, out.clamp_min, out.clamp_max));
+    static_cast<uint8_t*>(y)[index] = static_cast<uint8_t>(round_code(t, out.zero_point, out.clamp_min, out.clamp_max));
   }
 }
 

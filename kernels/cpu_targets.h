@@ -7,20 +7,20 @@
 
 // Defines NAME(isa, arguments...), which calls LOOP(arguments...) compiled for `isa`. PARAMETERS and ARGUMENTS are
 // parenthesised lists without the isa.
-#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS)                             \
-  namespace {                                                                             \
-  OCTET_TARGET_AVX512 void NAME##_avx512 PARAMETERS { LOOP ARGUMENTS; }                   \
-  OCTET_TARGET_AVX2 void NAME##_avx2 PARAMETERS { LOOP ARGUMENTS; }                       \
-  void NAME##_portable PARAMETERS { LOOP ARGUMENTS; }                                     \
-  auto* NAME##_for(CpuIsa isa) {                                                          \
-    switch (isa) {                                                                        \
-      case CpuIsa::avx512_vnni:                                                           \
-        return &NAME##_avx512;                                                            \
-      case CpuIsa::avx2:                                                                  \
-        return &NAME##_avx2;                                                              \
-      case CpuIsa::portable:                                                              \
-        break;                                                                            \
-    }                                                                                     \
-    return &NAME##_portable;                                                              \
-  }                                                                                       \
+#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS)           \
+  namespace {                                                           \
+  OCTET_TARGET_AVX512 void NAME##_avx512 PARAMETERS { LOOP ARGUMENTS; } \
+  OCTET_TARGET_AVX2 void NAME##_avx2 PARAMETERS { LOOP ARGUMENTS; }     \
+  void NAME##_portable PARAMETERS { LOOP ARGUMENTS; }                   \
+  auto* NAME##_for(CpuIsa isa) {                                        \
+    switch (isa) {                                                      \
+      case CpuIsa::avx512_vnni:                                         \
+        return &NAME##_avx512;                                          \
+      case CpuIsa::avx2:                                                \
+        return &NAME##_avx2;                                            \
+      case CpuIsa::portable:                                            \
+        break;                                                          \
+    }                                                                   \
+    return &NAME##_portable;                                            \
+  }                                                                     \
   }

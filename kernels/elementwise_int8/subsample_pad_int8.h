@@ -17,7 +17,6 @@ struct SubsamplePadParams {
 };
 
 /// One image. The first of the (out_c - in_c) new channels, rounded down to half, stand before the copied ones.
-void subsample_pad_int8(const SubsamplePadShape& shape, const SubsamplePadParams& params, const uint8_t* x,
-                        uint8_t* y);
+void subsample_pad_int8(const SubsamplePadShape& shape, const SubsamplePadParams& params, const uint8_t* x, uint8_t* y);
 
 }  // namespace octet::kernels

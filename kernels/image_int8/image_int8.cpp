@@ -19,8 +19,7 @@ void quantize_rgb_to_four(Range range, const uint8_t* tables, const uint8_t* ima
 
 }  // namespace
 
-void quantize_image(const ImageShape& shape, Range range, const uint8_t* tables, const uint8_t* image,
-                    uint8_t* codes) {
+void quantize_image(const ImageShape& shape, Range range, const uint8_t* tables, const uint8_t* image, uint8_t* codes) {
   if (shape.channels == 3 && shape.out_stride == 4) return quantize_rgb_to_four(range, tables, image, codes);
   for (int pixel = range.begin; pixel < range.end; ++pixel) {
     const uint8_t* in = image + static_cast<long>(shape.channels) * pixel;

@@ -32,8 +32,7 @@ size_t best_fit(const std::vector<Block>& taken, size_t bytes) {
 MemoryPlan plan_memory(const std::vector<BufferLife>& buffers) {
   std::vector<size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
 
   MemoryPlan plan;
   plan.offsets.assign(buffers.size(), 0);

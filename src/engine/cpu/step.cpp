@@ -128,10 +128,9 @@ class AvgPoolStep final : public ImageStep {
   void run_image(const StepData& data, int image, Range units) const override {
     const int channels = shape_.channels;
     const kernels::AvgPoolPart part =
-        shape_.out_h > 1
-            ? kernels::AvgPoolPart{units, {0, channels}}
-            : kernels::AvgPoolPart{{0, 1},
-                                   {units.begin * kChannelBlock, std::min(units.end * kChannelBlock, channels)}};
+        shape_.out_h > 1 ? kernels::AvgPoolPart{units, {0, channels}}
+                         : kernels::AvgPoolPart{
+                               {0, 1}, {units.begin * kChannelBlock, std::min(units.end * kChannelBlock, channels)}};
     kernels::cpu_avg_pool_u8(isa_, shape_, params_, part, input(data, 0, image), output(data, image));
   }
   kernels::PoolShape shape_;
@@ -225,7 +224,8 @@ bool flatten_is_alias(const Int8Graph& graph, int node) {
   const Int8Node& n = graph.nodes[node];
   if (n.op != Int8Op::flatten) return false;
   const Shape& in = graph.nodes[n.inputs[0]].shape;
-  return (in.h == 1 && in.w == 1) || kernels::cpu_channel_stride(in.c) == in.c;
+  if (in.h == 1 && in.w == 1) return true;
+  return kernels::cpu_channel_stride(in.c) == in.c && kernels::cpu_channel_stride(n.shape.c) == n.shape.c;
 }
 
 std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, CpuIsa isa) {

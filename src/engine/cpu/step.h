@@ -23,9 +23,9 @@ struct StepData {
 class CpuStep {
  public:
   virtual ~CpuStep() = default;
-  virtual std::string kernel() const = 0;                  ///< for LayerInfo
-  virtual size_t workspace_bytes() const { return 0; }     ///< scratch each thread needs
-  virtual int tasks(int images) const = 0;                 ///< independent pieces
+  virtual std::string kernel() const = 0;               ///< for LayerInfo
+  virtual size_t workspace_bytes() const { return 0; }  ///< scratch each thread needs
+  virtual int tasks(int images) const = 0;              ///< independent pieces
   virtual void run(const StepData& data, kernels::Range tasks, void* workspace) const = 0;
 };
 

@@ -1,0 +1,122 @@
+#include "src/engine/cpu/cpu_program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/engine/cpu/unsigned_edges.h"
+#include "src/engine/support.h"
+
+namespace octet {
+namespace {
+
+// Images that go through the network together. More amortise the weights' way through the cache, fewer keep
+// activations in it; measured in README.md.
+constexpr int kChunk = 4;
+
+// Pieces of a step handed to each thread one after another: enough to even out the threads, few enough to cost nothing.
+constexpr int kPiecesPerThread = 8;
+
+size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+
+}  // namespace
+
+CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options, kernels::CpuIsa isa)
+    : max_batch_(options.max_batch), pool_(options.threads) {
+  const Int8Graph graph = with_unsigned_edges(original);
+  const Lowering lowering{graph, kernels::cpu_channel_stride};
+  std::vector<size_t> bytes;
+  std::vector<int> buffer;
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    const Int8Node& n = graph.nodes[node];
+    Layer layer;
+    layer.name = n.name;
+    layer.step = make_cpu_step(lowering, node, isa);
+    layer.inputs = n.inputs;
+    layer.buffer = layer.step ? node : buffer[n.inputs[0]];
+    layer.shape = n.shape;
+    layer.is_signed = original.nodes[node].out.is_signed();
+    layer.stride = lowering.output_stride(node);
+    layer.float_output = n.float_output;
+    layer.image_bytes =
+        static_cast<size_t>(n.shape.h) * n.shape.w * layer.stride * (n.float_output ? sizeof(float) : 1);
+    if (layer.step) workspace_bytes_ = std::max(workspace_bytes_, aligned(layer.step->workspace_bytes()));
+    bytes.push_back(layer.image_bytes);
+    buffer.push_back(layer.buffer);
+    layers_.push_back(std::move(layer));
+  }
+  lives_ = lifetimes(graph, bytes, buffer);
+  workspaces_ = AlignedBuffer(workspace_bytes_ * pool_.size());
+  chunk_memory_ = make_memory(std::min(max_batch_, kChunk));
+}
+
+CpuProgram::Memory CpuProgram::make_memory(int images) const {
+  std::vector<BufferLife> lives = lives_;
+  for (BufferLife& life : lives) life.bytes = life.bytes * images + (life.bytes > 0 ? kernels::kCpuReadSlack : 0);
+  const MemoryPlan plan = plan_memory(lives);
+  Memory memory;
+  memory.images = images;
+  memory.arena = AlignedBuffer(plan.bytes);
+  for (const Layer& layer : layers_) {
+    memory.outputs.push_back(memory.arena.data() + plan.offsets[layer.buffer]);
+    std::vector<const uint8_t*> inputs;
+    for (const int input : layer.inputs) inputs.push_back(memory.outputs[input]);
+    memory.inputs.push_back(std::move(inputs));
+  }
+  return memory;
+}
+
+void CpuProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
+  check_batch(batch, max_batch_);
+  if (tap && batch > chunk_memory_.images) {
+    run_chunk(make_memory(batch), images, batch, logits, tap);  // a tap sees the whole batch at once
+    return;
+  }
+  const size_t image_bytes = layers_.front().shape.elements(), classes = layers_.back().shape.c;
+  for (int first = 0; first < batch; first += chunk_memory_.images) {
+    const int count = std::min(chunk_memory_.images, batch - first);
+    run_chunk(chunk_memory_, images + first * image_bytes, count, logits + first * classes, tap);
+  }
+}
+
+void CpuProgram::run_chunk(const Memory& memory, const uint8_t* images, int count, float* logits, const NodeTap& tap) {
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    const bool last = node + 1 == layers_.size();
+    if (layers_[node].step) {
+      const uint8_t* const* inputs = node == 0 ? &images : memory.inputs[node].data();
+      run_step(*layers_[node].step, {count, inputs, last ? static_cast<void*>(logits) : memory.outputs[node]});
+    }
+    if (tap && !last) show(tap, static_cast<int>(node), memory, count);
+  }
+  const Layer& output = layers_.back();
+  if (tap) tap(static_cast<int>(layers_.size()) - 1, logits, output.image_bytes * count);
+}
+
+void CpuProgram::run_step(const CpuStep& step, const StepData& data) {
+  const int tasks = step.tasks(data.images);
+  const int pieces = pool_.size() == 1 ? 1 : std::min(tasks, pool_.size() * kPiecesPerThread);
+  const auto body = [&](int piece, int thread) {
+    const auto bound = [&](int p) { return static_cast<int>(static_cast<long>(tasks) * p / pieces); };
+    step.run(data, {bound(piece), bound(piece + 1)}, workspaces_.data() + workspace_bytes_ * thread);
+  };
+  pool_.run(pieces, std::ref(body));  // a reference: std::function keeps it without allocating
+}
+
+void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int count) const {
+  const Layer& layer = layers_[node];
+  const size_t channels = layer.shape.c, pixels = static_cast<size_t>(layer.shape.h) * layer.shape.w * count;
+  std::vector<uint8_t> codes(pixels * channels);
+  const uint8_t flip = layer.is_signed ? kSignedShift : 0;
+  for (size_t pixel = 0; pixel < pixels; ++pixel) {
+    const uint8_t* in = memory.outputs[node] + pixel * layer.stride;
+    for (size_t c = 0; c < channels; ++c) codes[pixel * channels + c] = in[c] ^ flip;
+  }
+  tap(node, codes.data(), codes.size());
+}
+
+std::vector<LayerInfo> CpuProgram::layers() const {
+  std::vector<LayerInfo> layers;
+  for (const Layer& layer : layers_) layers.push_back({layer.name, layer.step ? layer.step->kernel() : "alias"});
+  return layers;
+}
+
+}  // namespace octet

@@ -1,0 +1,121 @@
+#include "src/engine/reference_engine.h"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/image_int8/image_int8.h"
+#include "src/common/thread_pool.h"
+#include "src/engine/aligned_buffer.h"
+#include "src/engine/lowering.h"
+#include "src/engine/memory_plan.h"
+#include "src/engine/support.h"
+
+namespace octet {
+namespace {
+
+int dense(int channels) { return channels; }
+
+class ReferenceProgram final : public Program {
+ public:
+  ReferenceProgram(Int8Graph graph, const CompileOptions& options)
+      : graph_(std::move(graph)), max_batch_(options.max_batch), pool_(options.threads) {
+    std::vector<size_t> bytes;
+    for (const Int8Node& node : graph_.nodes) {
+      image_bytes_.push_back(node.shape.elements() * (node.float_output ? sizeof(float) : 1));
+      bytes.push_back(image_bytes_.back() * max_batch_);
+      buffer_.push_back(node.op == Int8Op::flatten ? buffer_[node.inputs[0]] : static_cast<int>(buffer_.size()));
+    }
+    plan_ = plan_memory(lifetimes(graph_, bytes, buffer_));
+    arena_ = AlignedBuffer(plan_.bytes);
+    for (int channel = 0; channel < graph_.input_shape().c; ++channel) {
+      const std::vector<uint8_t> table = input_table(graph_, channel);
+      input_tables_.insert(input_tables_.end(), table.begin(), table.end());
+    }
+  }
+
+  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
+    check_batch(batch, max_batch_);
+    const int nodes = static_cast<int>(graph_.nodes.size());
+    for (int node = 0; node < nodes; ++node) {
+      pool_.run(batch, [&](int image, int) { run_node(node, image, images); });
+      if (tap) tap(node, output(node, 0), image_bytes_[node] * batch);
+    }
+    std::memcpy(logits, output(nodes - 1, 0), image_bytes_.back() * batch);
+  }
+
+  std::vector<LayerInfo> layers() const override {
+    std::vector<LayerInfo> layers;
+    for (const Int8Node& node : graph_.nodes)
+      layers.push_back({node.name, std::string(int8_op_name(node.op)) + "_reference"});
+    return layers;
+  }
+
+  size_t arena_bytes() const override { return arena_.bytes(); }
+
+ private:
+  uint8_t* output(int node, int image) const {
+    return arena_.data() + plan_.offsets[buffer_[node]] + image_bytes_[node] * image;
+  }
+
+  void run_node(int node, int image, const uint8_t* images) const {
+    const Int8Node& n = graph_.nodes[node];
+    const Lowering lowering{graph_, dense};
+    uint8_t* y = output(node, image);
+    const auto x = [&](size_t input) { return output(n.inputs[input], image); };
+    switch (n.op) {
+      case Int8Op::input:
+        kernels::quantize_image({n.shape.c, n.shape.c}, {0, n.shape.h * n.shape.w}, input_tables_.data(),
+                                images + n.shape.elements() * image, y);
+        break;
+      case Int8Op::conv2d:
+      case Int8Op::linear:
+        kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node), x(0),
+                                       n.inputs.size() > 1 ? x(1) : nullptr, y);
+        break;
+      case Int8Op::add:
+        kernels::add_int8_reference(lowering.elementwise_shape(node, 0), lowering.add_params(node), x(0), x(1), y);
+        break;
+      case Int8Op::requantize:
+      case Int8Op::concat:
+        for (size_t input = 0, channel = 0; input < n.inputs.size(); ++input) {
+          kernels::requantize_int8_reference(lowering.elementwise_shape(node, input),
+                                             lowering.requantize_params(node, input), x(input),
+                                             y + channel * (n.float_output ? sizeof(float) : 1));
+          channel += lowering.input(node, input).shape.c;
+        }
+        break;
+      case Int8Op::max_pool:
+        kernels::max_pool_int8_reference(lowering.pool_shape(node), lowering.max_pool_params(node), x(0), y);
+        break;
+      case Int8Op::avg_pool:
+      case Int8Op::global_avg_pool:
+        kernels::avg_pool_int8_reference(lowering.pool_shape(node), lowering.avg_pool_params(node), x(0), y);
+        break;
+      case Int8Op::subsample_pad:
+        kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
+        break;
+      case Int8Op::flatten:
+        break;  // the same memory
+    }
+  }
+
+  Int8Graph graph_;
+  int max_batch_;
+  ThreadPool pool_;
+  std::vector<size_t> image_bytes_;  // of each node's output
+  std::vector<int> buffer_;          // whose memory a node's output is
+  MemoryPlan plan_;
+  AlignedBuffer arena_;
+  std::vector<uint8_t> input_tables_;  // [channels, 256]
+};
+
+}  // namespace
+
+Support ReferenceEngine::supports(const Int8Graph&, int) const { return {true, ""}; }
+
+std::unique_ptr<Program> ReferenceEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
+  check_compile(*this, graph, options);
+  return std::make_unique<ReferenceProgram>(graph, options);
+}
+
+}  // namespace octet
