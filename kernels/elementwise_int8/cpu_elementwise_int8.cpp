@@ -41,7 +41,7 @@ template <typename Value>
                                                    Range range, const uint8_t* x, void* y) {
   const int32_t zero_point = params.x.zero_point;
   const float multiplier = params.multiplier;
-  for_each_run(shape, range, shape.x_stride == shape.y_stride, [&](const Run& run) {
+  for_each_run(shape, range, shape.x_stride == shape.y_stride && !shape.y_is_slice, [&](const Run& run) {
     const uint8_t* __restrict in = x + run.x;
     store_run(params.y, y, run, [&](ptrdiff_t i) { return static_cast<float>(in[i] - zero_point) * multiplier; });
   });
@@ -51,7 +51,7 @@ template <typename Value>
                                             const uint8_t* x, const uint8_t* other, void* y) {
   const int32_t x_zero = params.x.zero_point, other_zero = params.other.zero_point;
   const float x_multiplier = params.x_multiplier, other_multiplier = params.other_multiplier;
-  const bool one_run = shape.x_stride == shape.y_stride && shape.other_stride == shape.y_stride;
+  const bool one_run = shape.x_stride == shape.y_stride && shape.other_stride == shape.y_stride && !shape.y_is_slice;
   for_each_run(shape, range, one_run, [&](const Run& run) {
     const uint8_t* __restrict a = x + run.x;
     const uint8_t* __restrict b = other + run.other;

@@ -6,7 +6,8 @@
 
 namespace octet::kernels {
 
-/// The pixels of `range`. When all strides agree, the lanes between channels and stride are written too.
+/// The pixels of `range`. When all strides agree and y is no slice, the lanes between channels and stride are written
+/// too.
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
                        const uint8_t* x, void* y);
 void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,

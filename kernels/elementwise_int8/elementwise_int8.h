@@ -12,6 +12,7 @@ namespace octet::kernels {
 struct ElementwiseShape {
   int pixels = 0, channels = 0;
   int x_stride = 0, other_stride = 0, y_stride = 0;
+  bool y_is_slice = false;  ///< y is some channels of a wider tensor: only `channels` of each pixel may be written
 };
 
 /// t = float(xq - zx) * multiplier

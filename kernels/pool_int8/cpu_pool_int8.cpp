@@ -16,24 +16,19 @@ struct Taps {
   int begin, end;
 };
 
-[[gnu::always_inline]] inline Taps taps_inside(int first, int dilation, int kernel, int size) {
-  Taps taps{0, kernel};
-  if (first < 0) taps.begin = std::min(kernel, (-first + dilation - 1) / dilation);
-  if (first + (kernel - 1) * dilation >= size) {
-    taps.end = first >= size ? taps.begin : std::max(taps.begin, (size - first + dilation - 1) / dilation);
-  }
-  return taps;
+[[gnu::always_inline]] inline Taps taps_inside(int first, int kernel, int size) {
+  return {std::max(0, -first), std::min(kernel, size - first)};
 }
 
 // Calls body(pixel index) for every pixel of one window that lies in the image.
 template <typename Body>
 [[gnu::always_inline]] inline void for_each_tap(const PoolShape& s, int out_row, int out_column, const Body& body) {
   const int row0 = out_row * s.stride_h - s.pad_h, column0 = out_column * s.stride_w - s.pad_w;
-  const Taps rows = taps_inside(row0, s.dilation_h, s.kernel_h, s.in_h);
-  const Taps columns = taps_inside(column0, s.dilation_w, s.kernel_w, s.in_w);
+  const Taps rows = taps_inside(row0, s.kernel_h, s.in_h);
+  const Taps columns = taps_inside(column0, s.kernel_w, s.in_w);
   for (int r = rows.begin; r < rows.end; ++r) {
-    const ptrdiff_t row = static_cast<ptrdiff_t>(row0 + r * s.dilation_h) * s.in_w;
-    for (int q = columns.begin; q < columns.end; ++q) body(row + column0 + q * s.dilation_w);
+    const ptrdiff_t row = static_cast<ptrdiff_t>(row0 + r) * s.in_w;
+    for (int q = columns.begin; q < columns.end; ++q) body(row + column0 + q);
   }
 }
 

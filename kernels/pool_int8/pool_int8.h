@@ -13,7 +13,7 @@ struct PoolShape {
   int channels = 0;
   int in_h = 0, in_w = 0, in_stride = 0;
   int out_h = 0, out_w = 0, out_stride = 0;
-  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
+  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
 };
 
 /// y = min(clamp_max, max(clamp_min, codes of the window)): padding never wins, and both edges share their qparams.

@@ -11,10 +11,10 @@ int32_t fold_window(const PoolShape& s, const Code* x, int out_row, int out_colu
                     const Fold& fold) {
   int32_t result = start;
   for (int r = 0; r < s.kernel_h; ++r) {
-    const int row = out_row * s.stride_h - s.pad_h + r * s.dilation_h;
+    const int row = out_row * s.stride_h - s.pad_h + r;
     if (row < 0 || row >= s.in_h) continue;
     for (int q = 0; q < s.kernel_w; ++q) {
-      const int column = out_column * s.stride_w - s.pad_w + q * s.dilation_w;
+      const int column = out_column * s.stride_w - s.pad_w + q;
       if (column < 0 || column >= s.in_w) continue;
       const ptrdiff_t pixel = static_cast<ptrdiff_t>(row) * s.in_w + column;
       result = fold(result, static_cast<int32_t>(x[pixel * s.in_stride + channel]));

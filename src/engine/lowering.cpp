@@ -62,7 +62,6 @@ kernels::PoolShape Lowering::pool_shape(int node) const {
   s.kernel_h = n.window.kernel_h, s.kernel_w = n.window.kernel_w;
   s.stride_h = n.window.stride_h, s.stride_w = n.window.stride_w;
   s.pad_h = n.window.pad_h, s.pad_w = n.window.pad_w;
-  s.dilation_h = n.window.dilation_h, s.dilation_w = n.window.dilation_w;
   return s;
 }
 
@@ -79,7 +78,8 @@ kernels::AvgPoolParams Lowering::avg_pool_params(int node) const {
 kernels::ElementwiseShape Lowering::elementwise_shape(int node, size_t index) const {
   const Int8Node& n = graph.nodes[node];
   const int channels = input(node, index).shape.c;
-  return {n.shape.h * n.shape.w, channels, stride(channels), stride(channels), output_stride(node)};
+  const bool y_is_slice = channels != n.shape.c;
+  return {n.shape.h * n.shape.w, channels, stride(channels), stride(channels), output_stride(node), y_is_slice};
 }
 
 kernels::RequantizeParams Lowering::requantize_params(int node, size_t index) const {

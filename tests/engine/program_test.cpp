@@ -1,0 +1,133 @@
+// Programs of both engines: taps, batches, threads, forced kernels, refusals.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "src/common/error.h"
+#include "src/engine/cpu/unsigned_edges.h"
+#include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
+
+namespace octet::test {
+namespace {
+
+constexpr int kBatch = 7;
+
+class Engines : public testing::TestWithParam<const char*> {
+ protected:
+  const Engine& engine() const { return find_engine(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(All, Engines, testing::Values("cpu", "reference"));
+
+TEST_P(Engines, ImagesDoNotDependOnTheirBatch) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Int8Graph graph = random_network(seed);
+    const std::vector<uint8_t> images = random_images(graph, kBatch, seed);
+    const auto program = engine().compile(graph, {.max_batch = kBatch, .threads = 2});
+    std::vector<float> together(static_cast<size_t>(graph.classes()) * kBatch), alone(together.size());
+    program->run(images.data(), kBatch, together.data());
+    for (int image = 0; image < kBatch; ++image) {
+      program->run(images.data() + graph.input_shape().elements() * image, 1, alone.data() + graph.classes() * image);
+    }
+    ASSERT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0) << "seed " << seed;
+  }
+}
+
+TEST_P(Engines, TapsDoNotDependOnThreadsAndSeeTheWholeBatch) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const Int8Graph graph = random_network(seed);
+    const std::vector<uint8_t> images = random_images(graph, kBatch, seed);
+    const auto one = engine().compile(graph, {.max_batch = kBatch, .threads = 1});
+    const auto two = engine().compile(graph, {.max_batch = kBatch, .threads = 2});
+    const Trace expected = trace(*one, graph, images, kBatch);
+    ASSERT_EQ(difference(graph, expected, trace(*two, graph, images, kBatch)), "") << "seed " << seed;
+    for (size_t node = 0; node < graph.nodes.size(); ++node) {
+      const size_t element = graph.nodes[node].float_output ? sizeof(float) : 1;
+      ASSERT_EQ(expected.nodes[node].size(), graph.nodes[node].shape.elements() * element * kBatch);
+    }
+    // A run without a tap gives the same logits.
+    std::vector<float> logits(expected.logits.size());
+    two->run(images.data(), kBatch, logits.data());
+    ASSERT_EQ(std::memcmp(logits.data(), expected.logits.data(), logits.size() * sizeof(float)), 0) << "seed " << seed;
+  }
+}
+
+TEST_P(Engines, InputCodesFollowTheRule) {
+  const Int8Graph graph = random_network(3);
+  const std::vector<uint8_t> images = random_images(graph, 1, 3);
+  const auto program = engine().compile(graph, {});
+  const Trace result = trace(*program, graph, images, 1);
+  const Preprocessing& p = graph.preprocessing;
+  const int channels = graph.input_shape().c;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const size_t c = i % channels;
+    const int code = quantize(normalize_pixel(images[i], p.mean[c], p.std[c]), graph.nodes[0].out);
+    ASSERT_EQ(result.nodes[0][i], static_cast<uint8_t>(code)) << "element " << i;
+  }
+}
+
+TEST_P(Engines, RefuseWrongBatchesAndOptions) {
+  const Int8Graph graph = random_convolution(1);
+  const auto program = engine().compile(graph, {.max_batch = 2});
+  const std::vector<uint8_t> images = random_images(graph, 3, 1);
+  std::vector<float> logits(3 * graph.classes());
+  EXPECT_THROW(program->run(images.data(), 3, logits.data()), Error);
+  EXPECT_THROW(program->run(images.data(), 0, logits.data()), Error);
+  EXPECT_THROW(engine().compile(graph, {.max_batch = 0}), Error);
+  EXPECT_THROW(engine().compile(graph, {.max_batch = 1, .threads = -1}), Error);
+}
+
+TEST_P(Engines, RefuseAnInvalidGraph) {
+  Int8Graph graph = random_convolution(1);
+  graph.nodes[1].multiplier.pop_back();
+  EXPECT_THROW(engine().compile(graph, {}), Error);
+}
+
+TEST_P(Engines, NameAKernelForEveryLayer) {
+  const Int8Graph graph = random_network(5);
+  const auto program = engine().compile(graph, {});
+  const std::vector<LayerInfo> layers = program->layers();
+  ASSERT_EQ(layers.size(), graph.nodes.size());
+  for (size_t node = 0; node < layers.size(); ++node) {
+    EXPECT_EQ(layers[node].name, graph.nodes[node].name);
+    EXPECT_FALSE(layers[node].kernel.empty());
+  }
+  EXPECT_GT(program->arena_bytes(), 0u);
+}
+
+TEST(CpuEngine, UnknownKernelsAreAnErrorThatListsTheKnown) {
+  try {
+    find_engine("cpu").compile(random_convolution(1), {.max_batch = 1, .threads = 1, .kernels = "sse9"});
+    FAIL() << "compiled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_NE(std::string(error.what()).find("avx512_vnni"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CpuEngine, UnsignedEdgesComputeTheSame) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const Int8Graph graph = random_network(seed), shifted = with_unsigned_edges(graph);
+    validate(shifted);
+    const std::vector<uint8_t> images = random_images(graph, 1, seed);
+    const Engine& reference = find_engine("reference");
+    const Trace expected = trace(*reference.compile(graph, {}), graph, images, 1);
+    Trace actual = trace(*reference.compile(shifted, {}), shifted, images, 1);
+    for (size_t node = 0; node + 1 < graph.nodes.size(); ++node) {
+      EXPECT_FALSE(shifted.nodes[node].out.is_signed());
+      if (!graph.nodes[node].out.is_signed()) continue;
+      for (uint8_t& byte : actual.nodes[node]) byte ^= 128;
+    }
+    ASSERT_EQ(difference(graph, expected, actual), "") << "seed " << seed;
+  }
+}
+
+TEST(EngineList, IsOrderedAndNamed) {
+  std::vector<std::string> names;
+  for (const Engine* engine : engines()) names.emplace_back(engine->name());
+  EXPECT_EQ(names, (std::vector<std::string>{"cpu", "reference"}));
+  EXPECT_THROW(find_engine("abacus"), Error);
+}
+
+}  // namespace
+}  // namespace octet::test

@@ -1,0 +1,62 @@
+#include "tests/engine/same_bytes.h"
+
+#include <cstring>
+
+#include "kernels/conv2d_int8/cpu_conv2d.h"
+
+namespace octet::test {
+
+Trace trace(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images, int batch) {
+  Trace result;
+  result.logits.resize(static_cast<size_t>(graph.classes()) * batch);
+  program.run(images.data(), batch, result.logits.data(), [&](int node, const void* data, size_t bytes) {
+    if (node == static_cast<int>(result.nodes.size())) {
+      const uint8_t* begin = static_cast<const uint8_t*>(data);
+      result.nodes.emplace_back(begin, begin + bytes);
+    }
+  });
+  return result;
+}
+
+std::string difference(const Int8Graph& graph, const Trace& expected, const Trace& actual) {
+  if (expected.nodes.size() != graph.nodes.size() || actual.nodes.size() != graph.nodes.size()) {
+    return "taps saw " + std::to_string(expected.nodes.size()) + " and " + std::to_string(actual.nodes.size()) +
+           " of " + std::to_string(graph.nodes.size()) + " nodes";
+  }
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+    const auto &a = expected.nodes[node], &b = actual.nodes[node];
+    const std::string name = "node " + std::to_string(node) + " '" + graph.nodes[node].name + "'";
+    if (a.size() != b.size())
+      return name + ": " + std::to_string(a.size()) + " and " + std::to_string(b.size()) + " bytes";
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (a[i] != b[i]) {
+        return name + ": byte " + std::to_string(i) + " is " + std::to_string(a[i]) + " and " + std::to_string(b[i]);
+      }
+    }
+  }
+  const size_t bytes = expected.logits.size() * sizeof(float);
+  const bool same = actual.logits.size() == expected.logits.size() &&
+                    std::memcmp(expected.logits.data(), actual.logits.data(), bytes) == 0;
+  return same ? "" : "logits differ";
+}
+
+std::vector<std::string> cpu_paths() {
+  std::vector<std::string> paths;
+  for (const auto isa : {kernels::CpuIsa::portable, kernels::CpuIsa::avx2, kernels::CpuIsa::avx512_vnni}) {
+    if (kernels::cpu_isa_available(isa)) paths.emplace_back(kernels::cpu_isa_name(isa));
+  }
+  return paths;
+}
+
+std::string cpu_difference(const Int8Graph& graph, const std::vector<uint8_t>& images, int batch) {
+  const auto reference = find_engine("reference").compile(graph, {.max_batch = batch, .threads = 1});
+  const Trace expected = trace(*reference, graph, images, batch);
+  for (const std::string& path : cpu_paths()) {
+    const auto cpu = find_engine("cpu").compile(graph, {.max_batch = batch, .threads = 1, .kernels = path});
+    const std::string found = difference(graph, expected, trace(*cpu, graph, images, batch));
+    if (!found.empty()) return path + ": " + found;
+  }
+  return "";
+}
+
+}  // namespace octet::test

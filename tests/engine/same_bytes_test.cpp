@@ -1,0 +1,73 @@
+// The promise: reference and every path of the cpu engine give the same bytes at every node.
+#include <gtest/gtest.h>
+
+#include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
+
+namespace octet::test {
+namespace {
+
+constexpr int kShards = 4;
+
+class Convolutions : public testing::TestWithParam<int> {};
+
+TEST_P(Convolutions, SameBytesOnAllPaths) {
+  for (const uint64_t seed : test_seeds(1 + 500 * GetParam(), 500)) {
+    const Int8Graph graph = random_convolution(seed);
+    const int batch = static_cast<int>(seed % 3) + 1;
+    ASSERT_EQ(cpu_difference(graph, random_images(graph, batch, seed), batch), "") << "OCTET_TEST_SEED=" << seed;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Random, Convolutions, testing::Range(0, kShards));
+
+TEST(Networks, SameBytesOnAllPaths) {
+  for (const uint64_t seed : test_seeds(1, 300)) {
+    const Int8Graph graph = random_network(seed);
+    const int batch = static_cast<int>(seed % 3) + 1;
+    ASSERT_EQ(cpu_difference(graph, random_images(graph, batch, seed), batch), "") << "OCTET_TEST_SEED=" << seed;
+  }
+}
+
+// The generator is worth nothing if its networks do not reach what they are meant to reach.
+TEST(Networks, CoverEveryOperatorAndScheme) {
+  std::vector<int> ops(16), signs(2);
+  int residual = 0, depthwise = 0, dilated = 0, affine = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    for (const Int8Node& node : random_network(seed).nodes) {
+      ++ops[static_cast<int>(node.op)];
+      ++signs[node.out.is_signed()];
+      affine += node.out.zero_point != 0;
+      if (node.op != Int8Op::conv2d) continue;
+      residual += node.inputs.size() > 1;
+      depthwise += node.groups > 1;
+      dilated += node.window.dilation_h > 1;
+    }
+  }
+  for (int op = 0; op <= static_cast<int>(Int8Op::requantize); ++op) {
+    EXPECT_GE(ops[op], 20) << int8_op_name(static_cast<Int8Op>(op));
+  }
+  for (const int count : {signs[0], signs[1], residual, depthwise, dilated, affine}) EXPECT_GE(count, 20);
+}
+
+// Codes that all sit at one end of their range would hide every difference.
+TEST(Networks, CodesAreSpread) {
+  size_t inside = 0, codes = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const Int8Graph graph = random_convolution(seed);
+    const auto program = find_engine("reference").compile(graph, {});
+    const Trace result = trace(*program, graph, random_images(graph, 1, seed), 1);
+    for (size_t n = 1; n + 1 < graph.nodes.size(); ++n) {
+      const Int8Node& node = graph.nodes[n];
+      if (node.op != Int8Op::conv2d) continue;
+      for (const uint8_t byte : result.nodes[n]) {
+        const int code = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
+        inside += code > node.clamp_min && code < node.clamp_max;
+        ++codes;
+      }
+    }
+  }
+  EXPECT_GT(inside, codes / 4) << codes << " codes";
+}
+
+}  // namespace
+}  // namespace octet::test
