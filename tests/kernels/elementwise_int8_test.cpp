@@ -1,0 +1,146 @@
+// add, requantize, subsample_pad and input quantization: worked numbers, and every path against the definition.
+#include "kernels/elementwise_int8/elementwise_int8.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "kernels/elementwise_int8/cpu_elementwise_int8.h"
+#include "kernels/elementwise_int8/subsample_pad_int8.h"
+#include "kernels/image_int8/image_int8.h"
+
+namespace octet::kernels {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes random_bytes(size_t count, uint32_t seed) {
+  std::mt19937 generator(seed);
+  Bytes bytes(count);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(generator());
+  return bytes;
+}
+
+std::vector<CpuIsa> available_isas() {
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
+    if (cpu_isa_available(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+TEST(FastRounding, IsRoundCodeForEveryHalfAndBeyondTheRange) {
+  for (const int32_t zero_point : {0, 3, 128, 255}) {
+    const CodeOutput out{.zero_point = zero_point, .clamp_min = 5, .clamp_max = 250};
+    const FastRounding round(out);
+    for (int eighths = -8 * 300; eighths <= 8 * 300; ++eighths) {
+      const float t = static_cast<float>(eighths) / 8;
+      ASSERT_EQ(round(t), round_code(t, zero_point, 5, 250)) << t << " zero point " << zero_point;
+    }
+    for (const float t : {1e30f, -1e30f, 16777217.0f, 0.49999997f, -0.5f, 1e-40f}) {
+      ASSERT_EQ(round(t), round_code(t, zero_point, 5, 250)) << t;
+    }
+  }
+}
+
+TEST(Requantize, WorkedNumbersSignedToUnsigned) {
+  const ElementwiseShape shape{.pixels = 1, .channels = 4, .x_stride = 4, .other_stride = 4, .y_stride = 4};
+  const RequantizeParams params{.x = {0, true}, .multiplier = 0.5f, .y = {.zero_point = 10, .clamp_min = 10}};
+  const int8_t x[4] = {-6, 5, 7, 127};  // t = -3, 2.5, 3.5, 63.5
+  uint8_t y[4];
+  requantize_int8_reference(shape, params, x, y);
+  EXPECT_EQ(Bytes(y, y + 4), (Bytes{10, 12, 14, 74}));
+}
+
+TEST(Add, WorkedNumbersUnsignedToSigned) {
+  const ElementwiseShape shape{.pixels = 1, .channels = 3, .x_stride = 3, .other_stride = 3, .y_stride = 3};
+  const AddParams params{.x = {128, false},
+                         .other = {0, true},
+                         .x_multiplier = 0.25f,
+                         .other_multiplier = 2,
+                         .y = {.zero_point = 0, .clamp_min = -128, .clamp_max = 127, .is_signed = true}};
+  const uint8_t x[3] = {130, 126, 255};
+  const int8_t other[3] = {-3, 1, 127};  // t = 0.5 - 6, -0.5 + 2, 31.75 + 254
+  int8_t y[3];
+  add_int8_reference(shape, params, x, other, y);
+  EXPECT_EQ(y[0], -6);  // -5.5 to even
+  EXPECT_EQ(y[1], 2);   // 1.5 to even
+  EXPECT_EQ(y[2], 127);
+}
+
+TEST(Add, RoundsOnceAfterTheSecondProduct) {
+  // 3 * (1 + 2^-23) needs one bit more than a float has; the fma keeps it, a rounded product would cancel to 0.
+  const ElementwiseShape shape{.pixels = 1, .channels = 1, .x_stride = 1, .other_stride = 1, .y_stride = 1};
+  const float multiplier = 1.0f + 0x1p-23f;
+  const AddParams params{.x = {0, false},
+                         .other = {0, false},
+                         .x_multiplier = -3 * multiplier,
+                         .other_multiplier = multiplier,
+                         .y = {.float_output = true}};
+  const uint8_t x = 1, other = 3;
+  float y = 0;
+  add_int8_reference(shape, params, &x, &other, &y);
+  EXPECT_EQ(y, std::fmaf(3.0f, multiplier, -3 * multiplier));
+  EXPECT_NE(y, 0.0f);  // two roundings would cancel
+}
+
+TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
+  for (const CpuIsa isa : available_isas()) {
+    for (const int channels : {1, 3, 16, 37, 64, 130}) {
+      const ElementwiseShape shape{.pixels = 9,
+                                   .channels = channels,
+                                   .x_stride = cpu_channel_stride(channels),
+                                   .other_stride = channels + 3,
+                                   .y_stride = channels + 1,
+                                   .y_is_slice = true};
+      const Bytes x = random_bytes(9 * shape.x_stride, 1), other = random_bytes(9 * shape.other_stride, 2);
+      const RequantizeParams requantize{{100, false}, 0.7f, {.zero_point = 20, .clamp_min = 20, .clamp_max = 90}};
+      Bytes expected(9 * shape.y_stride, 77), actual = expected;
+      requantize_int8_reference(shape, requantize, x.data(), expected.data());
+      cpu_requantize_u8(isa, shape, requantize, {0, 4}, x.data(), actual.data());
+      cpu_requantize_u8(isa, shape, requantize, {4, 9}, x.data(), actual.data());
+      EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels;
+
+      const AddParams add{{100, false}, {7, false}, 0.3f, -0.45f, {.zero_point = 60}};
+      add_int8_reference(shape, add, x.data(), other.data(), expected.data());
+      cpu_add_u8(isa, shape, add, {0, 9}, x.data(), other.data(), actual.data());
+      EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels;
+    }
+  }
+}
+
+TEST(SubsamplePad, CopiesEveryStridePixelBetweenZeros) {
+  const SubsamplePadShape shape{.in_c = 1,
+                                .in_w = 3,
+                                .in_stride = 1,
+                                .out_c = 3,
+                                .out_h = 1,
+                                .out_w = 2,
+                                .out_stride = 3,
+                                .stride_h = 2,
+                                .stride_w = 2};
+  const Bytes x = {1, 2, 3, 4, 5, 6};  // 2 x 3 pixels
+  Bytes y(6);
+  subsample_pad_int8(shape, {.zero_code = 9}, x.data(), y.data());
+  EXPECT_EQ(y, (Bytes{9, 1, 9, 9, 3, 9}));
+}
+
+TEST(QuantizeImage, LooksUpEachChannelsTable) {
+  for (const int channels : {1, 3, 5}) {
+    for (const int stride : {4, 8}) {
+      if (stride < channels) continue;
+      const Bytes tables = random_bytes(256 * channels, 3), image = random_bytes(10 * channels, 4);
+      Bytes codes(10 * stride, 77);
+      quantize_image({.channels = channels, .out_stride = stride}, {1, 10}, tables.data(), image.data(), codes.data());
+      for (int i = 0; i < 10 * stride; ++i) {
+        const int pixel = i / stride, c = i % stride;
+        const int expected = pixel == 0 ? 77 : c >= channels ? 0 : tables[256 * c + image[pixel * channels + c]];
+        ASSERT_EQ(codes[i], expected) << channels << " channels, stride " << stride << ", byte " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels
