@@ -14,10 +14,14 @@ namespace octet {
 struct Statistics {
   float lo = 0, hi = 0;  ///< minimum and maximum (moving averages for MovingAverageObserver)
   bool seen = false;
-  std::vector<double> histogram;  ///< kHistogramBins counts over [histogram_lo, histogram_hi]
+  std::vector<double> histogram;  ///< kHistogramBins counts over [histogram_lo, histogram_hi]; empty if not kept
   float histogram_lo = 0, histogram_hi = 0;
 };
-inline constexpr int kHistogramBins = 2048;
+
+/// Bins are a power of two wide, with edges at its multiples. When a value falls outside, the width doubles and pairs
+/// of bins merge: counts are never split, and the histogram does not depend on the order or size of batches. Between
+/// half and all of the bins are in use.
+inline constexpr int kHistogramBins = 4096;
 
 enum class ObserverKind { minmax, moving_average, histogram };
 
@@ -25,7 +29,7 @@ enum class ObserverKind { minmax, moving_average, histogram };
 class Observer {
  public:
   explicit Observer(ObserverKind kind, double averaging = 0.01) : kind_(kind), averaging_(averaging) {}
-  void observe(const float* x, size_t count);  ///< throws Error(promise) on NaN or infinity
+  void observe(const float* x, size_t count);  ///< throws Error(promise) on NaN, infinity and values beyond 1e30
   const Statistics& statistics() const { return statistics_; }
   void restore(const Statistics& statistics) { statistics_ = statistics; }
 

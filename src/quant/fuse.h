@@ -13,10 +13,16 @@ namespace octet {
 
 inline constexpr double kBatchNormEps = 1e-5;
 
-/// Merges conv2d/linear + batch_norm + add + relu/relu6 chains into one node where the inner results have one consumer,
-/// turns add/concat/pool + relu into node + activation, drops dropout. The result computes the same function with the
-/// same parameters. An add whose other side is the convolution's own input chain becomes that convolution's residual
-/// (inputs[1]).
+/// Merges conv2d/linear + batch_norm + add + relu/relu6 chains into one node where the inner results have one consumer.
+/// The merged node keeps the convolution's name, so that parameter names stay; the result computes the same function.
+///   add: the convolution that feeds only the add takes the other side as its residual (inputs[1]); of two such
+///     convolutions the later one does, the earlier keeps its own edge. Adds without one stay.
+///   relu, relu6: become the activation of a conv2d, linear, add, concat, avg_pool or global_avg_pool, also in front of
+///   a
+///     max_pool, flatten or subsample_pad, with which they commute. Where the value before is needed too they stay.
+///   dropout is dropped, and so is a last flatten of one pixel: logits are then the [classes, 1, 1] before it.
+/// Throws Error(usage) for a bad graph, a node nobody reads, and a batch_norm that follows anything but a convolution
+/// or linear of its own (convolution-relu-batch_norm, pre-activation networks). fuse(fuse(g)) is fuse(g).
 Graph fuse(const Graph& graph);
 
 enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
@@ -29,6 +35,9 @@ struct QuantSpec {
   Granularity weight_granularity = Granularity::per_channel;
 };
 
+/// The last node, which writes float logits, must be a linear, or a conv2d or global_avg_pool of 1x1 output, without
+/// activation; a flatten of more than one pixel may feed linears only (convert permutes their columns to HWC); else
+/// Error(usage).
 /// One set of qparams an edge. `root[n]` is the node whose output qparams node n's output uses: n itself, or for
 /// max_pool, flatten and subsample_pad the root of its input. `range[n]` (for roots) gives the allowed code range
 /// before calibration: zero_point is final for symmetric_s8 ([-2^(b-1), 2^(b-1)-1], 0) and unsigned_u8 ([0, 2^b-1], 0),
@@ -44,10 +53,14 @@ struct Prepared {
 };
 Prepared prepare(Graph fused, const QuantSpec& spec);
 
-/// Scale and zero point of an edge from the range of its values. Zero is always exactly representable; an empty, zero
-/// or non-finite range gives an error. Symmetric: scale = max(|lo|, |hi|) / quant_max (unsigned: hi / quant_max);
-/// affine: scale = (hi - lo) / (quant_max - quant_min), zero_point = rint(quant_min - lo / scale) (Jacob et al. 2018,
-/// eq. 3).
+/// Least scale of an edge: no real network's steps are smaller, and multipliers stay below kMaxMultiplier.
+inline constexpr float kSmallestScale = 0x1p-64f;
+
+/// Scale and zero point of an edge from the range [lo, hi] of its values, widened to hold zero, which is always exactly
+/// representable. Symmetric: scale = max(|lo|, |hi|) / quant_max (unsigned: hi / quant_max); affine: scale = (hi - lo)
+/// / (quant_max - quant_min), zero_point = clamp(rint(quant_min - lo / scale)) (Jacob et al. 2018, eq. 3; rounding it
+/// moves both ends by up to half a step). lo = hi = 0 is an edge of zeros (a dead layer), which every scale represents:
+/// it gets that of [0, 1]. Throws Error(promise) for lo > hi or non-finite ends.
 QParams choose_qparams(float lo, float hi, const QParams& range, bool affine);
 
 /// Per-output-channel (or one, repeated) weight scales: max |w| / quant_max; an all-zero channel gets scale 1 /

@@ -1,0 +1,213 @@
+#include "src/quant/convert.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/common/error.h"
+#include "src/quant/float_params.h"
+
+namespace octet {
+namespace {
+
+Int8Op int8_op(Op op) {
+  switch (op) {
+    case Op::input:
+      return Int8Op::input;
+    case Op::conv2d:
+      return Int8Op::conv2d;
+    case Op::linear:
+      return Int8Op::linear;
+    case Op::add:
+      return Int8Op::add;
+    case Op::concat:
+      return Int8Op::concat;
+    case Op::max_pool:
+      return Int8Op::max_pool;
+    case Op::avg_pool:
+      return Int8Op::avg_pool;
+    case Op::global_avg_pool:
+      return Int8Op::global_avg_pool;
+    case Op::subsample_pad:
+      return Int8Op::subsample_pad;
+    case Op::flatten:
+      return Int8Op::flatten;
+    case Op::relu:
+    case Op::relu6:
+      return Int8Op::requantize;
+    case Op::batch_norm:
+    case Op::dropout:
+      break;
+  }
+  throw usage_error("convert: a " + std::string(op_name(op)) + " has no int8 form; call fuse first");
+}
+
+Activation activation(const Node& node) {
+  if (node.op == Op::relu) return Activation::relu;
+  if (node.op == Op::relu6) return Activation::relu6;
+  return node.activation;
+}
+
+void check_edge(const Prepared& prepared, const std::vector<QParams>& edges, int n) {
+  const QParams& q = edges[n];
+  const QParams& range = prepared.range[n];
+  const std::string name = "convert: output of '" + prepared.graph.nodes[n].name + "': ";
+  if (!(q.scale > 0) || !std::isfinite(q.scale)) {
+    throw promise_error(name + "scale " + std::to_string(q.scale) + " is not a positive finite number");
+  }
+  const bool zero_point_fits = prepared.affine[n] ? q.zero_point >= q.quant_min && q.zero_point <= q.quant_max
+                                                  : q.zero_point == range.zero_point;
+  if (q.quant_min != range.quant_min || q.quant_max != range.quant_max || !zero_point_fits) {
+    throw promise_error(name + "codes [" + std::to_string(q.quant_min) + ", " + std::to_string(q.quant_max) +
+                        "] with zero point " + std::to_string(q.zero_point) +
+                        " do not follow from the recipe, which gives [" + std::to_string(range.quant_min) + ", " +
+                        std::to_string(range.quant_max) + "]");
+  }
+}
+
+class Converter {
+ public:
+  Converter(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
+            const FloatParams& weight_scales)
+      : prepared_(prepared), graph_(prepared.graph), params_(params), edges_(edges), weight_scales_(weight_scales) {}
+
+  Int8Node node(int n) const {
+    const Node& node = graph_.nodes[n];
+    Int8Node result;
+    result.name = node.name;
+    result.op = int8_op(node.op);
+    result.inputs = node.inputs;
+    result.window = node.window;
+    result.groups = node.groups;
+    result.shape = node.shape;
+    result.float_output = prepared_.float_output(n);
+    if (!result.float_output) set_output(n, result);
+    if (node.op == Op::conv2d || node.op == Op::linear) {
+      set_weight(node, result);
+    } else {
+      set_multipliers(n, result);
+    }
+    return result;
+  }
+
+ private:
+  const QParams& edge(int n) const { return edges_[prepared_.root[n]]; }
+  double output_scale(int n) const { return prepared_.float_output(n) ? 1.0 : edge(n).scale; }
+
+  void set_output(int n, Int8Node& result) const {
+    check_edge(prepared_, edges_, prepared_.root[n]);
+    result.out = edge(n);
+    result.clamp_min = result.out.quant_min;
+    result.clamp_max = result.out.quant_max;
+    const Activation act = activation(graph_.nodes[n]);
+    if (act != Activation::none) result.clamp_min = std::max(result.clamp_min, result.out.zero_point);
+    if (act == Activation::relu6) result.clamp_max = std::min(result.clamp_max, quantize(6.0f, result.out));
+  }
+
+  float ratio(double numerator, int n) const {
+    const double value = numerator / output_scale(n);
+    if (!(std::fabs(value) <= kMaxMultiplier)) {
+      throw promise_error("convert: '" + graph_.nodes[n].name + "': multiplier " + std::to_string(value) +
+                          " is too large");
+    }
+    return static_cast<float>(value);
+  }
+
+  void set_multipliers(int n, Int8Node& result) const {
+    const Node& node = graph_.nodes[n];
+    double divisor = 1;
+    switch (result.op) {
+      case Int8Op::avg_pool:
+        divisor = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
+        break;
+      case Int8Op::global_avg_pool: {
+        const Shape& in = graph_.nodes[node.inputs[0]].shape;
+        divisor = static_cast<double>(in.h) * in.w;
+        break;
+      }
+      case Int8Op::add:
+      case Int8Op::concat:
+      case Int8Op::requantize:
+        break;
+      default:
+        return;  // codes are copied
+    }
+    for (const int input : node.inputs) result.multiplier.push_back(ratio(edge(input).scale / divisor, n));
+  }
+
+  void set_weight(const Node& node, Int8Node& result) const {
+    const int n = static_cast<int>(&node - graph_.nodes.data());
+    const Shape& in = graph_.nodes[node.inputs[0]].shape;
+    const size_t outputs = static_cast<size_t>(node.out_channels);
+    const Columns columns = weight_columns(node, in);
+    const size_t taps = columns.size();
+    const std::vector<float>& weight = find_parameter(params_, node.name + ".weight", outputs * taps);
+    result.weight_scale = find_parameter(weight_scales_, node.name, outputs);
+    Folded folded =
+        fold(node, params_, edge(node.inputs[0]).scale, result.weight_scale, static_cast<float>(output_scale(n)));
+    result.multiplier = std::move(folded.multiplier);
+    result.bias = std::move(folded.bias);
+    if (node.inputs.size() > 1) result.residual_multiplier = ratio(edge(node.inputs[1]).scale, n);
+
+    const int largest = (1 << (prepared_.spec.weight_bits - 1)) - 1;
+    result.weight.resize(outputs * taps);
+    for (size_t k = 0; k < outputs; ++k) {
+      const QParams q{result.weight_scale[k], 0, -largest, largest};
+      for (size_t i = 0; i < taps; ++i) {
+        const float w = weight[k * taps + columns[i]];
+        if (!std::isfinite(w)) throw promise_error("convert: '" + node.name + "': a weight is not finite");
+        result.weight[k * taps + i] = static_cast<int8_t>(quantize(w, q));
+      }
+    }
+  }
+
+  /// Element i of a row in the int8 layout (taps, then channels) is element columns[i] of PyTorch's (channels, then
+  /// taps). A linear after a flatten sees the pixels of the flattened image as taps.
+  using Columns = std::vector<size_t>;
+  Columns weight_columns(const Node& node, const Shape& in) const {
+    size_t channels = static_cast<size_t>(in.c / node.groups);
+    size_t taps = static_cast<size_t>(node.window.kernel_h) * node.window.kernel_w;
+    if (node.op == Op::linear) {
+      const Shape image = flattened_image(node.inputs[0]);
+      channels = static_cast<size_t>(image.c);
+      taps = static_cast<size_t>(image.h) * image.w;
+    }
+    Columns columns(channels * taps);
+    for (size_t tap = 0; tap < taps; ++tap) {
+      for (size_t c = 0; c < channels; ++c) columns[tap * channels + c] = c * taps + tap;
+    }
+    return columns;
+  }
+
+  Shape flattened_image(int n) const {
+    while (graph_.nodes[n].op == Op::flatten) n = graph_.nodes[n].inputs[0];
+    return graph_.nodes[n].shape;
+  }
+
+  const Prepared& prepared_;
+  const Graph& graph_;
+  const FloatParams& params_;
+  const std::vector<QParams>& edges_;
+  const FloatParams& weight_scales_;
+};
+
+}  // namespace
+
+Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
+                  const FloatParams& weight_scales, const Preprocessing& preprocessing,
+                  const std::vector<std::string>& class_names) {
+  const size_t count = prepared.graph.nodes.size();
+  if (edges.size() != count) {
+    throw promise_error("convert: qparams of " + std::to_string(edges.size()) + " edges for " + std::to_string(count) +
+                        " nodes");
+  }
+  const Converter converter(prepared, params, edges, weight_scales);
+  Int8Graph result;
+  result.name = prepared.graph.name;
+  result.preprocessing = preprocessing;
+  result.class_names = class_names;
+  for (size_t n = 0; n < count; ++n) result.nodes.push_back(converter.node(static_cast<int>(n)));
+  validate(result);
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,75 @@
+#include <cmath>
+#include <string>
+
+#include "src/common/error.h"
+#include "src/graph/int8_graph.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fuse.h"
+
+namespace octet {
+
+const std::vector<float>& find_parameter(const FloatParams& params, const std::string& name, size_t size) {
+  const auto found = params.find(name);
+  if (found == params.end()) throw data_error("parameter '" + name + "' is missing");
+  if (found->second.size() != size) {
+    throw data_error("parameter '" + name + "' has " + std::to_string(found->second.size()) + " values, expected " +
+                     std::to_string(size));
+  }
+  return found->second;
+}
+
+namespace {
+
+void check_scale(float scale, const Node& node, const char* what) {
+  if (!(scale > 0) || !std::isfinite(scale)) {
+    throw promise_error("'" + node.name + "': " + what + " scale " + std::to_string(scale) +
+                        " is not a positive finite number");
+  }
+}
+
+float checked(double value, const Node& node, size_t channel, const char* what) {
+  const float rounded = static_cast<float>(value);
+  if (!(std::fabs(rounded) <= kMaxMultiplier)) {  // also NaN
+    throw promise_error("'" + node.name + "': " + what + " of channel " + std::to_string(channel) + " is " +
+                        std::to_string(value) + "; its parameters, BatchNorm or scales are broken");
+  }
+  return rounded;
+}
+
+}  // namespace
+
+Folded fold(const Node& node, const FloatParams& params, float x_scale, const std::vector<float>& weight_scale,
+            float y_scale) {
+  const size_t channels = static_cast<size_t>(node.out_channels);
+  check_scale(x_scale, node, "input");
+  check_scale(y_scale, node, "output");
+  if (weight_scale.size() != channels) {
+    throw promise_error("'" + node.name + "': " + std::to_string(weight_scale.size()) + " weight scales for " +
+                        std::to_string(channels) + " channels");
+  }
+  const std::vector<float>* b = node.bias ? &find_parameter(params, node.name + ".bias", channels) : nullptr;
+  const std::vector<float>*gamma = nullptr, *beta = nullptr, *mean = nullptr, *var = nullptr;
+  if (!node.batch_norm.empty()) {
+    gamma = &find_parameter(params, node.batch_norm + ".weight", channels);
+    beta = &find_parameter(params, node.batch_norm + ".bias", channels);
+    mean = &find_parameter(params, node.batch_norm + ".running_mean", channels);
+    var = &find_parameter(params, node.batch_norm + ".running_var", channels);
+  }
+  Folded folded;
+  folded.multiplier.resize(channels);
+  folded.bias.resize(channels);
+  for (size_t k = 0; k < channels; ++k) {
+    check_scale(weight_scale[k], node, "weight");
+    double gain = 1, offset = b ? (*b)[k] : 0.0;
+    if (gamma) {
+      gain = (*gamma)[k] / std::sqrt(static_cast<double>((*var)[k]) + kBatchNormEps);
+      offset = (*beta)[k] + (offset - (*mean)[k]) * gain;
+    }
+    const double scale = static_cast<double>(x_scale) * weight_scale[k] * gain / y_scale;
+    folded.multiplier[k] = checked(scale, node, k, "multiplier");
+    folded.bias[k] = checked(offset / y_scale, node, k, "bias");
+  }
+  return folded;
+}
+
+}  // namespace octet

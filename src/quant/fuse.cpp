@@ -1,0 +1,162 @@
+#include "src/quant/fuse.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+bool passes_through(Op op) { return op == Op::max_pool || op == Op::flatten || op == Op::subsample_pad; }
+
+/// Walks the source once, in order. Each source node either opens a merged node or joins an earlier one; a merged node
+/// stands at the place of its last member, so that every input of every member comes before it.
+class Fuser {
+ public:
+  explicit Fuser(Graph source) : source_(std::move(source)), value_(source_.nodes.size()) { count_uses(); }
+
+  Graph run() {
+    for (int n = 0; n < static_cast<int>(source_.nodes.size()); ++n) visit(n);
+    return in_order();
+  }
+
+ private:
+  /// Identity at inference: dropout, and a last flatten of one pixel (logits are [classes, 1, 1] without it).
+  bool is_identity(int n) const {
+    const Node& node = source_.nodes[n];
+    if (node.op == Op::dropout) return true;
+    return node.op == Op::flatten && n + 1 == static_cast<int>(source_.nodes.size()) &&
+           source_.nodes[node.inputs[0]].shape == node.shape;
+  }
+
+  void count_uses() {
+    uses_.assign(source_.nodes.size(), 0);
+    for (int n = 0; n < static_cast<int>(source_.nodes.size()); ++n) {
+      if (is_identity(n)) continue;
+      for (int input : source_.nodes[n].inputs) {
+        while (is_identity(input)) input = source_.nodes[input].inputs[0];
+        ++uses_[input];
+      }
+    }
+    int output = static_cast<int>(source_.nodes.size()) - 1;
+    while (is_identity(output)) output = source_.nodes[output].inputs[0];
+    for (int n = 0; n < output; ++n) {
+      if (uses_[n] == 0 && !is_identity(n))
+        throw usage_error("fuse: nothing reads node '" + source_.nodes[n].name + "'");
+    }
+  }
+
+  void visit(int n) {
+    Node node = source_.nodes[n];
+    for (int& input : node.inputs) input = value_[input];
+    if (is_identity(n)) {
+      value_[n] = node.inputs[0];
+    } else if (node.op == Op::batch_norm) {
+      join_batch_norm(n, node);
+    } else if (!(node.op == Op::add && join_residual(n, node)) &&
+               !((node.op == Op::relu || node.op == Op::relu6) && join_activation(n, node))) {
+      value_[n] = static_cast<int>(merged_.size());
+      merged_.push_back(std::move(node));
+      last_member_.push_back(n);
+    }
+  }
+
+  void join(int n, int target) {
+    value_[n] = target;
+    last_member_[target] = n;
+  }
+
+  bool has_one_use(int target) const { return uses_[last_member_[target]] == 1; }
+
+  bool is_bare_convolution(int target) const {
+    const Node& node = merged_[target];
+    return node.op == Op::conv2d && node.activation == Activation::none && node.inputs.size() == 1;
+  }
+
+  void join_batch_norm(int n, const Node& node) {
+    const int target = node.inputs[0];
+    Node& producer = merged_[target];
+    std::string why;
+    if (producer.op != Op::conv2d && producer.op != Op::linear) {
+      why = "is a " + std::string(op_name(producer.op));
+    } else if (!has_one_use(target)) {
+      why = "has other consumers";
+    } else if (!producer.batch_norm.empty()) {
+      why = "already has '" + producer.batch_norm + "'";
+    } else if (producer.activation != Activation::none || producer.inputs.size() > 1) {
+      why = "is followed by an add or activation";
+    }
+    if (!why.empty()) {
+      throw usage_error("fuse: batch_norm '" + node.name + "' cannot be folded: its input '" + producer.name + "' " +
+                        why + "; place it directly after a conv2d or linear that has no other consumer");
+    }
+    producer.batch_norm = node.name;
+    join(n, target);
+  }
+
+  /// The later of the two convolutions takes the add; the other side becomes its residual input.
+  bool join_residual(int n, const Node& node) {
+    int target = -1;
+    for (const int side : node.inputs) {
+      if (is_bare_convolution(side) && has_one_use(side) && (target < 0 || last_member_[side] > last_member_[target])) {
+        target = side;
+      }
+    }
+    if (target < 0) return false;
+    merged_[target].inputs.push_back(node.inputs[0] == target ? node.inputs[1] : node.inputs[0]);
+    merged_[target].activation = node.activation;
+    join(n, target);
+    return true;
+  }
+
+  /// An activation also moves in front of a max_pool, flatten or subsample_pad, with which it commutes: the edge
+  /// between then holds no values that are dropped later, and both keep one set of qparams.
+  bool join_activation(int n, const Node& node) {
+    int target = node.inputs[0];
+    while (passes_through(merged_[target].op) && has_one_use(target)) target = merged_[target].inputs[0];
+    Node& producer = merged_[target];
+    if (!has_one_use(target) || passes_through(producer.op) || producer.op == Op::input) return false;
+    const bool six = node.op == Op::relu6;  // relu6 after relu or before it is relu6
+    if (producer.op == Op::relu || producer.op == Op::relu6) {
+      if (six) producer.op = Op::relu6;
+    } else if (six || producer.activation == Activation::none) {
+      producer.activation = six ? Activation::relu6 : Activation::relu;
+    }
+    join(n, node.inputs[0]);
+    return true;
+  }
+
+  Graph in_order() const {
+    std::vector<int> order(merged_.size()), place(merged_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [this](int a, int b) { return last_member_[a] < last_member_[b]; });
+    for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int>(i);
+    Graph result;
+    result.name = source_.name;
+    for (const int merged : order) {
+      result.nodes.push_back(merged_[merged]);
+      for (int& input : result.nodes.back().inputs) input = place[input];
+    }
+    return result;
+  }
+
+  Graph source_;
+  std::vector<int> uses_;         ///< source node -> how many nodes read it
+  std::vector<int> value_;        ///< source node -> merged node that computes it
+  std::vector<Node> merged_;      ///< inputs are indices of merged_
+  std::vector<int> last_member_;  ///< merged node -> source node whose value it computes
+};
+
+}  // namespace
+
+Graph fuse(const Graph& graph) {
+  Graph checked = graph;
+  infer_shapes(checked);
+  Graph fused = Fuser(std::move(checked)).run();
+  infer_shapes(fused);
+  return fused;
+}
+
+}  // namespace octet

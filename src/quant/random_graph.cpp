@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "src/quant/convert.h"
+
+namespace octet {
+namespace {
+
+// std's distributions differ between libraries; the same seed must give the same graph everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  double uniform(double lo, double hi) { return lo + (hi - lo) * static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  int integer(int lo, int hi) { return lo + static_cast<int>(engine_() % static_cast<uint64_t>(hi - lo + 1)); }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// Random parameters such that each edge's mean square is known in advance: a row of weights w and an input of mean
+/// square m give a value of mean square m * |w|^2, of which a ReLU keeps half (He et al. 2015). Rows are scaled to make
+/// that kMeanSquare, as a BatchNorm would: a ReLU6 then cuts hardly anything.
+class RandomParameters {
+ public:
+  RandomParameters(const Prepared& prepared, uint64_t seed) : prepared_(prepared), random_(seed) {
+    for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) add_node(prepared.graph.nodes[n]);
+  }
+
+  FloatParams params, scales;
+  std::vector<QParams> edges;
+
+ private:
+  void add_node(const Node& node) {
+    const size_t n = edges.size();
+    if (node.op == Op::conv2d || node.op == Op::linear) add_weights(node);
+    mean_square_.push_back(mean_square(node));
+    // About three standard deviations of the values before a ReLU, so that a few saturate. Both ends vary, for zero
+    // points of all kinds.
+    const double before = prepared_.nonnegative[n] ? 2 * mean_square_[n] : mean_square_[n];
+    const double reach = kReach * std::sqrt(before);
+    const double lo = prepared_.nonnegative[n] ? 0.0 : -reach * random_.uniform(0.8, 1.2);
+    const double hi = reach * random_.uniform(0.8, 1.2);
+    edges.push_back(
+        prepared_.root[n] != static_cast<int>(n)
+            ? edges[prepared_.root[n]]
+            : choose_qparams(static_cast<float>(lo), static_cast<float>(hi), prepared_.range[n], prepared_.affine[n]));
+  }
+
+  /// What an activation, if there is one, leaves of a term: half of a value of either sign, all of a nonnegative one.
+  double kept(const Node& node, double term, bool nonnegative) const {
+    const bool activated = node.activation != Activation::none || node.op == Op::relu || node.op == Op::relu6;
+    return activated && !nonnegative ? term / 2 : term;
+  }
+
+  double kept_input(const Node& node, size_t i) const {
+    return kept(node, mean_square_[node.inputs[i]], prepared_.nonnegative[node.inputs[i]]);
+  }
+
+  double mean_square(const Node& node) const {
+    switch (node.op) {
+      case Op::input:
+        return kInputMeanSquare;
+      case Op::conv2d:
+      case Op::linear:
+        return kept(node, kMeanSquare, false) + (node.inputs.size() > 1 ? kept_input(node, 1) : 0.0);
+      case Op::add:
+        return kept_input(node, 0) + kept_input(node, 1);
+      case Op::concat: {
+        double sum = 0;
+        for (size_t i = 0; i < node.inputs.size(); ++i) {
+          sum += kept_input(node, i) * prepared_.graph.nodes[node.inputs[i]].shape.c;
+        }
+        return sum / node.shape.c;
+      }
+      default:
+        return kept_input(node, 0);
+    }
+  }
+
+  /// Codes are uniform; the scale of a row gives it its norm.
+  void add_weights(const Node& node) {
+    const Shape& in = prepared_.graph.nodes[node.inputs[0]].shape;
+    const long row = static_cast<long>(in.c / node.groups) * node.window.kernel_h * node.window.kernel_w;
+    const int largest = (1 << (prepared_.spec.weight_bits - 1)) - 1;
+    const double norm_square = kMeanSquare / mean_square_[node.inputs[0]];
+    const size_t channels = static_cast<size_t>(node.out_channels);
+    std::vector<float>& weight = params[node.name + ".weight"];
+    std::vector<float>& scale = scales[node.name];
+    weight.reserve(channels * row);
+    for (size_t k = 0; k < channels; ++k) {
+      double squares = 0;
+      for (long i = 0; i < row; ++i) {
+        const int code = random_.integer(-largest, largest);
+        squares += static_cast<double>(code) * code;
+        weight.push_back(static_cast<float>(code));
+      }
+      scale.push_back(static_cast<float>(std::sqrt(norm_square / std::max(squares, 1.0))));
+      for (long i = 0; i < row; ++i) weight[k * row + i] *= scale[k];
+    }
+    if (node.bias) fill(node.name + ".bias", channels, -kOffset, kOffset);
+    if (node.batch_norm.empty()) return;
+    fill(node.batch_norm + ".weight", channels, 0.8, 1.2);
+    fill(node.batch_norm + ".bias", channels, -kOffset, kOffset);
+    fill(node.batch_norm + ".running_mean", channels, 0.0, 0.0);
+    fill(node.batch_norm + ".running_var", channels, 1.0, 1.0);
+  }
+
+  void fill(const std::string& name, size_t count, double lo, double hi) {
+    std::vector<float>& values = params[name];
+    for (size_t i = 0; i < count; ++i) values.push_back(static_cast<float>(random_.uniform(lo, hi)));
+  }
+
+  static constexpr double kReach = 3.2;
+  static constexpr double kMeanSquare = 4.0;             ///< of a convolution's sums
+  static constexpr double kOffset = 0.5;                 ///< largest bias
+  static constexpr double kInputMeanSquare = 4.0 / 3.0;  ///< pixels uniform in [-2, 2] after preprocessing
+
+  const Prepared& prepared_;
+  Random random_;
+  std::vector<double> mean_square_;
+};
+
+}  // namespace
+
+Int8Graph random_int8_graph(const Graph& graph, const QuantSpec& spec, uint64_t seed) {
+  const Prepared prepared = prepare(fuse(graph), spec);
+  const RandomParameters random(prepared, seed);
+  Preprocessing preprocessing;
+  const size_t channels = static_cast<size_t>(prepared.graph.nodes.front().shape.c);
+  preprocessing.mean.assign(channels, 0.5f);
+  preprocessing.std.assign(channels, 0.25f);
+  return convert(prepared, random.params, random.edges, random.scales, preprocessing, {});
+}
+
+}  // namespace octet
