@@ -41,6 +41,10 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
     throw usage_error("this machine cannot run the " + std::string(cpu_isa_name(isa)) +
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
   }
+#if defined(__x86_64__)
+  if (isa == CpuIsa::avx512_vnni) return make_gemm_conv2d(shape, params, avx512_gemm_kernels());
+  if (isa == CpuIsa::avx2) return make_gemm_conv2d(shape, params, avx2_gemm_kernels());
+#endif
   return make_portable_conv2d(shape, params);
 }
 

@@ -4,10 +4,15 @@
 #include <memory>
 
 #include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "kernels/conv2d_int8/cpu_gemm.h"
 
 namespace octet::kernels {
 
 /// Any shape, plain C++.
 std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params);
+
+/// Any shape as a matrix product on the micro-kernels of one instruction set.
+std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
+                                            const GemmKernels& kernels);
 
 }  // namespace octet::kernels

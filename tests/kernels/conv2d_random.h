@@ -1,0 +1,50 @@
+// Random convolutions and how a CPU path is held to the reference, byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/conv2d_int8/cpu_conv2d.h"
+
+namespace octet::kernels::testing {
+
+/// A convolution that owns its parameters and tensors.
+struct ConvCase {
+  Conv2dShape shape;
+  Conv2dParams params;  ///< pointers into the vectors below; set by bind()
+  std::vector<int8_t> weight;
+  std::vector<float> multiplier, bias;
+  int images = 1;
+  std::vector<uint8_t> x, residual;
+
+  void bind();
+  std::string describe() const;
+};
+
+/// Sets out_h and out_w from the window.
+void infer_output(Conv2dShape& shape);
+
+struct RandomOptions {
+  bool extreme = false;  ///< weights +-127 and codes 0 or 255 only
+};
+
+/// Fills weights, constants and tensors for case.shape, case.params (zero points, flags) and case.images. Multipliers
+/// are chosen so that results spread over and beyond the range of codes.
+void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options = {});
+
+/// A random shape, small enough to be fast: kernels to 7, strides, padding, dilation, groups, odd channels, wide
+/// strides.
+ConvCase random_case(std::mt19937& random);
+
+/// Output bytes of the reference; lanes behind the channels hold kCanary.
+inline constexpr uint8_t kCanary = 0xA5;
+std::vector<uint8_t> run_reference(const ConvCase& c);
+
+/// Output bytes of a CPU path, all tasks in two ranges as two threads would do; out of order, canaries as above.
+std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa);
+
+std::vector<CpuIsa> available_isas();
+
+}  // namespace octet::kernels::testing
