@@ -1,8 +1,10 @@
-// Int8Graph <> int8.safetensors. Layout of the file: recipes-independent, documented in src/graph/README.md, opened by
-// Python's safetensors: tensors "<node>.weight" I8, "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32;
-// metadata "octet" holds the rest as one JSON document.
+// Int8Graph <> int8.safetensors. The format is documented in src/graph/README.md; Python's safetensors opens it:
+// tensors
+// "<node>.weight" I8, "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32; metadata "octet" holds the rest as
+// one JSON document.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "src/graph/int8_graph.h"
@@ -16,5 +18,9 @@ void write_checkpoint(const std::string& path, const Int8Graph& graph);
 
 /// Reads and validates. Throws Error(data): path, what is wrong, and for another format version what to do.
 Int8Graph read_checkpoint(const std::string& path);
+
+/// The same from and to memory; `name` stands for the path in messages.
+Int8Graph parse_checkpoint(const std::byte* data, size_t size, const std::string& name);
+std::string serialize_checkpoint(const Int8Graph& graph);
 
 }  // namespace octet

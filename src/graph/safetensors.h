@@ -4,27 +4,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
+
+#include "src/graph/tensor_data.h"
 
 namespace octet {
-
-enum class DType { f32, f64, f16, bf16, i64, i32, i8, u8, boolean };
-
-struct TensorData {
-  DType dtype = DType::f32;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;  ///< row-major, little endian
-};
-
-struct TensorFile {
-  std::map<std::string, TensorData> tensors;
-  std::map<std::string, std::string> metadata;
-};
-
-size_t dtype_size(DType dtype);
 
 /// Reads a whole file. Throws Error(data) with the path and what is wrong (truncated, overlapping, unknown dtype, ...).
 TensorFile read_safetensors(const std::string& path);
@@ -32,9 +16,13 @@ TensorFile read_safetensors(const std::string& path);
 /// The same from memory (fuzzing, tests); `name` stands for the path in messages.
 TensorFile parse_safetensors(const std::byte* data, size_t size, const std::string& name);
 
-/// Writes atomically: a temporary file in the same folder, fsync, rename. Keys in sorted order, data aligned to 64
-/// bytes, so that equal contents give equal files. Throws Error(data) (disk full, folder missing) and leaves the old
-/// file untouched.
+/// The file's bytes. Header keys in sorted order; data in order of element size (largest first), then name, without
+/// holes, starting at a multiple of 64 bytes: equal contents give equal files and every tensor is aligned to its
+/// element size. Throws Error(data) if a tensor's bytes do not fit its shape or a name is not UTF-8.
+std::string serialize_safetensors(const TensorFile& file);
+
+/// serialize_safetensors, written atomically: a temporary file in the same folder, fsync, rename. Throws Error(data)
+/// (disk full, folder missing) and leaves the old file untouched.
 void write_safetensors(const std::string& path, const TensorFile& file);
 
 }  // namespace octet

@@ -79,7 +79,7 @@ class NodeCheck {
   }
 
   void check_count(std::string_view what, size_t count, int64_t expected) const {
-    if (static_cast<int64_t>(count) != expected) fail(fmt::format("{} {}s, needs {}", count, what, expected));
+    if (static_cast<int64_t>(count) != expected) fail(fmt::format("{} {}, needs {}", count, what, expected));
   }
 
   void check_factors(std::string_view what, const std::vector<float>& values) const {
@@ -114,10 +114,10 @@ class NodeCheck {
   }
 
   void check_vectors() const {
-    check_count("multiplier", node_.multiplier.size(), multipliers());
-    check_count("bias", node_.bias.size(), weighted() ? node_.shape.c : 0);
-    check_count("weight scale", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
-    if (!weighted()) check_count("weight", node_.weight.size(), 0);
+    check_count("multipliers", node_.multiplier.size(), multipliers());
+    check_count("biases", node_.bias.size(), weighted() ? node_.shape.c : 0);
+    check_count("weight scales", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
+    if (!weighted()) check_count("weights", node_.weight.size(), 0);
     check_factors("multiplier", node_.multiplier);
     check_factors("bias", node_.bias);
     check_factors("residual multiplier", {node_.residual_multiplier});
@@ -151,7 +151,7 @@ class NodeCheck {
 
   void check_weight() const {
     const int64_t per_channel = weights_per_channel();
-    check_count("weight", node_.weight.size(), saturating_product({node_.shape.c, per_channel}));
+    check_count("weights", node_.weight.size(), saturating_product({node_.shape.c, per_channel}));
     const int64_t input_magnitude = magnitude(in(0));
     for (size_t k = 0; k < static_cast<size_t>(node_.shape.c); ++k) {
       int64_t sum = 0;

@@ -1,0 +1,147 @@
+#include "src/graph/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/graph/checkpoint_json.h"
+#include "src/graph/safetensors.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kDocument = "octet";
+
+std::vector<int64_t> weight_shape(const Int8Graph& graph, const Int8Node& node) {
+  const Shape& in = graph.nodes[static_cast<size_t>(node.inputs.front())].shape;
+  if (node.op == Int8Op::linear) return {node.shape.c, in.c};
+  return {node.shape.c, node.window.kernel_h, node.window.kernel_w, in.c / node.groups};
+}
+
+template <typename T>
+TensorData to_tensor(DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  TensorData tensor{dtype, std::move(shape), std::vector<std::byte>(values.size() * sizeof(T))};
+  if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  return tensor;
+}
+
+/// Takes tensors out of the file, so that what is left over is what nobody knows.
+class TensorTaker {
+ public:
+  explicit TensorTaker(TensorFile& file) : file_(file) {}
+
+  std::vector<float> floats(const std::string& key) { return take<float>(key, DType::f32); }
+  std::vector<int8_t> codes(const std::string& key) { return take<int8_t>(key, DType::i8); }
+
+  void done() const {
+    if (file_.tensors.empty()) return;
+    throw data_error(fmt::format("tensor '{}' belongs to no node", file_.tensors.begin()->first));
+  }
+
+ private:
+  template <typename T>
+  std::vector<T> take(const std::string& key, DType dtype) {
+    const auto node = file_.tensors.extract(key);
+    if (node.empty()) throw data_error(fmt::format("tensor '{}' is missing", key));
+    const TensorData& tensor = node.mapped();
+    if (tensor.dtype != dtype) {
+      throw data_error(fmt::format("tensor '{}' is {}, must be {}", key, dtype_name(tensor.dtype), dtype_name(dtype)));
+    }
+    std::vector<T> values(tensor.bytes.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    return values;
+  }
+
+  TensorFile& file_;
+};
+
+bool weighted(Int8Op op) { return op == Int8Op::conv2d || op == Int8Op::linear; }
+
+bool scaled(Int8Op op) {
+  return weighted(op) || op == Int8Op::add || op == Int8Op::concat || op == Int8Op::avg_pool ||
+         op == Int8Op::global_avg_pool || op == Int8Op::requantize;
+}
+
+/// Sizes are checked by validate(); this holds the tensors' shapes against the nodes.
+void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std::vector<int64_t>>& shapes) {
+  const auto check = [&](const std::string& key, const std::vector<int64_t>& expected) {
+    const std::vector<int64_t>& shape = shapes.at(key);
+    if (shape != expected) {
+      throw data_error(fmt::format("tensor '{}' has shape [{}], must have [{}]", key, fmt::join(shape, ", "),
+                                   fmt::join(expected, ", ")));
+    }
+  };
+  for (const Int8Node& node : graph.nodes) {
+    if (scaled(node.op)) check(node.name + ".multiplier", {static_cast<int64_t>(node.multiplier.size())});
+    if (!weighted(node.op)) continue;
+    check(node.name + ".weight", weight_shape(graph, node));
+    check(node.name + ".bias", {node.shape.c});
+    check(node.name + ".weight_scale", {node.shape.c});
+  }
+}
+
+/// The graph of a checkpoint's document and tensors, which it takes out of `file`.
+Int8Graph assemble(TensorFile& file, std::string_view document) {
+  Int8Graph graph = read_checkpoint_json(document, "octet");
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [key, tensor] : file.tensors) shapes[key] = tensor.shape;
+  TensorTaker taker(file);
+  for (Int8Node& node : graph.nodes) {
+    if (scaled(node.op)) node.multiplier = taker.floats(node.name + ".multiplier");
+    if (!weighted(node.op)) continue;
+    node.weight = taker.codes(node.name + ".weight");
+    node.bias = taker.floats(node.name + ".bias");
+    node.weight_scale = taker.floats(node.name + ".weight_scale");
+  }
+  taker.done();
+  validate(graph);
+  check_tensor_shapes(graph, shapes);
+  return graph;
+}
+
+}  // namespace
+
+std::string serialize_checkpoint(const Int8Graph& graph) {
+  validate(graph);
+  TensorFile file;
+  file.metadata[kDocument] = write_checkpoint_json(graph);
+  for (const Int8Node& node : graph.nodes) {
+    const int64_t multipliers = static_cast<int64_t>(node.multiplier.size()), channels = node.shape.c;
+    if (scaled(node.op)) {
+      file.tensors[node.name + ".multiplier"] = to_tensor(DType::f32, {multipliers}, node.multiplier);
+    }
+    if (!weighted(node.op)) continue;
+    file.tensors[node.name + ".weight"] = to_tensor(DType::i8, weight_shape(graph, node), node.weight);
+    file.tensors[node.name + ".bias"] = to_tensor(DType::f32, {channels}, node.bias);
+    file.tensors[node.name + ".weight_scale"] = to_tensor(DType::f32, {channels}, node.weight_scale);
+  }
+  return serialize_safetensors(file);
+}
+
+void write_checkpoint(const std::string& path, const Int8Graph& graph) {
+  write_file_atomically(path, serialize_checkpoint(graph));
+}
+
+Int8Graph parse_checkpoint(const std::byte* data, size_t size, const std::string& name) {
+  TensorFile file = parse_safetensors(data, size, name);
+  const auto document = file.metadata.find(kDocument);
+  if (document == file.metadata.end()) {
+    throw data_error(
+        fmt::format("{}: a safetensors file, but no octet checkpoint (no '{}' in its metadata)", name, kDocument));
+  }
+  try {
+    return assemble(file, document->second);
+  } catch (const Error& error) {
+    throw data_error(fmt::format("{}: {}", name, error.what()));
+  }
+}
+
+Int8Graph read_checkpoint(const std::string& path) {
+  const std::string contents = read_file(path);
+  return parse_checkpoint(reinterpret_cast<const std::byte*>(contents.data()), contents.size(), path);
+}
+
+}  // namespace octet

@@ -1,0 +1,143 @@
+#include "src/graph/checkpoint_json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "src/common/error.h"
+#include "src/graph/checkpoint.h"
+#include "src/graph/json.h"
+
+namespace octet {
+namespace {
+
+using nlohmann::json;
+
+bool has_window(Int8Op op) {
+  return op == Int8Op::conv2d || op == Int8Op::max_pool || op == Int8Op::avg_pool || op == Int8Op::subsample_pad;
+}
+
+bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
+
+json write_window(const Window& w) {
+  return {{"kernel", {w.kernel_h, w.kernel_w}},
+          {"stride", {w.stride_h, w.stride_w}},
+          {"pad", {w.pad_h, w.pad_w}},
+          {"dilation", {w.dilation_h, w.dilation_w}}};
+}
+
+Window read_window(JsonObject object) {
+  const auto kernel = object.integers("kernel", 2), stride = object.integers("stride", 2);
+  const auto pad = object.integers("pad", 2), dilation = object.integers("dilation", 2);
+  object.done();
+  return {kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], dilation[0], dilation[1]};
+}
+
+json write_qparams(const QParams& q) {
+  return {{"scale", q.scale}, {"zero_point", q.zero_point}, {"quant_min", q.quant_min}, {"quant_max", q.quant_max}};
+}
+
+QParams read_qparams(JsonObject object) {
+  QParams q;
+  q.scale = object.float32("scale");
+  q.zero_point = object.integer("zero_point");
+  q.quant_min = object.integer("quant_min");
+  q.quant_max = object.integer("quant_max");
+  object.done();
+  return q;
+}
+
+json write_node(const Int8Node& node) {
+  json out = {{"name", node.name},
+              {"op", int8_op_name(node.op)},
+              {"inputs", node.inputs},
+              {"shape", {node.shape.c, node.shape.h, node.shape.w}},
+              {"out", write_qparams(node.out)},
+              {"clamp", {node.clamp_min, node.clamp_max}},
+              {"float_output", node.float_output}};
+  if (has_window(node.op)) out["window"] = write_window(node.window);
+  if (node.op == Int8Op::conv2d) out["groups"] = node.groups;
+  if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
+  return out;
+}
+
+Int8Node read_node(JsonObject object) {
+  Int8Node node;
+  node.name = object.string("name");
+  node.op = int8_op_from_name(object.string("op"));
+  node.inputs = object.integers("inputs");
+  const std::vector<int> shape = object.integers("shape", 3);
+  node.shape = {shape[0], shape[1], shape[2]};
+  node.out = read_qparams(object.object("out"));
+  const std::vector<int> clamp = object.integers("clamp", 2);
+  node.clamp_min = clamp[0];
+  node.clamp_max = clamp[1];
+  node.float_output = object.boolean("float_output");
+  if (has_window(node.op)) node.window = read_window(object.object("window"));
+  if (node.op == Int8Op::conv2d) node.groups = object.integer("groups");
+  if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
+  object.done();
+  return node;
+}
+
+json write_preprocessing(const Preprocessing& p) {
+  return {{"resize", p.resize}, {"crop", p.crop}, {"mean", p.mean}, {"std", p.std}};
+}
+
+Preprocessing read_preprocessing(JsonObject object) {
+  Preprocessing p;
+  p.resize = object.integer("resize");
+  p.crop = object.integer("crop");
+  p.mean = object.float32s("mean");
+  p.std = object.float32s("std");
+  object.done();
+  return p;
+}
+
+void check_version(JsonObject& object) {
+  const int version = object.integer("format_version");
+  if (version == kCheckpointVersion) return;
+  throw data_error(fmt::format(
+      "{}: written in format version {}, this octet reads version {}: use an octet that reads version {}, or "
+      "export the run again with this one (octet export)",
+      object.where(), version, kCheckpointVersion, version));
+}
+
+}  // namespace
+
+std::string write_checkpoint_json(const Int8Graph& graph) {
+  json nodes = json::array();
+  for (const Int8Node& node : graph.nodes) nodes.push_back(write_node(node));
+  for (const auto& [name, value] : graph.accuracies) {
+    if (!std::isfinite(value)) throw data_error(fmt::format("checkpoint: accuracy '{}' is {}", name, value));
+  }
+  return write_json({{"format_version", kCheckpointVersion},
+                     {"name", graph.name},
+                     {"recipe_hash", graph.recipe_hash},
+                     {"accuracies", json::object_t(graph.accuracies.begin(), graph.accuracies.end())},
+                     {"class_names", graph.class_names},
+                     {"preprocessing", write_preprocessing(graph.preprocessing)},
+                     {"nodes", nodes}},
+                    "checkpoint");
+}
+
+Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) {
+  const json document = parse_json(text, where);
+  JsonObject object(document, where);
+  check_version(object);
+  Int8Graph graph;
+  graph.name = object.string("name");
+  graph.recipe_hash = object.string("recipe_hash");
+  graph.class_names = object.strings("class_names");
+  graph.preprocessing = read_preprocessing(object.object("preprocessing"));
+  JsonObject accuracies = object.object("accuracies");
+  for (const auto& [name, value] : object.take("accuracies").items()) graph.accuracies[name] = accuracies.number(name);
+  const json& nodes = object.array("nodes");
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    graph.nodes.push_back(read_node(JsonObject(nodes[i], fmt::format("{}.nodes[{}]", where, i))));
+  }
+  object.done();
+  return graph;
+}
+
+}  // namespace octet

@@ -1,0 +1,151 @@
+// int8.safetensors: the same graph gives the same bytes, and no damaged file is taken for a good one or crashes.
+#include "src/graph/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "src/common/files.h"
+#include "src/graph/safetensors.h"
+#include "tests/graph/test_graphs.h"
+
+namespace octet {
+namespace {
+
+Int8Graph parse(const std::string& bytes) {
+  return parse_checkpoint(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.safetensors");
+}
+
+std::string refusal(const std::string& bytes) {
+  return error_of([&] { parse(bytes); });
+}
+
+/// A checkpoint whose JSON document has `from` replaced by `to`.
+std::string edited(const std::string& from, const std::string& to) {
+  const std::string bytes = serialize_checkpoint(every_op_graph());
+  TensorFile file = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "x");
+  std::string& document = file.metadata.at("octet");
+  const size_t place = document.find(from);
+  EXPECT_NE(place, std::string::npos) << from << " in " << document;
+  document.replace(place, from.size(), to);
+  return serialize_safetensors(file);
+}
+
+void expect_equal(const Int8Node& a, const Int8Node& b) {
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.op, b.op);
+  EXPECT_EQ(a.inputs, b.inputs);
+  EXPECT_EQ(a.window, b.window);
+  EXPECT_EQ(a.groups, b.groups);
+  EXPECT_EQ(a.shape, b.shape);
+  EXPECT_EQ(a.out, b.out);
+  EXPECT_EQ(a.clamp_min, b.clamp_min);
+  EXPECT_EQ(a.clamp_max, b.clamp_max);
+  EXPECT_EQ(a.float_output, b.float_output);
+  EXPECT_EQ(a.weight, b.weight);
+  EXPECT_EQ(a.weight_scale, b.weight_scale);
+  EXPECT_EQ(a.multiplier, b.multiplier);
+  EXPECT_EQ(a.bias, b.bias);
+  EXPECT_EQ(a.residual_multiplier, b.residual_multiplier);
+}
+
+TEST(Checkpoint, RoundTripKeepsEverything) {
+  const Int8Graph graph = every_op_graph();
+  const std::string bytes = serialize_checkpoint(graph);
+  const Int8Graph read = parse(bytes);
+  EXPECT_EQ(read.name, graph.name);
+  EXPECT_EQ(read.preprocessing, graph.preprocessing);
+  EXPECT_EQ(read.class_names, graph.class_names);
+  EXPECT_EQ(read.recipe_hash, graph.recipe_hash);
+  EXPECT_EQ(read.accuracies, graph.accuracies);
+  ASSERT_EQ(read.nodes.size(), graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) expect_equal(read.nodes[i], graph.nodes[i]);
+  EXPECT_EQ(serialize_checkpoint(read), bytes);
+}
+
+TEST(Checkpoint, FilesAreByteIdentical) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "octet_checkpoint_test";
+  std::filesystem::create_directories(folder);
+  const std::string first = (folder / "a.safetensors").string(), second = (folder / "b.safetensors").string();
+  write_checkpoint(first, every_op_graph());
+  write_checkpoint(second, read_checkpoint(first));
+  EXPECT_EQ(read_file(first), read_file(second));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Checkpoint, RefusesToWriteABadGraph) {
+  Int8Graph graph = every_op_graph();
+  graph.nodes[1].multiplier[0] = -1e30f;
+  EXPECT_NE(error_of([&] { serialize_checkpoint(graph); }).find("conv1"), std::string::npos);
+  graph = every_op_graph();
+  graph.accuracies["int8_top1"] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(error_of([&] { serialize_checkpoint(graph); }).find("int8_top1"), std::string::npos);
+}
+
+TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
+  const std::string message = refusal(edited("\"format_version\":1", "\"format_version\":2"));
+  EXPECT_NE(message.find("test.safetensors: octet: written in format version 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("octet export"), std::string::npos) << message;
+}
+
+TEST(Checkpoint, RefusesDocumentsThatAreNotExactlyTheFormat) {
+  EXPECT_NE(refusal(edited("\"recipe_hash\"", "\"recipe_hush\"")).find("'recipe_hash' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":2,\"extra\":1")).find("unknown key 'extra'"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"op\":\"requantize\"", "\"op\":\"softmax\"")).find("softmax"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":2.0")).find("not a 32-bit integer"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":4294967298")).find("not a 32-bit integer"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"residual_multiplier\":0.75", "\"residual_multiplier\":0.1")).find("not a float32"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"zero_point\":100", "\"zero_point\":300")).find("zero point 300"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"shape\":[3,6,6]", "\"shape\":[3,6]")).find("has 2 numbers, needs 3"), std::string::npos);
+}
+
+TEST(Checkpoint, RefusesWrongTensors) {
+  const std::string bytes = serialize_checkpoint(every_op_graph());
+  const TensorFile good = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "x");
+  TensorFile file = good;
+  file.tensors.erase("conv2.bias");
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'conv2.bias' is missing"), std::string::npos);
+  file = good;
+  file.tensors["conv3.bias"] = file.tensors["conv2.bias"];
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'conv3.bias' belongs to no node"), std::string::npos);
+  file = good;
+  file.tensors["conv1.weight"].dtype = DType::u8;
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'conv1.weight' is U8, must be I8"), std::string::npos);
+  file = good;
+  file.tensors["conv1.weight"].shape = {4, 3, 3, 3};
+  EXPECT_EQ(refusal(serialize_safetensors(file)), "");
+  file.tensors["conv1.weight"].shape = {4, 27};
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("has shape [4, 27], must have [4, 3, 3, 3]"), std::string::npos);
+  file = good;
+  file.metadata.clear();
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("no octet checkpoint"), std::string::npos);
+}
+
+TEST(Checkpoint, EveryTruncationIsRefused) {
+  const std::string bytes = serialize_checkpoint(every_op_graph());
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    const std::vector<std::byte> prefix(reinterpret_cast<const std::byte*>(bytes.data()),
+                                        reinterpret_cast<const std::byte*>(bytes.data()) + length);
+    EXPECT_NE(error_of([&] { parse_checkpoint(prefix.data(), prefix.size(), "x"); }), "") << length;
+  }
+}
+
+TEST(Checkpoint, RandomDamageIsRefusedOrValid) {
+  const std::string bytes = serialize_checkpoint(every_op_graph());
+  std::mt19937 random(2);
+  int refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::string damaged = bytes;
+    for (int flips = 0; flips < 1 + round % 3; ++flips)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    const std::string message = error_of([&] { validate(parse(damaged)); });
+    if (!message.empty()) ++refused;
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,111 @@
+// Shape inference, names, parameters.
+#include "src/graph/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "src/graph/zoo.h"
+#include "tests/graph/test_graphs.h"
+
+namespace octet {
+namespace {
+
+Graph one_node(Node node, const Shape& input) {
+  Graph graph;
+  graph.name = "test";
+  graph.nodes.push_back({.name = "input", .op = Op::input, .shape = input});
+  if (node.inputs.empty()) node.inputs = {0};
+  graph.nodes.push_back(std::move(node));
+  return graph;
+}
+
+Shape shape_of(const Node& node, const Shape& input) {
+  Graph graph = one_node(node, input);
+  infer_shapes(graph);
+  return graph.output().shape;
+}
+
+std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
+  return error_of([&] { shape_of(node, input); });
+}
+
+TEST(Graph, OpNamesGoBothWays) {
+  for (int i = 0; i <= static_cast<int>(Op::subsample_pad); ++i) {
+    EXPECT_EQ(op_from_name(op_name(static_cast<Op>(i))), static_cast<Op>(i));
+  }
+  EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
+}
+
+TEST(Graph, ConvolutionShapes) {
+  const Shape in{4, 9, 7};
+  Node conv{.name = "c", .op = Op::conv2d, .out_channels = 6};
+  EXPECT_EQ(shape_of(conv, in), (Shape{6, 9, 7}));
+  conv.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+  EXPECT_EQ(shape_of(conv, in), (Shape{6, 5, 4}));
+  conv.window = {.kernel_h = 3, .kernel_w = 1, .dilation_h = 4};
+  EXPECT_EQ(shape_of(conv, in), (Shape{6, 1, 7}));
+  conv.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 3, .stride_w = 3};  // rounded down
+  EXPECT_EQ(shape_of(conv, in), (Shape{6, 3, 2}));
+}
+
+TEST(Graph, OtherShapes) {
+  const Shape in{4, 7, 7};
+  const Window three_by_two{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2};
+  EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, in), (Shape{4, 3, 3}));
+  EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, {4, 8, 8}), (Shape{4, 3, 3}));
+  EXPECT_EQ(shape_of({.name = "g", .op = Op::global_avg_pool}, in), (Shape{4, 1, 1}));
+  EXPECT_EQ(shape_of({.name = "f", .op = Op::flatten}, in), (Shape{196, 1, 1}));
+  EXPECT_EQ(shape_of({.name = "l", .op = Op::linear, .out_channels = 9}, {4, 1, 1}), (Shape{9, 1, 1}));
+  EXPECT_EQ(shape_of({.name = "c", .op = Op::concat, .inputs = {0, 0, 0}}, in), (Shape{12, 7, 7}));
+  const Window half{.stride_h = 2, .stride_w = 2};
+  EXPECT_EQ(shape_of({.name = "s", .op = Op::subsample_pad, .window = half, .out_channels = 8}, in), (Shape{8, 4, 4}));
+}
+
+TEST(Graph, RefusesWhatDoesNotFit) {
+  const Window five{.kernel_h = 5, .kernel_w = 5};
+  EXPECT_NE(
+      refusal({.name = "c", .op = Op::conv2d, .window = five, .out_channels = 1}, {1, 4, 9}).find("spans 5 pixels"),
+      std::string::npos);
+  EXPECT_NE(refusal({.name = "c", .op = Op::conv2d, .out_channels = 6, .groups = 4}).find("groups 4"),
+            std::string::npos);
+  EXPECT_NE(refusal({.name = "c", .op = Op::conv2d, .out_channels = 0}).find("out_channels 0"), std::string::npos);
+  EXPECT_NE(refusal({.name = "l", .op = Op::linear, .out_channels = 2}).find("[4, 8, 8] is not flat"),
+            std::string::npos);
+  EXPECT_NE(refusal({.name = "s", .op = Op::subsample_pad, .out_channels = 7}).find("evenly"), std::string::npos);
+  EXPECT_NE(refusal({.name = "input", .op = Op::relu}).find("two nodes"), std::string::npos);
+  EXPECT_NE(refusal({.name = "a", .op = Op::add}).find("has 1 inputs, needs 2"), std::string::npos);
+  EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {1}}).find("not an earlier node"), std::string::npos);
+  EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {-1}}).find("not an earlier node"), std::string::npos);
+  EXPECT_NE(refusal({.name = "d", .op = Op::dropout, .dropout = 1.0f}).find("[0, 1)"), std::string::npos);
+  const Window padded{.kernel_h = 2, .kernel_w = 2, .pad_h = 2, .pad_w = 0};
+  EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
+  EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);
+  EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {60000, 60000, 60000}).find("elements"), std::string::npos);
+}
+
+TEST(Graph, ErrorNamesBothShapes) {
+  Graph graph = one_node({.name = "half", .op = Op::max_pool, .window = {.kernel_h = 2, .kernel_w = 2}}, {4, 8, 8});
+  graph.nodes.push_back({.name = "sum", .op = Op::add, .inputs = {0, 1}});
+  EXPECT_EQ(error_of([&] { infer_shapes(graph); }), "node 'sum' (add): shapes [4, 8, 8] and [4, 7, 7] differ");
+}
+
+TEST(Graph, ParametersOfAFusedConvolutionKeepTheirNames) {
+  Node conv{.name = "conv", .op = Op::conv2d, .out_channels = 6, .groups = 2, .bias = true};
+  conv.window = {.kernel_h = 3, .kernel_w = 5, .pad_h = 1, .pad_w = 2};
+  conv.batch_norm = "bn";
+  Graph graph = one_node(conv, {4, 8, 8});
+  infer_shapes(graph);
+  std::map<std::string, std::vector<long>> shapes;
+  for (const ParameterSpec& spec : parameters(graph)) shapes[spec.name] = spec.shape;
+  EXPECT_EQ(shapes, (std::map<std::string, std::vector<long>>{{"conv.weight", {6, 2, 3, 5}},
+                                                              {"conv.bias", {6}},
+                                                              {"bn.weight", {6}},
+                                                              {"bn.bias", {6}},
+                                                              {"bn.running_mean", {6}},
+                                                              {"bn.running_var", {6}}}));
+  EXPECT_EQ(multiply_adds(graph), 6L * 8 * 8 * 2 * 3 * 5);
+}
+
+}  // namespace
+}  // namespace octet

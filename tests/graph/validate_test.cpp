@@ -1,0 +1,172 @@
+// validate() accepts a good graph and names the node of every kind of bad one.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+
+#include "src/graph/int8_graph.h"
+#include "tests/graph/test_graphs.h"
+
+namespace octet {
+namespace {
+
+TEST(Validate, AcceptsEveryOp) {
+  const Int8Graph graph = every_op_graph();
+  EXPECT_EQ(error_of([&] { validate(graph); }), "");
+  std::set<Int8Op> ops;
+  for (const Int8Node& node : graph.nodes) ops.insert(node.op);
+  EXPECT_EQ(ops.size(), 11u);
+  EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
+}
+
+struct Corruption {
+  const char* name;      ///< of the test case
+  const char* node;      ///< that is damaged
+  const char* expected;  ///< in the message
+  void (*damage)(Int8Node& node);
+};
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+const Corruption kCorruptions[] = {
+    {"NoName", "add", "has no name", [](Int8Node& n) { n.name = ""; }},
+    {"NameTwice", "add", "two nodes are named 'conv1'", [](Int8Node& n) { n.name = "conv1"; }},
+    {"SecondInput", "flatten", "only node 0", [](Int8Node& n) { n.op = Int8Op::input; }},
+    {"MissingInput", "add", "1 inputs, needs 2", [](Int8Node& n) { n.inputs.pop_back(); }},
+    {"InputOfItself", "add", "not an earlier node", [](Int8Node& n) { n.inputs[1] = 4; }},
+    {"NegativeInput", "add", "not an earlier node", [](Int8Node& n) { n.inputs[0] = -1; }},
+    {"HugeDimension", "conv1", "not in 1..", [](Int8Node& n) { n.shape.h = std::numeric_limits<int>::max(); }},
+    {"HugeImage", "input", "more than",
+     [](Int8Node& n) {
+       n.shape = {60000, 60000, 60000};
+     }},
+    {"ZeroDimension", "input", "not in 1..", [](Int8Node& n) { n.shape.w = 0; }},
+    {"ScaleZero", "add", "scale 0", [](Int8Node& n) { n.out.scale = 0; }},
+    {"ScaleNegative", "add", "scale", [](Int8Node& n) { n.out.scale = -1; }},
+    {"ScaleNan", "add", "scale", [](Int8Node& n) { n.out.scale = kNan; }},
+    {"ScaleInfinite", "add", "scale", [](Int8Node& n) { n.out.scale = kInfinity; }},
+    {"ScaleSubnormal", "add", "scale", [](Int8Node& n) { n.out.scale = 1e-40f; }},
+    {"NineBits", "add", "do not fit 8 bits", [](Int8Node& n) { n.out.quant_max = 256; }},
+    {"SignedBeyond", "requantize", "do not fit 8 bits", [](Int8Node& n) { n.out.quant_max = 128; }},
+    {"ZeroPoint", "add", "zero point 256", [](Int8Node& n) { n.out.zero_point = 256; }},
+    {"ClampBelow", "add", "clamp", [](Int8Node& n) { n.clamp_min = -1; }},
+    {"ClampEmpty", "add", "clamp", [](Int8Node& n) { n.clamp_min = 200, n.clamp_max = 100; }},
+    {"MultiplierCount", "conv1", "3 multipliers, needs 4", [](Int8Node& n) { n.multiplier.pop_back(); }},
+    {"MultiplierOfPool", "max_pool", "1 multipliers, needs 0", [](Int8Node& n) { n.multiplier = {1}; }},
+    {"MultiplierNan", "conv1", "multiplier nan", [](Int8Node& n) { n.multiplier[2] = kNan; }},
+    {"MultiplierHuge", "conv1", "beyond", [](Int8Node& n) { n.multiplier[2] = 2e28f; }},
+    {"BiasCount", "conv1", "5 biases", [](Int8Node& n) { n.bias.push_back(0); }},
+    {"BiasInfinite", "fc", "bias inf", [](Int8Node& n) { n.bias[0] = kInfinity; }},
+    {"ResidualMultiplier", "conv2", "residual multiplier", [](Int8Node& n) { n.residual_multiplier = kNan; }},
+    {"ResidualWithout", "conv1", "without a residual", [](Int8Node& n) { n.residual_multiplier = 1; }},
+    {"WeightScale", "conv1", "weight scale", [](Int8Node& n) { n.weight_scale[0] = 0; }},
+    {"WeightCount", "conv1", "107 weights, needs 108", [](Int8Node& n) { n.weight.pop_back(); }},
+    {"WeightOfPool", "gap", "1 weights, needs 0", [](Int8Node& n) { n.weight = {1}; }},
+    {"WeightCode", "conv1", "-128", [](Int8Node& n) { n.weight[30] = -128; }},
+    {"KernelZero", "conv1", "kernel 0", [](Int8Node& n) { n.window.kernel_h = 0; }},
+    {"StrideZero", "conv1", "stride 0", [](Int8Node& n) { n.window.stride_w = 0; }},
+    {"PadNegative", "conv1", "pad -1", [](Int8Node& n) { n.window.pad_w = -1; }},
+    {"DilationHuge", "conv2", "dilation", [](Int8Node& n) { n.window.dilation_h = std::numeric_limits<int>::max(); }},
+    {"WindowTooLarge", "conv1", "spans 13 pixels", [](Int8Node& n) { n.window.dilation_h = 6; }},
+    {"PoolDilation", "max_pool", "have none", [](Int8Node& n) { n.window.dilation_h = 2; }},
+    {"PoolPad", "max_pool", "more than half", [](Int8Node& n) { n.window.pad_h = 2; }},
+    {"GroupsZero", "conv2", "groups 0", [](Int8Node& n) { n.groups = 0; }},
+    {"GroupsUneven", "conv2", "groups 3", [](Int8Node& n) { n.groups = 3; }},
+    {"ConvShape", "conv1", "its inputs give [4, 6, 6]", [](Int8Node& n) { n.shape.w = 5; }},
+    {"AddShape", "add", "its inputs give", [](Int8Node& n) { n.inputs[1] = 0; }},
+    {"ConcatShape", "concat", "its inputs give [8, 6, 6]", [](Int8Node& n) { n.shape.c = 9; }},
+    {"PoolShape", "avg_pool", "its inputs give", [](Int8Node& n) { n.shape.c = 9; }},
+    {"PadOddChannels", "subsample_pad", "evenly", [](Int8Node& n) { n.shape.c = 11; }},
+    {"FlattenShape", "flatten", "its inputs give [48, 1, 1]", [](Int8Node& n) { n.shape.c = 47; }},
+    {"LinearOfImage", "hidden", "is not flat", [](Int8Node& n) { n.inputs[0] = 8, n.weight.resize(5 * 12); }},
+    {"PassThroughScale", "max_pool", "of its input", [](Int8Node& n) { n.out.scale = 1; }},
+    {"FloatInside", "hidden", "only the last node", [](Int8Node& n) { n.float_output = true; }},
+    {"LogitsInCodes", "fc", "must give float logits", [](Int8Node& n) { n.float_output = false; }},
+};
+
+class ValidateRefuses : public testing::TestWithParam<Corruption> {};
+
+TEST_P(ValidateRefuses, NamingTheNode) {
+  Int8Graph graph = every_op_graph();
+  GetParam().damage(node_named(graph, GetParam().node));
+  EXPECT_NE(error_of([&] { validate(graph); }).find(GetParam().expected), std::string::npos)
+      << error_of([&] { validate(graph); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ValidateRefuses, testing::ValuesIn(kCorruptions),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Validate, RefusesAccumulatorsThatCanLeaveInt32) {
+  // 127 * 255 * 66,311 = 2^31 - 1,913; one more weight of 127 is too much.
+  const auto wide = [](int channels) {
+    Int8Graph graph;
+    graph.nodes.resize(3);
+    graph.nodes[0] = {
+        .name = "input", .shape = {1, 256, 260}, .out = {0.01f, 0, 0, 255}, .clamp_min = 0, .clamp_max = 255};
+    graph.nodes[1] = graph.nodes[0];
+    graph.nodes[1].name = "conv";
+    graph.nodes[1].op = Int8Op::conv2d;
+    graph.nodes[1].inputs = {0};
+    graph.nodes[1].shape = {1, 1, 1};
+    graph.nodes[1].window = {.kernel_h = 256, .kernel_w = 260};
+    graph.nodes[1].weight.assign(256 * 260, 0);
+    std::fill_n(graph.nodes[1].weight.begin(), channels, int8_t{127});
+    graph.nodes[1].weight_scale = graph.nodes[1].multiplier = graph.nodes[1].bias = {1};
+    graph.nodes[2] = graph.nodes[1];
+    graph.nodes[2].name = "fc";
+    graph.nodes[2].op = Int8Op::linear;
+    graph.nodes[2].inputs = {1};
+    graph.nodes[2].window = {};
+    graph.nodes[2].weight = {1};
+    graph.nodes[2].float_output = true;
+    graph.preprocessing = {.mean = {0}, .std = {1}};
+    return graph;
+  };
+  EXPECT_EQ(error_of([&] { validate(wide(66'311)); }), "");
+  EXPECT_NE(error_of([&] { validate(wide(66'312)); }).find("leave int32"), std::string::npos);
+}
+
+TEST(Validate, RefusesBadPreprocessingAndClasses) {
+  Int8Graph graph = every_op_graph();
+  graph.preprocessing.mean.pop_back();
+  EXPECT_NE(error_of([&] { validate(graph); }).find("2 means and 3 stds for 3 channels"), std::string::npos);
+  graph = every_op_graph();
+  graph.preprocessing.std[1] = 0;
+  EXPECT_NE(error_of([&] { validate(graph); }).find("of channel 1"), std::string::npos);
+  graph = every_op_graph();
+  graph.preprocessing.crop = -1;
+  EXPECT_NE(error_of([&] { validate(graph); }).find("crop -1"), std::string::npos);
+  graph = every_op_graph();
+  graph.class_names.pop_back();
+  EXPECT_NE(error_of([&] { validate(graph); }).find("2 class names for 3 logits"), std::string::npos);
+}
+
+TEST(Validate, RefusesEmptyGraphs) {
+  EXPECT_NE(error_of([] { validate(Int8Graph{}); }).find("0 nodes"), std::string::npos);
+}
+
+TEST(InputTable, QuantizesEveryPixel) {
+  Int8Graph graph = every_op_graph();
+  graph.nodes[0].out = {0.5f, 3, 0, 255};
+  graph.preprocessing.mean[0] = 0;
+  graph.preprocessing.std[0] = 0.1f;
+  const std::vector<uint8_t> table = input_table(graph, 0);
+  ASSERT_EQ(table.size(), 256u);
+  EXPECT_EQ(table[0], 3);
+  EXPECT_EQ(table[51], 7);    // 51 / 255 / 0.1 / 0.5 = 4
+  EXPECT_EQ(table[255], 23);  // 1 / 0.1 / 0.5 = 20
+  graph.nodes[0].out = {0.5f, 0, -128, 127};
+  graph.preprocessing.mean[0] = 1;
+  EXPECT_EQ(input_table(graph, 0)[0], static_cast<uint8_t>(-20));
+}
+
+TEST(Int8Ops, NamesGoBothWays) {
+  for (int i = 0; i <= static_cast<int>(Int8Op::requantize); ++i) {
+    EXPECT_EQ(int8_op_from_name(int8_op_name(static_cast<Int8Op>(i))), static_cast<Int8Op>(i));
+  }
+  EXPECT_NE(error_of([] { int8_op_from_name("softmax"); }).find("softmax"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet

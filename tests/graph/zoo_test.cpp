@@ -1,0 +1,175 @@
+// The model zoo against published parameter counts and against the names in real weight files.
+#include "src/graph/zoo.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/graph/safetensors.h"
+#include "tests/graph/test_graphs.h"
+
+namespace octet {
+namespace {
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+Graph cifar(const std::string& name, char shortcut = 'B') { return build_model({.name = name, .shortcut = shortcut}); }
+
+Graph imagenet(const std::string& name) { return build_model({.name = name, .input = {3, 224, 224}, .classes = 1000}); }
+
+long trainable(const Graph& graph) {
+  long total = 0;
+  for (const ParameterSpec& spec : parameters(graph)) {
+    if (!spec.trainable()) continue;
+    long elements = 1;
+    for (const long dimension : spec.shape) elements *= dimension;
+    total += elements;
+  }
+  return total;
+}
+
+Shapes parameter_shapes(const Graph& graph) {
+  Shapes shapes;
+  for (const ParameterSpec& spec : parameters(graph)) shapes[spec.name] = {spec.shape.begin(), spec.shape.end()};
+  return shapes;
+}
+
+TEST(Zoo, PublishedParameterCounts) {
+  // akamaster/pytorch_resnet_cifar10 (option A: the shortcut has no parameters)
+  EXPECT_EQ(trainable(cifar("resnet20", 'A')), 269'722);
+  EXPECT_EQ(trainable(cifar("resnet32", 'A')), 464'154);
+  EXPECT_EQ(trainable(cifar("resnet44", 'A')), 658'586);
+  EXPECT_EQ(trainable(cifar("resnet56", 'A')), 853'018);
+  // option B: 1x1 convolutions 16 -> 32 and 32 -> 64 with BatchNorm on top
+  EXPECT_EQ(trainable(cifar("resnet20", 'B')), 269'722 + 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64);
+  // torchvision's model table
+  EXPECT_EQ(trainable(imagenet("resnet18")), 11'689'512);
+  EXPECT_EQ(trainable(imagenet("resnet34")), 21'797'672);
+  EXPECT_EQ(trainable(imagenet("resnet50")), 25'557'032);
+  EXPECT_EQ(trainable(imagenet("mobilenet_v2")), 3'504'872);
+  EXPECT_EQ(trainable(imagenet("squeezenet1_1")), 1'235'496);
+  EXPECT_EQ(trainable(imagenet("vgg11_bn")), 132'868'840);
+  EXPECT_EQ(trainable(imagenet("vgg16_bn")), 138'365'992);
+}
+
+TEST(Zoo, MultiplyAdds) {
+  EXPECT_NEAR(multiply_adds(cifar("resnet20", 'A')) / 1e6, 40.55, 0.01);
+  EXPECT_NEAR(multiply_adds(imagenet("resnet50")) / 1e9, 4.089, 0.001);        // torchvision: 4.09
+  EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v2")) / 1e9, 0.3008, 0.0001);  // torchvision: 0.30
+  const Graph small = build_model({.name = "small_cnn", .input = {1, 28, 28}});
+  EXPECT_GT(multiply_adds(small), 3'000'000);
+  EXPECT_LT(multiply_adds(small), 5'000'000);
+}
+
+TEST(Zoo, EveryModelBuildsForSmallAndLargeImages) {
+  for (const std::string_view name : model_names()) {
+    for (const int size : {32, 224}) {
+      for (const bool folded : {false, true}) {
+        const Graph graph = build_model(
+            {.name = std::string(name), .input = {3, size, size}, .classes = 7, .folded = folded, .dropout = 0.25});
+        EXPECT_EQ(graph.output().shape, (Shape{7, 1, 1})) << name << " " << size;
+        for (const Node& node : graph.nodes) EXPECT_FALSE(folded && node.op == Op::batch_norm) << name;
+      }
+    }
+  }
+}
+
+TEST(Zoo, CifarStemKeepsTheResolution) {
+  EXPECT_EQ(cifar("resnet18").nodes[1].shape, (Shape{64, 32, 32}));
+  EXPECT_EQ(imagenet("resnet18").nodes[1].shape, (Shape{64, 112, 112}));
+  const auto before_pool = [](const Graph& graph) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (graph.nodes[i].name == "avgpool") return graph.nodes[i - 1].shape;
+    }
+    return Shape{};
+  };
+  EXPECT_EQ(before_pool(cifar("mobilenet_v2")), (Shape{1280, 4, 4}));
+  EXPECT_EQ(before_pool(imagenet("mobilenet_v2")), (Shape{1280, 7, 7}));
+  EXPECT_EQ(before_pool(cifar("resnet18")), (Shape{512, 4, 4}));
+  const Graph forced = build_model({.name = "resnet18", .stem = "imagenet"});
+  EXPECT_EQ(forced.nodes[1].shape, (Shape{64, 16, 16}));
+}
+
+TEST(Zoo, WidthScalesInEights) {
+  const Graph narrow = build_model({.name = "mobilenet_v2", .input = {3, 224, 224}, .classes = 1000, .width = 0.5});
+  EXPECT_EQ(trainable(narrow), 1'968'680);  // torchvision mobilenet_v2(width_mult=0.5)
+}
+
+TEST(Zoo, RefusesUnknownNamesAndSizes) {
+  EXPECT_NE(error_of([] { build_model({.name = "resnt20"}); }).find("did you mean 'resnet20'"), std::string::npos);
+  EXPECT_NE(error_of([] { build_model({.name = "resnet20", .shortcut = 'C'}); }).find("'C'"), std::string::npos);
+  EXPECT_NE(error_of([] { build_model({.name = "resnet18", .stem = "big"}); }).find("'big'"), std::string::npos);
+  EXPECT_NE(error_of([] {
+              build_model({.name = "vgg11_bn", .input = {1, 28, 28}});
+            }).find("features.28"),
+            std::string::npos);
+}
+
+/// Names and shapes of a weight file, without num_batches_tracked.
+Shapes file_shapes(const TensorFile& file) {
+  Shapes shapes;
+  for (const auto& [name, tensor] : file.tensors) shapes[name] = tensor.shape;
+  return shapes;
+}
+
+TEST(Zoo, NamesAndShapesOfRealSafetensors) {
+  const std::string data = shared_data();
+  if (data.empty()) GTEST_SKIP() << "no shared data on this machine";
+  const Graph mobilenet =
+      build_model({.name = "mobilenet_v2", .input = {3, 224, 224}, .classes = 1000, .folded = true});
+  EXPECT_EQ(parameter_shapes(mobilenet),
+            file_shapes(read_safetensors(data + "/weights/mobilenet_v2_imagenet_bn_folded.safetensors")));
+  EXPECT_EQ(parameter_shapes(imagenet("squeezenet1_1")),
+            file_shapes(read_safetensors(data + "/weights/squeezenet1_1_imagenet.safetensors")));
+}
+
+ModelSpec written(std::vector<NodeSpec> nodes) {
+  return {.name = "graph", .input = {3, 8, 8}, .classes = 10, .graph = std::move(nodes)};
+}
+
+TEST(CustomGraph, BuildsWhatIsWritten) {
+  const Graph graph = build_model(written({
+      {.name = "c1", .op = "conv2d", .attributes = {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}, {"bias", 0}}},
+      {.name = "b1", .op = "batch_norm"},
+      {.name = "r1", .op = "relu"},
+      {.name = "c2", .op = "conv2d", .attributes = {{"out_channels", 8}, {"kernel", 1}, {"groups", 4}}},
+      {.name = "sum", .op = "add", .inputs = {"r1", "c2"}},
+      {.op = "max_pool", .attributes = {{"kernel", 2}}},
+      {.op = "flatten"},
+      {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
+  }));
+  EXPECT_EQ(parameter_shapes(graph), (Shapes{{"c1.weight", {8, 3, 3, 3}},
+                                             {"b1.weight", {8}},
+                                             {"b1.bias", {8}},
+                                             {"b1.running_mean", {8}},
+                                             {"b1.running_var", {8}},
+                                             {"c2.weight", {8, 2, 1, 1}},
+                                             {"c2.bias", {8}},
+                                             {"fc.weight", {10, 128}},
+                                             {"fc.bias", {10}}}));
+  EXPECT_EQ(graph.nodes[6].name, "max_pool_6");
+  EXPECT_EQ(graph.nodes[6].shape, (Shape{8, 4, 4}));
+}
+
+TEST(CustomGraph, RefusesMistakesByName) {
+  const auto refusal = [](std::vector<NodeSpec> nodes) {
+    return error_of([&] { build_model(written(std::move(nodes))); });
+  };
+  EXPECT_NE(refusal({{.name = "x", .op = "linaer"}}).find("did you mean 'linear'"), std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "input"}}).find("is made for you"), std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "conv2d", .attributes = {{"kernel", 3}}}}).find("needs 'out_channels'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "relu", .inputs = {"y"}}}).find("input 'y'"), std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "max_pool", .attributes = {{"kernel", 2}, {"strid", 2}}}})
+                .find("did you mean 'stride'"),
+            std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "max_pool", .attributes = {{"kernel", 2.5}}}}).find("not an integer"),
+            std::string::npos);
+  EXPECT_NE(refusal({{.name = "x", .op = "relu"}}).find("has 10 classes"), std::string::npos);
+  EXPECT_NE(refusal({}).find("model.graph"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet
