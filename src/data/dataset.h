@@ -26,7 +26,27 @@ class Dataset {
   virtual std::string describe(size_t index) const = 0;  ///< file name or "train-images[17]", for messages
 };
 
-/// One decoded picture from a file (JPEG or PNG by content), converted to `channels` (1 or 3). Limits: 64 Mpixel.
+/// One split of a data set; the keys of a recipe's data section that say where it is.
+struct DatasetSpec {
+  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
+  std::string path;     ///< folder; image_folder: or a .tar
+  std::string split;    ///< "train" or "test"; image_folder: subfolder of path, "" for path itself
+  std::string classes;  ///< image_folder: file with one class folder a line, in the order of labels; "": sorted folders
+  int channels = 3;     ///< image_folder, synthetic: 1 or 3
+  int image_size = 32;  ///< synthetic
+  int synthetic_size = 1024, synthetic_classes = 10;
+  uint64_t seed = 0;  ///< synthetic
+};
+
+/// Opens and checks. Throws Error(data) naming the file, what is wrong and the cure; Error(usage) for an unknown format
+/// or split.
+std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec);
+
+/// Throws Error(data) naming the first class that differs: labels of both must mean the same.
+void check_same_classes(const Dataset& train, const Dataset& validation);
+
+/// One decoded picture from a file (JPEG or PNG by content), converted to `channels` (1 or 3): colour to grey by
+/// ITU-R BT.601, alpha dropped. Corrupt or truncated data is an error. Limits: 64 Mpixel, 2048 pixels a byte of data.
 Image read_image(const std::string& path, int channels);
 
 /// The same from memory; `name` stands for the path in messages.

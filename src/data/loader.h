@@ -2,6 +2,8 @@
 // of epoch e depend on seed, e and b only, never on the number of threads.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -14,11 +16,11 @@ namespace octet {
 struct Transform {
   int channels = 3;
   int height = 0, width = 0;  ///< of the batch
-  int resize = 0;             ///< evaluation: shorter side, bilinear with antialiasing; 0: none
+  int resize = 0;  ///< shorter side, bilinear with antialiasing; 0: none; not with random_resized_crop in training
   // Training only:
   bool random_resized_crop = false;  ///< area 8..100 %, aspect 3/4..4/3 (Szegedy et al. 2014), to height x width
   double crop_area_min = 0.08;
-  int pad = 0;                ///< zero padding on each side, then a random crop of height x width
+  int pad = 0;                ///< zero padding on each side; then a random crop of height x width
   bool flip = false;          ///< horizontal, probability 1/2
   int cutout = 0;             ///< side of the square filled with the mean colour (DeVries & Taylor 2017); 0: none
   std::vector<uint8_t> fill;  ///< mean colour, one a channel
@@ -38,18 +40,19 @@ struct LoaderOptions {
   int epoch = 0;
   int first_batch = 0;  ///< resume in the middle of an epoch
   int workers = 2;      ///< 0: decode in next()
-  int prefetch = 4;     ///< batches ahead
+  int prefetch = 4;     ///< batches ahead, at least 1
 };
 
 class Loader {
  public:
-  /// `indices` selects a subset of the data set, in order. The data set outlives the loader.
+  /// `indices` selects a subset of the data set, in order. The data set outlives the loader. Throws Error(usage) for
+  /// options or a transform that make no sense, Error(data) when training has less than one batch.
   Loader(const Dataset& dataset, std::vector<size_t> indices, const Transform& transform, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
-  int batches() const;            ///< in the whole epoch, from batch 0
-  bool next(Batch& batch);        ///< false at the end; rethrows a worker's error
+  int batches() const;      ///< in the whole epoch, from batch 0
+  bool next(Batch& batch);  ///< false at the end; rethrows a worker's error, with the picture's name; reuses memory
   double waited_seconds() const;  ///< time next() spent waiting for data
 
  private:

@@ -47,6 +47,10 @@ class Checker {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
+    for (const auto& [key, split] : {std::pair{"data.train", d.train}, {"data.validation", d.validation}}) {
+      require(folder || split == "train" || split == "test", key,
+              fmt::format("'{}'; allowed for {}: train, test", split, d.format));
+    }
     const auto per_channel = [&](const std::vector<double>& values, const char* key) {
       require(values.size() == static_cast<size_t>(d.channels), key,
               fmt::format("has {} values, but data.channels is {}", values.size(), d.channels));
@@ -94,7 +98,7 @@ class Checker {
             "an engine is given twice");
     const std::filesystem::path file = recipe_.export_.file;
     require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
-            "'" + file.string() + "' is not a plain file name that ends in .safetensors");
+            fmt::format("'{}' is not a plain file name that ends in .safetensors", file.string()));
   }
 
  private:

@@ -47,8 +47,8 @@ void add_data(std::vector<Field>& fields) {
       .required = true;
   s.add("path", &D::path, {},
         "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
-  s.add("train", &D::train, {}, "image_folder: subfolder of the training set, \"\" for path itself");
-  s.add("validation", &D::validation, {}, "image_folder: subfolder of the validation set, \"\" for path itself");
+  s.add("train", &D::train, {}, "split to train on: train or test; image_folder: a subfolder, \"\" for path itself");
+  s.add("validation", &D::validation, {}, "the same for validation");
   s.add("classes", &D::classes, {},
         "image_folder: file with one class folder a line, in the order of the labels; \"\": sorted folders");
   s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),

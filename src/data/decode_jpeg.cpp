@@ -1,0 +1,111 @@
+#include <csetjmp>
+#include <cstdio>
+// jpeglib.h needs size_t and FILE.
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include "src/common/error.h"
+#include "src/data/decoders.h"
+
+namespace octet {
+namespace {
+
+/// Progressive files have about 10 scans; hostile ones thousands, each a pass over the whole picture.
+constexpr int kMostScans = 64;
+
+struct Handler {
+  jpeg_error_mgr errors;  // first: libjpeg hands out pointers to it
+  jpeg_progress_mgr progress;
+  std::jmp_buf jump;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void on_error(j_common_ptr info) {
+  auto* handler = reinterpret_cast<Handler*>(info->err);
+  info->err->format_message(info, handler->message);
+  std::longjmp(handler->jump, 1);
+}
+
+/// Warnings (level -1) are about corrupt data, which libjpeg would replace by grey.
+void on_message(j_common_ptr info, int level) {
+  if (level < 0) on_error(info);
+}
+
+void on_progress(j_common_ptr info) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  auto* handler = reinterpret_cast<Handler*>(info->err);
+  std::snprintf(handler->message, sizeof handler->message, "more than %d scans", kMostScans);
+  std::longjmp(handler->jump, 1);
+}
+
+class JpegDecoder {
+ public:
+  explicit JpegDecoder(const EncodedImage& encoded) : encoded_(encoded) {
+    info_.err = jpeg_std_error(&handler_.errors);
+    handler_.errors.error_exit = on_error;
+    handler_.errors.emit_message = on_message;
+    handler_.progress.progress_monitor = on_progress;
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  Image decode(int channels) {
+    if (!read_header()) fail();
+    check_dimensions(encoded_, info_.image_width, info_.image_height);
+    const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
+    info_.out_color_space = inks ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    const int samples = inks ? 4 : channels;
+    Image image{static_cast<int>(info_.image_height), static_cast<int>(info_.image_width), samples, {}};
+    image.pixels.resize(static_cast<size_t>(image.height) * image.width * samples);
+    if (!read_pixels(image.pixels.data())) fail();
+    if (!inks) return image;
+    Image colour = from_inks(image, info_.saw_Adobe_marker != 0);
+    return channels == 1 ? to_grey(colour) : colour;
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw data_error(encoded_.name + ": JPEG: " + handler_.message); }
+
+  bool read_header() {
+    if (setjmp(handler_.jump)) return false;
+    jpeg_create_decompress(&info_);
+    info_.progress = &handler_.progress;
+    jpeg_mem_src(&info_, encoded_.data, static_cast<unsigned long>(encoded_.size));
+    jpeg_read_header(&info_, TRUE);
+    return true;
+  }
+
+  bool read_pixels(uint8_t* pixels) {
+    if (setjmp(handler_.jump)) return false;
+    jpeg_start_decompress(&info_);
+    const size_t stride = static_cast<size_t>(info_.output_width) * info_.output_components;
+    while (info_.output_scanline < info_.output_height) {
+      JSAMPROW row = pixels + info_.output_scanline * stride;
+      jpeg_read_scanlines(&info_, &row, 1);
+    }
+    jpeg_finish_decompress(&info_);
+    return true;
+  }
+
+  /// Adobe stores inks inverted (255: no ink).
+  static Image from_inks(const Image& inks, bool inverted) {
+    Image colour{inks.height, inks.width, 3, std::vector<uint8_t>(inks.pixels.size() / 4 * 3)};
+    for (size_t i = 0; i < inks.pixels.size() / 4; ++i) {
+      const uint8_t* cmyk = &inks.pixels[4 * i];
+      const auto light = [&](int ink) { return inverted ? cmyk[ink] : 255 - cmyk[ink]; };
+      for (int c = 0; c < 3; ++c) colour.pixels[3 * i + c] = static_cast<uint8_t>((light(c) * light(3) + 127) / 255);
+    }
+    return colour;
+  }
+
+  const EncodedImage& encoded_;
+  jpeg_decompress_struct info_ = {};
+  Handler handler_ = {};
+};
+
+}  // namespace
+
+Image decode_jpeg(const EncodedImage& encoded, int channels) { return JpegDecoder(encoded).decode(channels); }
+
+}  // namespace octet

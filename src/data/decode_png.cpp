@@ -1,0 +1,116 @@
+#include <png.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include "src/common/error.h"
+#include "src/data/decoders.h"
+
+namespace octet {
+namespace {
+
+constexpr png_alloc_size_t kMostChunkBytes = png_alloc_size_t{16} << 20;  // texts and profiles, which are not used
+
+/// What libpng's callbacks see.
+struct Handler {
+  const uint8_t* data;
+  size_t left;
+  char message[160];
+};
+
+[[noreturn]] void on_error(png_structp png, png_const_charp message) {
+  auto* handler = static_cast<Handler*>(png_get_error_ptr(png));
+  std::snprintf(handler->message, sizeof handler->message, "%s", message);
+  png_longjmp(png, 1);
+}
+
+/// libpng warns about colour profiles and the like; damaged pixels are errors.
+void on_warning(png_structp, png_const_charp) {}
+
+void on_read(png_structp png, png_bytep target, size_t size) {
+  auto* handler = static_cast<Handler*>(png_get_io_ptr(png));
+  if (size > handler->left) png_error(png, "ends early");
+  std::memcpy(target, handler->data, size);
+  handler->data += size;
+  handler->left -= size;
+}
+
+class PngDecoder {
+ public:
+  explicit PngDecoder(const EncodedImage& encoded) : encoded_(encoded), handler_{encoded.data, encoded.size, ""} {}
+  ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+
+  /// RGB or grey, as the file has it.
+  Image decode() {
+    if (!read_header()) fail();
+    check_dimensions(encoded_, png_get_image_width(png_, info_), png_get_image_height(png_, info_));
+    if (!choose_output()) fail();
+    Image image{static_cast<int>(png_get_image_height(png_, info_)),
+                static_cast<int>(png_get_image_width(png_, info_)),
+                png_get_channels(png_, info_),
+                {}};
+    const size_t stride = png_get_rowbytes(png_, info_);
+    image.pixels.resize(stride * image.height);
+    std::vector<png_bytep> rows(image.height);
+    for (int y = 0; y < image.height; ++y) rows[y] = image.pixels.data() + y * stride;
+    if (!read_pixels(rows.data())) fail();
+    return image;
+  }
+
+ private:
+  [[noreturn]] void fail() const { throw data_error(encoded_.name + ": PNG: " + handler_.message); }
+
+  bool read_header() {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &handler_, on_error, on_warning);
+    if (png_ == nullptr) {
+      std::snprintf(handler_.message, sizeof handler_.message, "libpng cannot start");
+      return false;
+    }
+    if (setjmp(png_jmpbuf(png_))) return false;
+    info_ = png_create_info_struct(png_);
+    png_set_chunk_malloc_max(png_, kMostChunkBytes);
+    png_set_read_fn(png_, &handler_, on_read);
+    png_read_info(png_, info_);
+    return true;
+  }
+
+  /// 8 bits a sample, no palette, no alpha.
+  bool choose_output() {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_set_expand(png_);
+    png_set_strip_16(png_);
+    png_set_strip_alpha(png_);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    return true;
+  }
+
+  bool read_pixels(png_bytepp rows) {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_read_image(png_, rows);
+    png_read_end(png_, nullptr);  // checksums at the end
+    return true;
+  }
+
+  const EncodedImage& encoded_;
+  Handler handler_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+};
+
+}  // namespace
+
+Image decode_png(const EncodedImage& encoded, int channels) {
+  Image image = PngDecoder(encoded).decode();
+  if (image.channels == channels) return image;
+  if (channels == 1) return to_grey(image);
+  Image colour{image.height, image.width, 3, std::vector<uint8_t>(image.pixels.size() * 3)};
+  for (size_t i = 0; i < image.pixels.size(); ++i) std::fill_n(&colour.pixels[3 * i], 3, image.pixels[i]);
+  return colour;
+}
+
+}  // namespace octet

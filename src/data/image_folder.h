@@ -1,0 +1,44 @@
+// JPEG and PNG files in class folders, on disk or inside a .tar.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+#include "src/data/tar_index.h"
+
+namespace octet {
+
+class ImageFolder : public Dataset {
+ public:
+  /// path/split/CLASS/FILE, or members split/CLASS/FILE of the .tar at path. Files that are not *.jpg, *.jpeg or *.png
+  /// are left out; a class without an image is an error.
+  explicit ImageFolder(const DatasetSpec& spec);
+  size_t size() const override { return files_.size(); }
+  int channels() const override { return channels_; }
+  int label(size_t index) const override { return files_.at(index).label; }
+  Image read(size_t index) const override;
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::string describe(size_t index) const override;
+
+ private:
+  struct File {
+    int label = 0;
+    std::string name;               ///< below root_ or in the archive
+    uint64_t offset = 0, size = 0;  ///< in the archive
+  };
+  void list_folder(const std::string& split);
+  void list_archive(const std::string& split);
+  /// Class names from the file `classes` ("": sorted `found`), labels of files_ from their folders.
+  void label_files(const std::string& classes, std::vector<std::string> found);
+
+  std::string root_;
+  int channels_;
+  std::unique_ptr<TarFile> archive_;
+  std::vector<File> files_;
+  std::vector<std::string> class_names_;
+};
+
+}  // namespace octet

@@ -1,0 +1,190 @@
+#include "src/data/loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "src/common/error.h"
+#include "src/data/augment.h"
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Pictures that a worker does at a time: small enough that all workers help with the first batch of large pictures.
+constexpr size_t kPart = 16;
+
+/// A batch being filled, or waiting for next().
+struct Slot {
+  Batch batch;
+  size_t parts_left = 0;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+struct Loader::State {
+  State(const Dataset& dataset_, std::vector<size_t> indices_, const Transform& transform_,
+        const LoaderOptions& options_)
+      : dataset(dataset_), indices(std::move(indices_)), transform(transform_), options(options_) {
+    check_transform(transform);
+    if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0) {
+      throw usage_error(fmt::format("loader: batch size {}, {} workers, {} batches ahead, first batch {}",
+                                    options.batch_size, options.workers, options.prefetch, options.first_batch));
+    }
+    const size_t size = static_cast<size_t>(options.batch_size);
+    if (options.train && indices.size() < size) {
+      throw data_error(fmt::format("{} training images are less than one batch of {}", indices.size(), size));
+    }
+    for (const size_t index : indices) {
+      if (index >= dataset.size()) throw usage_error(fmt::format("loader: index {} of {}", index, dataset.size()));
+    }
+    if (options.train) Random({options.seed, epoch(), kOrder}).shuffle(indices);
+    batches = options.train ? indices.size() / size : (indices.size() + size - 1) / size;
+    parts = (size + kPart - 1) / kPart;
+    taken = static_cast<size_t>(options.first_batch);
+    part = taken * parts;
+    slots.resize(options.prefetch);
+  }
+
+  /// Not in the constructor: if a thread cannot start, the destructor must end those that run.
+  void start_workers() {
+    for (int i = 0; i < options.workers; ++i) workers.emplace_back([this] { work(); });
+  }
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake_workers.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  /// Separate streams of random numbers for the order and the pictures of an epoch.
+  enum Stream : uint64_t { kOrder = 1, kPixels };
+  uint64_t epoch() const { return static_cast<uint64_t>(options.epoch); }
+  size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
+
+  /// Makes room for batch number b. If memory runs out, the batch stays empty for the other workers.
+  void prepare(Slot& slot, size_t b) const {
+    slot.parts_left = parts;
+    slot.error = nullptr;
+    slot.batch.size = 0;
+    const size_t start = b * options.batch_size;
+    const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
+    slot.batch.images.resize(size * picture_bytes());
+    slot.batch.labels.resize(size);
+    slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
+    slot.batch.size = static_cast<int>(size);
+  }
+
+  /// Pictures [first, end) of batch number b.
+  void fill(Batch& batch, size_t b, size_t first, size_t end) const {
+    for (size_t i = first; i < end; ++i) {
+      const size_t index = batch.indices[i];
+      try {
+        const Image image = dataset.read(index);
+        uint8_t* out = batch.images.data() + i * picture_bytes();
+        if (options.train) {
+          Random random({options.seed, epoch(), kPixels, b * options.batch_size + i});
+          training_pixels(image, transform, random, out);
+        } else {
+          evaluation_pixels(image, transform, out);
+        }
+      } catch (const Error& error) {
+        const std::string name = dataset.describe(index), what = error.what();
+        throw Error(error.code(), what.rfind(name, 0) == 0 ? what : name + ": " + what);
+      }
+      batch.labels[i] = dataset.label(index);
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake_workers.wait(lock,
+                        [this] { return stopping || (part / parts < batches && part / parts < taken + slots.size()); });
+      if (stopping) return;
+      const size_t b = part / parts, p = part % parts;
+      ++part;
+      Slot& slot = slots[b % slots.size()];
+      std::exception_ptr error;
+      try {
+        if (p == 0) prepare(slot, b);
+        lock.unlock();
+        const size_t size = static_cast<size_t>(slot.batch.size);
+        fill(slot.batch, b, std::min(p * kPart, size), std::min((p + 1) * kPart, size));
+      } catch (...) {
+        error = std::current_exception();
+      }
+      if (!lock.owns_lock()) lock.lock();
+      if (error && !slot.error) slot.error = error;
+      if (--slot.parts_left == 0) wake_consumer.notify_one();
+    }
+  }
+
+  /// Batch number `taken`, waited for.
+  Slot& finished_slot() {
+    const Clock::time_point start = Clock::now();
+    Slot& slot = slots[taken % slots.size()];
+    if (workers.empty()) {
+      prepare(slot, taken);
+      fill(slot.batch, taken, 0, static_cast<size_t>(slot.batch.size));
+    } else {
+      std::unique_lock lock(mutex);
+      wake_consumer.wait(lock, [&] { return part >= (taken + 1) * parts && slot.parts_left == 0; });
+    }
+    waited += std::chrono::duration<double>(Clock::now() - start).count();
+    if (slot.error) std::rethrow_exception(slot.error);
+    return slot;
+  }
+
+  const Dataset& dataset;
+  std::vector<size_t> indices;  ///< in the order of this epoch
+  const Transform transform;
+  const LoaderOptions options;
+  size_t batches = 0, parts = 0;  ///< of the epoch; of a batch
+  double waited = 0;
+
+  std::mutex mutex;  ///< guards what follows
+  std::condition_variable wake_workers, wake_consumer;
+  size_t part = 0;   ///< next part to hand out, counted over all batches
+  size_t taken = 0;  ///< batches that next() has given out
+  bool stopping = false;
+  std::vector<Slot> slots;  ///< batch b is in slot b % slots.size()
+  std::vector<std::thread> workers;
+};
+
+Loader::Loader(const Dataset& dataset, std::vector<size_t> indices, const Transform& transform,
+               const LoaderOptions& options)
+    : state_(std::make_unique<State>(dataset, std::move(indices), transform, options)) {
+  state_->start_workers();
+}
+
+Loader::~Loader() = default;
+
+int Loader::batches() const { return static_cast<int>(state_->batches); }
+
+bool Loader::next(Batch& batch) {
+  State& s = *state_;
+  if (s.taken >= s.batches) return false;
+  Slot& slot = s.finished_slot();
+  {
+    const std::lock_guard lock(s.mutex);
+    std::swap(batch, slot.batch);
+    ++s.taken;
+  }
+  s.wake_workers.notify_all();
+  return true;
+}
+
+double Loader::waited_seconds() const { return state_->waited; }
+
+}  // namespace octet

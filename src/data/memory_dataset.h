@@ -1,0 +1,58 @@
+// Data sets that are held in memory, and the readers that fill them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/data/dataset.h"
+
+namespace octet {
+
+/// Equal-sized pictures [count, height, width, channels] with their labels.
+struct MemoryImages {
+  std::string name;  ///< of the file or folder, for messages
+  int height = 0, width = 0, channels = 0;
+  std::vector<uint8_t> pixels;
+  std::vector<uint8_t> labels;
+  std::vector<std::string> class_names;
+};
+
+class MemoryDataset : public Dataset {
+ public:
+  explicit MemoryDataset(MemoryImages images) : images_(std::move(images)) {}
+  size_t size() const override { return images_.labels.size(); }
+  int channels() const override { return images_.channels; }
+  int label(size_t index) const override { return images_.labels.at(index); }
+  Image read(size_t index) const override {
+    const size_t bytes = static_cast<size_t>(images_.height) * images_.width * images_.channels;
+    const uint8_t* first = images_.pixels.data() + index * bytes;
+    return {images_.height, images_.width, images_.channels, std::vector<uint8_t>(first, first + bytes)};
+  }
+  const std::vector<std::string>& class_names() const override { return images_.class_names; }
+  std::string describe(size_t index) const override { return images_.name + "[" + std::to_string(index) + "]"; }
+
+ private:
+  MemoryImages images_;
+};
+
+/// MNIST's idx files (http://yann.lecun.com/exdb/mnist), gzipped or plain: 28x28 grey pictures, 10 classes.
+/// split: "train" or "test".
+MemoryImages read_idx_folder(const std::string& folder, const std::string& split, std::vector<std::string> class_names);
+
+/// One pair of idx files; throws Error(data).
+MemoryImages read_idx_pair(const std::string& images_path, const std::string& labels_path, size_t classes);
+
+/// The binary version of CIFAR-10 / CIFAR-100 (Krizhevsky 2009): records of label bytes and 3x32x32 planar pixels.
+MemoryImages read_cifar10(const std::string& folder, const std::string& split);
+MemoryImages read_cifar100(const std::string& folder, const std::string& split);
+
+struct CifarLayout {
+  int label_bytes = 1;  ///< the last one is the label: CIFAR-100 has coarse, then fine
+  int classes = 10;
+};
+/// Appends the records of one file, planar to interleaved. Throws Error(data) naming the record.
+void append_cifar_records(const std::string& bytes, const CifarLayout& layout, const std::string& name,
+                          MemoryImages& images);
+
+}  // namespace octet
