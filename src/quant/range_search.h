@@ -1,0 +1,24 @@
+// How calibrators choose the range of an edge from its histogram. Each returns [lo, hi] for choose_qparams.
+#pragma once
+
+#include "src/quant/calibrator.h"
+
+namespace octet {
+
+struct ValueRange {
+  double lo = 0, hi = 0;
+};
+
+/// The range that leaves out (100 - percentile) / 2 percent of the values at each end; linear within a bin.
+ValueRange percentile_range(const Statistics& statistics, double percentile);
+
+/// Least expected squared error of quantize and dequantize when values are uniform within their bins (the integral is
+/// exact, so steps may be finer than bins). Both ends are searched for affine qparams, else their common magnitude.
+ValueRange least_squares_range(const Statistics& statistics, const QParams& range, bool affine);
+
+/// Migacz, "8-bit inference with TensorRT", GTC 2017: of the clipped ranges the one whose distribution, merged into as
+/// many levels as there are codes and spread out again, has the least KL divergence from the clipped original, over
+/// 2048 bins. Signed codes see the histogram of |x|; affine codes shrink both ends alike.
+ValueRange entropy_range(const Statistics& statistics, const QParams& range, bool affine);
+
+}  // namespace octet

@@ -1,0 +1,307 @@
+#include "src/quant/calibrator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+constexpr QParams kSigned{1, 0, -128, 127}, kUnsigned{1, 0, 0, 255};
+using enum CalibrationMethod;
+
+std::vector<float> normal_values(size_t count, float mean, float deviation, uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal(mean, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+std::vector<float> even_values(size_t count, float lo, float hi) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = lo + (hi - lo) * (static_cast<float>(i) + 0.5f) / static_cast<float>(count);
+  return values;
+}
+
+Statistics observed(const std::vector<float>& values, ObserverKind kind = ObserverKind::histogram) {
+  Observer observer(kind);
+  observer.observe(values.data(), values.size());
+  return observer.statistics();
+}
+
+QParams calibrated(const std::vector<float>& values, CalibrationMethod method, const QParams& range, bool affine,
+                   double percentile = 99.99) {
+  return calibrate(observed(values), method, percentile, range, affine);
+}
+
+/// Mean squared error of quantizing the values themselves.
+double error_of(const std::vector<float>& values, const QParams& q) {
+  double sum = 0;
+  for (const float value : values) {
+    const double error = static_cast<double>(dequantize(quantize(value, q), q)) - value;
+    sum += error * error;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+TEST(Observer, MinMaxAndMovingAverage) {
+  const std::vector<float> a{-1, 2, 0.5f}, b{-3, 1}, c{0, 4};
+  Observer minmax(ObserverKind::minmax), average(ObserverKind::moving_average, 0.25);
+  for (Observer* observer : {&minmax, &average}) {
+    for (const auto& batch : {a, b, c}) observer->observe(batch.data(), batch.size());
+  }
+  EXPECT_EQ(minmax.statistics().lo, -3);
+  EXPECT_EQ(minmax.statistics().hi, 4);
+  EXPECT_TRUE(minmax.statistics().histogram.empty());
+  // -1 -> -1 + (-3 + 1) / 4 = -1.5 -> -1.5 + 1.5 / 4; 2 -> 1.75 -> 1.75 + 2.25 / 4
+  EXPECT_FLOAT_EQ(average.statistics().lo, -1.125f);
+  EXPECT_FLOAT_EQ(average.statistics().hi, 2.3125f);
+}
+
+TEST(Observer, RefusesWhatIsNoNumber) {
+  for (const float bad : {NAN, INFINITY, -INFINITY, 1e31f}) {
+    std::vector<float> values(100, 1.0f);
+    values[77] = bad;
+    Observer observer(ObserverKind::histogram);
+    EXPECT_THROW(observer.observe(values.data(), values.size()), Error) << bad;
+    EXPECT_FALSE(observer.statistics().seen);
+  }
+}
+
+TEST(Observer, HistogramCountsEveryValueInItsBin) {
+  const std::vector<float> values = normal_values(20000, 0.3f, 1.7f, 1);
+  const Statistics s = observed(values);
+  ASSERT_EQ(s.histogram.size(), static_cast<size_t>(kHistogramBins));
+  std::vector<double> expected(kHistogramBins);
+  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  EXPECT_EQ(std::exp2(std::round(std::log2(width))), width);
+  for (const float value : values)
+    ++expected[static_cast<size_t>(std::floor((value - static_cast<double>(s.histogram_lo)) / width))];
+  EXPECT_EQ(s.histogram, expected);
+}
+
+TEST(Observer, HistogramDoesNotDependOnTheOrderOfBatches) {
+  // Ranges grow, shift to the other sign, and shrink again.
+  std::vector<std::vector<float>> batches{std::vector<float>(10, 0.0f), even_values(500, 0, 1e-3f),
+                                          normal_values(1000, 0, 1, 3), even_values(700, -40, -2),
+                                          normal_values(900, 5, 30, 4), {1000.0f, -0.25f}};
+  std::vector<float> all;
+  Observer forward(ObserverKind::histogram), backward(ObserverKind::histogram);
+  for (const auto& batch : batches) {
+    forward.observe(batch.data(), batch.size());
+    all.insert(all.end(), batch.begin(), batch.end());
+  }
+  for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) backward.observe(batch->data(), batch->size());
+  const Statistics f = forward.statistics(), b = backward.statistics(), once = observed(all);
+  EXPECT_EQ(f.histogram, once.histogram);
+  EXPECT_EQ(b.histogram, once.histogram);
+  EXPECT_EQ(f.histogram_lo, once.histogram_lo);
+  EXPECT_EQ(b.histogram_hi, once.histogram_hi);
+  EXPECT_EQ(std::accumulate(f.histogram.begin(), f.histogram.end(), 0.0), static_cast<double>(all.size()));
+}
+
+TEST(Observer, RestoredStatisticsContinueTheSame) {
+  const auto a = normal_values(1000, 0, 1, 5), b = normal_values(1000, 0, 9, 6);
+  Observer whole(ObserverKind::histogram), resumed(ObserverKind::histogram);
+  whole.observe(a.data(), a.size());
+  resumed.restore(whole.statistics());
+  whole.observe(b.data(), b.size());
+  resumed.observe(b.data(), b.size());
+  EXPECT_EQ(whole.statistics().histogram, resumed.statistics().histogram);
+  EXPECT_EQ(whole.statistics().histogram_lo, resumed.statistics().histogram_lo);
+}
+
+TEST(ChooseQParams, WorkedNumbers) {
+  EXPECT_EQ(choose_qparams(-3, 6.35f, kSigned, false), (QParams{6.35f / 127, 0, -128, 127}));
+  EXPECT_EQ(choose_qparams(-12.7f, 6, kSigned, false), (QParams{12.7f / 127, 0, -128, 127}));
+  EXPECT_EQ(choose_qparams(0, 5.1f, kUnsigned, false), (QParams{5.1f / 255, 0, 0, 255}));
+  // scale = 2.55 / 255 = 0.01; zero_point = rint(0.5 / 0.01) = 50
+  EXPECT_EQ(choose_qparams(-0.5f, 2.05f, kUnsigned, true),
+            (QParams{static_cast<float>((2.05f + 0.5f) / 255.0), 50, 0, 255}));
+  EXPECT_EQ(choose_qparams(2, 5.1f, kUnsigned, true), (QParams{5.1f / 255, 0, 0, 255}));      // widened to zero
+  EXPECT_EQ(choose_qparams(-5.1f, -1, kUnsigned, true), (QParams{5.1f / 255, 255, 0, 255}));  //
+  EXPECT_EQ(choose_qparams(0, 0, kSigned, false), (QParams{1.0f / 127, 0, -128, 127}));       // a dead layer
+  EXPECT_EQ(choose_qparams(0, 0, kUnsigned, true), (QParams{1.0f / 255, 0, 0, 255}));         //
+  EXPECT_EQ(choose_qparams(-3e38f, 3e38f, kUnsigned, true).zero_point, 128);                  // rint(127.5)
+  EXPECT_EQ(choose_qparams(0, 1e-40f, kUnsigned, false).scale, kSmallestScale);
+  EXPECT_THROW(choose_qparams(1, -1, kSigned, false), Error);
+  EXPECT_THROW(choose_qparams(0, INFINITY, kSigned, false), Error);
+  EXPECT_THROW(choose_qparams(NAN, 1, kSigned, true), Error);
+}
+
+TEST(Calibrate, NeedsObservationsAndHistograms) {
+  EXPECT_THROW(calibrate({}, minmax, 99, kSigned, false), Error);
+  const Statistics s = observed({1, 2}, ObserverKind::minmax);
+  EXPECT_EQ(calibrate(s, minmax, 99, kSigned, false).scale, 2.0f / 127);
+  EXPECT_THROW(calibrate(s, mse, 99, kSigned, false), Error);
+  EXPECT_THROW(calibrated({1, 2}, percentile, kSigned, false, 0), Error);
+  EXPECT_THROW(calibrated({1, 2}, percentile, kSigned, false, 101), Error);
+}
+
+TEST(Calibrate, AnEdgeOfZerosGetsAUsableScale) {
+  for (const CalibrationMethod method : {minmax, percentile, mse, entropy}) {
+    EXPECT_EQ(calibrated(std::vector<float>(50, 0.0f), method, kUnsigned, true).scale, 1.0f / 255);
+  }
+}
+
+TEST(Calibrate, PercentileCutsBothTailsAlike) {
+  const auto values = even_values(100000, -1, 3);
+  const QParams q = calibrated(values, percentile, kUnsigned, true, 90);
+  EXPECT_NEAR(dequantize(q.quant_min, q), -0.8, 0.01);  // 5 % of 4 at each end; half a step by the zero point
+  EXPECT_NEAR(dequantize(q.quant_max, q), 2.8, 0.01);
+  const QParams all = calibrated(values, percentile, kSigned, false, 100);
+  EXPECT_FLOAT_EQ(all.scale, *std::max_element(values.begin(), values.end()) / 127);
+}
+
+TEST(Calibrate, UniformValuesKeepTheirWholeRange) {
+  const auto values = even_values(100000, 0, 1);
+  for (const CalibrationMethod method : {minmax, percentile, mse}) {
+    EXPECT_NEAR(calibrated(values, method, kUnsigned, false).scale * 255, 1, 0.01);
+  }
+}
+
+// The optimal uniform quantizers of a Gaussian: Max, "Quantizing for minimum distortion", IRE Trans. 1960, table II
+// (2^b levels, step in deviations). Those have levels at half steps; ours have one at zero and 2^b - 1 or 2^b levels,
+// hence a comparison of the distortions only: table II gives 0.1188 (4 levels), 0.03744 (8), 0.01154 (16).
+TEST(Calibrate, MseReachesTheKnownDistortionOfAGaussian) {
+  const auto values = normal_values(400000, 0, 1, 8);
+  const std::array<std::pair<int, double>, 3> table{{{2, 0.1188}, {3, 0.03744}, {4, 0.01154}}};
+  for (const auto& [bits, distortion] : table) {
+    const int levels = 1 << bits;
+    const double affine = error_of(values, calibrated(values, mse, {1, 0, 0, levels - 1}, true));
+    EXPECT_GT(affine, distortion * 0.99) << bits;
+    EXPECT_LT(affine, distortion * (bits == 2 ? 1.5 : 1.12)) << bits;  // the price of a level at zero
+  }
+}
+
+struct MseCase {
+  QParams range;
+  bool affine;
+  std::vector<float> values;
+};
+
+/// No range of a fine brute-force grid may beat the search by more than a few permil, on the values themselves.
+TEST(Calibrate, MseBeatsBruteForce) {
+  for (const int bits : {2, 3, 4, 6, 8}) {
+    const int codes = 1 << bits;
+    const QParams s8{1, 0, -codes / 2, codes / 2 - 1}, u8{1, 0, 0, codes - 1};
+    auto outliers = normal_values(20000, 0, 1, 9);
+    for (int i = 0; i < 5; ++i) outliers.push_back(60.0f + static_cast<float>(i));
+    auto half = normal_values(20000, 0, 1, 10);
+    for (float& value : half) value = std::max(value, 0.0f);
+    const std::vector<MseCase> cases{{s8, false, normal_values(20000, 0, 1, 8)},
+                                     {s8, false, outliers},
+                                     {u8, false, half},
+                                     {u8, true, half},
+                                     {u8, true, outliers},
+                                     {u8, true, normal_values(20000, 2, 1, 11)}};
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto& [range, affine, values] = cases[i];
+      const auto [lo, hi] = std::minmax_element(values.begin(), values.end());
+      const double found = error_of(values, calibrated(values, mse, range, affine));
+      double best = INFINITY;
+      for (double b = 0.02; b <= 1; b *= 1.15) {
+        for (double a = affine && *lo < 0 ? 0.02 : 1; a <= 1; a *= 1.15) {
+          const float low = affine ? static_cast<float>(*lo * a) : 0.0f;
+          const double high = affine ? *hi : std::max(-*lo, *hi);
+          best = std::min(best, error_of(values, choose_qparams(range.is_signed() ? -static_cast<float>(high * b) : low,
+                                                                static_cast<float>(high * b), range, affine)));
+        }
+      }
+      EXPECT_LT(found, best * 1.02) << "bits " << bits << " case " << i;
+    }
+  }
+}
+
+TEST(Calibrate, EntropyDropsOutliersAndKeepsTheBulk) {
+  auto values = normal_values(200000, 0, 1, 12);
+  values.insert(values.end(), {40.0f, -42.0f, 45.0f});
+  for (const bool affine : {false, true}) {
+    const QParams q = calibrated(values, entropy, affine ? kUnsigned : kSigned, affine);
+    EXPECT_LT(dequantize(q.quant_max, q), 12) << affine;
+    EXPECT_GT(dequantize(q.quant_max, q), 2.5) << affine;
+    EXPECT_LT(dequantize(q.quant_min, q), -2.5) << affine;
+  }
+  for (float& value : values) value = std::max(value, 0.0f);
+  const QParams q = calibrated(values, entropy, kUnsigned, false);
+  EXPECT_LT(dequantize(255, q), 12);
+  EXPECT_GT(dequantize(255, q), 2.5);
+}
+
+struct Scheme {
+  const char* name;
+  bool is_signed, affine;
+};
+
+TEST(Calibrate, EveryMethodSchemeAndWidthOfCodesIsUsable) {
+  const auto mixed = normal_values(5000, 0.4f, 1, 13);
+  auto positive = mixed;
+  for (float& value : positive) value = std::max(value, 0.0f);
+  for (const Scheme& scheme :
+       {Scheme{"symmetric_s8", true, false}, {"unsigned_u8", false, false}, {"affine_u8", false, true}}) {
+    for (int bits = 2; bits <= 8; ++bits) {
+      const int codes = 1 << bits;
+      const auto& values = scheme.is_signed || scheme.affine ? mixed : positive;
+      const QParams range{1, 0, scheme.is_signed ? -codes / 2 : 0, scheme.is_signed ? codes / 2 - 1 : codes - 1};
+      const double least = error_of(values, calibrated(values, mse, range, scheme.affine));
+      for (const CalibrationMethod method : {minmax, percentile, mse, entropy}) {
+        const QParams q = calibrated(values, method, range, scheme.affine);
+        const double error = error_of(values, q);
+        const std::string name = std::string(scheme.name) + " bits " + std::to_string(bits) + " method " +
+                                 std::to_string(static_cast<int>(method));
+        EXPECT_EQ(quantize(0.0f, q), q.zero_point) << name;
+        EXPECT_EQ(q.quant_min, range.quant_min) << name;
+        EXPECT_EQ(q.quant_max, range.quant_max) << name;
+        EXPECT_GE(error, least * 0.99) << name;
+        EXPECT_LT(error, least * 8) << name;
+      }
+    }
+  }
+}
+
+TEST(WeightScales, MaximumOfEachChannelOrOfAll) {
+  const std::vector<float> weight{1, -2.54f, 0, 0, 0.5f, -0.25f};
+  const QuantSpec spec;
+  EXPECT_EQ(weight_scales(weight.data(), 3, 2, spec), (std::vector<float>{2.54f / 127, 1.0f / 127, 0.5f / 127}));
+  QuantSpec tensor = spec;
+  tensor.weight_granularity = Granularity::per_tensor;
+  EXPECT_EQ(weight_scales(weight.data(), 3, 2, tensor), std::vector<float>(3, 2.54f / 127));
+  QuantSpec two_bits = spec;
+  two_bits.weight_bits = 2;
+  EXPECT_EQ(weight_scales(weight.data(), 3, 2, two_bits), (std::vector<float>{2.54f, 1.0f, 0.5f}));
+  const std::vector<float> bad{1, NAN};
+  EXPECT_THROW(weight_scales(bad.data(), 1, 2, spec), Error);
+}
+
+TEST(WeightScales, MseIsNeverWorseThanTheMaximumAndMuchBetterForFewBits) {
+  const auto weight = normal_values(4 * 576, 0, 0.05f, 14);
+  for (int bits = 2; bits <= 8; ++bits) {
+    QuantSpec spec;
+    spec.weight_bits = bits;
+    const int largest = (1 << (bits - 1)) - 1;
+    const auto wide = weight_scales(weight.data(), 4, 576, spec), best = weight_scales_mse(weight.data(), 4, 576, spec);
+    for (size_t k = 0; k < 4; ++k) {
+      const std::vector<float> row(weight.begin() + k * 576, weight.begin() + (k + 1) * 576);
+      const double wide_error = error_of(row, {wide[k], 0, -largest, largest});
+      const double best_error = error_of(row, {best[k], 0, -largest, largest});
+      EXPECT_LE(best_error, wide_error);
+      if (bits <= 4) {
+        EXPECT_LT(best_error, 0.8 * wide_error) << bits;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet
