@@ -32,19 +32,42 @@ template <typename Body>
   }
 }
 
+// Codes of Lanes neighbouring channels, in registers: a vector for 16 and 64, one code for 1.
+template <int Lanes>
+struct Codes {
+  typedef uint8_t Type __attribute__((vector_size(Lanes)));
+};
+template <>
+struct Codes<1> {
+  using Type = uint8_t;
+};
+
+// The window's maximum for the whole groups of Lanes channels from `first` on; returns the first channel left over.
+template <int Lanes>
+[[gnu::always_inline]] inline int max_pool_channels(const PoolShape& s, const MaxPoolParams& params, int row,
+                                                    int column, int first, const uint8_t* x, uint8_t* y) {
+  using Vector = typename Codes<Lanes>::Type;
+  for (; first + Lanes <= s.channels; first += Lanes) {
+    Vector largest = Vector{} + static_cast<uint8_t>(params.clamp_min);
+    const Vector highest = Vector{} + static_cast<uint8_t>(params.clamp_max);
+    for_each_tap(s, row, column, [&](ptrdiff_t pixel) {
+      Vector codes;
+      std::memcpy(&codes, x + pixel * s.in_stride + first, Lanes);
+      largest = codes > largest ? codes : largest;
+    });
+    largest = largest < highest ? largest : highest;
+    std::memcpy(y + (static_cast<ptrdiff_t>(row) * s.out_w + column) * s.out_stride + first, &largest, Lanes);
+  }
+  return first;
+}
+
 [[gnu::always_inline]] inline void max_pool_loop(const PoolShape& s, const MaxPoolParams& params, Range rows,
                                                  const uint8_t* x, uint8_t* y) {
-  const uint8_t clamp_max = static_cast<uint8_t>(params.clamp_max);
   for (int row = rows.begin; row < rows.end; ++row) {
     for (int column = 0; column < s.out_w; ++column) {
-      uint8_t* __restrict out = y + (static_cast<ptrdiff_t>(row) * s.out_w + column) * s.out_stride;
-      std::memset(out, params.clamp_min, s.channels);
-      for_each_tap(s, row, column, [&](ptrdiff_t pixel) {
-        const uint8_t* __restrict in = x + pixel * s.in_stride;
-        for (int c = 0; c < s.channels; ++c) out[c] = in[c] > out[c] ? in[c] : out[c];
-      });
-      if (clamp_max == 255) continue;
-      for (int c = 0; c < s.channels; ++c) out[c] = out[c] < clamp_max ? out[c] : clamp_max;
+      int channel = max_pool_channels<64>(s, params, row, column, 0, x, y);
+      channel = max_pool_channels<16>(s, params, row, column, channel, x, y);
+      max_pool_channels<1>(s, params, row, column, channel, x, y);
     }
   }
 }
