@@ -15,7 +15,7 @@ namespace octet {
 /// Parameters and buffers by PyTorch name, float32. Trainable ones require grad.
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Kaiming-normal (fan out, ReLU) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1; deterministic by seed.
+/// Kaiming-normal (fan out, ReLU; He et al. 2015) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1; deterministic by seed.
 Weights initial_weights(const Graph& graph, uint64_t seed);
 
 struct LoadReport {
@@ -29,6 +29,9 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
 
 void save_weights(const Weights& weights, const std::string& path);  ///< .safetensors, atomically
 
+/// last[n]: the last node that reads node n's output (-1: none), after which a walk gives its memory back.
+std::vector<int> last_readers(const Graph& graph);
+
 struct WalkHooks {
   std::function<at::Tensor(int node, const at::Tensor& weight)> weight;  ///< replaces the weight of a conv2d or linear
   std::function<at::Tensor(int node, at::Tensor output)> output;         ///< replaces (or looks at) a node's output
@@ -39,9 +42,16 @@ struct WalkMode {
   bool batch_norm_training = false;  ///< batch statistics, running statistics updated with momentum 0.1
 };
 
-/// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes].
+/// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes]. Every activation, also after flatten and
+/// linear, is [N, C, H, W]. Under autocast convolutions and linears run in its type and batch_norm in its input's.
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
                 const WalkHooks& hooks = {});
+
+/// Finds where NaN or infinity began: walks without gradients and names the first "weights 'conv1.weight'" or
+/// "node 'layer1.0.conv1'" that is not finite; empty: all is finite. With mode.batch_norm_training running statistics
+/// move.
+std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode = {},
+                             const WalkHooks& hooks = {});
 
 /// uint8 [N, H, W, C] (any integer pointer's worth of pixels) -> normalized float [N, C, H, W], channels-last memory,
 /// through the same normalize_pixel table as the int8 input.

@@ -2,6 +2,8 @@
 // engines must reproduce.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +28,13 @@ class QuantizedModel {
   };
   /// x: normalized float [N, C, H, W]; logits [N, classes]. The float simulation: dequantized values, float
   /// convolutions.
-  at::Tensor forward(const at::Tensor& x, const Mode& mode);
+  /// `look`, if given, sees every node's output as its consumers do. Throws Error(promise) naming the node when an
+  /// observer meets NaN or infinity, and when quantizing before there are qparams.
+  using Look = std::function<void(int node, const at::Tensor& output)>;
+  at::Tensor forward(const at::Tensor& x, const Mode& mode, const Look& look = nullptr);
 
-  /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}).
+  /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}); QAT's
+  /// observers go on from there. May be called again with another method.
   void calibrate(CalibrationMethod method, double percentile);
 
   const Prepared& prepared() const;
@@ -46,11 +52,17 @@ class QuantizedModel {
   std::shared_ptr<Impl> impl_;
 };
 
+/// Weights as plain row-major arrays, for quant's functions.
+FloatParams float_params(const Weights& weights);
+
 /// Programs over LibTorch, so that float, simulation and QAT graph are evaluated and compared exactly like engines.
+/// They read the weights at each run. The float program never calls a tap; the simulation's taps give the codes its
+/// values stand for, in the engines' layout.
 std::unique_ptr<Program> float_program(const Graph& graph, const Weights& weights, const Preprocessing& preprocessing);
 std::unique_ptr<Program> simulation_program(const QuantizedModel& model, const Preprocessing& preprocessing);
 /// The QAT graph in evaluation mode: exact convolutions on codes by LibTorch operators (float32 where sums provably
-/// stay under 2^24, float64 else), then the shared requantize rule. Taps give the engines' bytes.
+/// stay under 2^24, float64 else), then the shared requantize rule. Taps give the engines' bytes. Takes a snapshot of
+/// weights and qparams.
 std::unique_ptr<Program> qat_graph_program(const QuantizedModel& model, const Preprocessing& preprocessing);
 
 }  // namespace octet

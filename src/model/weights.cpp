@@ -1,0 +1,169 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "src/common/error.h"
+#include "src/graph/pytorch_file.h"
+#include "src/graph/safetensors.h"
+#include "src/model/model.h"
+
+namespace octet {
+namespace {
+
+using Kind = ParameterSpec::Kind;
+
+std::vector<int64_t> sizes(const ParameterSpec& spec) { return {spec.shape.begin(), spec.shape.end()}; }
+
+/// Fan-out of a convolution: how many outputs one input value reaches, K / groups * R * S. `groups` follows from the
+/// weight's second dimension only together with the input's channels, so the node gives it.
+std::map<std::string, int> groups_by_weight(const Graph& graph) {
+  std::map<std::string, int> groups;
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::conv2d) groups[node.name + ".weight"] = node.groups;
+  return groups;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return at::kFloat;
+    case DType::f64:
+      return at::kDouble;
+    case DType::f16:
+      return at::kHalf;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::i64:
+      return at::kLong;
+    case DType::i32:
+      return at::kInt;
+    case DType::i8:
+      return at::kChar;
+    case DType::u8:
+      return at::kByte;
+    case DType::boolean:
+      return at::kBool;
+  }
+  throw data_error("unknown tensor type");
+}
+
+/// A float32 copy of a tensor from a file.
+at::Tensor to_float(const TensorData& data) {
+  const at::Tensor raw = at::empty(data.shape, scalar_type(data.dtype));
+  if (!data.bytes.empty()) std::memcpy(raw.mutable_data_ptr(), data.bytes.data(), data.bytes.size());
+  return raw.to(at::kFloat);
+}
+
+std::string list(const std::string& title, const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += "\n  " + title + " " + name;
+  return text;
+}
+
+}  // namespace
+
+Weights initial_weights(const Graph& graph, uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const std::map<std::string, int> groups = groups_by_weight(graph);
+  Weights weights;
+  double linear_bound = 0;  // of the linear whose bias comes next
+  for (const ParameterSpec& spec : parameters(graph)) {
+    at::Tensor t = at::empty(sizes(spec), at::kFloat);
+    switch (spec.kind) {
+      case Kind::conv_weight: {
+        const double fan_out = static_cast<double>(t.size(0)) / groups.at(spec.name) * t.size(2) * t.size(3);
+        t.normal_(0, std::sqrt(2.0 / fan_out), generator);
+        linear_bound = 0;
+        break;
+      }
+      case Kind::linear_weight:
+        linear_bound = 1 / std::sqrt(static_cast<double>(t.size(1)));
+        t.uniform_(-linear_bound, linear_bound, generator);
+        break;
+      case Kind::bias:
+        if (linear_bound > 0)
+          t.uniform_(-linear_bound, linear_bound, generator);
+        else
+          t.zero_();
+        break;
+      case Kind::bn_weight:
+      case Kind::bn_var:
+        t.fill_(1);
+        break;
+      case Kind::bn_bias:
+      case Kind::bn_mean:
+        t.zero_();
+        break;
+    }
+    if (spec.trainable()) t.requires_grad_(true);
+    weights.emplace(spec.name, t);
+  }
+  return weights;
+}
+
+LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path) {
+  const bool pytorch = ends_with(path, ".pth") || ends_with(path, ".pt") || ends_with(path, ".th");
+  if (!pytorch && !ends_with(path, ".safetensors"))
+    throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
+  TensorFile file = pytorch ? read_pytorch_file(path) : read_safetensors(path);
+
+  std::map<std::string, const TensorData*> found;
+  const std::string prefix = "module.";
+  for (const auto& [name, data] : file.tensors)
+    if (!ends_with(name, "num_batches_tracked"))
+      found[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = &data;
+
+  LoadReport report;
+  std::vector<std::pair<at::Tensor*, const TensorData*>> fitting;  // copied only when all fit
+  for (const ParameterSpec& spec : parameters(graph)) {
+    const auto it = found.find(spec.name);
+    if (it == found.end()) {
+      report.missing.push_back(spec.name);
+      continue;
+    }
+    if (it->second->shape != sizes(spec))
+      report.misshaped.push_back(spec.name + " is " + shape_text(it->second->shape) + ", the network needs " +
+                                 shape_text(sizes(spec)));
+    else
+      fitting.emplace_back(&weights.at(spec.name), it->second);
+    found.erase(it);
+  }
+  for (const auto& [name, data] : found) report.unexpected.push_back(name);
+  if (!report.missing.empty() || !report.misshaped.empty())
+    throw data_error(path + ": these weights do not fit the network '" + graph.name + "':" +
+                     list("missing:", report.missing) + list("wrong shape:", report.misshaped) +
+                     list("unexpected:", report.unexpected) +
+                     "\nUse the model, number of classes and shortcut that the file was trained with.");
+  const at::NoGradGuard no_grad;
+  for (const auto& [tensor, data] : fitting) tensor->copy_(to_float(*data));
+  return report;
+}
+
+void save_weights(const Weights& weights, const std::string& path) {
+  TensorFile file;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor plain = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+    TensorData data;
+    data.shape = plain.sizes().vec();
+    data.bytes.resize(plain.nbytes());
+    if (!data.bytes.empty()) std::memcpy(data.bytes.data(), plain.const_data_ptr(), plain.nbytes());
+    file.tensors.emplace(name, std::move(data));
+  }
+  write_safetensors(path, file);
+}
+
+}  // namespace octet

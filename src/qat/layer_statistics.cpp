@@ -1,0 +1,71 @@
+#include "src/qat/layer_statistics.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/qat/fake_quantize.h"
+
+namespace octet {
+namespace {
+
+constexpr int kBins = 64;
+
+Histogram histogram(const at::Tensor& x) {
+  const at::Tensor flat = x.detach().contiguous();
+  const float* data = flat.const_data_ptr<float>();
+  const int64_t count = flat.numel();
+  const auto [lo, hi] = std::minmax_element(data, data + count);
+  Histogram result{*lo, *hi, std::vector<double>(kBins)};
+  const double width = (static_cast<double>(*hi) - *lo) / kBins;
+  for (int64_t i = 0; i < count; ++i) {
+    const int bin = width > 0 ? static_cast<int>((data[i] - static_cast<double>(*lo)) / width) : 0;
+    ++result.counts[std::min(bin, kBins - 1)];
+  }
+  return result;
+}
+
+/// 10 log10(E[x^2] / E[(x - y)^2]); 0 where the ratio is not finite.
+double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
+  const double signal = x.to(at::kDouble).square().sum().item<double>();
+  const double noise = (x.to(at::kDouble) - y.to(at::kDouble)).square().sum().item<double>();
+  const double db = 10 * std::log10(signal / noise);
+  return std::isfinite(db) ? db : 0;
+}
+
+std::string describe(const QParams& q) {
+  return fmt::format("{} scale {:.4g} zero {}", q.is_signed() ? "s8" : "u8", q.scale, q.zero_point);
+}
+
+}  // namespace
+
+std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const at::Tensor& x) {
+  const at::NoGradGuard no_grad;
+  const Prepared& prepared = model.prepared();
+  const std::vector<QParams> edges = model.edges();
+  const FloatParams scales = model.weight_scales();
+  std::vector<LayerStatistics> layers(prepared.graph.nodes.size());
+  for (size_t n = 0; n < layers.size(); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    layers[n].name = node.name;
+    layers[n].op = op_name(node.op);
+    if (!prepared.float_output(static_cast<int>(n))) layers[n].qparams = describe(edges[n]);
+    if (node.op != Op::conv2d && node.op != Op::linear) continue;
+    const at::Tensor weight = model.weights().at(node.name + ".weight").detach();
+    layers[n].weights = histogram(weight);
+    layers[n].weight_sqnr_db =
+        sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), prepared.spec.weight_bits));
+  }
+  WalkHooks hooks;
+  hooks.output = [&](int n, at::Tensor y) {
+    layers[n].activations = histogram(y);
+    if (!prepared.float_output(n)) layers[n].sqnr_db = sqnr_db(y, fake_quantize(y, edges[n]));
+    return y;
+  };
+  walk(prepared.graph, model.weights(), x, {}, hooks);
+  return layers;
+}
+
+}  // namespace octet

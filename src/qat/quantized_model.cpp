@@ -1,0 +1,204 @@
+#include "src/qat/quantized_model.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "kernels/observe/observe.h"
+#include "src/common/error.h"
+#include "src/qat/fake_quantize.h"
+#include "src/qat/quantized_state.h"
+
+namespace octet {
+namespace {
+
+/// Runs f; an Error of it gets the node's name.
+template <class F>
+auto at_node(const Node& node, const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Error(error.code(), "'" + node.name + "': " + error.what());
+  }
+}
+
+/// The smallest and the largest value, in one parallel pass over memory in any layout. All that a min-max or
+/// moving-average observer looks at.
+std::pair<float, float> extremes(const at::Tensor& x) {
+  const at::Tensor values = x.is_non_overlapping_and_dense() ? x : x.contiguous();
+  const at::Tensor flat = values.as_strided({values.numel()}, {1}, values.storage_offset());
+  if (flat.scalar_type() != at::kFloat) {
+    const auto [lo, hi] = at::aminmax(flat);
+    return {lo.item<float>(), hi.item<float>()};
+  }
+  constexpr int64_t kGrain = 65536;
+  const float* data = flat.const_data_ptr<float>();
+  std::mutex mutex;
+  kernels::Range all{data[0], data[0], true};
+  at::parallel_for(0, flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    const kernels::Range part = kernels::find_range(data + begin, end - begin);
+    const std::lock_guard<std::mutex> lock(mutex);
+    all = {std::min(all.lo, part.lo), std::max(all.hi, part.hi), all.finite && part.finite};
+  });
+  if (!all.finite) throw promise_error("an activation is NaN or infinite");
+  return {all.lo, all.hi};
+}
+
+void observe(Observer& observer, ObserverKind kind, const at::Tensor& x) {
+  const at::Tensor values = x.detach();
+  if (kind == ObserverKind::histogram) {
+    const at::Tensor flat = values.to(at::kFloat).contiguous(values.suggest_memory_format());
+    observer.observe(flat.const_data_ptr<float>(), flat.numel());
+  } else {
+    const auto [lo, hi] = extremes(values);
+    const float ends[] = {lo, hi};
+    observer.observe(ends, 2);
+  }
+}
+
+}  // namespace
+
+FloatParams float_params(const Weights& weights) {
+  FloatParams params;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor plain = tensor.detach().contiguous();
+    const float* data = plain.const_data_ptr<float>();
+    params.emplace(name, std::vector<float>(data, data + plain.numel()));
+  }
+  return params;
+}
+
+struct QuantizedModel::Impl {
+  Prepared prepared;
+  Weights weights;
+  ObserverKind kind;
+  bool mse_weights;
+  std::vector<Observer> calibrators;  ///< histograms, by node; what calibrate() looks at
+  EdgeState edges;                    ///< what QAT moves and a checkpoint keeps
+
+  bool has_edge(int node) const { return prepared.root[node] == node && !prepared.float_output(node); }
+
+  std::vector<float> scales_of(const at::Tensor& weight) const {
+    // Row-major for the search, whose sums depend on the order; a maximum does not.
+    at::Tensor w = weight.detach();
+    if (mse_weights || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
+    const float* data = w.const_data_ptr<float>();
+    const int channels = static_cast<int>(w.size(0));
+    const long per_channel = w.numel() / channels;
+    return mse_weights ? weight_scales_mse(data, channels, per_channel, prepared.spec)
+                       : octet::weight_scales(data, channels, per_channel, prepared.spec);
+  }
+
+  void set_edge(int node, const QParams& qparams) {
+    for (size_t n = 0; n < edges.qparams.size(); ++n)
+      if (prepared.root[n] == node) edges.qparams[n] = qparams;
+  }
+
+  /// The observer sees a training batch and the edge's qparams follow it.
+  void follow(int node, const at::Tensor& x) {
+    Observer& observer = edges.observers[node];
+    observe(observer, kind, x);
+    const Statistics& s = observer.statistics();
+    const QParams& range = prepared.range[node];
+    set_edge(node, kind == ObserverKind::histogram
+                       ? octet::calibrate(s, edges.method, edges.percentile, range, prepared.affine[node])
+                       : choose_qparams(s.lo, s.hi, range, prepared.affine[node]));
+  }
+};
+
+QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, ObserverKind observer, double averaging,
+                               bool mse_weights)
+    : impl_(std::make_shared<Impl>()) {
+  const size_t nodes = prepared.graph.nodes.size();
+  impl_->calibrators.assign(nodes, Observer(ObserverKind::histogram));
+  impl_->edges.observers.assign(nodes, Observer(observer, averaging));
+  impl_->edges.qparams = prepared.range;
+  impl_->prepared = std::move(prepared);
+  impl_->weights = std::move(weights);
+  impl_->kind = observer;
+  impl_->mse_weights = mse_weights;
+}
+
+at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const Look& look) {
+  Impl& impl = *impl_;
+  if (mode.quantize && !mode.observe && !impl.edges.ready)
+    throw promise_error("the network has no activation scales yet: calibrate it, or observe while training");
+  const std::vector<Node>& nodes = impl.prepared.graph.nodes;
+  WalkHooks hooks;
+  if (mode.quantize) {
+    hooks.weight = [&](int node, const at::Tensor& weight) {
+      return at_node(nodes[node], [&] {
+        return fake_quantize_weight(weight, impl.scales_of(weight), impl.prepared.spec.weight_bits);
+      });
+    };
+  }
+  hooks.output = [&](int node, at::Tensor y) {
+    if (impl.has_edge(node)) {
+      y = at_node(nodes[node], [&] {
+        if (mode.observe && mode.quantize) impl.follow(node, y);
+        if (mode.observe && !mode.quantize) observe(impl.calibrators[node], ObserverKind::histogram, y);
+        return mode.quantize ? fake_quantize(y, impl.edges.qparams[node]) : y;
+      });
+    }
+    if (look) look(node, y);
+    return y;
+  };
+  const at::Tensor logits =
+      walk(impl.prepared.graph, impl.weights, x, {mode.training, mode.batch_norm_training}, hooks);
+  if (mode.observe && mode.quantize) impl.edges.ready = true;
+  return logits;
+}
+
+void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
+  Impl& impl = *impl_;
+  const std::vector<Node>& nodes = impl.prepared.graph.nodes;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+    if (!impl.has_edge(n)) continue;
+    at_node(nodes[n], [&] {
+      const Statistics& seen = impl.calibrators[n].statistics();
+      if (!seen.seen) throw promise_error("calibration saw no image");
+      const QParams q = octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
+      impl.set_edge(n, q);
+      // QAT goes on from here: the observers start with the calibrated range, not with the first batch's.
+      Statistics start = seen;
+      if (impl.kind != ObserverKind::histogram)
+        start = {.lo = dequantize(q.quant_min, q), .hi = dequantize(q.quant_max, q), .seen = true};
+      impl.edges.observers[n].restore(start);
+      return 0;
+    });
+  }
+  impl.edges.method = method;
+  impl.edges.percentile = percentile;
+  impl.edges.ready = true;
+}
+
+const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
+const Weights& QuantizedModel::weights() const { return impl_->weights; }
+std::vector<QParams> QuantizedModel::edges() const { return impl_->edges.qparams; }
+
+FloatParams QuantizedModel::weight_scales() const {
+  FloatParams scales;
+  for (const Node& node : impl_->prepared.graph.nodes)
+    if (node.op == Op::conv2d || node.op == Op::linear)
+      scales.emplace(node.name, impl_->scales_of(impl_->weights.at(node.name + ".weight")));
+  return scales;
+}
+
+Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) const {
+  if (!impl_->edges.ready) throw promise_error("convert: the network has no activation scales yet: calibrate it first");
+  return octet::convert(impl_->prepared, float_params(impl_->weights), impl_->edges.qparams, weight_scales(),
+                        preprocessing, class_names);
+}
+
+std::map<std::string, at::Tensor> QuantizedModel::state() const { return save_state(impl_->edges, impl_->kind); }
+
+void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) {
+  octet::load_state(state, impl_->kind, impl_->edges);
+}
+
+}  // namespace octet

@@ -1,0 +1,94 @@
+#include "src/qat/quantized_state.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+/// state[name], checked.
+at::Tensor find(const std::map<std::string, at::Tensor>& state, const std::string& name, at::IntArrayRef shape,
+                at::ScalarType type) {
+  const auto it = state.find(name);
+  if (it == state.end()) throw data_error("QAT state: tensor '" + name + "' is missing");
+  if (it->second.sizes() != shape || it->second.scalar_type() != type)
+    throw data_error("QAT state: tensor '" + name + "' is of another network or observer");
+  return it->second.contiguous();
+}
+
+}  // namespace
+
+std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind) {
+  const int64_t nodes = static_cast<int64_t>(edges.qparams.size());
+  at::Tensor scale = at::zeros({nodes}, at::kFloat), zero_point = at::zeros({nodes}, at::kInt);
+  at::Tensor range = at::zeros({nodes, 2}, at::kFloat), seen = at::zeros({nodes}, at::kInt);
+  at::Tensor calibration = at::zeros({3}, at::kDouble);
+  std::map<std::string, at::Tensor> state = {{"edges.scale", scale},
+                                             {"edges.zero_point", zero_point},
+                                             {"observer.range", range},
+                                             {"observer.seen", seen},
+                                             {"calibration", calibration}};
+  double* settings = calibration.mutable_data_ptr<double>();
+  settings[0] = static_cast<double>(edges.method);
+  settings[1] = edges.percentile;
+  settings[2] = edges.ready;
+  for (int64_t n = 0; n < nodes; ++n) {
+    const Statistics& s = edges.observers[n].statistics();
+    scale.mutable_data_ptr<float>()[n] = edges.qparams[n].scale;
+    zero_point.mutable_data_ptr<int32_t>()[n] = edges.qparams[n].zero_point;
+    range.mutable_data_ptr<float>()[2 * n] = s.lo;
+    range.mutable_data_ptr<float>()[2 * n + 1] = s.hi;
+    seen.mutable_data_ptr<int32_t>()[n] = s.seen;
+  }
+  if (kind != ObserverKind::histogram) return state;
+  at::Tensor histogram = at::zeros({nodes, kHistogramBins}, at::kDouble), ends = at::zeros({nodes, 2}, at::kFloat);
+  for (int64_t n = 0; n < nodes; ++n) {
+    const Statistics& s = edges.observers[n].statistics();
+    std::copy(s.histogram.begin(), s.histogram.end(), histogram.mutable_data_ptr<double>() + n * kHistogramBins);
+    ends.mutable_data_ptr<float>()[2 * n] = s.histogram_lo;
+    ends.mutable_data_ptr<float>()[2 * n + 1] = s.histogram_hi;
+  }
+  state.emplace("observer.histogram", histogram);
+  state.emplace("observer.histogram_range", ends);
+  return state;
+}
+
+void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kind, EdgeState& edges) {
+  EdgeState loaded = edges;
+  const int64_t nodes = static_cast<int64_t>(edges.qparams.size());
+  const at::Tensor scale = find(state, "edges.scale", {nodes}, at::kFloat);
+  const at::Tensor zero_point = find(state, "edges.zero_point", {nodes}, at::kInt);
+  const at::Tensor range = find(state, "observer.range", {nodes, 2}, at::kFloat);
+  const at::Tensor seen = find(state, "observer.seen", {nodes}, at::kInt);
+  const at::Tensor calibration = find(state, "calibration", {3}, at::kDouble);
+  at::Tensor histogram, ends;
+  if (kind == ObserverKind::histogram) {
+    histogram = find(state, "observer.histogram", {nodes, kHistogramBins}, at::kDouble);
+    ends = find(state, "observer.histogram_range", {nodes, 2}, at::kFloat);
+  }
+  for (int64_t n = 0; n < nodes; ++n) {
+    Statistics s;
+    s.lo = range.const_data_ptr<float>()[2 * n];
+    s.hi = range.const_data_ptr<float>()[2 * n + 1];
+    s.seen = seen.const_data_ptr<int32_t>()[n] != 0;
+    if (histogram.defined() && s.seen) {
+      const double* counts = histogram.const_data_ptr<double>() + n * kHistogramBins;
+      s.histogram.assign(counts, counts + kHistogramBins);
+      s.histogram_lo = ends.const_data_ptr<float>()[2 * n];
+      s.histogram_hi = ends.const_data_ptr<float>()[2 * n + 1];
+    }
+    loaded.observers[n].restore(s);
+    loaded.qparams[n].scale = scale.const_data_ptr<float>()[n];
+    loaded.qparams[n].zero_point = zero_point.const_data_ptr<int32_t>()[n];
+  }
+  const double* settings = calibration.const_data_ptr<double>();
+  loaded.method = static_cast<CalibrationMethod>(static_cast<int>(settings[0]));
+  loaded.percentile = settings[1];
+  loaded.ready = settings[2] != 0;
+  edges = std::move(loaded);
+}
+
+}  // namespace octet

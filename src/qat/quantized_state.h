@@ -1,0 +1,31 @@
+// What a QuantizedModel must keep to go on bit for bit: qparams and observers' statistics, as named tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/quant/calibrator.h"
+
+namespace octet {
+
+struct EdgeState {
+  std::vector<QParams> qparams;     ///< by node; pass-through nodes have their root's
+  std::vector<Observer> observers;  ///< by node; those of roots are used
+  CalibrationMethod method = CalibrationMethod::mse;  ///< for histogram observers in QAT
+  double percentile = 99.99;
+  bool ready = false;  ///< qparams come from data
+};
+
+/// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F32 [n, 2], "observer.seen" I32,
+/// "calibration" F64 [method, percentile, ready]; with histograms "observer.histogram" F64 [n, bins] and
+/// "observer.histogram_range" F32 [n, 2].
+std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind);
+
+/// Reads what save_state wrote into edges of the same network. Throws Error(data) naming a missing or misshaped tensor
+/// and leaves `edges` as it was.
+void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kind, EdgeState& edges);
+
+}  // namespace octet
