@@ -1,3 +1,4 @@
+#include <ATen/ops/add.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <c10/core/GradMode.h>
 
 #include "src/common/error.h"
 #include "src/model/model.h"
@@ -89,7 +91,7 @@ struct Step {
       case Op::relu6:
         return at::hardtanh(input(), 0, 6);
       case Op::add:
-        return input(0) + input(1);
+        return at::add(input(0), input(1));
       case Op::concat: {
         std::vector<at::Tensor> parts;
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(input(i));
@@ -157,7 +159,7 @@ std::string first_non_finite(const Graph& graph, const Weights& weights, const a
     if (found.empty() && !output.isfinite().all().item<bool>()) found = "node '" + graph.nodes[node].name + "'";
     return output;
   };
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   walk(graph, weights, x, mode, looking);
   return found;
 }

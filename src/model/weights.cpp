@@ -1,13 +1,13 @@
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "src/common/error.h"
-#include "src/graph/pytorch_file.h"
 #include "src/graph/safetensors.h"
+#include "src/graph/tensor_data.h"
 #include "src/model/model.h"
 
 namespace octet {
@@ -36,37 +36,6 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return at::kFloat;
-    case DType::f64:
-      return at::kDouble;
-    case DType::f16:
-      return at::kHalf;
-    case DType::bf16:
-      return at::kBFloat16;
-    case DType::i64:
-      return at::kLong;
-    case DType::i32:
-      return at::kInt;
-    case DType::i8:
-      return at::kChar;
-    case DType::u8:
-      return at::kByte;
-    case DType::boolean:
-      return at::kBool;
-  }
-  throw data_error("unknown tensor type");
-}
-
-/// A float32 copy of a tensor from a file.
-at::Tensor to_float(const TensorData& data) {
-  const at::Tensor raw = at::empty(data.shape, scalar_type(data.dtype));
-  if (!data.bytes.empty()) std::memcpy(raw.mutable_data_ptr(), data.bytes.data(), data.bytes.size());
-  return raw.to(at::kFloat);
-}
-
 std::string list(const std::string& title, const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += "\n  " + title + " " + name;
@@ -76,7 +45,7 @@ std::string list(const std::string& title, const std::vector<std::string>& names
 }  // namespace
 
 Weights initial_weights(const Graph& graph, uint64_t seed) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const std::map<std::string, int> groups = groups_by_weight(graph);
   Weights weights;
@@ -116,10 +85,8 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
 }
 
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path) {
-  const bool pytorch = ends_with(path, ".pth") || ends_with(path, ".pt") || ends_with(path, ".th");
-  if (!pytorch && !ends_with(path, ".safetensors"))
-    throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
-  TensorFile file = pytorch ? read_pytorch_file(path) : read_safetensors(path);
+  if (!ends_with(path, ".safetensors")) throw usage_error(path + ": weights are read from .safetensors files");
+  const TensorFile file = read_safetensors(path);
 
   std::map<std::string, const TensorData*> found;
   const std::string prefix = "module.";
@@ -148,8 +115,11 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
                      list("missing:", report.missing) + list("wrong shape:", report.misshaped) +
                      list("unexpected:", report.unexpected) +
                      "\nUse the model, number of classes and shortcut that the file was trained with.");
-  const at::NoGradGuard no_grad;
-  for (const auto& [tensor, data] : fitting) tensor->copy_(to_float(*data));
+  const c10::NoGradGuard no_grad;
+  for (const auto& [tensor, data] : fitting) {
+    const std::vector<float> values = to_float(*data);
+    tensor->copy_(at::from_blob(const_cast<float*>(values.data()), data->shape, at::kFloat));
+  }
   return report;
 }
 
@@ -157,11 +127,7 @@ void save_weights(const Weights& weights, const std::string& path) {
   TensorFile file;
   for (const auto& [name, tensor] : weights) {
     const at::Tensor plain = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
-    TensorData data;
-    data.shape = plain.sizes().vec();
-    data.bytes.resize(plain.nbytes());
-    if (!data.bytes.empty()) std::memcpy(data.bytes.data(), plain.const_data_ptr(), plain.nbytes());
-    file.tensors.emplace(name, std::move(data));
+    file.tensors.emplace(name, float_tensor(plain.sizes().vec(), plain.const_data_ptr<float>()));
   }
   write_safetensors(path, file);
 }

@@ -1,8 +1,8 @@
 #include "src/qat/fake_quantize.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
@@ -112,7 +112,7 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
 
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
   check_type(x);
-  if (at::GradMode::is_enabled() && x.requires_grad()) return FakeQuantizeTensor::apply(x, qparams);
+  if (c10::GradMode::is_enabled() && x.requires_grad()) return FakeQuantizeTensor::apply(x, qparams);
   at::Tensor no_mask;
   return forward_tensor(dense(x), qparams, no_mask);
 }
@@ -124,7 +124,7 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
   const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor w = outermost ? weight : weight.contiguous();
   const int bound = weight_bound(weight_bits);
-  if (at::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
+  if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
   at::Tensor no_mask;
   return forward_channels(w, scales, bound, no_mask);
 }

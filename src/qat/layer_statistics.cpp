@@ -1,6 +1,6 @@
 #include "src/qat/layer_statistics.h"
 
-#include <ATen/core/grad_mode.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +29,9 @@ Histogram histogram(const at::Tensor& x) {
 
 /// 10 log10(E[x^2] / E[(x - y)^2]); 0 where the ratio is not finite.
 double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
-  const double signal = x.to(at::kDouble).square().sum().item<double>();
-  const double noise = (x.to(at::kDouble) - y.to(at::kDouble)).square().sum().item<double>();
+  const at::Tensor wide = x.to(at::kDouble);
+  const double signal = wide.square().sum().item().toDouble();
+  const double noise = wide.sub(y).square().sum().item().toDouble();
   const double db = 10 * std::log10(signal / noise);
   return std::isfinite(db) ? db : 0;
 }
@@ -42,7 +43,7 @@ std::string describe(const QParams& q) {
 }  // namespace
 
 std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const at::Tensor& x) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const Prepared& prepared = model.prepared();
   const std::vector<QParams> edges = model.edges();
   const FloatParams scales = model.weight_scales();

@@ -1,5 +1,6 @@
 // The float network and the float simulation as Programs.
-#include <ATen/core/grad_mode.h>
+
+#include <c10/core/GradMode.h>
 
 #include <cstring>
 #include <string>
@@ -28,7 +29,7 @@ class FloatProgram : public Program {
       : graph_(std::move(graph)), weights_(std::move(weights)), preprocessing_(std::move(preprocessing)) {}
 
   void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const at::Tensor x =
         images_to_tensor(images, batch, graph_.nodes[0].shape, preprocessing_.mean, preprocessing_.std);
     copy_logits(walk(graph_, weights_, x, {}), logits);
@@ -48,7 +49,7 @@ class SimulationProgram : public Program {
       : model_(model), preprocessing_(std::move(preprocessing)) {}
 
   void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const at::Tensor x = images_to_tensor(images, batch, model_.prepared().graph.nodes[0].shape, preprocessing_.mean,
                                           preprocessing_.std);
     QuantizedModel::Look look;

@@ -2,7 +2,6 @@
 // rule. It is built from the float weights and qparams alone, never from the Int8Graph or an engine, so that comparing
 // its codes with theirs proves something.
 #include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -12,6 +11,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -100,7 +100,7 @@ class QatGraphProgram : public Program {
   }
 
   void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const WithoutNnpack without_nnpack;
     std::vector<at::Tensor> values(layers_.size());
     for (size_t n = 0; n < layers_.size(); ++n) {

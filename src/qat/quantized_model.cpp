@@ -1,11 +1,9 @@
 #include "src/qat/quantized_model.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/aminmax.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
