@@ -19,6 +19,8 @@ foreach(folder ${OCTET_TORCH_DIR}/../nvidia/cu13/lib ${CMAKE_SOURCE_DIR}/.deps/n
 endforeach()
 add_library(octet_torch INTERFACE)
 target_include_directories(octet_torch SYSTEM INTERFACE ${OCTET_TORCH_DIR}/include ${OCTET_TORCH_DIR}/include/torch/csrc/api/include)
+# torch/include brings an fmt of its own that shadows the system's; header-only, neither needs the other's library.
+target_compile_definitions(octet_torch INTERFACE FMT_HEADER_ONLY)
 foreach(folder ${torch_rpath})
   target_link_options(octet_torch INTERFACE LINKER:-rpath,${folder} LINKER:-rpath-link,${folder})
 endforeach()

@@ -23,7 +23,8 @@ at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape
   for (int c = 0; c < shape.c; ++c)
     for (int p = 0; p < 256; ++p) tables[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), mean.at(c), std.at(c));
 
-  at::Tensor x = at::empty({batch, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
+  at::Tensor x =
+      at::empty({batch, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
   float* out = x.mutable_data_ptr<float>();
   const int64_t pixels = static_cast<int64_t>(batch) * shape.h * shape.w;
   constexpr int64_t kGrain = 16384;

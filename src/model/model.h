@@ -15,7 +15,8 @@ namespace octet {
 /// Parameters and buffers by PyTorch name, float32. Trainable ones require grad.
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Kaiming-normal (fan out, ReLU; He et al. 2015) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1; deterministic by seed.
+/// Kaiming-normal (fan out, ReLU; He et al. 2015) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1;
+/// deterministic by seed.
 Weights initial_weights(const Graph& graph, uint64_t seed);
 
 struct LoadReport {

@@ -41,7 +41,8 @@ at::Tensor activate(at::Tensor x, Activation activation, bool owned) {
 
 at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
   const int64_t added = node.out_channels - x.size(1), before = added / 2;
-  const at::Tensor picked = x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
+  const at::Tensor picked =
+      x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
   return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
 }
 
@@ -70,9 +71,7 @@ struct Step {
                       {w.dilation_h, w.dilation_w}, node.groups);
   }
 
-  at::Tensor linear() const {
-    return at::linear(input().flatten(1), weight(), bias()).unsqueeze(-1).unsqueeze(-1);
-  }
+  at::Tensor linear() const { return at::linear(input().flatten(1), weight(), bias()).unsqueeze(-1).unsqueeze(-1); }
 
   /// The operator itself; everything fuse may add to it comes in run().
   at::Tensor operate() const {

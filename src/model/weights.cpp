@@ -111,8 +111,8 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
   }
   for (const auto& [name, data] : found) report.unexpected.push_back(name);
   if (!report.missing.empty() || !report.misshaped.empty())
-    throw data_error(path + ": these weights do not fit the network '" + graph.name + "':" +
-                     list("missing:", report.missing) + list("wrong shape:", report.misshaped) +
+    throw data_error(path + ": these weights do not fit the network '" + graph.name +
+                     "':" + list("missing:", report.missing) + list("wrong shape:", report.misshaped) +
                      list("unexpected:", report.unexpected) +
                      "\nUse the model, number of classes and shortcut that the file was trained with.");
   const c10::NoGradGuard no_grad;

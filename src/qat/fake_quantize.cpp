@@ -97,7 +97,8 @@ struct FakeQuantizeTensor : torch::autograd::Function<FakeQuantizeTensor> {
 };
 
 struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::vector<float>& scales, int64_t bound) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::vector<float>& scales,
+                            int64_t bound) {
     at::Tensor mask = at::empty_like(x, at::kByte);
     at::Tensor y = forward_channels(x, scales, static_cast<int>(bound), mask);
     ctx->save_for_backward({mask});
@@ -124,7 +125,8 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
   const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor w = outermost ? weight : weight.contiguous();
   const int bound = weight_bound(weight_bits);
-  if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
+  if (c10::GradMode::is_enabled() && w.requires_grad())
+    return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
   at::Tensor no_mask;
   return forward_channels(w, scales, bound, no_mask);
 }

@@ -55,7 +55,9 @@ at::Tensor nhwc(const at::Tensor& x) { return x.contiguous(at::MemoryFormat::Cha
 /// Winograd convolutions, NNPACK's, do not add products of codes exactly; oneDNN's direct ones and GEMM do.
 class WithoutNnpack {
  public:
-  WithoutNnpack() : before_(at::globalContext().userEnabledNNPACK()) { at::globalContext().setUserEnabledNNPACK(false); }
+  WithoutNnpack() : before_(at::globalContext().userEnabledNNPACK()) {
+    at::globalContext().setUserEnabledNNPACK(false);
+  }
   ~WithoutNnpack() { at::globalContext().setUserEnabledNNPACK(before_); }
   WithoutNnpack(const WithoutNnpack&) = delete;
   WithoutNnpack& operator=(const WithoutNnpack&) = delete;
@@ -72,7 +74,8 @@ at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scal
   const int64_t channels = codes.size(0), per_channel = codes.numel() / channels;
   for (int64_t k = 0; k < channels; ++k) {
     const QParams q{scales[k], 0, -bound, bound};
-    for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i) data[i] = static_cast<float>(quantize(data[i], q));
+    for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i)
+      data[i] = static_cast<float>(quantize(data[i], q));
   }
   return codes;
 }
@@ -172,7 +175,8 @@ class QatGraphProgram : public Program {
   /// uint8 [batch, H, W, C] -> centred codes.
   at::Tensor input(const uint8_t* images, int batch) const {
     const Shape& shape = prepared_.graph.nodes[0].shape;
-    at::Tensor x = at::empty({batch, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
+    at::Tensor x =
+        at::empty({batch, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
     float* out = x.mutable_data_ptr<float>();
     for (int64_t i = 0, count = x.numel(); i < count; i += shape.c)
       for (int c = 0; c < shape.c; ++c) out[i + c] = input_table_[c * 256 + images[i + c]];
@@ -183,11 +187,10 @@ class QatGraphProgram : public Program {
     const Node& node = *layer.node;
     const Window& w = node.window;
     const at::Tensor x = values[node.inputs[0]].to(layer.weight.scalar_type());
-    const at::Tensor acc =
-        node.op == Op::linear
-            ? at::linear(x.flatten(1), layer.weight).unsqueeze(-1).unsqueeze(-1)
-            : nhwc(at::conv2d(x, layer.weight, c10::nullopt, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w},
-                              {w.dilation_h, w.dilation_w}, node.groups));
+    const at::Tensor acc = node.op == Op::linear
+                               ? at::linear(x.flatten(1), layer.weight).unsqueeze(-1).unsqueeze(-1)
+                               : nhwc(at::conv2d(x, layer.weight, c10::nullopt, {w.stride_h, w.stride_w},
+                                                 {w.pad_h, w.pad_w}, {w.dilation_h, w.dilation_w}, node.groups));
     ChannelRule rule{static_cast<int>(acc.size(1)), layer.folded.multiplier.data(), layer.folded.bias.data()};
     at::Tensor residual;
     if (node.inputs.size() == 2) {

@@ -187,7 +187,8 @@ FloatParams QuantizedModel::weight_scales() const {
   return scales;
 }
 
-Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) const {
+Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
+                                  const std::vector<std::string>& class_names) const {
   if (!impl_->edges.ready) throw promise_error("convert: the network has no activation scales yet: calibrate it first");
   return octet::convert(impl_->prepared, float_params(impl_->weights), impl_->edges.qparams, weight_scales(),
                         preprocessing, class_names);

@@ -12,15 +12,15 @@
 namespace octet {
 
 struct EdgeState {
-  std::vector<QParams> qparams;     ///< by node; pass-through nodes have their root's
-  std::vector<Observer> observers;  ///< by node; those of roots are used
+  std::vector<QParams> qparams;                       ///< by node; pass-through nodes have their root's
+  std::vector<Observer> observers;                    ///< by node; those of roots are used
   CalibrationMethod method = CalibrationMethod::mse;  ///< for histogram observers in QAT
   double percentile = 99.99;
   bool ready = false;  ///< qparams come from data
 };
 
-/// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F32 [n, 2], "observer.seen" I32,
-/// "calibration" F64 [method, percentile, ready]; with histograms "observer.histogram" F64 [n, bins] and
+/// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F32 [n, 2], "observer.seen"
+/// I32, "calibration" F64 [method, percentile, ready]; with histograms "observer.histogram" F64 [n, bins] and
 /// "observer.histogram_range" F32 [n, 2].
 std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind);
 

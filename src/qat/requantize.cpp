@@ -54,7 +54,8 @@ OCTET_FMA_CLONES void rows_f64(const ChannelRule& rule, const double* acc, int64
     row_loop(rule, acc + row * c, rule.residual ? rule.residual + row * c : nullptr, out + row * c);
 }
 
-OCTET_FMA_CLONES void rescale_range(const Rounding& rounding, float multiplier, const float* x, int64_t count, float* out) {
+OCTET_FMA_CLONES void rescale_range(const Rounding& rounding, float multiplier, const float* x, int64_t count,
+                                    float* out) {
   const Rounding r = rounding;
   if (r.float_output)
     for (int64_t i = 0; i < count; ++i) out[i] = x[i] * multiplier;
@@ -73,13 +74,11 @@ int64_t row_grain(const ChannelRule& rule) { return std::max<int64_t>(1, kGrain 
 }  // namespace
 
 void requantize(const ChannelRule& rule, const float* acc, int64_t rows, float* out) {
-  at::parallel_for(0, rows, row_grain(rule),
-                   [&](int64_t begin, int64_t end) { rows_f32(rule, acc, begin, end, out); });
+  at::parallel_for(0, rows, row_grain(rule), [&](int64_t begin, int64_t end) { rows_f32(rule, acc, begin, end, out); });
 }
 
 void requantize(const ChannelRule& rule, const double* acc, int64_t rows, float* out) {
-  at::parallel_for(0, rows, row_grain(rule),
-                   [&](int64_t begin, int64_t end) { rows_f64(rule, acc, begin, end, out); });
+  at::parallel_for(0, rows, row_grain(rule), [&](int64_t begin, int64_t end) { rows_f64(rule, acc, begin, end, out); });
 }
 
 void rescale_codes(const Rounding& rounding, float multiplier, const float* x, int64_t count, float* out) {
