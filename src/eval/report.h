@@ -1,6 +1,7 @@
 // report.json and report.html of a run: plain data in, two documents out. Keys of report.json: src/eval/README.md.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,21 +18,21 @@ struct Row {  ///< one line of the evaluation table
 };
 
 struct Histogram {
-  float lo = 0, hi = 0;
-  std::vector<double> counts;
+  float lo = 0, hi = 0;        ///< outer edges of the first and the last bin
+  std::vector<double> counts;  ///< equally wide bins; empty: none was taken
 };
 
 struct LayerStatistics {
   std::string name, op, kernel;  ///< kernel: as the first engine names it
   std::string qparams;           ///< "u8 scale 0.0123 zero 7"
   double sqnr_db = 0;            ///< 10 log10(E[x^2] / E[(x - fq(x))^2]) of the output, float against fake-quantized
-  double weight_sqnr_db = 0;
+  double weight_sqnr_db = 0;     ///< the same of the weights; meaningful when `weights` holds counts
   Histogram weights, activations;
 };
 
 struct EpochMetrics {  ///< one line of metrics.jsonl
   std::string phase;   ///< "float", "qat"
-  int epoch = 0;
+  int epoch = 0;       ///< from 1, within the phase
   double train_loss = 0, train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
 };
@@ -44,14 +45,13 @@ struct Report {
   std::vector<Row> rows;
   std::vector<EpochMetrics> epochs;
   std::vector<LayerStatistics> layers;
-  std::vector<std::string> class_names;
-  Comparison comparison;
-  double seconds = 0;
+  std::vector<std::string> class_names;  ///< empty: classes are shown by number
+  Comparison comparison;                 ///< default: not compared
+  double seconds = 0;                    ///< of the whole run
 };
 
-std::string report_json(const Report& report);
-std::string report_html(
-    const Report& report);  ///< self-contained: inline SVG and CSS, no network, legible on a phone and on paper
+std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
+std::string report_html(const Report& report);  ///< self-contained: inline SVG and CSS, legible on a phone and on paper
 std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal
 
 }  // namespace octet

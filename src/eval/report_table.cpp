@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include "src/eval/headline.h"
+#include "src/eval/report.h"
+#include "src/eval/text_table.h"
+
+namespace octet {
+namespace {
+
+std::string or_dash(bool known, std::string text) { return known ? std::move(text) : "-"; }
+
+}  // namespace
+
+std::string report_table(const Report& report) {
+  TextTable table({{"network", Align::left},
+                   {"top-1"},
+                   {"top-5"},
+                   {"loss"},
+                   {"bytes"},
+                   {"images/s"},
+                   {"median"},
+                   {"p99"},
+                   {"differing"}});
+  for (const Row& row : report.rows) {
+    const Evaluation& e = row.evaluation;
+    table.add_row({e.name, percent(e.top1), percent(e.top5), fmt::format("{:.4f}", e.loss),
+                   or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes))),
+                   or_dash(e.images_per_second > 0, decimal(e.images_per_second)),
+                   or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3)),
+                   or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3)),
+                   or_dash(row.differing >= 0, with_thousands(row.differing))});
+  }
+  std::string text = table.render() + "\n";
+  text += fmt::format("{}, {} multiply-adds an image", report.model,
+                      human_count(static_cast<double>(report.multiply_adds)));
+  if (!report.rows.empty()) text += ", " + counted(report.rows.front().evaluation.images, "image");
+  text += "; median and p99: latency of one image; differing: predictions other than the QAT graph's\n";
+  const std::string sentence = accuracy_sentence(headline(report));
+  if (!sentence.empty()) text += sentence + "\n";
+  return text;
+}
+
+}  // namespace octet
