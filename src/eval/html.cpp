@@ -51,11 +51,12 @@ nav a { color: #005a8e; margin-right: 14px; white-space: nowrap; }
 .card .what { font-size: .9rem; }
 .good-text { color: var(--good); font-weight: 600; }
 .bad-text { color: var(--bad); font-weight: 600; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); gap: 18px 28px; }
-.figures.wide { grid-template-columns: minmax(0, 760px); }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 380px), 1fr)); gap: 18px 28px; }
+.figures.wide { grid-template-columns: minmax(0, 600px); }
 figure { margin: 10px 0 0; min-width: 0; break-inside: avoid; }
 figcaption b { color: var(--ink); }
 svg { display: block; width: 100%; height: auto; }
+svg text.halo { paint-order: stroke; stroke: #fff; stroke-width: 3px; stroke-linejoin: round; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1c2530;
   font-variant-numeric: tabular-nums; }
 .multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 320px), 1fr)); gap: 20px 24px;
@@ -67,8 +68,9 @@ svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sa
 table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 8px; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child, .left { text-align: left; }
-tbody th { font-weight: 600; overflow-wrap: anywhere; }
+tbody th { font-weight: 600; overflow-wrap: break-word; }
 thead th { border-bottom: 2px solid var(--ink); font-weight: 600; vertical-align: bottom; }
+td small { display: block; white-space: nowrap; color: var(--bad); }
 tr.ship { background: #e8f2f9; }
 tr.broken { background: #fdeee3; }
 dl { display: grid; grid-template-columns: minmax(90px, max-content) 1fr; gap: 4px 16px; font-size: .9rem; margin: 8px 0; }
@@ -90,6 +92,8 @@ pre.recipe { columns: 2 340px; column-gap: 28px; }
   table.stack tbody th { grid-column: 1 / -1; font-size: 1rem; }
   table.stack td::before { content: attr(data-label); color: var(--soft); }
   th, td { padding: 4px 5px; }
+  table { font-size: .84rem; }
+  table.stack { font-size: .9rem; }
 }
 @media print {
   @page { margin: 14mm; }
@@ -98,17 +102,17 @@ pre.recipe { columns: 2 340px; column-gap: 28px; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   h2 { margin-top: 20px; }
   h2, h3, .lead { break-after: avoid; }
-  tr, .card, figure, .layer { break-inside: avoid; }
+  tr, .card, figure, .layer, pre.command { break-inside: avoid; }
+  pre.recipe { columns: 2; font-size: 7.5pt; }
   thead { display: table-header-group; }
   .cards { grid-template-columns: repeat(4, 1fr); gap: 8px; }
   .card { padding: 6px 8px; }
   .card b { font-size: 15pt; }
   .figures { grid-template-columns: 1fr 1fr; }
-  .figures.wide { grid-template-columns: 1fr; }
+  .figures.wide { grid-template-columns: minmax(0, 130mm); }
   .multiples { grid-template-columns: 1fr 1fr; }
   table { font-size: 8.5pt; }
   th, td { padding: 3px 5px; }
-  .page { break-before: page; }
 }
 )css";
 
@@ -138,6 +142,16 @@ std::string html_escape(std::string_view text) {
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return escaped;
+}
+
+std::string html_breakable(std::string_view text) {
+  std::string html;
+  for (const char c : html_escape(text)) {
+    html += c;
+    // Not after - or ;, which end entities or read badly apart.
+    if (c == '.' || c == '_' || c == '/') html += "<wbr/>";
+  }
+  return html;
 }
 
 std::string html_page(std::string_view title, std::string_view body) {

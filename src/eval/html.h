@@ -10,6 +10,9 @@ namespace octet {
 /// UTF-8 become U+FFFD.
 std::string html_escape(std::string_view text);
 
+/// Escaped, and allowed to break after . _ and /: layer names and run names are long words.
+std::string html_breakable(std::string_view text);
+
 /// A whole page around `body` (HTML, already escaped). Well-formed as XML too; loads nothing.
 std::string html_page(std::string_view title, std::string_view body);
 

@@ -79,8 +79,8 @@ std::string sqnr_charts(const Report& report) {
 
 std::string layer_card(const LayerStatistics& layer) {
   std::string html =
-      fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_escape(layer.name), html_escape(layer.op));
-  if (!layer.kernel.empty()) html += " \xC2\xB7 " + html_escape(layer.kernel);
+      fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_breakable(layer.name), html_escape(layer.op));
+  if (!layer.kernel.empty()) html += " \xC2\xB7 " + html_breakable(layer.kernel);
   if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
   html += "</p><div class=\"pair\">";
   if (!layer.weights.counts.empty()) {
@@ -175,8 +175,9 @@ std::string confusion_section(const Report& report) {
   if (!row || row->evaluation.confusion.empty()) return "";
   const auto& confusion = row->evaluation.confusion;
   const auto classes = static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(confusion.size()))));
-  std::string html = fmt::format("<section id=\"confusion\"><h2>Confusion</h2>\n<p>What {} takes for what.</p>\n",
-                                 html_escape(row->evaluation.name));
+  std::string html =
+      fmt::format("<section id=\"confusion\"><h2>Confusion</h2>\n<p class=\"lead\">What {} takes for what.</p>\n",
+                  html_escape(row->evaluation.name));
   if (classes > kMostHeatMapClasses) return html + pairs_table(report, confusion, classes) + "</section>\n";
   HeatMap map{"Confusion matrix", {}, confusion};
   for (size_t i = 0; i < classes; ++i) map.labels.push_back(class_label(report, i));

@@ -39,9 +39,8 @@ Card accuracy_card(const Headline& h) {
 }
 
 Card codes_card(const Comparison& c) {
-  if (c.codes() == 0) return {"plain", "same codes everywhere", "not compared", "run octet compare"};
-  return {c.identical() ? "good" : "bad", "same codes everywhere",
-          counted(c.differing_codes(), c.identical() ? "differing code" : "code") + (c.identical() ? "" : " differ"),
+  if (c.codes() == 0) return {"plain", "differing codes", "not compared", "run octet compare"};
+  return {c.identical() ? "good" : "bad", "differing codes", with_thousands(c.differing_codes()),
           fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())), c.programs.size(),
                       counted(c.images, "image"))};
 }
@@ -94,14 +93,15 @@ std::string comparison_row(const LayerDifference& layer, bool first) {
   std::string cells;
   for (size_t p = 0; p < layer.differing.size(); ++p) {
     differs = differs || layer.differing[p] > 0;
-    const std::string text = layer.differing[p] == 0
-                                 ? "0"
-                                 : fmt::format("{} (\xE2\x89\xA4 {} {})", with_thousands(layer.differing[p]),
-                                               with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
+    const std::string text =
+        layer.differing[p] == 0
+            ? "0"
+            : fmt::format("{} <small>\xE2\x89\xA4 {} {}</small>", with_thousands(layer.differing[p]),
+                          with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
     cells += fmt::format("<td>{}</td>", text);
   }
   return fmt::format("<tr{}><th scope=\"row\">{}{}</th><td>{}</td>{}</tr>\n", differs ? " class=\"broken\"" : "",
-                     html_escape(layer.layer), first ? " <span class=\"bad-text\">first to differ</span>" : "",
+                     html_breakable(layer.layer), first ? " <span class=\"bad-text\">first to differ</span>" : "",
                      with_thousands(layer.codes), cells);
 }
 

@@ -37,7 +37,8 @@ std::string run_section(const Report& report) {
   html += definition("recipe hash", report.recipe_hash);
   for (const auto& [name, version] : report.versions) html += definition(name, version);
   html += "</dl>\n";
-  if (!report.command.empty()) html += "<h3>Command</h3>\n<pre>" + html_escape(report.command) + "</pre>\n";
+  if (!report.command.empty())
+    html += "<h3>Command</h3>\n<pre class=\"command\">" + html_escape(report.command) + "</pre>\n";
   if (!report.recipe.empty()) {
     html += "<h3>Recipe, with every default</h3>\n<pre class=\"recipe\">" + html_escape(report.recipe) + "</pre>\n";
   }
@@ -48,7 +49,7 @@ std::string report_html(const Report& report) {
   const std::string sections = accuracy_section(report) + comparison_section(report) + training_section(report) +
                                layers_section(report) + confusion_section(report) + run_section(report);
   const std::string body = fmt::format(
-      "<header><h1>{}</h1>\n<p class=\"sub\">{}</p>\n{}{}</header>\n<main>\n{}</main>\n", html_escape(report.title),
+      "<header><h1>{}</h1>\n<p class=\"sub\">{}</p>\n{}{}</header>\n<main>\n{}</main>\n", html_breakable(report.title),
       html_escape(fmt::format("{}, trained for int8 and checked by octet", report.model)), headline_cards(report),
       navigation(sections), sections);
   return html_page(report.title, body);

@@ -51,6 +51,7 @@ void Canvas::text(double x, double y, std::string_view text, const TextStyle& st
   }
   // A style, not an attribute: the page's rule for text would win over an attribute.
   if (!style.fill.empty()) body_ += fmt::format(" style=\"fill:{}\"", html_escape(style.fill));
+  if (style.halo) body_ += " class=\"halo\"";
   if (style.strong) body_ += " font-weight=\"600\"";
   if (style.rotate != 0) {
     body_ += fmt::format(" transform=\"rotate({} {} {})\"", number(style.rotate), number(x), number(y));
@@ -75,13 +76,9 @@ std::vector<double> nice_ticks(double lo, double hi, int count) {
   if (!(hi > lo) || count < 1 || !std::isfinite(hi - lo)) return {lo};
   const double raw = (hi - lo) / count;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
-  double step = 10 * power;
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= raw * 0.999) {
-      step = factor * power;
-      break;
-    }
-  }
+  // The limits between the steps are the geometric means of neighbours.
+  const double mantissa = raw / power;
+  const double step = power * (mantissa < 1.41 ? 1 : mantissa < 3.16 ? 2 : mantissa < 7.07 ? 5 : 10);
   std::vector<double> ticks;
   for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k) ticks.push_back(k * step);
   return ticks;

@@ -79,6 +79,7 @@ class Canvas {
     std::string fill;   ///< empty: the page's ink
     double rotate = 0;  ///< degrees about the text's point
     bool strong = false;
+    bool halo = false;  ///< white outline, for text over grid lines
   };
   void rect(const Box& box, const Style& style, std::string_view tooltip = "");
   void path(std::string_view d, const Style& style, std::string_view tooltip = "");

@@ -45,7 +45,7 @@ std::string svg_bars(const BarChart& chart) {
           fmt::format("M{:.1f} {:.1f}l-4 {:.1f}m4 0l4 {:.1f}", left + 9, y + 1, chart.pitch - 2, -(chart.pitch - 2)),
           {.stroke = "#fff", .stroke_width = 1.6});
     }
-    canvas.text(end + 5, middle, bar.text, {.size = font});
+    canvas.text(end + 5, middle, bar.text, {.size = font, .halo = true});
   }
   canvas.path(fmt::format("M{:.1f} {:.1f}V{:.1f}", left, top, bottom), {.stroke = "#1c2530"});
   const std::string axis = broken ? fmt::format("{} (axis starts at {}, not at 0)", chart.axis_label,

@@ -75,7 +75,7 @@ std::string svg_heat_map(const HeatMap& map) {
       const std::string count = std::to_string(map.counts[i]);
       const double font = std::min({10.5, cell * 0.42, 0.9 * cell / text_width(count, 1)});
       canvas.text(x + cell / 2, y + cell / 2 + font * 0.36, count,
-                  {.size = font, .anchor = Anchor::middle, .fill = strength > 0.6 ? "#fff" : "#1c2530"});
+                  {.size = font, .anchor = Anchor::middle, .fill = right && strength > 0.6 ? "#fff" : "#1c2530"});
     }
   }
   const double legend = top + side + 12;

@@ -10,8 +10,9 @@
 namespace octet {
 namespace {
 
-constexpr double kLeft = 46, kRight = kChartWidth - 10, kBottomMargin = 36, kPlotHeight = 170;
-constexpr int kMostDots = 60;  ///< longer series are lines without dots
+constexpr double kLeft = 52, kRight = kChartWidth - 10, kBottomMargin = 36, kPlotHeight = 170;
+constexpr double kBandStrip = 15;  ///< above the plot: names of the bands
+constexpr int kMostDots = 60;      ///< longer series are lines without dots
 
 struct Range {
   double lo = std::numeric_limits<double>::infinity(), hi = -std::numeric_limits<double>::infinity();
@@ -55,8 +56,9 @@ double draw_legend(const std::vector<Line>& lines, Canvas* canvas) {
 void draw_axes(const LineChart& chart, const Frame& frame, Canvas& canvas) {
   for (const Band& band : chart.bands) {
     const double x0 = std::max(kLeft, frame.to_x(band.lo)), x1 = std::min(kRight, frame.to_x(band.hi));
-    canvas.rect({x0, frame.top, x1 - x0, frame.bottom - frame.top}, {.fill = band.shaded ? "#eef3f7" : "#fff"});
-    canvas.text((x0 + x1) / 2, frame.top + 12, band.name, {.size = 10, .anchor = Anchor::middle, .fill = "#55606c"});
+    canvas.rect({x0, frame.top - kBandStrip, x1 - x0, frame.bottom - frame.top + kBandStrip},
+                {.fill = band.shaded ? "#eef3f7" : "#fff"});
+    canvas.text((x0 + x1) / 2, frame.top - 4, band.name, {.size = 10, .anchor = Anchor::middle, .fill = "#55606c"});
   }
   const auto y_ticks = nice_ticks(frame.y.lo, frame.y.hi, 5);
   const auto y_labels = tick_labels(y_ticks);
@@ -111,7 +113,7 @@ std::string svg_lines(const LineChart& chart) {
   }
   frame.x.pad(0.02);
   frame.y.pad(0.06);
-  frame.top = draw_legend(chart.lines, nullptr);
+  frame.top = draw_legend(chart.lines, nullptr) + (chart.bands.empty() ? 0 : kBandStrip);
   frame.bottom = frame.top + kPlotHeight;
   Canvas canvas(kChartWidth, frame.bottom + kBottomMargin, chart.title);
   draw_legend(chart.lines, &canvas);

@@ -82,7 +82,7 @@ std::string human_bytes(double bytes) {
 
 std::string human_seconds(double seconds) {
   if (!std::isfinite(seconds)) return "-";
-  if (seconds < 0.9995e-3) return decimal(seconds * 1e6) + " us";
+  if (seconds < 0.9995e-3) return decimal(seconds * 1e6) + " \xC2\xB5s";
   if (seconds < 0.9995) return decimal(seconds * 1e3) + " ms";
   if (seconds < 59.95) return decimal(seconds) + " s";
   const long whole = std::lround(seconds);
