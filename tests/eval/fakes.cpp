@@ -1,0 +1,136 @@
+#include "tests/eval/fakes.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <thread>
+
+namespace octet::testing {
+
+FakeDataset::FakeDataset(size_t size, int classes, std::chrono::milliseconds read_time)
+    : size_(size), read_time_(read_time) {
+  for (int i = 0; i < classes; ++i) names_.push_back(fmt::format("class {}", i));
+}
+
+Image FakeDataset::read(size_t index) const {
+  if (read_time_.count() > 0) std::this_thread::sleep_for(read_time_);
+  Image image{2, 2, 1, std::vector<uint8_t>(4)};
+  std::iota(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(4 * index));
+  return image;
+}
+
+EvaluationSet all_of(const FakeDataset& dataset) {
+  EvaluationSet set;
+  set.dataset = &dataset;
+  set.indices.resize(dataset.size());
+  std::iota(set.indices.begin(), set.indices.end(), size_t{0});
+  set.transform.channels = 1;
+  set.transform.height = set.transform.width = 2;
+  set.workers = 1;
+  return set;
+}
+
+Int8Graph fake_graph(int classes) {
+  Int8Graph graph;
+  graph.name = "fake";
+  const QParams u8{0.5f, 0, 0, 255}, s8{0.5f, 0, -128, 127};
+  const auto add = [&](const char* name, Int8Op op, Shape shape, const QParams& out) {
+    Int8Node node;
+    node.name = name;
+    node.op = op;
+    node.shape = shape;
+    node.out = out;
+    if (!graph.nodes.empty()) node.inputs = {static_cast<int>(graph.nodes.size()) - 1};
+    graph.nodes.push_back(node);
+  };
+  add("input", Int8Op::input, {1, 2, 2}, u8);
+  add("layer1.0.conv1", Int8Op::conv2d, {3, 2, 2}, s8);
+  add("pool", Int8Op::avg_pool, {2, 1, 1}, u8);
+  add("fc", Int8Op::linear, {classes, 1, 1}, s8);
+  graph.nodes.back().float_output = true;
+  return graph;
+}
+
+void FakeProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
+  batches.push_back(batch);
+  const long pixels = graph_.input_shape().elements();
+  const int last = static_cast<int>(graph_.nodes.size()) - 1;
+  for (int node = 0; node < last; ++node) {
+    const long elements = graph_.nodes[node].shape.elements();
+    std::vector<uint8_t> codes(batch * elements);
+    for (int i = 0; i < batch; ++i) {
+      for (long e = 0; e < elements; ++e) {
+        codes[i * elements + e] = static_cast<uint8_t>(images[i * pixels + e % pixels] * (node + 1) + 31 * e);
+      }
+      if (change) change(node, images_ + i, &codes[i * elements]);
+    }
+    if (!tap || node == hidden_node) continue;
+    tap(node, codes.data(), codes.size() - (node == short_node ? 1 : 0));
+    if (node == doubled_node) tap(node, codes.data(), codes.size());
+  }
+  const int classes = graph_.classes();
+  for (int i = 0; i < batch; ++i) {
+    for (int k = 0; k < classes; ++k)
+      logits[i * classes + k] = static_cast<float>((images[i * pixels] / 4 + k) % classes);
+    if (change_logits) change_logits(images_ + i, logits + i * classes);
+  }
+  if (tap) tap(last, logits, sizeof(float) * batch * classes);
+  images_ += batch;
+}
+
+Report full_report(int classes) {
+  Report report;
+  report.title = "run <one> & \"two\"";
+  report.model = "resnet20";
+  report.recipe = "data:\n  path: \"<a> & b\"\n";
+  report.recipe_hash = "0123abcd";
+  report.command = "octet train 'a & b.yaml' --set data.path=<x>";
+  report.machine = "2 cores";
+  report.versions = {{"octet", "0.1.0"}, {"compiler", "<GCC>"}};
+  report.seed = 7;
+  report.multiply_adds = 41100000;
+  report.seconds = 261;
+  for (int i = 0; i < classes; ++i) report.class_names.push_back(fmt::format("<class {}>", i));
+  const struct {
+    const char* name;
+    double top1, images_per_second;
+    long bytes, differing;
+  } rows[] = {{"float", 0.9173, 800, 1100000, 41},
+              {"ptq", 0.9142, 400, 0, 77},
+              {"qat_graph", 0.9169, 100, 0, 0},
+              {"cpu", 0.9169, 6000, 275000, 0},
+              {"reference", 0.9169, 20, 275000, 0}};
+  for (const auto& r : rows) {
+    Row row;
+    Evaluation& e = row.evaluation;
+    e.name = r.name;
+    e.images = 10L * classes;
+    e.top1 = r.top1;
+    e.top5 = 0.99;
+    e.loss = 0.3;
+    e.images_per_second = r.images_per_second;
+    e.latency_median_ms = 1;
+    e.latency_p99_ms = 2;
+    e.latency_runs = 100;
+    e.confusion.assign(static_cast<size_t>(classes) * classes, 0);
+    for (int k = 0; k < classes; ++k) e.confusion[k * classes + k] = 9;
+    e.confusion[1] = 3;            // class 0 taken for class 1
+    e.confusion[2 * classes] = 1;  // class 2 taken for class 0
+    row.bytes = r.bytes;
+    row.differing = r.differing;
+    report.rows.push_back(row);
+  }
+  report.epochs = {{"float", 1, 0.9, 0.7, 0.8, 0.75, 0.1, 2400, 0.01, 9},
+                   {"float", 2, 0.5, 0.8, 0.4, 0.85, 0.05, 2400, 0.01, 9},
+                   {"qat", 1, 0.3, 0.9, 0.3, 0.91, 0.01, 1500, 0.02, 12}};
+  report.layers = {
+      {"conv<1>", "conv2d", "conv3x3_avx2", "u8 scale 0.02 zero 3", 38.5, 41, {-1, 1, {1, 4, 2}}, {0, 6, {9, 3, 1}}},
+      {"pool", "avg_pool", "pool_portable", "u8 scale 0.02 zero 3", 36, 0, {}, {0, 3, {1, 1}}}};
+  report.comparison.programs = {"qat_graph", "cpu", "reference"};
+  report.comparison.images = 100;
+  report.comparison.layers = {{"conv<1>", false, 1000, {0, 0}, {0, 0}}, {"fc", true, 500, {0, 0}, {0, 0}}};
+  report.comparison.differing_predictions = {0, 0};
+  return report;
+}
+
+}  // namespace octet::testing

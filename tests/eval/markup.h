@@ -1,0 +1,19 @@
+// A small reader of markup for tests: is every tag closed, in order, and what is in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace octet::testing {
+
+struct Markup {
+  std::string error;              ///< empty: tags balance and every & starts a known entity
+  std::vector<std::string> tags;  ///< names of all elements, in order of opening
+  std::string text;               ///< content outside tags, entities decoded; <style> left out
+};
+Markup parse_markup(const std::string& html);
+
+/// How often `needle` occurs.
+int occurrences(const std::string& text, const std::string& needle);
+
+}  // namespace octet::testing

@@ -1,0 +1,150 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "src/eval/compare.h"
+#include "tests/eval/fakes.h"
+
+namespace octet {
+namespace {
+
+using testing::all_of;
+using testing::fake_graph;
+using testing::FakeDataset;
+using testing::FakeProgram;
+
+constexpr int kClasses = 5, kImages = 11, kBatch = 4;
+constexpr int kConv = 1, kPool = 2, kFc = 3;
+
+class Compare : public ::testing::Test {
+ protected:
+  void SetUp() override { set_verbosity(Verbosity::quiet); }
+  Comparison run() {
+    return compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &third}}, all_of(dataset), kBatch);
+  }
+  void expect_refusal(const std::string& message) {
+    try {
+      run();
+      FAIL() << "expected: " << message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::promise);
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+  const Int8Graph graph = fake_graph(kClasses);
+  const FakeDataset dataset{kImages, kClasses};
+  FakeProgram first{graph}, second{graph}, third{graph};
+};
+
+TEST_F(Compare, EqualProgramsAreIdentical) {
+  const Comparison c = run();
+  EXPECT_TRUE(c.identical());
+  EXPECT_EQ(c.images, kImages);
+  ASSERT_EQ(c.layers.size(), 4u);
+  const long codes[] = {4 * kImages, 12 * kImages, 2 * kImages, kClasses * kImages};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(c.layers[i].codes, codes[i]) << i;
+  EXPECT_EQ(c.codes(), (4 + 12 + 2 + kClasses) * kImages);
+  EXPECT_EQ(c.first_differing_layer(), -1);
+  EXPECT_EQ(verdict(c), "identical: 0 of 253 codes differ in 3 programs over 11 images");
+  EXPECT_EQ(first.batches, (std::vector<int>{4, 4, 3}));
+  EXPECT_EQ(third.batches, first.batches);
+}
+
+TEST_F(Compare, OneCodeOfOnePictureIsFound) {
+  second.change = [](int node, long image, uint8_t* codes) {
+    if (node == kConv && image == 9) codes[5] = static_cast<uint8_t>(codes[5] + 1);
+  };
+  const Comparison c = run();
+  EXPECT_FALSE(c.identical());
+  EXPECT_EQ(c.first_differing_layer(), kConv);
+  EXPECT_EQ(c.layers[kConv].differing, (std::vector<long>{1, 0}));
+  EXPECT_EQ(c.layers[kConv].largest_lsb, (std::vector<int>{1, 0}));
+  EXPECT_EQ(c.differing_codes(), 1);
+  EXPECT_EQ(c.differing_predictions, (std::vector<long>{0, 0}));
+  EXPECT_EQ(verdict(c), "BROKEN: first at layer1.0.conv1: cpu differs from qat_graph in 1 code, largest 1 LSB");
+}
+
+TEST_F(Compare, LsbRespectsTheSign) {
+  // 0x7f and 0x80 are 127 and -128 as int8 (255 apart), 127 and 128 as uint8 (1 apart).
+  const auto set_to = [](uint8_t value) {
+    return [value](int node, long image, uint8_t* codes) {
+      if (image == 0 && (node == kConv || node == kPool)) codes[0] = value;
+    };
+  };
+  first.change = third.change = set_to(0x7f);
+  second.change = set_to(0x80);
+  const Comparison c = run();
+  EXPECT_EQ(c.layers[kConv].largest_lsb, (std::vector<int>{255, 0}));
+  EXPECT_EQ(c.layers[kPool].largest_lsb, (std::vector<int>{1, 0}));
+}
+
+TEST_F(Compare, LogitsAreComparedByBits) {
+  // Picture 0 has logits 0, 1, 2, 3, 4: minus zero equals zero as a number, not as bits.
+  second.change_logits = [](long image, float* logits) {
+    if (image == 0) logits[0] = -0.0f;
+  };
+  third.change_logits = [](long image, float* logits) {
+    if (image == 1) logits[2] = std::nextafter(std::nextafter(logits[2], 100.0f), 100.0f);
+    if (image == 2) logits[0] = 1e30f, logits[1] = std::numeric_limits<float>::quiet_NaN();
+  };
+  const Comparison c = run();
+  EXPECT_EQ(c.first_differing_layer(), kFc);
+  EXPECT_EQ(c.layers[kFc].differing, (std::vector<long>{1, 3}));
+  EXPECT_EQ(c.layers[kFc].largest_lsb[0], 1);
+  EXPECT_GT(c.layers[kFc].largest_lsb[1], 1000000);
+  EXPECT_EQ(c.differing_predictions, (std::vector<long>{0, 1}));
+  EXPECT_NE(verdict(c).find("BROKEN: first at fc: cpu differs from qat_graph in 1 logit, largest 1 ULP; reference"),
+            std::string::npos)
+      << verdict(c);
+}
+
+TEST_F(Compare, UlpCountsTheFloatsBetween) {
+  second.change_logits = [](long image, float* logits) {
+    if (image == 1) logits[2] = std::nextafter(std::nextafter(logits[2], 100.0f), 100.0f);
+  };
+  EXPECT_EQ(run().layers[kFc].largest_lsb, (std::vector<int>{2, 0}));
+}
+
+TEST_F(Compare, EveryNodeMustBeShown) {
+  second.hidden_node = kConv;
+  expect_refusal("program cpu never showed 'layer1.0.conv1'");
+  second.hidden_node = -1;
+  third.doubled_node = kPool;
+  expect_refusal("program reference showed 'pool' twice");
+  third.doubled_node = -1;
+  first.short_node = kPool;
+  expect_refusal("program qat_graph showed 7 bytes of 'pool', expected 8");
+}
+
+TEST_F(Compare, NothingComparedIsNotIdentical) {
+  EXPECT_FALSE(Comparison{}.identical());
+  EXPECT_EQ(verdict(Comparison{}), "nothing was compared");
+  EXPECT_THROW(compare(graph, {{"cpu", &first}}, all_of(dataset), kBatch), Error);
+  EvaluationSet nothing = all_of(dataset);
+  nothing.indices.clear();
+  EXPECT_THROW(compare(graph, {{"a", &first}, {"b", &second}}, nothing, kBatch), Error);
+}
+
+TEST_F(Compare, TableMarksTheFirstDifference) {
+  third.change = [](int node, long image, uint8_t* codes) {
+    if (node >= kConv) codes[0] = static_cast<uint8_t>(codes[0] ^ 2);
+  };
+  EXPECT_EQ(describe(run()),
+            "codes that differ from qat_graph, layer by layer\n"
+            "\n"
+            "          layer           codes  cpu  largest  reference  largest\n"
+            "-----------------------------------------------------------------\n"
+            "          input              44    0                   0\n"
+            "first >>  layer1.0.conv1    132    0                  11  2 LSB\n"
+            "!         pool               22    0                  11  2 LSB\n"
+            "          fc                 55    0                   0\n"
+            "          predictions        11    0                   0\n"
+            "\n"
+            "BROKEN: first at layer1.0.conv1: reference differs from qat_graph in 11 codes, largest 2 LSB\n");
+}
+
+}  // namespace
+}  // namespace octet
