@@ -36,7 +36,8 @@ double cross_entropy(std::span<const float> logits, int label) {
   for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  return largest + std::log(sum) - static_cast<double>(logits[label]);
+  // The difference first: it is exact where the logits are large, the sum with a logarithm would not be.
+  return std::log(sum) + (largest - static_cast<double>(logits[label]));
 }
 
 std::vector<int> top_k(std::span<const float> logits, int k) {

@@ -96,7 +96,9 @@ std::string decimal(double value, int significant) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (value == 0) return "0";
   if (std::abs(value) >= 9.995e5 || std::abs(value) < 1e-4) return fmt::format("{:.{}g}", value, significant);
-  const int magnitude = static_cast<int>(std::floor(std::log10(std::abs(value))));
+  // The exponent after rounding: 0.9996 has three digits as 1.00.
+  const std::string rounded = fmt::format("{:.{}e}", value, significant - 1);
+  const int magnitude = std::stoi(rounded.substr(rounded.find('e') + 1));
   const int decimals = std::max(0, significant - 1 - magnitude);
   if (decimals == 0) return with_thousands(std::lround(value));
   return fmt::format("{:.{}f}", value, decimals);
