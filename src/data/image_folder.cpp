@@ -112,6 +112,6 @@ Image ImageFolder::read(size_t index) const {
   return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels_, name);
 }
 
-std::string ImageFolder::describe(size_t index) const { return root_ + "/" + files_.at(index).name; }
+std::string ImageFolder::describe(size_t index) const { return (fs::path(root_) / files_.at(index).name).string(); }
 
 }  // namespace octet

@@ -1,0 +1,142 @@
+// Image folders on disk and in a tar: order, labels, damage.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "src/data/tar_index.h"
+#include "tests/data/pictures.h"
+
+namespace octet {
+namespace {
+
+using testing::data_refusal;
+using testing::expect_part;
+using testing::noise;
+using testing::png_bytes;
+using testing::TemporaryFolder;
+
+DatasetSpec spec_of(const std::string& path, const std::string& split = "", const std::string& classes = "") {
+  DatasetSpec spec;
+  spec.format = "image_folder";
+  spec.path = path;
+  spec.split = split;
+  spec.classes = classes;
+  return spec;
+}
+
+/// One ustar member: header block and padded contents.
+std::string tar_member(const std::string& name, const std::string& contents, char type = '0') {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, fmt::format("{:011o}", contents.size()));
+  header.replace(148, 8, "        ");
+  header[156] = type;
+  header.replace(257, 8, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<uint8_t>(c);
+  header.replace(148, 7, fmt::format("{:06o}", sum) + std::string(1, '\0'));
+  return header + contents + std::string((512 - contents.size() % 512) % 512, '\0');
+}
+
+const std::string kEnd(1024, '\0');
+
+TEST(ImageFolder, SortedFoldersAndFiles) {
+  const TemporaryFolder folder;
+  const Image cat = noise(4, 5, 3, 1), dog = noise(6, 3, 3, 2);
+  folder.write("train/dog/b.png", png_bytes(dog));
+  folder.write("train/cat/z.PNG", png_bytes(cat));
+  folder.write("train/cat/a.png", png_bytes(noise(2, 2, 3, 3)));
+  folder.write("train/cat/notes.txt", "not a picture");
+  const auto dataset = open_dataset(spec_of(folder.path(), "train"));
+  ASSERT_EQ(dataset->size(), 3u);
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(dataset->read(1).pixels, cat.pixels);
+  EXPECT_EQ(dataset->read(2).pixels, dog.pixels);
+  EXPECT_EQ(dataset->label(2), 1);
+  EXPECT_EQ(dataset->describe(2), folder.path("train/dog/b.png"));
+}
+
+TEST(ImageFolder, ClassFileGivesTheOrder) {
+  const TemporaryFolder folder;
+  folder.write("data/dog/b.png", png_bytes(noise(2, 2, 3, 2)));
+  folder.write("data/cat/a.png", png_bytes(noise(2, 2, 3, 3)));
+  folder.write("classes.txt", "dog\r\ncat\n\n");
+  const auto dataset = open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt")));
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"dog", "cat"}));
+  expect_part(dataset->describe(0), "dog/b.png");
+  const auto sorted = open_dataset(spec_of(folder.path("data")));
+  expect_part(data_refusal([&] { check_same_classes(*sorted, *dataset); }),
+              "class 0 is cat in the training set and dog");
+  const auto refusal = [&](const std::string& lines) {
+    folder.write("classes.txt", lines);
+    return data_refusal([&] { open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt"))); });
+  };
+  expect_part(refusal("dog\n"), "folder cat is not a class of");
+  expect_part(refusal("dog\ncat\ncow\n"), "class cow of");
+  expect_part(refusal("dog\ncat\ndog\n"), "class dog is listed twice");
+}
+
+TEST(ImageFolder, DamageNamesTheFile) {
+  const TemporaryFolder folder;
+  expect_part(data_refusal([&] { open_dataset(spec_of(folder.path(), "train")); }), "train: no such folder");
+  expect_part(data_refusal([&] { open_dataset(spec_of(folder.path())); }), "no class folder");
+  folder.write("cat/a.png", png_bytes(noise(8, 8, 3, 3)).substr(0, 60));
+  const auto dataset = open_dataset(spec_of(folder.path()));
+  expect_part(data_refusal([&] { dataset->read(0); }), folder.path("cat/a.png") + ": PNG: ends early");
+  std::filesystem::create_directories(folder.path("empty"));
+  expect_part(data_refusal([&] { open_dataset(spec_of(folder.path())); }), "empty: class folder without");
+}
+
+TEST(ImageFolder, TarIsReadInPlace) {
+  const TemporaryFolder folder;
+  const Image cat = noise(4, 5, 3, 1), dog = noise(6, 3, 3, 2);
+  folder.write("a.tar", tar_member("./val/", "", '5') + tar_member("./val/dog/1.png", png_bytes(dog)) +
+                            tar_member("./val/cat/1.png", png_bytes(cat)) +
+                            tar_member("./train/cow/1.png", png_bytes(cat)) + kEnd);
+  const auto dataset = open_dataset(spec_of(folder.path("a.tar"), "val"));
+  ASSERT_EQ(dataset->size(), 2u);
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(dataset->read(0).pixels, cat.pixels);
+  EXPECT_EQ(dataset->read(1).pixels, dog.pixels);
+  EXPECT_EQ(dataset->describe(1), folder.path("a.tar") + "/val/dog/1.png");
+}
+
+TEST(Tar, DamageIsNamed) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& bytes) {
+    folder.write("a.tar", bytes);
+    return data_refusal([&] { TarFile tar(folder.path("a.tar")); });
+  };
+  const std::string good = tar_member("a/b.png", std::string(700, 'x'));
+  expect_part(refusal(""), "ends early");
+  expect_part(refusal(good), "ends early; fetch it again (header at byte 1536)");
+  expect_part(refusal(good.substr(0, 900)), "ends inside a member");
+  std::string altered = good + kEnd;
+  altered[3] = 'y';
+  expect_part(refusal(altered), "wrong checksum");
+  expect_part(refusal(tar_member("long", "name", 'L') + kEnd), "extract the archive");
+  expect_part(refusal(tar_member("link", "", '2') + kEnd), "extract the archive");
+  expect_part(refusal(tar_member("pax", "20 path=elsewhere\n", 'x') + good + kEnd), "names that ustar cannot hold");
+  folder.write("a.tar", tar_member("pax", "20 mtime=1.5\n", 'x') + good + kEnd);
+  EXPECT_EQ(TarFile(folder.path("a.tar")).members().size(), 1u);
+}
+
+TEST(Tar, SharedImageNetSample) {
+  const char* shared = std::getenv("OCTET_SHARED_DATA");
+  const std::string base = shared ? shared : std::string(OCTET_SOURCE_DIR) + "/../shared/data";
+  const std::string folder = base + "/imagenet-sample/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << ": set OCTET_SHARED_DATA";
+  const auto dataset = open_dataset(spec_of(folder + "imagenet-sample-1000.tar", "", folder + "wnids.txt"));
+  ASSERT_EQ(dataset->size(), 1000u);
+  ASSERT_EQ(dataset->class_names().size(), 1000u);
+  for (size_t i = 0; i < 1000; i += 97) {
+    EXPECT_EQ(dataset->label(i), static_cast<int>(i));
+    const Image image = dataset->read(i);
+    EXPECT_EQ(image.height, 256);
+    EXPECT_EQ(image.width, 256);
+  }
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,189 @@
+// The loader: the same batches for any number of threads, resuming, errors.
+#include "src/data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "src/data/random.h"
+#include "tests/data/pictures.h"
+
+namespace octet {
+namespace {
+
+using testing::data_refusal;
+using testing::expect_part;
+
+constexpr int kImages = 107;
+
+DatasetSpec synthetic(int images = kImages) {
+  DatasetSpec spec;
+  spec.format = "synthetic";
+  spec.split = "train";
+  spec.channels = 3;
+  spec.image_size = 12;
+  spec.synthetic_size = images;
+  spec.synthetic_classes = 7;
+  return spec;
+}
+
+std::vector<size_t> all(size_t count) {
+  std::vector<size_t> indices(count);
+  std::iota(indices.begin(), indices.end(), size_t{0});
+  return indices;
+}
+
+Transform augmented() {
+  Transform t;
+  t.height = t.width = 12;
+  t.pad = 2;
+  t.flip = true;
+  t.cutout = 3;
+  t.fill = {9, 9, 9};
+  return t;
+}
+
+LoaderOptions options_of(bool train, int workers) {
+  LoaderOptions options;
+  options.batch_size = 20;
+  options.train = train;
+  options.seed = 3;
+  options.workers = workers;
+  return options;
+}
+
+std::vector<Batch> run(const Dataset& dataset, const LoaderOptions& options) {
+  Loader loader(dataset, all(dataset.size()), augmented(), options);
+  std::vector<Batch> batches;
+  for (Batch batch; loader.next(batch);) batches.push_back(batch);
+  return batches;
+}
+
+void expect_equal(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].size, b[i].size);
+    EXPECT_EQ(a[i].images, b[i].images);
+    EXPECT_EQ(a[i].labels, b[i].labels);
+    EXPECT_EQ(a[i].indices, b[i].indices);
+  }
+}
+
+TEST(Loader, BatchesDoNotDependOnThreads) {
+  const auto dataset = open_dataset(synthetic());
+  for (const bool train : {false, true}) {
+    const auto expected = run(*dataset, options_of(train, 0));
+    EXPECT_EQ(expected.size(), train ? 5u : 6u);
+    for (const int workers : {1, 3}) {
+      LoaderOptions options = options_of(train, workers);
+      for (const int prefetch : {1, 4}) {
+        options.prefetch = prefetch;
+        expect_equal(run(*dataset, options), expected);
+      }
+    }
+  }
+}
+
+TEST(Loader, TrainingShufflesByEpochAndSeed) {
+  const auto dataset = open_dataset(synthetic());
+  LoaderOptions options = options_of(true, 2);
+  const auto first = run(*dataset, options);
+  std::set<size_t> seen;
+  for (const Batch& batch : first) seen.insert(batch.indices.begin(), batch.indices.end());
+  EXPECT_EQ(seen.size(), 100u);  // every picture at most once, the short batch is dropped
+  options.epoch = 1;
+  const auto second = run(*dataset, options);
+  EXPECT_NE(first[0].indices, second[0].indices);
+  options.epoch = 0;
+  options.seed = 4;
+  EXPECT_NE(first[0].indices, run(*dataset, options)[0].indices);
+}
+
+TEST(Loader, EvaluationKeepsTheOrderAndTheLastShortBatch) {
+  const auto dataset = open_dataset(synthetic());
+  const auto batches = run(*dataset, options_of(false, 2));
+  size_t index = 0;
+  for (const Batch& batch : batches) {
+    for (int i = 0; i < batch.size; ++i, ++index) {
+      EXPECT_EQ(batch.indices[i], index);
+      EXPECT_EQ(batch.labels[i], dataset->label(index));
+      const Image image = dataset->read(index);
+      const auto* first = batch.images.data() + i * image.pixels.size();
+      ASSERT_EQ(std::vector<uint8_t>(first, first + image.pixels.size()), image.pixels);
+    }
+  }
+  EXPECT_EQ(index, size_t{kImages});
+  EXPECT_EQ(batches.back().size, 7);
+}
+
+TEST(Loader, ResumesInTheMiddleOfAnEpoch) {
+  const auto dataset = open_dataset(synthetic());
+  for (const int workers : {0, 3}) {
+    LoaderOptions options = options_of(true, workers);
+    const auto whole = run(*dataset, options);
+    options.first_batch = 3;
+    expect_equal(run(*dataset, options), {whole.begin() + 3, whole.end()});
+    options.first_batch = 5;
+    EXPECT_TRUE(run(*dataset, options).empty());
+  }
+}
+
+TEST(Loader, MayBeLeftEarly) {
+  const auto dataset = open_dataset(synthetic(5000));
+  Loader loader(*dataset, all(5000), augmented(), options_of(true, 3));
+  Batch batch;
+  EXPECT_TRUE(loader.next(batch));
+  EXPECT_EQ(loader.batches(), 250);
+  EXPECT_GE(loader.waited_seconds(), 0);
+}
+
+/// Refuses one picture.
+class Broken : public Dataset {
+ public:
+  size_t size() const override { return 100; }
+  int channels() const override { return 3; }
+  int label(size_t) const override { return 0; }
+  Image read(size_t index) const override {
+    if (index == 57) throw data_error("file57: cut off");
+    const int side = index == 77 ? 4 : 16;
+    return testing::noise(side, side, 3, index);
+  }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::string describe(size_t index) const override { return "file" + std::to_string(index); }
+
+ private:
+  std::vector<std::string> names_ = {"only"};
+};
+
+TEST(Loader, ErrorsArriveInOrderAndNameThePicture) {
+  const Broken dataset;
+  for (const int workers : {0, 1, 3}) {
+    Transform t = augmented();
+    LoaderOptions options = options_of(false, workers);
+    Loader loader(dataset, all(100), t, options);
+    Batch batch;
+    EXPECT_TRUE(loader.next(batch));
+    EXPECT_TRUE(loader.next(batch));
+    EXPECT_EQ(data_refusal([&] { loader.next(batch); }), "file57: cut off");
+    EXPECT_EQ(data_refusal([&] { loader.next(batch); }), "file57: cut off");
+    Loader small(dataset, {77}, t, options);
+    expect_part(data_refusal([&] { small.next(batch); }), "file77: picture of 4x4 is smaller");
+  }
+}
+
+TEST(Loader, WrongOptionsAreRefused) {
+  const auto dataset = open_dataset(synthetic());
+  expect_part(data_refusal([&] { Loader(*dataset, all(19), augmented(), options_of(true, 1)); }),
+              "less than one batch");
+  LoaderOptions options = options_of(false, 1);
+  options.batch_size = 0;
+  EXPECT_THROW(Loader(*dataset, all(19), augmented(), options), Error);
+  EXPECT_THROW(Loader(*dataset, {kImages}, augmented(), options_of(false, 1)), Error);
+  Transform t = augmented();
+  t.fill.clear();
+  EXPECT_THROW(Loader(*dataset, all(19), t, options_of(false, 1)), Error);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,108 @@
+#include "tests/data/pictures.h"
+
+#include <cstdio>
+#include <cstdlib>
+// jpeglib.h needs size_t and FILE.
+#include <jpeglib.h>
+#include <png.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "src/data/random.h"
+
+namespace octet::testing {
+
+TemporaryFolder::TemporaryFolder() {
+  static std::atomic<int> count = 0;
+  path_ = std::filesystem::temp_directory_path() /
+          ("octet_data_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
+  std::filesystem::create_directories(path_);
+}
+
+void TemporaryFolder::write(const std::string& name, const std::string& contents) const {
+  const std::filesystem::path target = path_ / name;
+  std::filesystem::create_directories(target.parent_path());
+  std::ofstream(target, std::ios::binary) << contents;
+}
+
+Image gradient(int height, int width, int channels) {
+  Image image{height, width, channels, {}};
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      const int values[] = {y * 255 / height, x * 255 / width, (x + y) * 255 / (height + width)};
+      for (int c = 0; c < channels; ++c) image.pixels.push_back(static_cast<uint8_t>(values[c]));
+    }
+  }
+  return image;
+}
+
+Image noise(int height, int width, int channels, uint64_t seed) {
+  Image image{height, width, channels, {}};
+  Random random({seed});
+  image.pixels.resize(static_cast<size_t>(height) * width * channels);
+  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random.below(256));
+  return image;
+}
+
+std::string jpeg_bytes(const Image& image, int quality, bool progressive) {
+  jpeg_compress_struct info = {};
+  jpeg_error_mgr errors = {};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* buffer = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &buffer, &size);
+  info.image_height = image.height;
+  info.image_width = image.width;
+  info.input_components = image.channels;
+  info.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, quality, TRUE);
+  if (progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    const size_t stride = static_cast<size_t>(image.width) * image.channels;
+    auto* row = const_cast<uint8_t*>(image.pixels.data() + info.next_scanline * stride);
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string bytes(reinterpret_cast<char*>(buffer), size);
+  std::free(buffer);
+  return bytes;
+}
+
+std::string png_bytes(const Image& image) {
+  static constexpr png_uint_32 kFormats[] = {PNG_FORMAT_GRAY, PNG_FORMAT_GA, PNG_FORMAT_RGB, PNG_FORMAT_RGBA};
+  png_image header = {};
+  header.version = PNG_IMAGE_VERSION;
+  header.width = image.width;
+  header.height = image.height;
+  header.format = kFormats[image.channels - 1];
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&header, nullptr, &size, 0, image.pixels.data(), 0, nullptr);
+  std::string bytes(size, '\0');
+  png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
+  bytes.resize(size);
+  return bytes;
+}
+
+std::string gzip_bytes(const std::string& data) {
+  constexpr int kGzip = 15 + 16;
+  z_stream stream = {};
+  deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY);
+  std::string bytes(deflateBound(&stream, data.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
+  stream.avail_out = static_cast<uInt>(bytes.size());
+  deflate(&stream, Z_FINISH);
+  bytes.resize(stream.total_out);
+  deflateEnd(&stream);
+  return bytes;
+}
+
+}  // namespace octet::testing

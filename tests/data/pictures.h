@@ -1,0 +1,53 @@
+// Small pictures and files for the tests of src/data.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "src/common/error.h"
+#include "src/data/dataset.h"
+
+namespace octet::testing {
+
+/// A folder of its own that goes with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
+  void write(const std::string& name, const std::string& contents) const;  ///< makes folders on the way
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Smooth picture, so that JPEG keeps it nearly.
+Image gradient(int height, int width, int channels);
+/// Pseudo-random pixels.
+Image noise(int height, int width, int channels, uint64_t seed);
+
+std::string jpeg_bytes(const Image& image, int quality, bool progressive = false);
+std::string png_bytes(const Image& image);
+std::string gzip_bytes(const std::string& data);
+
+/// What Error(data) of `body` says; fails the test when nothing is thrown.
+template <class Body>
+std::string data_refusal(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+inline void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+}  // namespace octet::testing
