@@ -29,38 +29,34 @@ inline __mmask16 lanes_mask(int channels) {
   return channels >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << channels) - 1u);
 }
 
-template <int kRows, int kWidth>
-void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
+enum class Output { codes, codes_with_residual, logits };
+
+template <Output kOutput, int kRows, int kWidth>
+inline void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
   const Epilogue& e = *tile.epilogue;
   const __m512 low = _mm512_set1_ps(e.low), high = _mm512_set1_ps(e.high);
   const __m512i zero_point = _mm512_set1_epi32(e.zero_point);
-  const __m512 residual_multiplier = _mm512_set1_ps(e.residual_multiplier);
-  const __m512i residual_zero_point = _mm512_set1_epi32(e.residual_zero_point);
 #pragma GCC unroll 4
   for (int n = 0; n < kWidth; ++n) {
     const __m512 multiplier = _mm512_load_ps(tile.multiplier + n * kLanes);
     const __m512 bias = _mm512_load_ps(tile.bias + n * kLanes);
-    const int channels = tile.channels - n * kLanes;
-    const __mmask16 mask = lanes_mask(channels);
+    const __mmask16 mask = lanes_mask(tile.channels - n * kLanes);
 #pragma GCC unroll 14
     for (int m = 0; m < kRows; ++m) {
+      // One accumulator at a time: GCC would start all of them at once and run out of registers.
+      __asm__ volatile("" : "+v"(acc[m][n]) : : "memory");
       __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[m][n]), multiplier, bias);
-      if (e.has_residual) {
-        const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
-        const __m512i difference = _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), residual_zero_point);
-        t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), residual_multiplier, t);
-      }
       const ptrdiff_t out = m * tile.y_stride + n * kLanes;
-      if (e.float_output) {
+      if constexpr (kOutput == Output::logits) {
         _mm512_mask_storeu_ps(static_cast<float*>(tile.y) + out, mask, t);
       } else {
-        const __m128i codes = to_codes(t, low, high, zero_point);
-        uint8_t* to = static_cast<uint8_t*>(tile.y) + out;
-        if (channels >= kLanes) {
-          _mm_storeu_si128(reinterpret_cast<__m128i*>(to), codes);
-        } else {
-          _mm_mask_storeu_epi8(to, mask, codes);
+        if constexpr (kOutput == Output::codes_with_residual) {
+          const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
+          const __m512i difference =
+              _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(e.residual_zero_point));
+          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), _mm512_set1_ps(e.residual_multiplier), t);
         }
+        _mm_mask_storeu_epi8(static_cast<uint8_t*>(tile.y) + out, mask, to_codes(t, low, high, zero_point));
       }
     }
   }
@@ -97,7 +93,13 @@ void gemm(const GemmTile& tile) {
     }
     w += kWidth * 64;
   }
-  finish<kRows, kWidth>(tile, acc);
+  if (tile.epilogue->float_output) {
+    finish<Output::logits>(tile, acc);
+  } else if (tile.epilogue->has_residual) {
+    finish<Output::codes_with_residual>(tile, acc);
+  } else {
+    finish<Output::codes>(tile, acc);
+  }
 }
 
 template <int kWidth, int kRows>
