@@ -29,9 +29,7 @@ inline __mmask16 lanes_mask(int channels) {
   return channels >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << channels) - 1u);
 }
 
-enum class Output { codes, codes_with_residual, logits };
-
-template <Output kOutput, int kRows, int kWidth>
+template <bool kResidual, bool kLogits, int kRows, int kWidth>
 inline void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
   const Epilogue& e = *tile.epilogue;
   const __m512 low = _mm512_set1_ps(e.low), high = _mm512_set1_ps(e.high);
@@ -46,16 +44,16 @@ inline void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
       // One accumulator at a time: GCC would start all of them at once and run out of registers.
       __asm__ volatile("" : "+v"(acc[m][n]) : : "memory");
       __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[m][n]), multiplier, bias);
+      if constexpr (kResidual) {
+        const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
+        const __m512i difference =
+            _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(e.residual_zero_point));
+        t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), _mm512_set1_ps(e.residual_multiplier), t);
+      }
       const ptrdiff_t out = m * tile.y_stride + n * kLanes;
-      if constexpr (kOutput == Output::logits) {
+      if constexpr (kLogits) {
         _mm512_mask_storeu_ps(static_cast<float*>(tile.y) + out, mask, t);
       } else {
-        if constexpr (kOutput == Output::codes_with_residual) {
-          const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
-          const __m512i difference =
-              _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(e.residual_zero_point));
-          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), _mm512_set1_ps(e.residual_multiplier), t);
-        }
         _mm_mask_storeu_epi8(static_cast<uint8_t*>(tile.y) + out, mask, to_codes(t, low, high, zero_point));
       }
     }
@@ -93,12 +91,11 @@ void gemm(const GemmTile& tile) {
     }
     w += kWidth * 64;
   }
-  if (tile.epilogue->float_output) {
-    finish<Output::logits>(tile, acc);
-  } else if (tile.epilogue->has_residual) {
-    finish<Output::codes_with_residual>(tile, acc);
+  const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
+  if (!logits) {
+    residual ? finish<true, false>(tile, acc) : finish<false, false>(tile, acc);
   } else {
-    finish<Output::codes>(tile, acc);
+    residual ? finish<true, true>(tile, acc) : finish<false, true>(tile, acc);
   }
 }
 

@@ -42,6 +42,9 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
   }
 #if defined(__x86_64__)
+  const bool depthwise =
+      shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1 && !params.float_output;
+  if (depthwise && isa == CpuIsa::avx512_vnni) return make_depthwise_conv2d(shape, params, avx512_depthwise_kernels());
   if (isa == CpuIsa::avx512_vnni) return make_gemm_conv2d(shape, params, avx512_gemm_kernels());
   if (isa == CpuIsa::avx2) return make_gemm_conv2d(shape, params, avx2_gemm_kernels());
 #endif

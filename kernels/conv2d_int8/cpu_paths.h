@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "kernels/conv2d_int8/cpu_depthwise.h"
 #include "kernels/conv2d_int8/cpu_gemm.h"
 
 namespace octet::kernels {
@@ -14,5 +15,9 @@ std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const 
 /// Any shape as a matrix product on the micro-kernels of one instruction set.
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const GemmKernels& kernels);
+
+/// groups == in_c == out_c, codes out, on the kernels of one instruction set.
+std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
+                                                 const DepthwiseKernels& kernels);
 
 }  // namespace octet::kernels
