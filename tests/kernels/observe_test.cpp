@@ -1,0 +1,65 @@
+#include "kernels/observe/observe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace octet::kernels {
+namespace {
+
+std::vector<float> normal_values(size_t count) {
+  std::mt19937 engine(5);
+  std::normal_distribution<float> normal(0.5f, 3);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+TEST(FindRange, FindsBothEndsWhereverTheyAre) {
+  for (const size_t count : {1u, 2u, 15u, 16u, 17u, 100u, 1000u}) {
+    std::vector<float> values = normal_values(count);
+    for (size_t at = 0; at < count; at += 7) {
+      std::vector<float> x = values;
+      x[at] = at % 2 == 0 ? 50.0f : -50.0f;
+      const Range range = find_range(x.data(), count);
+      EXPECT_TRUE(range.finite);
+      EXPECT_EQ(range.lo, *std::min_element(x.begin(), x.end()));
+      EXPECT_EQ(range.hi, *std::max_element(x.begin(), x.end()));
+    }
+  }
+}
+
+TEST(FindRange, SeesEveryNonFiniteValue) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (size_t at = 0; at < 50; ++at) {
+      std::vector<float> values = normal_values(50);
+      values[at] = bad;
+      EXPECT_FALSE(find_range(values.data(), values.size()).finite) << bad << " at " << at;
+    }
+  }
+  const std::vector<float> large{3e38f, -3e38f};
+  EXPECT_TRUE(find_range(large.data(), 2).finite);
+}
+
+TEST(AddToHistogram, EdgesBelongToTheBinAbove) {
+  const std::vector<float> x{-1.0f, -0.75f, -0.5f, -1e-30f, 0.0f, 0.49f, 0.5f, 0.5f};
+  std::vector<double> counts(4, 10.0);
+  add_to_histogram(x.data(), x.size(), {0.5f, -2, 4}, counts.data());
+  EXPECT_EQ(counts, (std::vector<double>{12, 12, 12, 12}));
+}
+
+TEST(AddToHistogram, EqualsTheFormulaOverManyBlocks) {
+  const std::vector<float> x = normal_values(5003);
+  const Bins bins{0.03125f, -1024, 2048};
+  std::vector<double> counts(2048), expected(2048);
+  for (const float value : x) ++expected[static_cast<size_t>(std::floor(value / 0.03125) + 1024)];
+  add_to_histogram(x.data(), 3000, bins, counts.data());
+  add_to_histogram(x.data() + 3000, 2003, bins, counts.data());
+  EXPECT_EQ(counts, expected);
+}
+
+}  // namespace
+}  // namespace octet::kernels
