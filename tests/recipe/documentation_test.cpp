@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "src/common/files.h"
+#include "src/graph/graph.h"
+#include "src/graph/zoo.h"
 #include "src/recipe/schema.h"
 #include "src/recipe/value.h"
 
@@ -45,6 +47,18 @@ TEST(Schema, EveryValueHasItsOwnKeyAndPlace) {
     EXPECT_TRUE(places.insert(place).second) << field.key << " lives where another key does";
     EXPECT_FALSE(field.meaning.empty()) << field.key;
   }
+}
+
+/// The recipe stands beside the graph layer and must not include it, so it repeats these names.
+TEST(Schema, KnowsTheModelsAndOpsOfTheGraphLayer) {
+  std::set<std::string_view> models(model_names().begin(), model_names().end()), choices;
+  models.insert("graph");
+  for (const Field& field : schema()) {
+    if (field.key == "model.name") choices.insert(field.rule.choices.begin(), field.rule.choices.end());
+  }
+  EXPECT_EQ(choices, models);
+  for (const std::string_view op : graph_ops()) EXPECT_EQ(op_name(op_from_name(op)), op);
+  EXPECT_EQ(graph_ops().size(), static_cast<size_t>(Op::subsample_pad));  // all but input
 }
 
 TEST(ShippedRecipes, AllAreReadAndNamedAfterModelAndData) {
