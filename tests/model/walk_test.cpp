@@ -1,0 +1,161 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/graph/zoo.h"
+#include "src/model/model.h"
+#include "src/quant/fuse.h"
+
+namespace octet {
+namespace {
+
+NodeSpec node(const std::string& name, const std::string& op, std::map<std::string, double> attributes = {},
+              std::vector<std::string> inputs = {}) {
+  return {name, op, std::move(inputs), std::move(attributes)};
+}
+
+/// Every operator once.
+Graph all_operators() {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {3, 9, 10};
+  spec.classes = 5;
+  spec.graph = {
+      node("stem", "conv2d", {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}, {"bias", 0}}, {"input"}),
+      node("bn", "batch_norm"),
+      node("act", "relu"),
+      node("deep", "conv2d",
+           {{"out_channels", 8}, {"kernel", 3}, {"pad", 2}, {"dilation", 2}, {"groups", 8}, {"bias", 1}}),
+      node("act6", "relu6"),
+      node("sum", "add", {}, {"act", "act6"}),
+      node("half", "conv2d", {{"out_channels", 6}, {"kernel", 3}, {"stride", 2}, {"pad", 1}, {"groups", 2}}),
+      node("short", "subsample_pad", {{"stride", 2}, {"out_channels", 13}}, {"sum"}),
+      node("cat", "concat", {}, {"half", "short"}),
+      node("max", "max_pool", {{"kernel", 3}, {"stride", 1}, {"pad", 1}}),
+      node("avg", "avg_pool", {{"kernel", 2}, {"stride", 2}, {"pad", 1}}),
+      node("drop", "dropout", {{"dropout", 0.5}}),
+      node("flat", "flatten"),
+      node("fc1", "linear", {{"out_channels", 7}}),
+      node("fc", "linear", {{"out_channels", 5}}),
+  };
+  return build_model(spec);
+}
+
+at::Tensor by_hand(const Weights& w, const at::Tensor& x, bool training) {
+  at::Tensor stem = at::conv2d(x, w.at("stem.weight"), {}, {1, 1}, {1, 1});
+  stem = at::batch_norm(stem, w.at("bn.weight"), w.at("bn.bias"), w.at("bn.running_mean"), w.at("bn.running_var"),
+                        training, 0.1, 1e-5, false);
+  const at::Tensor act = at::relu(stem);
+  const at::Tensor act6 =
+      at::clamp(at::conv2d(act, w.at("deep.weight"), w.at("deep.bias"), {1, 1}, {2, 2}, {2, 2}, 8), 0, 6);
+  const at::Tensor sum = act + act6;
+  const auto half_bias = w.count("half.bias") ? c10::optional<at::Tensor>(w.at("half.bias")) : c10::nullopt;
+  const at::Tensor half = at::conv2d(sum, w.at("half.weight"), half_bias, {2, 2}, {1, 1}, {1, 1}, 2);
+  at::Tensor padded = at::zeros({x.size(0), 13, 5, 5});
+  padded.slice(1, 2, 10).copy_(sum.slice(2, 0, {}, 2).slice(3, 0, {}, 2));
+  const at::Tensor max = at::max_pool2d(at::cat({half, padded}, 1), {3, 3}, {1, 1}, {1, 1});
+  const at::Tensor flat = at::avg_pool2d(max, {2, 2}, {2, 2}, {1, 1}).contiguous().view({x.size(0), -1});
+  const at::Tensor fc1 = at::addmm(w.at("fc1.bias"), flat, w.at("fc1.weight").t());
+  return at::addmm(w.at("fc.bias"), fc1, w.at("fc.weight").t());
+}
+
+void randomize_batch_norm(Weights& weights) {
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, t] : weights) {
+    if (name.ends_with("running_mean") || (t.dim() == 1 && name.ends_with(".bias"))) t.normal_(0, 0.5);
+    if (name.ends_with("running_var")) t.uniform_(0.5, 2);
+    if (t.dim() == 1 && name.ends_with(".weight")) t.normal_(0.5, 1);
+  }
+}
+
+TEST(Walk, EveryOperatorAsByHand) {
+  at::manual_seed(3);
+  const Graph graph = all_operators();
+  Weights weights = initial_weights(graph, 7);
+  randomize_batch_norm(weights);
+  const at::Tensor x = at::randn({4, 3, 9, 10});
+  const at::Tensor expected = by_hand(weights, x, false);
+  ASSERT_GT(expected.abs().max().item<float>(), 0.01f);
+  EXPECT_TRUE(at::allclose(walk(graph, weights, x, {}), expected, 1e-5, 1e-5));
+  EXPECT_TRUE(
+      at::allclose(walk(graph, weights, x.contiguous(at::MemoryFormat::ChannelsLast), {}), expected, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(walk(fuse(graph), weights, x, {}), expected, 1e-5, 1e-5));
+}
+
+TEST(Walk, BatchNormTrainingUsesAndMovesStatistics) {
+  at::manual_seed(3);
+  const Graph graph = all_operators();
+  Weights weights = initial_weights(graph, 7);
+  const at::Tensor x = at::randn({4, 3, 9, 10}) + 1;
+  Weights other = initial_weights(graph, 7);
+  const at::Tensor expected = by_hand(other, x, true);
+  EXPECT_TRUE(at::allclose(walk(graph, weights, x, {.batch_norm_training = true}), expected, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(weights.at("bn.running_mean"), other.at("bn.running_mean")));
+  EXPECT_GT(weights.at("bn.running_mean").abs().max().item<float>(), 0);
+  const at::Tensor before = weights.at("bn.running_mean").clone();
+  walk(graph, weights, x, {});
+  EXPECT_TRUE(at::equal(before, weights.at("bn.running_mean")));
+}
+
+TEST(Walk, GradientsOfFusedAndUnfusedAgree) {
+  for (const char* model : {"resnet8", "mobilenet_v2", "squeezenet1_1"}) {
+    ModelSpec spec;
+    spec.name = model;
+    spec.input = {3, 32, 32};
+    spec.shortcut = 'A';
+    spec.width = 0.35;
+    const Graph graph = build_model(spec);
+    at::manual_seed(5);
+    const at::Tensor x = at::randn({2, 3, 32, 32});
+    std::vector<Weights> sides;
+    for (const Graph& g : {graph, fuse(graph)}) {
+      sides.push_back(initial_weights(graph, 1));
+      walk(g, sides.back(), x, {.batch_norm_training = true}).square().sum().backward();
+    }
+    for (const auto& [name, tensor] : sides[0]) {
+      if (!tensor.requires_grad()) continue;
+      ASSERT_TRUE(tensor.grad().defined()) << model << " " << name;
+      EXPECT_TRUE(at::allclose(tensor.grad(), sides[1].at(name).grad(), 1e-3, 1e-4)) << model << " " << name;
+    }
+  }
+}
+
+TEST(Walk, HooksSeeAndReplace) {
+  const Graph graph = all_operators();
+  const Weights weights = initial_weights(graph, 7);
+  const at::Tensor x = at::randn({2, 3, 9, 10});
+  std::vector<int> seen;
+  WalkHooks hooks;
+  hooks.output = [&](int n, at::Tensor y) {
+    seen.push_back(n);
+    const Shape& shape = graph.nodes[n].shape;
+    EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, shape.c, shape.h, shape.w})) << graph.nodes[n].name;
+    return y;
+  };
+  hooks.weight = [&](int n, const at::Tensor& w) { return graph.nodes[n].name == "fc" ? at::zeros_like(w) : w; };
+  const at::Tensor logits = walk(graph, weights, x, {}, hooks);
+  EXPECT_EQ(seen.size(), graph.nodes.size());
+  EXPECT_TRUE(at::equal(logits, weights.at("fc.bias").expand({2, 5})));
+}
+
+TEST(Walk, NamesWhereNonFiniteBegins) {
+  const Graph graph = all_operators();
+  Weights weights = initial_weights(graph, 7);
+  const at::Tensor x = at::randn({2, 3, 9, 10});
+  EXPECT_EQ(first_non_finite(graph, weights, x), "");
+  at::Tensor bad = x.clone();
+  bad[0][0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(first_non_finite(graph, weights, bad), "node 'input'");
+  {
+    const c10::NoGradGuard no_grad;
+    weights.at("half.weight").fill_(3e38f);
+  }
+  EXPECT_EQ(first_non_finite(graph, weights, x), "node 'half'");
+  weights.at("bn.running_var")[0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(first_non_finite(graph, weights, x), "weights 'bn.running_var'");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,114 @@
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "src/common/error.h"
+#include "src/graph/safetensors.h"
+#include "src/graph/tensor_data.h"
+#include "src/graph/zoo.h"
+#include "src/model/model.h"
+
+namespace octet {
+namespace {
+
+Graph resnet8(int classes = 10) {
+  ModelSpec spec;
+  spec.name = "resnet8";
+  spec.classes = classes;
+  return build_model(spec);
+}
+
+class WeightsFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = (std::filesystem::temp_directory_path() / (std::string("octet_") + info->name() + ".safetensors")).string();
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::string path_;
+};
+
+TEST(InitialWeights, DependOnTheSeedOnly) {
+  const Graph graph = resnet8();
+  const Weights a = initial_weights(graph, 1);
+  at::manual_seed(99);  // the global generator has no part in it
+  const Weights b = initial_weights(graph, 1), c = initial_weights(graph, 2);
+  ASSERT_EQ(a.size(), parameters(graph).size());
+  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+  EXPECT_FALSE(at::equal(a.at("conv1.weight"), c.at("conv1.weight")));
+}
+
+TEST(InitialWeights, KaimingFanOut) {
+  ModelSpec spec;
+  spec.name = "mobilenet_v2";
+  spec.input = {3, 32, 32};
+  const Graph graph = build_model(spec);
+  const Weights weights = initial_weights(graph, 1);
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::conv2d) continue;
+    const at::Tensor w = weights.at(node.name + ".weight");
+    const double expected =
+        std::sqrt(2.0 / (1.0 * node.out_channels / node.groups * node.window.kernel_h * node.window.kernel_w));
+    const double measured = w.std().item<double>();
+    EXPECT_NEAR(measured / expected, 1, 6 / std::sqrt(2.0 * w.numel())) << node.name;
+    EXPECT_TRUE(w.requires_grad());
+  }
+  EXPECT_FALSE(weights.at("features.0.1.running_var").requires_grad());
+}
+
+TEST_F(WeightsFile, RoundTrip) {
+  const Graph graph = resnet8();
+  Weights a = initial_weights(graph, 1), b = initial_weights(graph, 2);
+  a.at("conv1.weight").set_data(a.at("conv1.weight").contiguous(at::MemoryFormat::ChannelsLast));
+  save_weights(a, path_);
+  const LoadReport report = load_weights(b, graph, path_);
+  EXPECT_TRUE(report.unexpected.empty());
+  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+}
+
+TEST_F(WeightsFile, StripsModuleAndReportsUnexpected) {
+  const Graph graph = resnet8();
+  const Weights a = initial_weights(graph, 1);
+  Weights renamed;
+  for (const auto& [name, t] : a) renamed["module." + name] = t;
+  renamed["module.bn1.num_batches_tracked"] = at::zeros({1});
+  renamed["extra.weight"] = at::zeros({2});
+  save_weights(renamed, path_);
+  Weights b = initial_weights(graph, 2);
+  const LoadReport report = load_weights(b, graph, path_);
+  EXPECT_EQ(report.unexpected, std::vector<std::string>{"extra.weight"});
+  EXPECT_TRUE(at::equal(a.at("conv1.weight"), b.at("conv1.weight")));
+}
+
+TEST_F(WeightsFile, ListsAllThatDoesNotFitAndChangesNothing) {
+  const Graph graph = resnet8();
+  Weights a = initial_weights(resnet8(7), 1);
+  a.erase("bn1.bias");
+  save_weights(a, path_);
+  Weights b = initial_weights(graph, 2);
+  const at::Tensor before = b.at("conv1.weight").clone();
+  try {
+    load_weights(b, graph, path_);
+    FAIL() << "accepted weights of another network";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_NE(message.find(path_), std::string::npos);
+    EXPECT_NE(message.find("missing: bn1.bias"), std::string::npos) << message;
+    EXPECT_NE(message.find("[7, 64], the network needs [10, 64]"), std::string::npos) << message;
+  }
+  EXPECT_TRUE(at::equal(before, b.at("conv1.weight")));
+}
+
+TEST(LoadWeights, RefusesOtherFiles) {
+  const Graph graph = resnet8();
+  Weights weights = initial_weights(graph, 1);
+  EXPECT_THROW(load_weights(weights, graph, "weights.onnx"), Error);
+  EXPECT_THROW(load_weights(weights, graph, "/nonexistent/weights.safetensors"), Error);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,145 @@
+#include "src/qat/fake_quantize.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+const QParams kRanges[] = {{0.0625f, 0, -128, 127}, {0.03125f, 37, 0, 255}, {0.25f, 0, 0, 255}, {0.5f, 3, 0, 15}};
+
+/// Half steps, bounds and beyond, then noise: what rounds and clips.
+at::Tensor values(const QParams& q) {
+  at::manual_seed(11);
+  const at::Tensor grid = at::arange(-700, 700, at::kFloat) * (q.scale / 2);
+  return at::cat({grid, at::randn({60000}) * (q.scale * 90)}).view({2, 4, 25, 307});
+}
+
+struct Outcome {
+  at::Tensor y, gradient;
+};
+
+template <class F>
+Outcome run(const at::Tensor& x, const F& f) {
+  const at::Tensor leaf = x.detach().clone().requires_grad_(true);
+  const at::Tensor y = f(leaf);
+  const at::Tensor weights = at::arange(1, x.numel() + 1, at::kFloat).view(x.sizes()).to(x.scalar_type());
+  y.backward(weights);
+  return {y.detach(), leaf.grad()};
+}
+
+/// With a power of two for a scale, multiplying by 1 / scale (ATen) and dividing by it (octet) are the same.
+TEST(FakeQuantize, EqualsAtenForPowersOfTwo) {
+  for (const QParams& q : kRanges) {
+    const at::Tensor x = values(q);
+    const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+    const Outcome aten = run(x, [&](const at::Tensor& t) {
+      return at::fake_quantize_per_tensor_affine(t, q.scale, q.zero_point, q.quant_min, q.quant_max);
+    });
+    EXPECT_TRUE(at::equal(ours.y, aten.y));
+    EXPECT_TRUE(at::equal(ours.gradient, aten.gradient));
+    EXPECT_GT((ours.gradient == 0).sum().item<int64_t>(), 100);
+    EXPECT_GT((ours.gradient != 0).sum().item<int64_t>(), 100);
+  }
+}
+
+/// ATen multiplies by the rounded 1 / scale: next to a rounding boundary its code may be the neighbour of ours, and
+/// nowhere else.
+TEST(FakeQuantize, DiffersFromAtenOnlyNextToHalfSteps) {
+  const QParams q{0.0371f, 101, 0, 255};
+  const at::Tensor x = values(q);
+  const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+  const Outcome aten = run(x, [&](const at::Tensor& t) {
+    return at::fake_quantize_per_tensor_affine(t, q.scale, q.zero_point, q.quant_min, q.quant_max);
+  });
+  const float *value = x.const_data_ptr<float>(), *a = ours.y.const_data_ptr<float>(),
+              *b = aten.y.const_data_ptr<float>();
+  int64_t differing = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    ASSERT_EQ(a[i], dequantize(quantize(value[i], q), q)) << value[i];
+    if (a[i] == b[i]) continue;
+    ++differing;
+    const double steps = static_cast<double>(value[i]) / q.scale;
+    EXPECT_NEAR(std::abs(steps - std::floor(steps) - 0.5), 0, 1e-6 * std::abs(steps) + 1e-6) << value[i];
+    EXPECT_NEAR(std::abs(a[i] - b[i]), q.scale, 1e-5f);
+  }
+  RecordProperty("differing", static_cast<int>(differing));
+  EXPECT_GT(differing, 0);  // the grid of half steps is in x: the two definitions do differ
+  EXPECT_LT(differing, 700);
+}
+
+TEST(FakeQuantize, WeightsEqualAtenPerChannel) {
+  at::manual_seed(2);
+  const std::vector<float> scales = {0.5f, 0.0078125f, 0.125f, 0.03125f, 2.0f};
+  const at::Tensor scale = at::tensor(scales), zero = at::zeros({5}, at::kInt);
+  for (const int bits : {8, 4}) {
+    const int bound = (1 << (bits - 1)) - 1;
+    for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+      const at::Tensor x = at::randn({5, 7, 3, 3}).mul_(3).contiguous(format);
+      const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, bits); });
+      const Outcome aten = run(x, [&](const at::Tensor& t) {
+        return at::fake_quantize_per_channel_affine(t, scale, zero, 0, -bound, bound);
+      });
+      EXPECT_TRUE(at::equal(ours.y, aten.y));
+      EXPECT_TRUE(at::equal(ours.gradient, aten.gradient));
+      EXPECT_TRUE(ours.y.is_contiguous(format));
+      EXPECT_GT((ours.gradient == 0).sum().item<int64_t>(), 10);
+    }
+  }
+}
+
+/// The straight-through gradient is the slope over whole steps: 1 inside the range, 0 outside.
+TEST(FakeQuantize, GradientIsTheSlopeOverWholeSteps) {
+  for (const QParams& q : kRanges) {
+    const at::Tensor x = values(q).add(q.scale * 0.1f);  // off the boundaries
+    const at::Tensor leaf = x.clone().requires_grad_(true);
+    fake_quantize(leaf, q).sum().backward();
+    const at::Tensor slope = (fake_quantize(x + q.scale, q) - fake_quantize(x - q.scale, q)) / (2 * q.scale);
+    const at::Tensor code = at::round(x / q.scale) + q.zero_point;
+    const at::Tensor at_bound = (code - q.quant_min).abs().le(1).logical_or((code - q.quant_max).abs().le(1));
+    const at::Tensor off = (slope - leaf.grad()).abs().gt(1e-3).logical_and(at_bound.logical_not());
+    EXPECT_EQ(off.sum().item<int64_t>(), 0);
+    EXPECT_GT(at_bound.logical_not().sum().item<int64_t>(), 1000);
+  }
+}
+
+TEST(FakeQuantize, BFloat16RoundsTheFloatResult) {
+  for (const QParams& q : kRanges) {
+    const at::Tensor x = values(q).to(at::kBFloat16);
+    const Outcome narrow = run(x, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+    const Outcome wide = run(x.to(at::kFloat), [&](const at::Tensor& t) { return fake_quantize(t, q); });
+    EXPECT_EQ(narrow.y.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::equal(narrow.y, wide.y.to(at::kBFloat16)));
+    EXPECT_TRUE(at::equal(narrow.gradient != 0, wide.gradient != 0));
+  }
+}
+
+TEST(FakeQuantize, AnyLayout) {
+  const QParams q = kRanges[1];
+  const at::Tensor x = values(q);
+  const at::Tensor expected = fake_quantize(x, q);
+  const at::Tensor last = x.contiguous(at::MemoryFormat::ChannelsLast);
+  const Outcome of_last = run(last, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+  EXPECT_TRUE(at::equal(of_last.y, expected));
+  EXPECT_TRUE(of_last.y.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(at::equal(fake_quantize(x.transpose(1, 3), q), expected.transpose(1, 3)));
+  const at::Tensor part = x.slice(3, 1, 300, 3);  // memory with gaps
+  EXPECT_TRUE(at::equal(fake_quantize(part, q), expected.slice(3, 1, 300, 3)));
+  // The gradient of a sum is one expanded number; that of a layout change has other strides.
+  const at::Tensor leaf = last.detach().clone().requires_grad_(true);
+  fake_quantize(leaf, q).contiguous().sum().backward();
+  EXPECT_TRUE(at::equal(leaf.grad(), (of_last.gradient != 0).to(at::kFloat)));
+}
+
+TEST(FakeQuantize, RefusesOtherTypes) {
+  EXPECT_THROW(fake_quantize(at::zeros({3}, at::kDouble), kRanges[0]), Error);
+  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}), {1.0f}, 8), Error);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,211 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/common/error.h"
+#include "src/qat/fake_quantize.h"
+#include "src/qat/layer_statistics.h"
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+Graph resnet8() {
+  ModelSpec spec;
+  spec.name = "resnet8";
+  return build_model(spec);
+}
+
+at::Tensor batch(int seed) {
+  at::manual_seed(seed);
+  return at::randn({4, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
+
+/// A few steps of plain gradient descent.
+void train(QuantizedModel& model, int first, int last, bool observe = true) {
+  for (int step = first; step < last; ++step) {
+    QuantizedModel::Mode mode = kTrain;
+    mode.observe = observe;
+    model.forward(batch(step), mode).square().mean().backward();
+    const c10::NoGradGuard no_grad;
+    for (const auto& [name, w] : model.weights()) {
+      if (!w.grad().defined()) continue;
+      w.sub_(w.grad(), 0.01);
+      w.mutable_grad().reset();
+    }
+  }
+}
+
+Weights copy(const Weights& weights) {
+  Weights result;
+  for (const auto& [name, w] : weights) result.emplace(name, w.detach().clone().requires_grad_(w.requires_grad()));
+  return result;
+}
+
+TEST(QuantizedModel, QuantizesEveryEdgeOnce) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
+  const std::vector<QParams> edges = model.edges();
+  const c10::NoGradGuard no_grad;
+  std::vector<bool> seen(edges.size());
+  const at::Tensor logits = model.forward(batch(1), {}, [&](int n, const at::Tensor& y) {
+    seen[n] = true;
+    if (model.prepared().float_output(n)) return;
+    EXPECT_TRUE(at::equal(y, fake_quantize(y, edges[n]))) << "not on the grid: " << n;
+  });
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), static_cast<long>(seen.size()));
+  // Logits are not on a grid of 256 steps.
+  EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{4, 10}));
+  EXPECT_FALSE(at::equal(logits, fake_quantize(logits, {logits.abs().max().item<float>() / 127, 0, -128, 127})));
+}
+
+TEST(QuantizedModel, ApproachesFloatWithBits) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor exact = walk(graph, weights, batch(1), {});
+  double before = std::numeric_limits<double>::infinity();
+  for (const int bits : {3, 5, 8}) {
+    QuantSpec spec;
+    spec.activation_bits = spec.weight_bits = bits;
+    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::minmax, 0.01, false);
+    model.forward(batch(1), {.observe = true, .quantize = false});
+    model.calibrate(CalibrationMethod::minmax, 100);
+    const double error = (model.forward(batch(1), {}) - exact).norm().item<double>() / exact.norm().item<double>();
+    EXPECT_LT(error, before / 2) << bits;
+    before = error;
+  }
+  EXPECT_LT(before, 0.05);
+}
+
+TEST(QuantizedModel, ObserversMoveQParamsAndFreeze) {
+  const Graph graph = resnet8();
+  for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
+    QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), kind, 0.1, false);
+    EXPECT_THROW(model.forward(batch(0), {}), Error);  // no scales yet
+    train(model, 0, 1);
+    const std::vector<QParams> first = model.edges();
+    train(model, 1, 3);
+    const std::vector<QParams> moved = model.edges();
+    EXPECT_NE(first, moved);
+    train(model, 3, 5, /*observe=*/false);
+    EXPECT_EQ(model.edges(), moved);
+  }
+}
+
+TEST(QuantizedModel, MovingAverageStartsAtTheCalibratedRange) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});  // averaging 0.01
+  const std::vector<QParams> before = model.edges();
+  train(model, 0, 1);
+  const std::vector<QParams> after = model.edges();
+  for (size_t n = 0; n < before.size(); ++n) EXPECT_NEAR(after[n].scale / before[n].scale, 1, 0.05) << n;
+}
+
+TEST(QuantizedModel, GradientsReachEveryWeight) {
+  const Graph graph = resnet8();
+  QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), ObserverKind::moving_average, 0.01, true);
+  model.forward(batch(0), kTrain).square().sum().backward();
+  for (const auto& [name, w] : model.weights()) {
+    if (!w.requires_grad()) continue;
+    ASSERT_TRUE(w.grad().defined()) << name;
+    EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << name;
+  }
+}
+
+TEST(QuantizedModel, ResumesBitForBit) {
+  const Graph graph = resnet8();
+  for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
+    const auto make = [&](const Weights& weights) {
+      return QuantizedModel(prepare(fuse(graph), {}), weights, kind, 0.05, false);
+    };
+    QuantizedModel straight = make(test::random_weights(graph, 1));
+    train(straight, 0, 2);
+    const Weights saved = copy(straight.weights());
+    const std::map<std::string, at::Tensor> state = straight.state();
+    train(straight, 2, 4);
+
+    QuantizedModel resumed = make(saved);
+    resumed.load_state(state);
+    train(resumed, 2, 4);
+    for (const auto& [name, w] : straight.weights()) EXPECT_TRUE(at::equal(w, resumed.weights().at(name))) << name;
+    EXPECT_EQ(straight.edges(), resumed.edges());
+    const auto a = straight.state(), b = resumed.state();
+    for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+  }
+}
+
+TEST(QuantizedModel, RefusesAnotherNetworksState) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
+  const std::vector<QParams> before = model.edges();
+  auto state = model.state();
+  state.erase("edges.scale");
+  EXPECT_THROW(model.load_state(state), Error);
+  state = model.state();
+  state["edges.scale"] = at::zeros({3});
+  EXPECT_THROW(model.load_state(state), Error);
+  EXPECT_EQ(model.edges(), before);
+}
+
+TEST(QuantizedModel, NamesTheNodeThatIsNotFinite) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel model = test::calibrated(graph, weights, {});
+  at::Tensor x = batch(0);
+  x[0][0][3][3] = std::numeric_limits<float>::quiet_NaN();
+  try {
+    model.forward(x, kTrain);
+    FAIL() << "observed NaN";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'input'"), std::string::npos) << error.what();
+  }
+}
+
+TEST(QuantizedModel, DeterministicWithAnyThreads) {
+  const Graph graph = resnet8();
+  std::map<std::string, at::Tensor> states[2];
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    states[threads - 1] = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse).state();
+  }
+  // Convolutions may add in another order with other threads; the input edge must not depend on them at all.
+  EXPECT_EQ(states[0].at("edges.scale")[0].item<float>(), states[1].at("edges.scale")[0].item<float>());
+  const auto again = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse).state();
+  for (const auto& [name, t] : states[1]) EXPECT_TRUE(at::equal(t, again.at(name))) << name;
+}
+
+TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  std::vector<LayerStatistics> by_bits[2];
+  for (const int bits : {6, 8}) {
+    QuantSpec spec;
+    spec.activation_bits = spec.weight_bits = bits;
+    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::minmax, 0.01, false);
+    const c10::NoGradGuard no_grad;
+    model.forward(batch(1), {.observe = true, .quantize = false});
+    model.calibrate(CalibrationMethod::minmax, 100);
+    by_bits[bits == 8] = layer_statistics(model, batch(1));
+  }
+  ASSERT_EQ(by_bits[0].size(), fuse(graph).nodes.size());
+  for (size_t n = 0; n + 1 < by_bits[0].size(); ++n) {
+    const LayerStatistics &six = by_bits[0][n], &eight = by_bits[1][n];
+    EXPECT_NEAR(eight.sqnr_db - six.sqnr_db, 12.04, 2.0) << six.name;
+    if (six.op == "conv2d") EXPECT_NEAR(eight.weight_sqnr_db - six.weight_sqnr_db, 12.04, 2.0) << six.name;
+    EXPECT_FALSE(eight.qparams.empty());
+  }
+  const LayerStatistics& input = by_bits[1][0];
+  double total = 0;
+  for (const double count : input.activations.counts) total += count;
+  EXPECT_EQ(total, 4 * 3 * 32 * 32);
+  EXPECT_EQ(input.activations.lo, batch(1).min().item<float>());
+}
+
+}  // namespace
+}  // namespace octet
