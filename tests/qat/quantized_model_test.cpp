@@ -1,5 +1,7 @@
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -197,7 +199,9 @@ TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
   for (size_t n = 0; n + 1 < by_bits[0].size(); ++n) {
     const LayerStatistics &six = by_bits[0][n], &eight = by_bits[1][n];
     EXPECT_NEAR(eight.sqnr_db - six.sqnr_db, 12.04, 2.0) << six.name;
-    if (six.op == "conv2d") EXPECT_NEAR(eight.weight_sqnr_db - six.weight_sqnr_db, 12.04, 2.0) << six.name;
+    if (six.op == "conv2d") {
+      EXPECT_NEAR(eight.weight_sqnr_db - six.weight_sqnr_db, 12.04, 2.0) << six.name;
+    }
     EXPECT_FALSE(eight.qparams.empty());
   }
   const LayerStatistics& input = by_bits[1][0];
