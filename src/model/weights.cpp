@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "src/common/error.h"
+#include "src/graph/pytorch_file.h"
 #include "src/graph/safetensors.h"
 #include "src/graph/tensor_data.h"
 #include "src/model/model.h"
@@ -85,8 +86,10 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
 }
 
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path) {
-  if (!ends_with(path, ".safetensors")) throw usage_error(path + ": weights are read from .safetensors files");
-  const TensorFile file = read_safetensors(path);
+  const bool pytorch = ends_with(path, ".pth") || ends_with(path, ".pt") || ends_with(path, ".th");
+  if (!pytorch && !ends_with(path, ".safetensors"))
+    throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
+  const TensorFile file = pytorch ? read_pytorch_file(path) : read_safetensors(path);
 
   std::map<std::string, const TensorData*> found;
   const std::string prefix = "module.";
