@@ -25,6 +25,7 @@ inline void pause_core() {
 
 // Long enough to bridge the gap between two layers of a network, short enough not to burn a core between images.
 constexpr int kSpins = 20000;
+constexpr int kSpinsBeforeYield = 1000;
 
 }  // namespace
 
@@ -95,7 +96,14 @@ void ThreadPool::run(int tasks, const std::function<void(int, int)>& body) {
   }
   s.wake.notify_all();
   s.work(0);
-  while (s.busy.load(std::memory_order_acquire) != 0) pause_core();
+  // The last tasks end soon, unless their worker lost its core to another process: then it gets ours.
+  for (int spin = 0; s.busy.load(std::memory_order_acquire) != 0; ++spin) {
+    if (spin < kSpinsBeforeYield) {
+      pause_core();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 }  // namespace octet
