@@ -1,10 +1,11 @@
-// The visible training loops. One loop serves the float and the QAT phase: what differs is the forward function.
+// The visible training loop. One loop serves the float and the QAT phase: what differs is the forward function.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "src/common/interrupt.h"
 #include "src/data/loader.h"
 #include "src/model/model.h"
 #include "src/qat/quantized_model.h"
@@ -23,27 +24,37 @@ struct RunData {
 };
 
 struct EpochResult {
-  int epoch = 0;
-  double train_loss = 0, train_top1 = 0, learning_rate = 0, images_per_second = 0, data_wait_share = 0, seconds = 0;
+  int epoch = 0;                          ///< from 0
+  double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1
+  double learning_rate = 0;               ///< of the last step
+  double images_per_second = 0, data_wait_share = 0, seconds = 0;
 };
 
 /// A phase ("float" or "qat"): trains weights in place, from `checkpoint` if that file exists and `resume` is set.
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
-  const Graph* graph = nullptr;  ///< for parameter kinds (no weight decay on BatchNorm and biases)
-  Weights* weights = nullptr;
+  const Graph* graph = nullptr;                            ///< of the float phase's forward, and for parameter kinds
+  Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in the float phase
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< QAT: after this share of the steps
   uint64_t seed = 0;
   std::vector<float> mean, std;
-  std::string checkpoint;  ///< state file, written atomically after each epoch and on Ctrl-C
+  std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
+  std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
   bool resume = false;
-  std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics
+  std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics; with EMA it sees the averages
+  std::function<bool()> stop = interrupted;            ///< asked after each step
 };
 
-/// Runs the phase to its end. Throws Error(interrupted) after saving; Error(promise) with step and first layer on NaN.
-/// With EMA on, the averaged weights are in *weights at the end.
+/// Runs the phase to its end; a finished one is only loaded. The result depends on recipe, data and seed alone, not on
+/// how often it was stopped and resumed. With EMA on, the averaged weights are in *weights at the end.
+/// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss or a
+/// weight is not finite (the state file then still holds the last good state); Error(usage) for a batch larger than the
+/// training set or a state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
+
+/// Seed of one step's random numbers: a function of what it is for, not of what ran before (SplitMix64 over the parts).
+uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step);
 
 }  // namespace octet

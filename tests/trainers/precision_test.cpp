@@ -1,0 +1,113 @@
+#include "trainers/precision.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "src/common/error.h"
+#include "trainers/average.h"
+
+namespace octet {
+namespace {
+
+TEST(Autocast, ConvolutionsRunInTheLowPrecisionInsideOnly) {
+  const at::Tensor x = at::ones({1, 1, 4, 4}), w = at::ones({1, 1, 3, 3});
+  {
+    const Autocast autocast(at::kCPU, Precision::bf16);
+    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
+    {
+      const Autocast inner(at::kCPU, Precision::fp16);
+      EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kHalf);
+    }
+    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
+    const Autocast nothing(at::kCPU, Precision::fp32);
+    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
+  }
+  EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kFloat);
+}
+
+TEST(Autocast, SurvivesExceptions) {
+  const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
+  try {
+    const Autocast autocast(at::kCPU, Precision::fp16);
+    throw std::runtime_error("inside");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), before);
+  EXPECT_EQ(at::autocast::increment_nesting(), 1);
+  at::autocast::decrement_nesting();
+}
+
+TEST(Precision, NamesAreChecked) {
+  EXPECT_EQ(precision_from_name("bf16"), Precision::bf16);
+  EXPECT_THROW(precision_from_name("half"), Error);
+}
+
+TEST(GradScaler, GrowsAfterGoodStepsAndBacksOffAfterABadOne) {
+  GradScaler scaler(at::kCPU, 8.0f, /*growth_interval=*/2);
+  const auto scale = [&] { return scaler.state().at("scale").item<float>(); };
+  EXPECT_FLOAT_EQ(scaler.scale(at::full({}, 3.0f)).item<float>(), 24.0f);
+
+  const at::Tensor good = at::full({2, 3}, 16.0f);
+  at::Tensor found = scaler.unscale({good});
+  EXPECT_EQ(found.item<float>(), 0.0f);
+  EXPECT_EQ(good[1][2].item<float>(), 2.0f);
+  scaler.update(found);
+  EXPECT_EQ(scale(), 8.0f);  // one good step
+  scaler.update(found);
+  EXPECT_EQ(scale(), 16.0f);  // two
+
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const at::Tensor gradient = at::ones({4});
+    gradient[3].fill_(bad);
+    found = scaler.unscale({at::ones({2}), gradient});
+    EXPECT_EQ(found.item<float>(), 1.0f);
+    scaler.update(found);
+  }
+  EXPECT_EQ(scale(), 4.0f);
+  scaler.update(at::full({}, 0.0f));
+  EXPECT_EQ(scale(), 4.0f);  // the count of good steps began anew
+}
+
+TEST(ClipGradients, ScalesTheJointNormDownNeverUp) {
+  const at::Tensor a = at::full({1}, 3.0f), b = at::full({1, 1}, 4.0f);
+  EXPECT_FLOAT_EQ(clip_gradients({a, b}, 10.0).item<float>(), 5.0f);
+  EXPECT_FLOAT_EQ(a.item<float>(), 3.0f);
+  EXPECT_FLOAT_EQ(clip_gradients({a, b}, 1.0).item<float>(), 5.0f);
+  EXPECT_NEAR(a.item<float>(), 0.6f, 1e-6);
+  EXPECT_NEAR(b.item<float>(), 0.8f, 1e-6);
+}
+
+TEST(WeightAverage, WorkedNumbersAndBuffers) {
+  Weights weights{{"p", at::full({3}, 1.0f).set_requires_grad(true)}, {"running_mean", at::full({3}, 10.0f)}};
+  WeightAverage average(weights, 0.9);
+  weights.at("p").detach().fill_(2.0f);
+  weights.at("running_mean").fill_(20.0f);
+  average.update(0);  // d = min(0.9, 1/10)
+  EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.9f, 1e-6);
+  EXPECT_NEAR(average.average().at("running_mean")[0].item<float>(), 19.0f, 1e-5);
+  average.update(1000);  // d = 0.9
+  EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
+
+  const void* storage = weights.at("p").const_data_ptr();
+  {
+    const WeightAverage::Swap swap(average);
+    EXPECT_NEAR(weights.at("p")[0].item<float>(), 1.91f, 1e-6);
+    EXPECT_EQ(weights.at("p").const_data_ptr(), storage);
+  }
+  EXPECT_EQ(weights.at("p")[0].item<float>(), 2.0f);
+  EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
+  average.apply();
+  EXPECT_NEAR(weights.at("p")[0].item<float>(), 1.91f, 1e-6);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,99 @@
+#include "trainers/training_state.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+class TrainingState : public testing::Test {
+ protected:
+  TrainingState() { std::filesystem::create_directories(folder_); }
+  ~TrainingState() override { std::filesystem::remove_all(folder_); }
+  const std::string folder_ = testing::TempDir() + "octet_state_" + std::to_string(::getpid());
+  const std::string path_ = folder_ + "/float.state.safetensors";
+  const StateOwner owner_{"float", "0123abcd"};
+};
+
+template <typename Body>
+std::string message_of(ExitCode code, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
+  const Position position{.epoch = 3, .step = 17, .loss_sum = 0.1 + 0.2, .correct = 5, .seen = 9, .seconds = 1.0 / 3};
+  TensorFile file;
+  const at::Tensor weight = at::arange(24, at::kFloat).view({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
+  put_tensors(file, "weights", {{"conv.weight", weight}, {"count", at::zeros({}, at::kInt)}});
+  write_state(path_, owner_, position, std::move(file));
+
+  TensorFile read;
+  const Position back = read_state(path_, owner_, read);
+  EXPECT_EQ(back.epoch, 3);
+  EXPECT_EQ(back.step, 17);
+  EXPECT_FALSE(back.finished);
+  EXPECT_EQ(back.loss_sum, position.loss_sum);
+  EXPECT_EQ(back.seconds, position.seconds);
+  EXPECT_EQ(back.correct, 5);
+  EXPECT_EQ(back.seen, 9);
+
+  const at::Tensor target = at::zeros({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
+  restore_tensors(read, "weights", {{"conv.weight", target}, {"count", at::zeros({}, at::kInt)}}, path_);
+  EXPECT_TRUE(target.equal(weight));
+  EXPECT_TRUE(target.is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST_F(TrainingState, RefusesAnotherRunAndAnotherPhase) {
+  write_state(path_, owner_, {}, {});
+  TensorFile file;
+  EXPECT_NE(message_of(ExitCode::usage,
+                       [&] {
+                         read_state(path_, {"float", "ffff"}, file);
+                       })
+                .find("another run"),
+            std::string::npos);
+  EXPECT_NE(message_of(ExitCode::usage,
+                       [&] {
+                         read_state(path_, {"qat", "0123abcd"}, file);
+                       })
+                .find(path_),
+            std::string::npos);
+}
+
+TEST_F(TrainingState, RefusesAFileThatIsNoState) {
+  write_safetensors(path_, {});
+  TensorFile file;
+  message_of(ExitCode::data, [&] { read_state(path_, owner_, file); });
+  TensorFile damaged;
+  damaged.metadata["octet_state"] = R"({"version": 1, "phase": "float", "fingerprint": "0123abcd", "epoch": "three"})";
+  write_safetensors(path_, damaged);
+  EXPECT_NE(message_of(ExitCode::data, [&] { read_state(path_, owner_, file); }).find("damaged"), std::string::npos);
+}
+
+TEST_F(TrainingState, NamesATensorThatDoesNotFit) {
+  TensorFile file;
+  put_tensors(file, "weights", {{"a", at::zeros({2})}});
+  const auto restore = [&](const NamedTensors& targets) {
+    return message_of(ExitCode::data, [&] { restore_tensors(file, "weights", targets, path_); });
+  };
+  EXPECT_NE(restore({{"a", at::zeros({3})}}).find("'weights.a' has another shape"), std::string::npos);
+  EXPECT_NE(restore({{"a", at::zeros({2}, at::kInt)}}).find("'weights.a' has another shape"), std::string::npos);
+  EXPECT_NE(restore({{"a", at::zeros({2})}, {"b", at::zeros({2})}}).find("'weights.b' is missing"), std::string::npos);
+  EXPECT_NE(restore({}).find("unexpected tensor 'weights.a'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet

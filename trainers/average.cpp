@@ -1,0 +1,41 @@
+#include "trainers/average.h"
+
+#include <ATen/ops/_foreach_lerp.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace octet {
+
+WeightAverage::WeightAverage(const Weights& weights, double decay) : weights_(weights), decay_(decay) {
+  for (const auto& [name, tensor] : weights) average_[name] = tensor.detach().clone();
+}
+
+void WeightAverage::update(long t) {
+  c10::NoGradGuard no_grad;
+  const double decay = std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
+  std::vector<at::Tensor> averages, weights;
+  for (auto& [name, average] : average_) {
+    averages.push_back(average);
+    weights.push_back(weights_.at(name));
+  }
+  at::_foreach_lerp_(averages, weights, 1.0 - decay);
+}
+
+void WeightAverage::apply() {
+  c10::NoGradGuard no_grad;
+  for (auto& [name, average] : average_) weights_.at(name).copy_(average);
+}
+
+void WeightAverage::exchange() {
+  c10::NoGradGuard no_grad;
+  for (auto& [name, average] : average_) {
+    at::Tensor& weight = weights_.at(name);
+    const at::Tensor held = weight.detach().clone();
+    weight.copy_(average);
+    average.copy_(held);
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,56 @@
+// SGD and AdamW with their state as plain named tensors, so that a checkpoint holds all of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+#include "src/model/model.h"
+#include "src/recipe/recipe.h"
+
+namespace octet {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// Only weights of convolutions and linears decay: BatchNorm, biases and quantizer parameters do not.
+bool decays(ParameterSpec::Kind kind);
+
+/// Updates the trainable parameters of a graph in place. Formulas (PyTorch's documentation of SGD and AdamW, dampening
+/// 0, eps 1e-8), g the gradient, wd 0 for parameters that do not decay:
+///   sgd    g += wd * p;  m = momentum * m + g;  p -= lr * (nesterov ? g + momentum * m : m)
+///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
+class Optimizer {
+ public:
+  /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
+  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights);
+
+  /// One step. `found_inf` (float scalar tensor, from GradScaler) 1: nothing changes, without a host synchronization.
+  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = std::nullopt);
+
+  std::vector<at::Tensor> gradients() const;  ///< the defined ones
+  void zero_gradients();                      ///< frees them
+
+  /// "momentum.<parameter>"; or "mean.<parameter>", "square.<parameter>", "step". The tensors themselves: copy into
+  /// them to restore.
+  NamedTensors state() const;
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor value, first, second;  // momentum or mean; square (AdamW only)
+    bool decay;
+  };
+  void step_group(bool decay, double learning_rate, const std::optional<at::Tensor>& found_inf);
+
+  OptimizerRecipe recipe_;
+  bool adamw_;
+  std::vector<Parameter> parameters_;
+  at::Tensor steps_;  // AdamW: number of updates, a float scalar
+};
+
+}  // namespace octet

@@ -1,0 +1,75 @@
+#include "trainers/precision.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/core.h>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+constexpr double kGrowth = 2.0, kBackoff = 0.5;
+constexpr double kClipEps = 1e-6;
+
+}  // namespace
+
+Precision precision_from_name(const std::string& name) {
+  if (name == "fp32") return Precision::fp32;
+  if (name == "bf16") return Precision::bf16;
+  if (name == "fp16") return Precision::fp16;
+  throw usage_error(fmt::format("precision: '{}' is none of fp32, bf16, fp16", name));
+}
+
+Autocast::Autocast(at::DeviceType device, Precision precision)
+    : device_(device), active_(precision != Precision::fp32) {
+  if (!active_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(device);
+  old_dtype_ = at::autocast::get_autocast_dtype(device);
+  at::autocast::set_autocast_enabled(device, true);
+  at::autocast::set_autocast_dtype(device, precision == Precision::bf16 ? at::kBFloat16 : at::kHalf);
+  at::autocast::increment_nesting();
+}
+
+Autocast::~Autocast() {
+  if (!active_) return;
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, old_dtype_);
+}
+
+GradScaler::GradScaler(at::Device device, float initial_scale, long growth_interval)
+    : scale_(at::full({}, initial_scale, at::TensorOptions(device).dtype(at::kFloat))),
+      growth_(at::zeros({}, at::TensorOptions(device).dtype(at::kInt))),
+      growth_interval_(growth_interval) {}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale_; }
+
+at::Tensor GradScaler::unscale(const std::vector<at::Tensor>& gradients) const {
+  c10::NoGradGuard no_grad;
+  at::Tensor found_inf = at::zeros({}, scale_.options());
+  at::_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, scale_.reciprocal());
+  return found_inf;
+}
+
+void GradScaler::update(const at::Tensor& found_inf) {
+  c10::NoGradGuard no_grad;
+  at::_amp_update_scale_(scale_, growth_, found_inf, kGrowth, kBackoff, growth_interval_);
+}
+
+at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm) {
+  c10::NoGradGuard no_grad;
+  const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)));
+  at::_foreach_mul_(gradients, (max_norm / (norm + kClipEps)).clamp_max(1.0));
+  return norm;
+}
+
+}  // namespace octet

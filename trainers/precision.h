@@ -1,0 +1,56 @@
+// Mixed precision: an autocast guard, a gradient scaler for fp16, and gradient clipping. LibTorch has the building
+// blocks in C++, but neither class (pytorch#44710).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+enum class Precision { fp32, bf16, fp16 };
+
+/// The recipe's name. Throws Error(usage) listing the names.
+Precision precision_from_name(const std::string& name);
+
+/// While it lives, convolutions and linears of this thread run in the low precision (nothing for fp32). Restores what
+/// was set before, also when an exception passes, and drops the cache of cast weights.
+class Autocast {
+ public:
+  Autocast(at::DeviceType device, Precision precision);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::DeviceType device_;
+  bool active_, was_enabled_ = false;
+  at::ScalarType old_dtype_ = at::kFloat;
+};
+
+/// Dynamic loss scaling (Micikevicius et al. 2018): the scale grows by 2 after `growth_interval` good steps in a row
+/// and halves after a step with an infinite or NaN gradient, which is skipped. Everything stays on the device.
+class GradScaler {
+ public:
+  explicit GradScaler(at::Device device, float initial_scale = 65536.0f, long growth_interval = 2000);
+
+  at::Tensor scale(const at::Tensor& loss) const;
+  /// Divides the gradients by the scale in place; returns 1 (float scalar) if one of them is not finite, else 0.
+  at::Tensor unscale(const std::vector<at::Tensor>& gradients) const;
+  void update(const at::Tensor& found_inf);
+
+  /// "scale" (float) and "growth" (int32) scalars. The tensors themselves: copy into them to restore.
+  std::map<std::string, at::Tensor> state() const { return {{"scale", scale_}, {"growth", growth_}}; }
+
+ private:
+  at::Tensor scale_, growth_;
+  long growth_interval_;
+};
+
+/// Scales the gradients so that their joint L2 norm is at most max_norm: by max_norm / (norm + 1e-6) if that is below 1
+/// (Pascanu et al. 2013). Returns the norm before. Worked: (3, 4) with max_norm 1 becomes (0.6, 0.8), returns 5.
+at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm);
+
+}  // namespace octet
