@@ -153,7 +153,7 @@ void Trainer::run_epoch() {
 void Trainer::train_step(const Batch& batch) {
   const uint64_t seed = step_seed(phase_.seed, phase_.name, position_.epoch, position_.step);
   const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
-  at::Tensor x = images_to_tensor(batch.images.data(), batch.size, shape, phase_.mean, phase_.std);
+  at::Tensor x = images_to_tensor(batch.images.data(), batch.size, shape, data_.mean, data_.std);
   if (!recipe_.channels_last) x = x.contiguous();
   const at::Tensor labels =
       at::from_blob(const_cast<int64_t*>(batch.labels.data()), {batch.size}, at::TensorOptions(at::kLong));

@@ -6,22 +6,12 @@
 #include <vector>
 
 #include "src/common/interrupt.h"
-#include "src/data/loader.h"
+#include "src/eval/run_data.h"
 #include "src/model/model.h"
 #include "src/qat/quantized_model.h"
 #include "src/recipe/recipe.h"
 
 namespace octet {
-
-/// Data of a run: training, calibration and validation are three separate index lists; calibration is part of the
-/// training set.
-struct RunData {
-  const Dataset* train_set = nullptr;
-  const Dataset* validation_set = nullptr;
-  std::vector<size_t> train, calibration, validation;
-  Transform train_transform, evaluation_transform;
-  int workers = 2;
-};
 
 struct EpochResult {
   int epoch = 0;                          ///< from 0
@@ -39,7 +29,6 @@ struct Phase {
   QuantizedModel* quantized = nullptr;                     ///< null in the float phase
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< QAT: after this share of the steps
   uint64_t seed = 0;
-  std::vector<float> mean, std;
   std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
   std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
   bool resume = false;

@@ -1,0 +1,77 @@
+// The two training phases of a run, with validation and metrics after each epoch.
+#include <fmt/core.h>
+
+#include "src/common/files.h"
+#include "src/common/progress.h"
+#include "trainers/metrics.h"
+#include "trainers/pipeline.h"
+
+namespace octet {
+namespace {
+
+/// Of everything that decides the weights: recipe, graph, number of training images.
+std::string fingerprint(const Run& run) {
+  std::string text = recipe_hash(run.recipe) + fmt::format(" images {}", run.data.train.size());
+  for (const ParameterSpec& parameter : parameters(run.graph)) {
+    text += " " + parameter.name;
+    for (const long extent : parameter.shape) text += fmt::format(",{}", extent);
+  }
+  return sha256(text);
+}
+
+/// Validates, tells the user and adds a line to metrics.jsonl.
+void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
+  const Evaluation evaluation = evaluate(
+      phase, program, run.data.classes(), *run.data.validation_set, run.data.validation, run.data.evaluation_transform,
+      {.batch_size = run.recipe.evaluate.batch_size, .latency_images = 0, .workers = run.data.workers});
+  add_metrics(run.directory.metrics(), {.phase = phase,
+                                        .epoch = result.epoch + 1,
+                                        .train_loss = result.train_loss,
+                                        .train_top1 = result.train_top1,
+                                        .validation_loss = evaluation.loss,
+                                        .validation_top1 = evaluation.top1,
+                                        .learning_rate = result.learning_rate,
+                                        .images_per_second = result.images_per_second,
+                                        .data_wait_share = result.data_wait_share,
+                                        .seconds = result.seconds});
+  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s", phase,
+                  result.epoch + 1, epochs, result.train_loss, evaluation.loss, 100 * evaluation.top1,
+                  result.images_per_second));
+}
+
+}  // namespace
+
+void train_float(const Run& run, Weights& weights, bool resume) {
+  const OptimizerRecipe& recipe = run.recipe.train;
+  if (recipe.epochs > 0) {
+    Phase phase{.name = "float", .recipe = &recipe, .graph = &run.graph, .weights = &weights};
+    phase.seed = run.recipe.seed;
+    phase.fingerprint = fingerprint(run);
+    phase.checkpoint = run.directory.float_state();
+    phase.resume = resume;
+    phase.epoch_done = [&](const EpochResult& result) {
+      finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
+    };
+    train_phase(phase, run.data);
+  }
+  save_weights(weights, run.directory.float_weights());
+}
+
+void train_qat(const Run& run, QuantizedModel& model, bool resume) {
+  const QatRecipe& recipe = run.recipe.qat;
+  if (recipe.epochs == 0) return;
+  Weights weights = model.weights();  // the same tensors
+  Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  phase.freeze_observers = recipe.freeze_observers;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.seed = run.recipe.seed;
+  phase.fingerprint = fingerprint(run);
+  phase.checkpoint = run.directory.qat_state();
+  phase.resume = resume;
+  phase.epoch_done = [&](const EpochResult& result) {
+    finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing));
+  };
+  train_phase(phase, run.data);
+}
+
+}  // namespace octet

@@ -1,0 +1,165 @@
+#include "trainers/pipeline.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/common/progress.h"
+#include "src/engine/engine.h"
+#include "src/graph/checkpoint.h"
+#include "src/qat/layer_statistics.h"
+#include "trainers/metrics.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kReference = "reference";
+
+std::unique_ptr<Program> compile(const Run& run, const std::string& engine, const Int8Graph& graph) {
+  return find_engine(engine).compile(graph,
+                                     {.max_batch = run.recipe.evaluate.batch_size, .threads = run.recipe.threads});
+}
+
+/// How many validation images an engine runs; 0: all.
+long images_for(const Run& run, const std::string& engine) {
+  return engine == kReference ? run.recipe.evaluate.reference_images : 0;
+}
+
+void count_differing(std::vector<Row>& rows) {
+  const auto graph =
+      std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.evaluation.name == "qat_graph"; });
+  for (Row& row : rows) {
+    if (&row != &*graph) row.differing = differing_predictions(row.evaluation, graph->evaluation);
+  }
+}
+
+/// The first calibration images, for the statistics of the layers.
+at::Tensor statistics_images(const Run& run) {
+  Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
+                {.batch_size = run.recipe.calibrate.batch_size, .workers = 0});
+  Batch batch;
+  loader.next(batch);
+  return images_to_tensor(batch.images.data(), batch.size, run.graph.nodes.front().shape, run.data.mean, run.data.std);
+}
+
+std::vector<LayerStatistics> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<LayerStatistics> layers = layer_statistics(model, statistics_images(run));
+  if (run.recipe.evaluate.engines.empty()) return layers;
+  const auto program = compile(run, run.recipe.evaluate.engines.front(), graph);
+  for (const LayerInfo& info : program->layers()) {
+    for (LayerStatistics& layer : layers) {
+      if (layer.name == info.name) layer.kernel = info.kernel;
+    }
+  }
+  return layers;
+}
+
+void write_report(const RunDirectory& directory, const Report& report) {
+  write_file_atomically(directory.report_json(), report_json(report));
+  write_file_atomically(directory.report_html(), report_html(report));
+}
+
+}  // namespace
+
+Row measure(const Run& run, const std::string& name, Program& program, const std::string& file, long images) {
+  std::vector<size_t> indices = run.data.validation;
+  if (images > 0) indices.resize(std::min(indices.size(), static_cast<size_t>(images)));
+  Row row;
+  row.evaluation =
+      evaluate(name, program, run.data.classes(), *run.data.validation_set, indices, run.data.evaluation_transform,
+               {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
+  if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
+  say(fmt::format("{}: top-1 {:.2f} % of {} images", name, 100 * row.evaluation.top1, row.evaluation.images));
+  return row;
+}
+
+Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
+  Int8Graph graph = model.convert(run.preprocessing, run.data.train_set->class_names());
+  graph.recipe_hash = recipe_hash(run.recipe);
+  return graph;
+}
+
+std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  const std::string quantized = run.directory.quantized(), int8 = run.directory.int8(run.recipe.export_.file);
+  std::vector<Row> rows;
+  rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), quantized));
+  rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), quantized));
+  for (const std::string& engine : run.recipe.evaluate.engines) {
+    rows.push_back(measure(run, engine, *compile(run, engine, graph), int8, images_for(run, engine)));
+  }
+  return rows;
+}
+
+Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<std::unique_ptr<Program>> owned;
+  std::vector<NamedProgram> programs;
+  const auto add = [&](const std::string& name, std::unique_ptr<Program> program) {
+    programs.push_back({name, program.get()});
+    owned.push_back(std::move(program));
+  };
+  std::vector<size_t> indices = run.data.validation;
+  add("qat_graph", qat_graph_program(model, run.preprocessing));
+  for (const std::string& engine : run.recipe.evaluate.engines) {
+    add(engine, compile(run, engine, graph));
+    const auto images = static_cast<size_t>(images_for(run, engine));
+    if (images > 0) indices.resize(std::min(indices.size(), images));
+  }
+  return compare(graph, programs, *run.data.validation_set, indices, run.data.evaluation_transform,
+                 run.recipe.evaluate.batch_size);
+}
+
+Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
+    throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
+  }
+  const Run run = open_run(recipe, directory);  // before the folder is made: a bad recipe leaves nothing behind
+  start_run_directory(directory, recipe, start);
+
+  Report report;
+  Weights weights = starting_weights(run);
+  train_float(run, weights, start.resume);
+  report.rows.push_back(
+      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), directory.float_weights()));
+
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  report.rows.push_back(measure(run, "ptq", *qat_graph_program(model, run.preprocessing), ""));
+  train_qat(run, model, start.resume);
+  save_quantized(model, directory.quantized());
+
+  Int8Graph graph = to_int8(run, model);
+  const std::string int8_file = directory.int8(recipe.export_.file);
+  write_checkpoint(int8_file, graph);
+  graph = read_checkpoint(int8_file);  // what ships is what is measured
+  for (Row& row : measure_quantized(run, model, graph)) report.rows.push_back(std::move(row));
+  count_differing(report.rows);
+  for (const Row& row : report.rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
+  write_checkpoint(int8_file, graph);
+
+  report.title = recipe.model.name + " on " + recipe.data.format;
+  report.model = run.graph.name;
+  report.recipe = write_recipe(recipe);
+  report.recipe_hash = recipe_hash(recipe);
+  report.command = start.command;
+  report.machine = start.machine;
+  report.versions = versions();
+  report.seed = recipe.seed;
+  report.multiply_adds = multiply_adds(run.graph);
+  report.epochs = read_metrics(directory.metrics());
+  report.layers = layers_with_kernels(run, model, graph);
+  report.class_names = run.data.train_set->class_names();
+  report.comparison = compare_engines(run, model, graph);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  write_report(directory, report);
+  if (!report.comparison.identical()) {
+    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
+  }
+  return report;
+}
+
+}  // namespace octet

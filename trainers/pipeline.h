@@ -1,0 +1,37 @@
+// What `octet train` does, from a recipe to a report, as stages that other commands reuse.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/eval/report.h"
+#include "trainers/run.h"
+#include "trainers/train.h"
+
+namespace octet {
+
+/// Trains the float phase (train.epochs 0: keeps the weights as they are) and writes float.safetensors.
+void train_float(const Run& run, Weights& weights, bool resume);
+
+/// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0.
+void train_qat(const Run& run, QuantizedModel& model, bool resume);
+
+/// Validation accuracy of a program over the run's validation set, as a row of the report (differing: -1).
+/// `file`: whose size is the row's bytes; "": none.
+Row measure(const Run& run, const std::string& name, Program& program, const std::string& file, long images = 0);
+
+/// The model as an Int8Graph with names, preprocessing and recipe hash.
+Int8Graph to_int8(const Run& run, const QuantizedModel& model);
+
+/// Rows "simulation", "qat_graph" and one for each of evaluate.engines.
+std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
+
+/// Codes of the QAT graph against all of evaluate.engines, over the validation set (its first
+/// evaluate.reference_images if that is set and the reference takes part).
+Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
+
+/// The whole job: float, PTQ, QAT, convert, evaluate, compare, report; every file of the run directory. Throws
+/// Error(promise) after writing the report when the engines' codes differ from the QAT graph's.
+Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
+
+}  // namespace octet

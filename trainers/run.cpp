@@ -1,0 +1,143 @@
+#include "trainers/run.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <thread>
+
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "src/graph/safetensors.h"
+#include "src/graph/zoo.h"
+#include "trainers/training_state.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kQuantizedKey = "octet_quantized";  // metadata of qat.safetensors: its format version
+constexpr const char* kQuantizedVersion = "1";
+
+ModelSpec model_spec(const Recipe& recipe, int classes) {
+  const ModelRecipe& from = recipe.model;
+  ModelSpec spec;
+  spec.name = from.name;
+  spec.input = {recipe.data.channels, recipe.data.image_size, recipe.data.image_size};
+  spec.classes = classes;
+  spec.shortcut = from.shortcut.at(0);
+  spec.width = from.width;
+  spec.stem = from.stem;
+  spec.folded = from.folded;
+  spec.dropout = from.dropout;
+  for (const GraphNodeRecipe& node : from.graph)
+    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  return spec;
+}
+
+ActivationScheme activation_scheme(const std::string& name) {
+  if (name == "symmetric_s8") return ActivationScheme::symmetric_s8;
+  if (name == "unsigned_u8") return ActivationScheme::unsigned_u8;
+  if (name == "affine_u8") return ActivationScheme::affine_u8;
+  throw usage_error(fmt::format("quant.activation: '{}' is none of symmetric_s8, unsigned_u8, affine_u8", name));
+}
+
+ObserverKind observer_kind(const std::string& name) {
+  if (name == "minmax") return ObserverKind::minmax;
+  if (name == "moving_average") return ObserverKind::moving_average;
+  if (name == "histogram") return ObserverKind::histogram;
+  throw usage_error(fmt::format("quant.observer: '{}' is none of minmax, moving_average, histogram", name));
+}
+
+CalibrationMethod calibration_method(const std::string& name) {
+  if (name == "minmax") return CalibrationMethod::minmax;
+  if (name == "percentile") return CalibrationMethod::percentile;
+  if (name == "mse") return CalibrationMethod::mse;
+  if (name == "entropy") return CalibrationMethod::entropy;
+  throw usage_error(fmt::format("calibrate.method: '{}' is none of minmax, percentile, mse, entropy", name));
+}
+
+}  // namespace
+
+Run open_run(const Recipe& recipe, const RunDirectory& directory) {
+  at::set_num_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
+  Run run{.recipe = recipe, .directory = directory, .data = open_run_data(recipe), .graph = {}, .preprocessing = {}};
+  run.graph = build_model(model_spec(recipe, run.data.classes()));
+  if (run.graph.output().shape.c != run.data.classes()) {
+    throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
+                                  run.graph.output().name, run.graph.output().shape.c, run.data.classes()));
+  }
+  run.preprocessing = {
+      .resize = recipe.data.resize, .crop = recipe.data.image_size, .mean = run.data.mean, .std = run.data.std};
+  return run;
+}
+
+Weights starting_weights(const Run& run) {
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  if (!run.recipe.model.weights.empty()) {
+    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
+    for (const std::string& name : report.unexpected)
+      say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
+  }
+  return weights;
+}
+
+QuantizedModel make_quantized(const Run& run, const Weights& weights) {
+  const QuantRecipe& quant = run.recipe.quant;
+  const QuantSpec spec{.activation = activation_scheme(quant.activation),
+                       .activation_bits = quant.activation_bits,
+                       .weight_bits = quant.weight_bits,
+                       .weight_granularity = quant.weight_granularity == "per_tensor" ? Granularity::per_tensor
+                                                                                      : Granularity::per_channel};
+  return {prepare(fuse(run.graph), spec), weights, observer_kind(quant.observer), quant.averaging,
+          quant.weight_calibrator == "mse"};
+}
+
+void calibrate(QuantizedModel& model, const Run& run) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const RunData& data = run.data;
+  Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
+                {.batch_size = recipe.batch_size, .workers = data.workers});
+  Progress progress("calibrate", static_cast<long>(data.calibration.size()));
+  Batch batch;
+  for (long seen = 0; loader.next(batch);) {
+    const c10::NoGradGuard no_grad;
+    model.forward(images_to_tensor(batch.images.data(), batch.size, run.graph.nodes.front().shape, data.mean, data.std),
+                  {.observe = true, .quantize = false});
+    progress.update(seen += batch.size);
+    throw_if_interrupted();
+  }
+  model.calibrate(calibration_method(recipe.method), recipe.percentile);
+}
+
+void save_quantized(const QuantizedModel& model, const std::string& path) {
+  TensorFile file;
+  put_tensors(file, "weights", model.weights());
+  put_tensors(file, "quantizer", model.state());
+  file.metadata[kQuantizedKey] = kQuantizedVersion;
+  write_safetensors(path, file);
+}
+
+Run load_run(const RunDirectory& directory) { return open_run(read_recipe(directory.recipe()), directory); }
+
+Weights load_float(const Run& run) {
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  load_weights(weights, run.graph, run.directory.float_weights());
+  return weights;
+}
+
+QuantizedModel load_quantized(const Run& run) {
+  const std::string path = run.directory.quantized();
+  const TensorFile file = read_safetensors(path);
+  const auto version = file.metadata.find(kQuantizedKey);
+  if (version == file.metadata.end()) throw data_error(path + ": not a quantized model of octet");
+  if (version->second != kQuantizedVersion) {
+    throw data_error(fmt::format("{}: version {}, this octet reads {}; train again with this octet", path,
+                                 version->second, kQuantizedVersion));
+  }
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  restore_tensors(file, "weights", weights, path);
+  QuantizedModel model = make_quantized(run, weights);
+  model.load_state(get_tensors(file, "quantizer"));
+  return model;
+}
+
+}  // namespace octet

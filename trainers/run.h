@@ -1,0 +1,62 @@
+// A run: its recipe with everything the recipe names opened and built; and what a finished run left in its directory.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/eval/run_data.h"
+#include "src/eval/run_directory.h"
+#include "src/graph/graph.h"
+#include "src/graph/int8_graph.h"
+#include "src/model/model.h"
+#include "src/qat/quantized_model.h"
+#include "src/recipe/recipe.h"
+
+namespace octet {
+
+struct Run {
+  Recipe recipe;
+  RunDirectory directory;
+  RunData data;
+  Graph graph;  ///< the float network, not fused
+  Preprocessing preprocessing;
+};
+
+/// Opens the data and builds the graph. Sets the number of threads LibTorch uses.
+Run open_run(const Recipe& recipe, const RunDirectory& directory);
+
+/// Makes the folders and writes recipe.yaml, command.txt and environment.json. A folder that already holds something is
+/// an Error(usage), unless `resume` is set and it holds a run of the very same recipe: then a line is added to
+/// command.txt.
+struct RunStart {
+  std::string command;  ///< as typed
+  std::string machine;  ///< "AMD EPYC ..., 2 cores"
+  bool resume = false;
+};
+void start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
+
+/// Of octet, LibTorch and the compiler, for environment.json and the report.
+std::map<std::string, std::string> versions();
+
+/// The first of "<parent>/<name>-1", "-2", ... that does not exist: the directory of a run without --out.
+RunDirectory new_run_directory(const std::string& parent, const std::string& name);
+
+/// recipe.model.weights if given, else random by seed.
+Weights starting_weights(const Run& run);
+
+/// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.
+QuantizedModel make_quantized(const Run& run, const Weights& weights);
+
+/// Shows the calibration images to the observers and fixes all qparams with recipe.calibrate.method.
+void calibrate(QuantizedModel& model, const Run& run);
+
+/// qat.safetensors: the weights and the quantizer's state, from which load_quantized() rebuilds the model exactly.
+void save_quantized(const QuantizedModel& model, const std::string& path);
+
+/// What `octet evaluate`, `export` and `compare` start from.
+Run load_run(const RunDirectory& directory);
+Weights load_float(const Run& run);             ///< float.safetensors
+QuantizedModel load_quantized(const Run& run);  ///< qat.safetensors: after QAT, or after PTQ with qat.epochs 0
+
+}  // namespace octet

@@ -1,0 +1,71 @@
+#include <fmt/core.h>
+#include <torch/version.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "trainers/run.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_something(const std::string& folder) { return fs::exists(folder) && !fs::is_empty(folder); }
+
+void make_folders(const RunDirectory& directory) {
+  std::error_code error;
+  fs::create_directories(directory.checkpoints(), error);
+  if (error) throw data_error(fmt::format("{}: cannot make this folder: {}", directory.checkpoints(), error.message()));
+}
+
+void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
+  if (!fs::exists(directory.recipe())) {
+    throw usage_error(fmt::format("{}: --resume, but there is no run (no recipe.yaml)", directory.root));
+  }
+  if (write_recipe(read_recipe(directory.recipe())) != write_recipe(recipe)) {
+    throw usage_error(
+        fmt::format("{}: --resume with another recipe than the run's own {}; pass that file, or train into "
+                    "another --out",
+                    directory.root, directory.recipe()));
+  }
+}
+
+}  // namespace
+
+std::map<std::string, std::string> versions() {
+  return {{"octet", OCTET_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}};
+}
+
+void start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start) {
+  if (start.resume) {
+    check_same_recipe(directory, recipe);
+    make_folders(directory);
+    write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
+    return;
+  }
+  if (holds_something(directory.root)) {
+    throw usage_error(fmt::format("{}: already holds files; continue that run with --resume, or choose another --out",
+                                  directory.root));
+  }
+  make_folders(directory);
+  write_file_atomically(directory.recipe(), write_recipe(recipe));
+  write_file_atomically(directory.command(), start.command + "\n");
+  const nlohmann::json environment = {{"versions", versions()},
+                                      {"seed", recipe.seed},
+                                      {"machine", start.machine},
+                                      {"recipe_hash", recipe_hash(recipe)}};
+  write_file_atomically(directory.environment(), environment.dump(2) + "\n");
+}
+
+RunDirectory new_run_directory(const std::string& parent, const std::string& name) {
+  for (int number = 1;; ++number) {
+    RunDirectory directory{fmt::format("{}/{}-{}", parent, name, number)};
+    if (!fs::exists(directory.root)) return directory;
+  }
+}
+
+}  // namespace octet
