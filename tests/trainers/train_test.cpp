@@ -1,0 +1,253 @@
+#include "trainers/train.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "tests/trainers/tiny.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using testing_trainers::tiny_data;
+using testing_trainers::tiny_graph;
+
+/// One training from scratch: network, phase and where its state goes.
+struct Training {
+  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat)
+      : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(initial_weights(graph, 7)) {
+    phase.name = qat ? "qat" : "float";
+    phase.recipe = &recipe_;
+    phase.graph = &graph;
+    phase.weights = &weights;
+    phase.seed = 5;
+    phase.fingerprint = "this run";
+    phase.checkpoint = checkpoint;
+    phase.stop = [] { return false; };
+    phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
+    if (!qat) return;
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.1,
+                                                 /*mse_weights=*/false);
+    phase.quantized = quantized.get();
+    phase.freeze_observers = 0.5;
+    phase.freeze_batch_norm = 0.75;
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  void run() { train_phase(phase, data); }
+
+  OptimizerRecipe recipe_;
+  RunData data;
+  Graph graph;
+  Weights weights;
+  std::unique_ptr<QuantizedModel> quantized;
+  Phase phase;
+  std::vector<EpochResult> epochs;
+};
+
+OptimizerRecipe short_recipe() {
+  OptimizerRecipe recipe;
+  recipe.epochs = 3;
+  recipe.batch_size = 32;  // 4 steps an epoch
+  recipe.learning_rate = 0.05;
+  return recipe;
+}
+
+std::string message_of(ExitCode code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+void expect_same_bits(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+}
+
+/// Runs until `step` steps are done, then stops as by Ctrl-C.
+void run_and_stop(Training& training, int step) {
+  int done = 0;
+  training.phase.stop = [&] { return ++done == step; };
+  message_of(ExitCode::interrupted, [&] { training.run(); });
+}
+
+struct ResumeCase {
+  std::string name;
+  bool qat = false;
+  std::string optimizer = "sgd", precision = "fp32";
+  double ema = 0, clip_gradient = 0;
+  bool channels_last = true;
+};
+
+void PrintTo(const ResumeCase& c, std::ostream* out) { *out << c.name; }
+
+class Resume : public testing::TestWithParam<ResumeCase> {};
+
+TEST_P(Resume, ContinuesToTheSameBits) {
+  const ResumeCase& param = GetParam();
+  OptimizerRecipe recipe = short_recipe();
+  recipe.optimizer = param.optimizer;
+  recipe.precision = param.precision;
+  recipe.ema = param.ema;
+  recipe.clip_gradient = param.clip_gradient;
+  recipe.channels_last = param.channels_last;
+  recipe.label_smoothing = 0.1;
+  recipe.warmup_epochs = 1;
+  if (recipe.optimizer == "adamw") recipe.learning_rate = 0.005;
+  const Folder folder("resume");
+  const std::string state = folder.path() + "/state.safetensors";
+  Training whole(recipe, folder.path() + "/whole.safetensors", param.qat);
+  whole.run();
+
+  for (const int step :
+       {1, 4, 6, 11, 12}) {  // the first; the end of an epoch; in the middle; the last but one; the last
+    Training first(recipe, state, param.qat);
+    run_and_stop(first, step);
+    Training second(recipe, state, param.qat);
+    second.phase.resume = true;
+    second.run();
+    SCOPED_TRACE("stopped after step " + std::to_string(step));
+    expect_same_bits(whole.weights, second.weights);
+    if (param.qat) expect_same_bits(whole.quantized->state(), second.quantized->state());
+    ASSERT_FALSE(second.epochs.empty());
+    EXPECT_EQ(second.epochs.back().train_loss, whole.epochs.back().train_loss);
+    EXPECT_EQ(second.epochs.back().train_top1, whole.epochs.back().train_top1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Train, Resume,
+    testing::Values(ResumeCase{.name = "sgd"}, ResumeCase{.name = "contiguous", .channels_last = false},
+                    ResumeCase{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
+                    ResumeCase{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
+                    ResumeCase{.name = "fp16_scaler", .precision = "fp16"}, ResumeCase{.name = "qat", .qat = true},
+                    ResumeCase{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Train, LearnsTheQuadrantsInFloatAndQat) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.epochs = 10;
+  for (const bool qat : {false, true}) {
+    const Folder folder("learns");
+    Training training(recipe, folder.path() + "/state.safetensors", qat);
+    training.run();
+    ASSERT_EQ(training.epochs.size(), 10u);
+    EXPECT_LT(training.epochs.back().train_loss, 0.5 * training.epochs.front().train_loss);
+    Preprocessing preprocessing{.resize = 0, .crop = 8, .mean = training.data.mean, .std = training.data.std};
+    const auto program = qat ? qat_graph_program(*training.quantized, preprocessing)
+                             : float_program(training.graph, training.weights, preprocessing);
+    std::vector<float> logits(4);
+    int right = 0;
+    for (const size_t index : training.data.validation) {
+      const Image image = training.data.validation_set->read(index);
+      program->run(image.pixels.data(), 1, logits.data());
+      right +=
+          std::max_element(logits.begin(), logits.end()) - logits.begin() == training.data.validation_set->label(index);
+    }
+    EXPECT_GT(right, 0.95 * 64) << (qat ? "qat" : "float");
+  }
+}
+
+TEST(Train, FinishedPhaseIsOnlyLoaded) {
+  const Folder folder("finished");
+  const std::string state = folder.path() + "/state.safetensors";
+  Training first(short_recipe(), state, false);
+  first.run();
+  Training second(short_recipe(), state, false);
+  second.phase.resume = true;
+  second.run();
+  EXPECT_TRUE(second.epochs.empty());
+  expect_same_bits(first.weights, second.weights);
+}
+
+TEST(Train, StateOfAnotherRecipeIsRefused) {
+  const Folder folder("refused");
+  const std::string state = folder.path() + "/state.safetensors";
+  Training first(short_recipe(), state, false);
+  run_and_stop(first, 2);
+  Training second(short_recipe(), state, false);
+  second.phase.resume = true;
+  second.phase.fingerprint = "another run";
+  const std::string message = message_of(ExitCode::usage, [&] { second.run(); });
+  EXPECT_NE(message.find(state), std::string::npos) << message;
+  EXPECT_NE(message.find("another run"), std::string::npos) << message;
+}
+
+TEST(Train, NonFiniteLossNamesTheLayerAndKeepsTheLastGoodState) {
+  for (const bool qat : {false, true}) {
+    const Folder folder("nan");
+    const std::string state = folder.path() + "/state.safetensors";
+    Training training(short_recipe(), state, qat);
+    run_and_stop(training, 2);
+    const std::string good = read_file(state);
+    training.phase.resume = true;
+    training.phase.stop = [&] {  // after the third step of epoch 1 a weight goes bad
+      training.weights.at("conv2.weight").detach()[0][0][0][0].fill_(std::numeric_limits<float>::quiet_NaN());
+      return false;
+    };
+    const std::string message = message_of(ExitCode::promise, [&] { training.run(); });
+    EXPECT_NE(message.find("conv2"), std::string::npos) << message;
+    EXPECT_NE(message.find("epoch 1, step 4"), std::string::npos) << message;
+    EXPECT_NE(message.find(training.phase.name), std::string::npos) << message;
+    EXPECT_EQ(read_file(state), good);
+  }
+}
+
+TEST(Train, DivergenceBetweenLossAndSavingNeverReachesTheStateFile) {
+  const Folder folder("diverged");
+  const std::string state = folder.path() + "/state.safetensors";
+  Training training(short_recipe(), state, false);
+  int step = 0;
+  training.phase.stop = [&] {
+    if (++step == 4) training.weights.at("fc.bias").detach()[1].fill_(std::numeric_limits<float>::infinity());
+    return false;
+  };
+  const std::string message = message_of(ExitCode::promise, [&] { training.run(); });
+  EXPECT_NE(message.find("fc.bias"), std::string::npos) << message;
+  EXPECT_FALSE(std::filesystem::exists(state));
+}
+
+TEST(Train, EmaIsWhatValidationSeesAndWhatRemains) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.ema = 0.9;
+  const Folder folder("ema");
+  Training training(recipe, folder.path() + "/state.safetensors", false);
+  std::map<std::string, at::Tensor> last_seen;
+  training.phase.epoch_done = [&](const EpochResult&) {
+    for (const auto& [name, tensor] : training.weights) last_seen[name] = tensor.detach().clone();
+  };
+  training.run();
+  expect_same_bits(last_seen, training.weights);
+}
+
+TEST(Train, BatchLargerThanTheTrainingSetIsRefused) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.batch_size = 129;
+  const Folder folder("batch");
+  Training training(recipe, folder.path() + "/state.safetensors", false);
+  const std::string message = message_of(ExitCode::usage, [&] { training.run(); });
+  EXPECT_NE(message.find("129"), std::string::npos) << message;
+  EXPECT_NE(message.find("128"), std::string::npos) << message;
+}
+
+TEST(Train, StepSeedsDiffer) {
+  EXPECT_EQ(step_seed(1, "float", 2, 3), step_seed(1, "float", 2, 3));
+  const std::vector<uint64_t> seeds{step_seed(1, "float", 2, 3), step_seed(2, "float", 2, 3), step_seed(1, "qat", 2, 3),
+                                    step_seed(1, "float", 3, 2), step_seed(1, "float", 2, 4)};
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(seeds[i], seeds[j]);
+  }
+}
+
+}  // namespace
+}  // namespace octet
