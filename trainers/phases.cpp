@@ -21,9 +21,9 @@ std::string fingerprint(const Run& run) {
 
 /// Validates, tells the user and adds a line to metrics.jsonl.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
-  const Evaluation evaluation = evaluate(
-      phase, program, run.data.classes(), *run.data.validation_set, run.data.validation, run.data.evaluation_transform,
-      {.batch_size = run.recipe.evaluate.batch_size, .latency_images = 0, .workers = run.data.workers});
+  const Evaluation evaluation =
+      evaluate(phase, program, run.data.evaluation_set(),
+               {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   add_metrics(run.directory.metrics(), {.phase = phase,
                                         .epoch = result.epoch + 1,
                                         .train_loss = result.train_loss,

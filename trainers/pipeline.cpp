@@ -66,12 +66,9 @@ void write_report(const RunDirectory& directory, const Report& report) {
 }  // namespace
 
 Row measure(const Run& run, const std::string& name, Program& program, const std::string& file, long images) {
-  std::vector<size_t> indices = run.data.validation;
-  if (images > 0) indices.resize(std::min(indices.size(), static_cast<size_t>(images)));
   Row row;
-  row.evaluation =
-      evaluate(name, program, run.data.classes(), *run.data.validation_set, indices, run.data.evaluation_transform,
-               {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
+  row.evaluation = evaluate(name, program, run.data.evaluation_set(images),
+                            {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
   say(fmt::format("{}: top-1 {:.2f} % of {} images", name, 100 * row.evaluation.top1, row.evaluation.images));
   return row;
@@ -101,15 +98,13 @@ Comparison compare_engines(const Run& run, const QuantizedModel& model, const In
     programs.push_back({name, program.get()});
     owned.push_back(std::move(program));
   };
-  std::vector<size_t> indices = run.data.validation;
+  long images = 0;
   add("qat_graph", qat_graph_program(model, run.preprocessing));
   for (const std::string& engine : run.recipe.evaluate.engines) {
     add(engine, compile(run, engine, graph));
-    const auto images = static_cast<size_t>(images_for(run, engine));
-    if (images > 0) indices.resize(std::min(indices.size(), images));
+    images = std::max(images, images_for(run, engine));
   }
-  return compare(graph, programs, *run.data.validation_set, indices, run.data.evaluation_transform,
-                 run.recipe.evaluate.batch_size);
+  return compare(graph, programs, run.data.evaluation_set(images), run.recipe.evaluate.batch_size);
 }
 
 Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {

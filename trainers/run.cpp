@@ -1,11 +1,13 @@
 #include "trainers/run.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
 #include <thread>
 
 #include "src/common/error.h"
+#include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/graph/safetensors.h"
 #include "src/graph/zoo.h"
@@ -99,7 +101,7 @@ void calibrate(QuantizedModel& model, const Run& run) {
   Progress progress("calibrate", static_cast<long>(data.calibration.size()));
   Batch batch;
   for (long seen = 0; loader.next(batch);) {
-    const c10::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     model.forward(images_to_tensor(batch.images.data(), batch.size, run.graph.nodes.front().shape, data.mean, data.std),
                   {.observe = true, .quantize = false});
     progress.update(seen += batch.size);

@@ -121,6 +121,7 @@ void Trainer::run() {
 }
 
 void Trainer::run_epoch() {
+  if (position_.step == steps_) return;  // stopped between its last step and its validation
   Loader loader(*data_.train_set, data_.train, data_.train_transform,
                 {.batch_size = recipe_.batch_size,
                  .train = true,

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "src/data/loader.h"
+#include "src/eval/evaluate.h"
 #include "src/recipe/recipe.h"
 
 namespace octet {
@@ -19,14 +18,14 @@ struct RunData {
   Transform train_transform, evaluation_transform;
   std::vector<float> mean, std;  ///< of the normalization, one a channel
   int workers = 2;
+
   int classes() const { return static_cast<int>(train_set->class_names().size()); }
+  /// The first `images` validation images (0: all), as evaluate() and compare() take them.
+  EvaluationSet evaluation_set(long images = 0) const;
 };
 
 /// Opens the data sets and chooses the three lists by recipe.seed. Throws Error(data) as the readers do, and
-/// Error(usage) when the recipe does not fit the data: channels, an empty list.
+/// Error(usage) when data.channels does not fit the images.
 RunData open_run_data(const Recipe& recipe);
-
-/// `count` of `from`, chosen by seed, in their order; all of them when count is 0 or not less than there are.
-std::vector<size_t> choose(const std::vector<size_t>& from, size_t count, uint64_t seed);
 
 }  // namespace octet
