@@ -130,7 +130,7 @@ QuantizedModel load_quantized(const Run& run) {
   const std::string path = run.directory.quantized();
   const TensorFile file = read_safetensors(path);
   const auto version = file.metadata.find(kQuantizedKey);
-  if (version == file.metadata.end()) throw data_error(path + ": not a quantized model of octet");
+  if (version == file.metadata.end()) throw data_error(fmt::format("{}: not a quantized model of octet", path));
   if (version->second != kQuantizedVersion) {
     throw data_error(fmt::format("{}: version {}, this octet reads {}; train again with this octet", path,
                                  version->second, kQuantizedVersion));
