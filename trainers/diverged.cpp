@@ -1,11 +1,16 @@
 #include "trainers/diverged.h"
 
-#include <ATen/ops/isfinite.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
 #include <filesystem>
 
 namespace octet {
+namespace {
+
+bool is_finite(const at::Tensor& tensor) { return tensor.isfinite().all().item<bool>(); }
+
+}  // namespace
 
 Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where) {
   const bool saved = std::filesystem::exists(phase.checkpoint);
@@ -16,16 +21,25 @@ Error diverged(const Phase& phase, const Position& position, const std::string& 
       saved ? "The last good state is kept in " + phase.checkpoint : "No state was saved yet"));
 }
 
-std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x) {
+std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode) {
+  const at::NoGradGuard no_grad;
   const bool qat = phase.quantized != nullptr;
   const Graph& graph = qat ? phase.quantized->prepared().graph : *phase.graph;
-  const std::string found = first_non_finite(graph, *phase.weights, x, {.training = true, .batch_norm_training = true});
+  std::string found;
+  walk(graph, *phase.weights, x, mode, {.weight = nullptr, .output = [&](int index, at::Tensor output) {
+         if (!found.empty() || is_finite(output)) return output;
+         const std::string& name = graph.nodes[index].name;
+         found = "node '" + name + "'";
+         const auto weight = phase.weights->find(name + ".weight");
+         if (weight != phase.weights->end() && !is_finite(weight->second)) found += ", its weights";
+         return output;
+       }});
   return found.empty() ? (qat ? "a fake quantizer" : "the loss itself") : found;
 }
 
 void require_finite_weights(const Phase& phase, const Position& position) {
   for (const auto& [name, tensor] : *phase.weights) {
-    if (!tensor.detach().isfinite().all().item<bool>()) {
+    if (!is_finite(tensor.detach())) {
       throw diverged(phase, position, "a weight is not finite", "weights '" + name + "'");
     }
   }

@@ -59,6 +59,8 @@ class Trainer {
   void run_epoch();
   void train_step(const Batch& batch);
   at::Tensor forward(const at::Tensor& x);
+  double share_done() const;  // of the phase's steps, 0..1
+  WalkMode walk_mode() const;
   EpochResult result() const;
   void save() const;
   long global_step() const { return position_.epoch * steps_ + position_.step; }
@@ -178,7 +180,7 @@ void Trainer::train_step(const Batch& batch) {
     }
     if (!what.empty()) {
       seed_generator(seed);
-      throw diverged(phase_, position_, what, first_non_finite_layer(phase_, x));
+      throw diverged(phase_, position_, what, first_non_finite_layer(phase_, x, walk_mode()));
     }
   }
   (scaler_ ? scaler_->scale(loss) : loss).backward();
@@ -195,14 +197,19 @@ void Trainer::train_step(const Batch& batch) {
   position_.seen += batch.size;
 }
 
+double Trainer::share_done() const { return static_cast<double>(global_step()) / static_cast<double>(schedule_.steps); }
+
+WalkMode Trainer::walk_mode() const {
+  const bool frozen = phase_.quantized != nullptr && share_done() >= phase_.freeze_batch_norm;
+  return {.training = true, .batch_norm_training = !frozen};
+}
+
 at::Tensor Trainer::forward(const at::Tensor& x) {
-  if (phase_.quantized == nullptr) {
-    return walk(*phase_.graph, *phase_.weights, x, {.training = true, .batch_norm_training = true});
-  }
-  const double share = static_cast<double>(global_step()) / static_cast<double>(schedule_.steps);
-  return phase_.quantized->forward(x, {.training = true,
-                                       .batch_norm_training = share < phase_.freeze_batch_norm,
-                                       .observe = share < phase_.freeze_observers,
+  const WalkMode mode = walk_mode();
+  if (phase_.quantized == nullptr) return walk(*phase_.graph, *phase_.weights, x, mode);
+  return phase_.quantized->forward(x, {.training = mode.training,
+                                       .batch_norm_training = mode.batch_norm_training,
+                                       .observe = share_done() < phase_.freeze_observers,
                                        .quantize = true});
 }
 
