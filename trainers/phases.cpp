@@ -57,7 +57,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
   save_weights(weights, run.directory.float_weights());
 }
 
-void train_qat(const Run& run, QuantizedModel& model, bool resume) {
+void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
   const QatRecipe& recipe = run.recipe.qat;
   if (recipe.epochs == 0) return;
   Weights weights = model.weights();  // the same tensors
@@ -68,6 +68,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume) {
   phase.fingerprint = fingerprint(run);
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
+  phase.stop = stop;
   phase.epoch_done = [&](const EpochResult& result) {
     finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing));
   };

@@ -1,9 +1,11 @@
 // What `octet train` does, from a recipe to a report, as stages that other commands reuse.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "src/common/interrupt.h"
 #include "src/eval/report.h"
 #include "trainers/run.h"
 #include "trainers/train.h"
@@ -13,8 +15,8 @@ namespace octet {
 /// Trains the float phase (train.epochs 0: keeps the weights as they are) and writes float.safetensors.
 void train_float(const Run& run, Weights& weights, bool resume);
 
-/// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0.
-void train_qat(const Run& run, QuantizedModel& model, bool resume);
+/// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0. `stop` is asked after each step.
+void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted);
 
 /// Validation accuracy of a program over the run's validation set, as a row of the report (differing: -1).
 /// `file`: whose size is the row's bytes; "": none.

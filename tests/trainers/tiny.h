@@ -9,6 +9,7 @@
 
 #include "src/eval/run_data.h"
 #include "src/graph/zoo.h"
+#include "src/recipe/recipe.h"
 
 namespace octet::testing_trainers {
 
@@ -77,6 +78,31 @@ inline Graph tiny_graph() {
   for (const GraphNodeRecipe& node : tiny_nodes())
     spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
   return build_model(spec);
+}
+
+/// A whole run on 128 synthetic images, a second or two.
+inline Recipe tiny_recipe() {
+  Recipe recipe;
+  recipe.threads = 1;
+  recipe.data.format = "synthetic";
+  recipe.data.channels = 1;
+  recipe.data.image_size = 8;
+  recipe.data.synthetic_size = 128;
+  recipe.data.synthetic_classes = 4;
+  recipe.data.mean = {0.5};
+  recipe.data.std = {0.25};
+  recipe.data.workers = 1;
+  recipe.model.name = "graph";
+  recipe.model.graph = tiny_nodes();
+  recipe.train.epochs = 2;
+  recipe.train.batch_size = 32;
+  recipe.train.learning_rate = 0.05;
+  recipe.calibrate.images = 16;
+  recipe.calibrate.batch_size = 8;
+  recipe.qat.epochs = 2;
+  recipe.qat.batch_size = 32;
+  recipe.qat.learning_rate = 0.01;
+  return recipe;
 }
 
 /// A folder that goes away with the test.

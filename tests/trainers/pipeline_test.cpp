@@ -1,0 +1,80 @@
+// The whole job on a tiny synthetic set: every file is written, and a run stopped in QAT ends with the same bytes.
+#include "trainers/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "tests/trainers/tiny.h"
+#include "trainers/metrics.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
+  const Folder folder("pipeline");
+  const RunDirectory directory{folder.path() + "/run"};
+  const Recipe recipe = tiny_recipe();
+  const Report report = train(recipe, directory, {.command = "octet train", .machine = "test"});
+  for (const std::string& path :
+       {directory.recipe(), directory.command(), directory.environment(), directory.metrics(), directory.float_state(),
+        directory.qat_state(), directory.float_weights(), directory.quantized(), directory.int8(),
+        directory.report_json(), directory.report_html()}) {
+    EXPECT_TRUE(std::filesystem::is_regular_file(path)) << path;
+  }
+  std::vector<std::string> names;
+  for (const Row& row : report.rows) names.push_back(row.evaluation.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"float", "ptq", "simulation", "qat_graph", "cpu", "reference"}));
+  EXPECT_EQ(report.rows[3].differing, -1);
+  EXPECT_EQ(report.rows[4].differing, 0);
+  EXPECT_EQ(report.rows[5].differing, 0);
+  EXPECT_EQ(report.rows[5].evaluation.images, 128);
+  EXPECT_TRUE(report.comparison.identical());
+  EXPECT_EQ(report.epochs.size(), 4u);
+  EXPECT_EQ(report.rows[4].bytes, static_cast<long>(std::filesystem::file_size(directory.int8())));
+  EXPECT_LT(report.rows[4].bytes, 100'000);
+}
+
+TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
+  const Folder folder("pipeline_resume");
+  const Recipe recipe = tiny_recipe();
+  const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
+  train(recipe, whole, {});
+
+  start_run_directory(stopped, recipe, {});  // the float phase and two steps of QAT, as train() does them
+  const auto run = open_run(recipe, stopped);
+  Weights weights = starting_weights(run);
+  train_float(run, weights, false);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  int steps = 0;
+  EXPECT_THROW(train_qat(run, model, false, [&] { return ++steps == 2; }), Error);
+
+  const Report report = train(recipe, stopped, {.resume = true});
+  EXPECT_EQ(read_file(stopped.quantized()), read_file(whole.quantized()));
+  EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
+  EXPECT_EQ(report.epochs.size(), 4u);
+}
+
+TEST(Pipeline, WithoutQatThePtqNetworkIsExported) {
+  const Folder folder("pipeline_ptq");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.epochs = 0;
+  const Report report = train(recipe, {folder.path() + "/run"}, {});
+  EXPECT_EQ(report.rows[1].differing, 0);  // ptq is the QAT graph
+  EXPECT_EQ(report.epochs.size(), 2u);
+}
+
+TEST(Pipeline, NothingToTrainAndNothingToLoadIsRefusedBeforeAnythingIsWritten) {
+  const Folder folder("pipeline_nothing");
+  Recipe recipe = tiny_recipe();
+  recipe.train.epochs = 0;
+  EXPECT_THROW(train(recipe, {folder.path() + "/run"}, {}), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/run"));
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,144 @@
+#include "trainers/run.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/graph/checkpoint.h"
+#include "tests/trainers/tiny.h"
+#include "trainers/metrics.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+std::string message_of(ExitCode code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+TEST(RunDirectory, NamesOfTheFiles) {  // documented in trainers/README.md
+  const RunDirectory directory{"runs/a"};
+  EXPECT_EQ(directory.recipe(), "runs/a/recipe.yaml");
+  EXPECT_EQ(directory.command(), "runs/a/command.txt");
+  EXPECT_EQ(directory.environment(), "runs/a/environment.json");
+  EXPECT_EQ(directory.metrics(), "runs/a/metrics.jsonl");
+  EXPECT_EQ(directory.float_state(), "runs/a/checkpoints/float.state.safetensors");
+  EXPECT_EQ(directory.qat_state(), "runs/a/checkpoints/qat.state.safetensors");
+  EXPECT_EQ(directory.float_weights(), "runs/a/float.safetensors");
+  EXPECT_EQ(directory.quantized(), "runs/a/qat.safetensors");
+  EXPECT_EQ(directory.int8(), "runs/a/int8.safetensors");
+  EXPECT_EQ(directory.report_json(), "runs/a/report.json");
+  EXPECT_EQ(directory.report_html(), "runs/a/report.html");
+}
+
+TEST(RunDirectory, StartsRefusesAndResumes) {
+  const Folder folder("run");
+  const RunDirectory directory{folder.path() + "/new"};
+  const Recipe recipe = tiny_recipe();
+  start_run_directory(directory, recipe, {.command = "octet train a.yaml", .machine = "two cores"});
+  EXPECT_EQ(write_recipe(read_recipe(directory.recipe())), write_recipe(recipe));
+  EXPECT_NE(read_file(directory.environment()).find("two cores"), std::string::npos);
+
+  EXPECT_NE(message_of(ExitCode::usage, [&] { start_run_directory(directory, recipe, {}); }).find("--resume"),
+            std::string::npos);
+  start_run_directory(directory, recipe, {.command = "octet train a.yaml --resume", .resume = true});
+  EXPECT_EQ(read_file(directory.command()), "octet train a.yaml\noctet train a.yaml --resume\n");
+
+  Recipe other = recipe;
+  other.train.learning_rate *= 2;
+  EXPECT_NE(message_of(ExitCode::usage, [&] { start_run_directory(directory, other, {.resume = true}); })
+                .find("another recipe"),
+            std::string::npos);
+  const RunDirectory nothing{folder.path() + "/nothing"};
+  message_of(ExitCode::usage, [&] { start_run_directory(nothing, recipe, {.resume = true}); });
+}
+
+TEST(RunDirectory, NewOnesAreNumbered) {
+  const Folder folder("numbered");
+  EXPECT_EQ(new_run_directory(folder.path(), "cnn").root, folder.path() + "/cnn-1");
+  std::filesystem::create_directories(folder.path() + "/cnn-1");
+  EXPECT_EQ(new_run_directory(folder.path(), "cnn").root, folder.path() + "/cnn-2");
+}
+
+TEST(Metrics, ARepeatedEpochReplacesItsLine) {
+  const Folder folder("metrics");
+  const std::string path = folder.path() + "/metrics.jsonl";
+  EXPECT_TRUE(read_metrics(path).empty());
+  add_metrics(path, {.phase = "float", .epoch = 1, .train_loss = 0.1});
+  add_metrics(path, {.phase = "float", .epoch = 2, .train_loss = 1.0 / 3});
+  add_metrics(path, {.phase = "qat", .epoch = 1, .train_loss = 0.3});
+  add_metrics(path, {.phase = "qat", .epoch = 1, .train_loss = 0.4});
+  const std::vector<EpochMetrics> metrics = read_metrics(path);
+  ASSERT_EQ(metrics.size(), 3u);
+  EXPECT_EQ(metrics[1].train_loss, 1.0 / 3);
+  EXPECT_EQ(metrics[2].phase, "qat");
+  EXPECT_EQ(metrics[2].train_loss, 0.4);
+
+  std::ofstream(path, std::ios::app) << "{\"phase\": 3}\n";
+  EXPECT_NE(message_of(ExitCode::data, [&] { read_metrics(path); }).find(path + ":4"), std::string::npos);
+}
+
+TEST(Run, DataListsAreSeparate) {
+  Recipe recipe = tiny_recipe();
+  recipe.data.validation_fraction = 0.25;
+  const RunData data = open_run_data(recipe);
+  EXPECT_EQ(data.train_set, data.validation_set);
+  EXPECT_EQ(data.train.size(), 96u);
+  EXPECT_EQ(data.validation.size(), 32u);
+  std::vector<size_t> both;
+  std::set_intersection(data.train.begin(), data.train.end(), data.validation.begin(), data.validation.end(),
+                        std::back_inserter(both));
+  EXPECT_TRUE(both.empty());
+  EXPECT_EQ(data.calibration.size(), 16u);
+  EXPECT_TRUE(std::includes(data.train.begin(), data.train.end(), data.calibration.begin(), data.calibration.end()));
+  EXPECT_EQ(data.evaluation_set(5).indices, std::vector<size_t>(data.validation.begin(), data.validation.begin() + 5));
+}
+
+TEST(Run, ModelWithAnotherNumberOfClassesIsRefused) {
+  Recipe recipe = tiny_recipe();
+  recipe.data.synthetic_classes = 5;
+  const std::string message = message_of(ExitCode::usage, [&] { open_run(recipe, {}); });
+  EXPECT_NE(message.find("4"), std::string::npos) << message;
+  EXPECT_NE(message.find("5"), std::string::npos) << message;
+}
+
+std::string codes(const Int8Graph& graph, const std::string& path) {
+  write_checkpoint(path, graph);
+  return read_file(path);
+}
+
+TEST(Run, QuantizedModelIsRebuiltExactly) {
+  const Folder folder("quantized");
+  const auto run = open_run(tiny_recipe(), {folder.path()});
+  const Weights weights = starting_weights(run);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  save_quantized(model, run.directory.quantized());
+  const QuantizedModel loaded = load_quantized(run);
+  const auto names = run.data.train_set->class_names();
+  EXPECT_EQ(codes(model.convert(run.preprocessing, names), folder.path() + "/a"),
+            codes(loaded.convert(run.preprocessing, names), folder.path() + "/b"));
+}
+
+TEST(Run, FilesThatAreNoQuantizedModelAreRefused) {
+  const Folder folder("refused");
+  const auto run = open_run(tiny_recipe(), {folder.path()});
+  message_of(ExitCode::data, [&] { load_quantized(run); });
+  save_weights(starting_weights(run), run.directory.quantized());
+  EXPECT_NE(message_of(ExitCode::data, [&] { load_quantized(run); }).find("not a quantized model"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet
