@@ -135,6 +135,11 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   count_differing(report.rows);
   for (const Row& row : report.rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
   write_checkpoint(int8_file, graph);
+  for (Row& row : report.rows) {  // the accuracies made the file a little longer
+    const auto& engines = recipe.evaluate.engines;
+    const bool engine = std::find(engines.begin(), engines.end(), row.evaluation.name) != engines.end();
+    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(int8_file));
+  }
 
   report.title = recipe.model.name + " on " + recipe.data.format;
   report.model = run.graph.name;

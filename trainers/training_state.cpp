@@ -130,7 +130,8 @@ void write_state(const std::string& path, const StateOwner& owner, const Positio
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file) {
   file = read_safetensors(path);
   const auto found = file.metadata.find(kMetadataKey);
-  if (found == file.metadata.end()) throw data_error(path + ": not a training state of octet; remove it to start anew");
+  if (found == file.metadata.end())
+    throw data_error(fmt::format("{}: not a training state of octet; remove it to start anew", path));
   try {
     const auto json = nlohmann::json::parse(found->second);
     if (json.at("version").get<int>() != kStateVersion) {
