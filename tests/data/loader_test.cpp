@@ -129,6 +129,38 @@ TEST(Loader, ResumesInTheMiddleOfAnEpoch) {
   }
 }
 
+/// One picture, many times.
+class Same : public Dataset {
+ public:
+  size_t size() const override { return 100; }
+  int channels() const override { return 3; }
+  int label(size_t) const override { return 0; }
+  Image read(size_t) const override { return testing::noise(12, 12, 3, 1); }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::string describe(size_t) const override { return "same"; }
+
+ private:
+  std::vector<std::string> names_ = {"only"};
+};
+
+TEST(Loader, EveryPictureOfEveryEpochIsAugmentedItsOwnWay) {
+  const Same dataset;
+  std::set<std::string> seen;  // batches' pixels
+  for (const int epoch : {0, 1}) {
+    LoaderOptions options = options_of(true, 2);
+    options.epoch = epoch;
+    for (const Batch& batch : run(dataset, options)) {
+      EXPECT_TRUE(seen.emplace(batch.images.begin(), batch.images.end()).second);
+      std::set<std::string> pictures;
+      const size_t bytes = batch.images.size() / batch.size;
+      for (int i = 0; i < batch.size; ++i) {
+        pictures.emplace(batch.images.begin() + i * bytes, batch.images.begin() + (i + 1) * bytes);
+      }
+      EXPECT_GE(pictures.size(), 17u);  // of 20, among 25 places, 2 mirrors and about 100 cut-outs
+    }
+  }
+}
+
 TEST(Loader, MayBeLeftEarly) {
   const auto dataset = open_dataset(synthetic(5000));
   Loader loader(*dataset, all(5000), augmented(), options_of(true, 3));
