@@ -104,7 +104,7 @@ TEST(Walk, GradientsOfFusedAndUnfusedAgree) {
   for (const char* model : {"resnet8", "mobilenet_v2", "squeezenet1_1"}) {
     ModelSpec spec;
     spec.name = model;
-    spec.input = {3, 32, 32};
+    spec.input = {3, 32, 32};  // small: this is about the graph
     spec.shortcut = 'A';
     spec.width = 0.35;
     const Graph graph = build_model(spec);
