@@ -119,11 +119,11 @@ TEST(PytorchFile, ReadsAZipBuiltByHand) {
   const std::string bytes = zip_of(dict_of("w", pickle({})));
   EXPECT_EQ(to_float(parse(bytes).tensors.at("w")), (std::vector<float>{0, 1, 2, 3, 4, 5}));
   for (const char* key : {"state_dict", "model_state_dict", "model", "net"}) {
-    const std::string inner = "}(" + text("v") + pickle({.offset = 3, .sizes = {3}, .strides = {1}}) + "u";
+    const std::string inner = "}("s + text("v") + pickle({.offset = 3, .sizes = {3}, .strides = {1}}) + "u";
     EXPECT_EQ(to_float(parse(zip_of(dict_of(key, inner))).tensors.at("v")), (std::vector<float>{3, 4, 5})) << key;
   }
   // A state_dict with attributes (_metadata) and a Parameter.
-  const std::string parameter = "ctorch._utils\n_rebuild_parameter\n(" + pickle({}) + "\x88}tR";
+  const std::string parameter = "ctorch._utils\n_rebuild_parameter\n("s + pickle({}) + "\x88}tR";
   const std::string attributes =
       "\x80\x02"s + "ccollections\nOrderedDict\n)R(" + text("p") + parameter + "u}(" + text("_metadata") + "}ub.";
   EXPECT_EQ(parse(zip_of(attributes)).tensors.at("p").shape, (std::vector<int64_t>{2, 3}));
@@ -198,7 +198,7 @@ TEST(PytorchFile, RefusesTensorsOutsideTheirStorage) {
 TEST(PytorchFile, BoundsTheSumOfAllCopies) {
   std::string items;
   for (int i = 0; i < 4000; ++i) items += text(std::to_string(i)) + (i == 0 ? pickle({}) + "q\x01" : "h\x01");
-  EXPECT_NE(refusal(zip_of("\x80\x02}(" + items + "u.")).find("repeats its storage"), std::string::npos);
+  EXPECT_NE(refusal(zip_of("\x80\x02}("s + items + "u.")).find("repeats its storage"), std::string::npos);
 }
 
 TEST(PytorchFile, RefusesDamagedZips) {

@@ -1,0 +1,124 @@
+// Engines held to tools/verify_checkpoint.py, which computes codes and logits from the documented format alone: every
+// layer, byte for byte. Needs a Python with numpy: $OCTET_PYTHON or python3.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "src/common/files.h"
+#include "src/engine/engine.h"
+#include "src/graph/checkpoint.h"
+#include "src/graph/code_dump.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "tests/engine/random_network.h"
+
+namespace octet {
+namespace {
+
+std::string python() {
+  const char* set = std::getenv("OCTET_PYTHON");
+  return set != nullptr ? set : "python3";
+}
+
+struct Outcome {
+  int status;
+  std::string output;
+};
+
+class Witness : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system((python() + " -c 'import numpy' 2>/dev/null").c_str()) != 0) {
+      GTEST_SKIP() << python() << " has no numpy; name another one in OCTET_PYTHON";
+    }
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::path(testing::TempDir()) / (std::string("octet_witness_") + test->name());
+    std::filesystem::create_directories(folder_);
+  }
+
+  void TearDown() override {
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+  /// Runs `graph` on random images and writes its checkpoint and dump.
+  void run_engine(const std::string& engine, const Int8Graph& graph, int images) {
+    write_checkpoint(file("int8.safetensors"), graph);
+    const std::vector<uint8_t> pixels = test::random_images(graph, images, 7);
+    std::vector<float> logits(static_cast<size_t>(images * graph.classes()));
+    CodeDump dump(graph);
+    dump.add_images(pixels.data(), images);
+    find_engine(engine)
+        .compile(graph, {.max_batch = images})
+        ->run(pixels.data(), images, logits.data(),
+              [&](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); });
+    dump.write(file("dump.safetensors"));
+  }
+
+  Outcome verify() const {
+    const std::string command = python() + " " OCTET_SOURCE_DIR "/tools/verify_checkpoint.py " +
+                                file("int8.safetensors") + " --against " + file("dump.safetensors") + " >" +
+                                file("output") + " 2>&1";
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), read_file(file("output"))};
+  }
+
+  void expect_equal(const Int8Graph& graph) {
+    for (const char* engine : {"reference", "cpu"}) {
+      run_engine(engine, graph, 2);
+      const Outcome outcome = verify();
+      EXPECT_EQ(outcome.status, 0) << engine << ": " << outcome.output;
+      EXPECT_NE(outcome.output.find("EQUAL: " + std::to_string(graph.nodes.size()) + " layers, 2 images"),
+                std::string::npos)
+          << outcome.output;
+    }
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+Int8Graph random_graph(const ModelSpec& model, ActivationScheme scheme) {
+  return random_int8_graph(fuse(build_model(model)), {.activation = scheme}, 11);
+}
+
+TEST_F(Witness, AgreesOnResidualsInEveryScheme) {
+  for (const auto scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    expect_equal(random_graph({.name = "resnet8", .shortcut = 'A'}, scheme));
+  }
+}
+
+TEST_F(Witness, AgreesOnDepthwiseAndConcat) {
+  expect_equal(random_graph({.name = "mobilenet_v2", .width = 0.5}, ActivationScheme::affine_u8));
+  expect_equal(random_graph({.name = "squeezenet1_1"}, ActivationScheme::unsigned_u8));
+}
+
+TEST_F(Witness, AgreesOnRandomNetworks) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) expect_equal(test::random_network(seed));
+}
+
+TEST_F(Witness, NamesTheFirstLayerThatDiffers) {
+  Int8Graph graph = random_graph({.name = "resnet8"}, ActivationScheme::affine_u8);
+  run_engine("reference", graph, 2);
+  int8_t& weight = graph.nodes[2].weight.at(40);
+  weight = static_cast<int8_t>(weight > 0 ? weight - 100 : weight + 100);
+  write_checkpoint(file("int8.safetensors"), graph);
+  const Outcome outcome = verify();
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("DIFFERENT after 2 equal layers: " + graph.nodes[2].name), std::string::npos)
+      << outcome.output;
+}
+
+TEST_F(Witness, RefusesDamagedFiles) {
+  run_engine("reference", random_graph({.name = "resnet8"}, ActivationScheme::affine_u8), 1);
+  const std::string bytes = read_file(file("int8.safetensors"));
+  write_file_atomically(file("int8.safetensors"), bytes.substr(0, bytes.size() - 1));
+  EXPECT_EQ(verify().status, 3);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""The independent witness: computes an int8 checkpoint's codes and logits from src/graph/README.md alone, with numpy.
+
+  verify_checkpoint.py int8.safetensors                           check the file
+  verify_checkpoint.py int8.safetensors --images test.npy         logits of uint8 [N, H, W, C] images (or PNG files)
+  verify_checkpoint.py int8.safetensors --against dump.safetensors  hold an engine's dump (octet run --dump) to it
+
+Exit codes: 0 good, 1 a layer differs, 2 usage, 3 a file is missing, damaged or not of this format.
+Shares no code with octet. Needs numpy; Pillow only for PNG files.
+"""
+
+import argparse
+import json
+import math
+import struct
+import sys
+
+import numpy as np
+
+FORMAT_VERSION = 1
+DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
+WEIGHTED = ("conv2d", "linear")
+SCALED = WEIGHTED + ("add", "concat", "avg_pool", "global_avg_pool", "requantize")
+PASSING = ("max_pool", "flatten", "subsample_pad")
+WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
+
+
+class BadFile(Exception):
+    """A file that is not what the format says."""
+
+
+def check(good, message):
+    if not good:
+        raise BadFile(message)
+
+
+# ---------------------------------------------------------------- files
+
+
+def read_safetensors(path):
+    """{name: array}, {key: metadata string}."""
+    with open(path, "rb") as file:
+        data = file.read()
+    check(len(data) >= 8, "shorter than 8 bytes")
+    (size,) = struct.unpack("<Q", data[:8])
+    check(size <= len(data) - 8, "header longer than the file")
+    header = json.loads(data[8 : 8 + size].decode("utf-8"))
+    metadata = header.pop("__metadata__", {})
+    body, tensors, end = data[8 + size :], {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        check(entry["dtype"] in DTYPES, f"tensor '{name}': dtype {entry['dtype']}")
+        dtype, (begin, stop) = np.dtype(DTYPES[entry["dtype"]]), entry["data_offsets"]
+        check(begin == end and begin <= stop <= len(body), f"tensor '{name}': offsets {begin}, {stop}")
+        check(stop - begin == math.prod(entry["shape"]) * dtype.itemsize, f"tensor '{name}': bytes do not fit its shape")
+        tensors[name] = np.frombuffer(body[begin:stop], dtype).reshape(entry["shape"])
+        end = stop
+    check(end == len(body), "data after the last tensor")
+    return tensors, metadata
+
+
+def read_checkpoint(path):
+    """The checkpoint's document, with each node's tensors under their names."""
+    tensors, metadata = read_safetensors(path)
+    check("octet" in metadata, "no 'octet' in the metadata: not an octet checkpoint")
+    graph = json.loads(metadata["octet"])
+    check(graph["format_version"] == FORMAT_VERSION, f"format version {graph['format_version']}")
+    for node in graph["nodes"]:
+        names = ("multiplier",) if node["op"] in SCALED else ()
+        names += ("weight", "bias", "weight_scale") if node["op"] in WEIGHTED else ()
+        for name in names:
+            key = f"{node['name']}.{name}"
+            check(key in tensors, f"tensor '{key}' is missing")
+            node[name] = tensors.pop(key)
+    check(not tensors, f"tensors of no node: {sorted(tensors)[:3]}")
+    for index, node in enumerate(graph["nodes"]):
+        try:
+            check_node(graph["nodes"], index, node)
+        except BadFile as error:
+            raise BadFile(f"node {index} '{node['name']}' ({node['op']}): {error}") from error
+    mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
+    check(len(mean) == len(std) == graph["nodes"][0]["shape"][0], "one mean and std a channel")
+    return graph
+
+
+def output_shape(node, shapes):
+    """[C, H, W] from the inputs' shapes."""
+    op, (c, h, w) = node["op"], shapes[0]
+    if op == "linear":
+        check((h, w) == (1, 1), "input is not flat")
+        return [node["shape"][0], 1, 1]
+    if op == "concat":
+        check(all(s[1:] == [h, w] for s in shapes), "inputs of different size")
+        return [sum(s[0] for s in shapes), h, w]
+    if op == "global_avg_pool":
+        return [c, 1, 1]
+    if op == "flatten":
+        return [c * h * w, 1, 1]
+    if op == "subsample_pad":
+        stride = node["window"]["stride"]
+        return [node["shape"][0], (h - 1) // stride[0] + 1, (w - 1) // stride[1] + 1]
+    if op in WINDOWED:
+        win = node["window"]
+        extent = [d * (k - 1) + 1 for k, d in zip(win["kernel"], win["dilation"])]
+        size = [(x + 2 * p - e) // s + 1 for x, p, e, s in zip((h, w), win["pad"], extent, win["stride"])]
+        return [node["shape"][0] if op == "conv2d" else c] + size
+    return [c, h, w]
+
+
+def check_node(nodes, index, node):
+    op, out, shape = node["op"], node["out"], node["shape"]
+    check((op == "input") == (index == 0), "the input is node 0")
+    check(all(0 <= i < index for i in node["inputs"]), "inputs must be earlier nodes")
+    check(min(shape) >= 1, f"shape {shape}")
+    lo, hi = (-128, 127) if out["quant_min"] < 0 else (0, 255)
+    check(lo <= out["quant_min"] <= out["zero_point"] <= out["quant_max"] <= hi, "codes beyond 8 bits")
+    check(out["quant_min"] <= node["clamp"][0] <= node["clamp"][1] <= out["quant_max"], "clamp outside the codes")
+    check(out["scale"] > 0 and math.isfinite(out["scale"]), "scale")
+    check(node["float_output"] == (index + 1 == len(nodes)), "exactly the last node is float")
+    if op == "input":
+        return
+    inputs = [nodes[i] for i in node["inputs"]]
+    check(shape == output_shape(node, [i["shape"] for i in inputs]), f"shape {shape} does not follow from the inputs")
+    if op in PASSING:
+        check(out == inputs[0]["out"], "must have its input's scale and codes")
+    if op in WEIGHTED:
+        weight, magnitude = node["weight"], largest_code(inputs[0])
+        groups = node.get("groups", 1)
+        kernel = tuple(node["window"]["kernel"]) if op == "conv2d" else ()
+        check(weight.dtype == np.int8, "weights must be I8")
+        check(weight.shape == (shape[0], *kernel, inputs[0]["shape"][0] // groups), f"weight shape {weight.shape}")
+        check(weight.min() >= -127, "weight code -128")
+        check(np.abs(weight.astype(np.int64)).reshape(shape[0], -1).sum(1).max() * magnitude < 2**31, "int32 overflow")
+        check(node["bias"].shape == node["multiplier"].shape == (shape[0],), "one multiplier and bias a channel")
+    if op == "conv2d" and len(inputs) == 2:
+        check(inputs[1]["shape"] == shape, "the residual has another shape")
+    if op in ("add", "concat"):
+        check(node["multiplier"].shape == (len(inputs),), "one multiplier an input")
+    if op == "add":
+        check(all(i["shape"] == shape for i in inputs) and len(inputs) == 2, "two inputs of one shape")
+
+
+def largest_code(node):
+    """Largest |code - zero point| of a node's output."""
+    out = node["out"]
+    return max(out["quant_max"] - out["zero_point"], out["zero_point"] - out["quant_min"])
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def fma(a, b, c):
+    """float32 a * b + c, rounded once. The product is exact in float64; TwoSum gives the sum's error, and setting the
+    last bit by it (round to odd) makes the second rounding harmless (Boldo and Melquiond 2008)."""
+    product, c = a.astype(np.float64) * np.float64(b), np.asarray(c).astype(np.float64)
+    total = product + c
+    part = total - product
+    error = (product - (total - part)) + (c - part)
+    even = (np.ascontiguousarray(total).view(np.int64) & 1) == 0
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where((error != 0) & even, odd, total).astype(np.float32)
+
+
+def round_codes(t, node):
+    """clamp(rint(t) + zero_point), all in float32; int16 holds signed and unsigned codes."""
+    assert t.dtype == np.float32
+    code = np.rint(t) + np.float32(node["out"]["zero_point"])
+    return np.clip(code, np.float32(node["clamp"][0]), np.float32(node["clamp"][1])).astype(np.int16)
+
+
+def image_codes(images, node, preprocessing):
+    """uint8 pixels to codes: 256 values a channel, so a table."""
+    pixels = np.arange(256, dtype=np.float32)
+    mean = np.array(preprocessing["mean"], np.float32)
+    std = np.array(preprocessing["std"], np.float32)
+    out, scale = node["out"], np.float32(node["out"]["scale"])
+    codes = np.empty(images.shape, np.int16)
+    for c in range(images.shape[3]):
+        real = (pixels / np.float32(255) - mean[c]) / std[c]
+        code = np.rint(real / scale) + np.float32(out["zero_point"])
+        table = np.clip(code, np.float32(out["quant_min"]), np.float32(out["quant_max"])).astype(np.int16)
+        codes[..., c] = table[images[..., c]]
+    return codes
+
+
+def taps(x, node, fill):
+    """For every kernel position (r, s): the input pixels [N, OH, OW, C] it meets."""
+    win, (_, oh, ow) = node["window"], node["shape"]
+    (ph, pw), (sh, sw), (dh, dw) = win["pad"], win["stride"], win["dilation"]
+    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw), (0, 0)), constant_values=fill)
+    for r in range(win["kernel"][0]):
+        for s in range(win["kernel"][1]):
+            yield r, s, padded[:, r * dh : r * dh + (oh - 1) * sh + 1 : sh, s * dw : s * dw + (ow - 1) * sw + 1 : sw]
+
+
+def dot(x, weight):
+    """x [..., C] times weight [K, C], for integers held in floats."""
+    return (x.reshape(-1, x.shape[-1]) @ weight.T).reshape(*x.shape[:-1], -1)
+
+
+def accumulate(x, node, source):
+    """int32 sums [N, OH, OW, K]. Floats hold integers exactly while no partial sum can reach 2^24 (float32) or 2^53."""
+    weight, bound = node["weight"], largest_code(source)
+    sums = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1).max() * bound
+    real = np.float32 if sums < 2**24 else np.float64
+    x, weight = (x - source["out"]["zero_point"]).astype(real), weight.astype(real)
+    if node["op"] == "linear":
+        return dot(x, weight).astype(np.int32)
+    groups, total = node["groups"], np.zeros((len(x), *node["shape"][1:], node["shape"][0]), real)
+    each_in, each_out = x.shape[3] // groups, len(weight) // groups
+    for r, s, pixels in taps(x, node, 0):
+        if each_in == 1 and each_out == 1:
+            total += pixels * weight[:, r, s, 0]
+            continue
+        for g in range(groups):
+            ins, outs = slice(g * each_in, (g + 1) * each_in), slice(g * each_out, (g + 1) * each_out)
+            total[..., outs] += dot(pixels[..., ins], weight[outs, r, s])
+    return total.astype(np.int32)
+
+
+def centred(x, source):
+    """Codes without their zero point, as float32."""
+    return (x - source["out"]["zero_point"]).astype(np.float32)
+
+
+def scaled_value(node, inputs, sources):
+    """t of the format's page: float32, in units of the output scale."""
+    op, multiplier = node["op"], node["multiplier"]
+    if op in WEIGHTED:
+        t = fma(accumulate(inputs[0], node, sources[0]).astype(np.float32), multiplier, node["bias"])
+        if len(inputs) == 2:
+            t = fma(centred(inputs[1], sources[1]), np.float32(node["residual_multiplier"]), t)
+        return t
+    if op == "add":
+        return fma(centred(inputs[1], sources[1]), multiplier[1], centred(inputs[0], sources[0]) * multiplier[0])
+    if op == "concat":
+        return np.concatenate([centred(x, s) * m for x, s, m in zip(inputs, sources, multiplier)], axis=3)
+    if op == "requantize":
+        return centred(inputs[0], sources[0]) * multiplier[0]
+    codes = inputs[0].astype(np.int64) - sources[0]["out"]["zero_point"]
+    if op == "global_avg_pool":
+        total = codes.sum((1, 2), keepdims=True)
+    else:
+        total = sum(pixels for _, _, pixels in taps(codes, node, 0))
+    return total.astype(np.float32) * multiplier[0]
+
+
+def passed_codes(node, x):
+    """max_pool, flatten, subsample_pad: codes without arithmetic."""
+    if node["op"] == "flatten":
+        return x.reshape(len(x), 1, 1, -1)  # memory order is H, W, C
+    if node["op"] == "max_pool":
+        lowest = np.iinfo(np.int16).min
+        return np.maximum.reduce([pixels for _, _, pixels in taps(x, node, lowest)])
+    channels, (sh, sw) = node["shape"][0], node["window"]["stride"]
+    before = (channels - x.shape[3]) // 2
+    after = channels - x.shape[3] - before
+    zero = node["out"]["zero_point"]
+    return np.pad(x[:, ::sh, ::sw], ((0, 0), (0, 0), (0, 0), (before, after)), constant_values=zero)
+
+
+def run(graph, images):
+    """Yields (node, codes [N, H, W, C]) in order; of the last node float32 logits [N, K]."""
+    nodes, codes = graph["nodes"], []
+    last_use = {i: n for n, node in enumerate(nodes) for i in node["inputs"]}
+    for n, node in enumerate(nodes):
+        inputs, sources = [codes[i] for i in node["inputs"]], [nodes[i] for i in node["inputs"]]
+        if node["op"] == "input":
+            y = image_codes(images, node, graph["preprocessing"])
+        elif node["op"] in PASSING:
+            y = passed_codes(node, inputs[0])
+        else:
+            t = scaled_value(node, inputs, sources)
+            y = t.reshape(len(t), -1) if node["float_output"] else round_codes(t, node)
+        codes.append(y)
+        for i in set(node["inputs"]):
+            if last_use[i] == n:
+                codes[i] = None
+        yield node, y
+
+
+# ---------------------------------------------------------------- command line
+
+
+def read_images(paths, shape):
+    c, h, w = shape
+    if len(paths) == 1 and paths[0].endswith(".npy"):
+        images = np.load(paths[0], allow_pickle=False)
+    else:
+        from PIL import Image  # only here
+
+        mode = {1: "L", 3: "RGB"}[c]
+        images = np.stack([np.asarray(Image.open(path).convert(mode)) for path in paths])
+    images = images.reshape(*images.shape[:3], -1)
+    check(images.dtype == np.uint8 and images.shape[1:] == (h, w, c), f"images must be uint8 [N, {h}, {w}, {c}]")
+    return images
+
+
+def compare(node, mine, theirs):
+    """"" if equal, else a line about the difference. Logits are compared by their bits."""
+    if node["float_output"]:
+        mine, theirs = mine.view(np.int32), np.ascontiguousarray(theirs).view(np.int32)
+    if mine.shape != theirs.shape:
+        return f"{node['name']}: shape {list(theirs.shape)}, the witness has {list(mine.shape)}"
+    different = np.argwhere(mine != theirs)
+    if len(different) == 0:
+        return ""
+    place = tuple(int(i) for i in different[0])
+    lsb = int(np.abs(mine.astype(np.int64) - theirs.astype(np.int64)).max())
+    return (
+        f"{node['name']} ({node['op']}): {len(different)} of {mine.size} values differ, by up to {lsb}; first at {list(place)}: "
+        f"witness {mine[place]}, dump {theirs[place]}"
+    )
+
+
+def against(graph, dump_path, images, limit):
+    """Number of layers that agree, and the line about the first one that does not."""
+    dump, _ = read_safetensors(dump_path)
+    if images is None:
+        check("images" in dump, f"{dump_path}: no tensor 'images'; give --images")
+        images = dump["images"]
+    images = images[:limit]
+    agreed = 0
+    for node, mine in run(graph, images):
+        key = "logits" if node["float_output"] else f"codes/{node['name']}"
+        check(key in dump, f"{dump_path}: tensor '{key}' is missing")
+        line = compare(node, mine, dump[key][:limit])
+        if line:
+            return agreed, line, len(images)
+        agreed += 1
+    return agreed, "", len(images)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--images", nargs="+", metavar="FILE", help="one .npy of uint8 [N, H, W, C], or PNG files")
+    parser.add_argument("--against", metavar="DUMP", help="hold this dump of an engine's codes to the witness")
+    parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the first N images")
+    options = parser.parse_args()
+    try:
+        graph = read_checkpoint(options.checkpoint)
+        shape = graph["nodes"][0]["shape"]
+        print(f"{options.checkpoint}: {graph['name']}, {len(graph['nodes'])} nodes, input {shape}: good")
+        images = read_images(options.images, shape) if options.images else None
+        if options.against:
+            agreed, line, count = against(graph, options.against, images, options.limit)
+            if line:
+                print(f"DIFFERENT after {agreed} equal layers: {line}")
+                return 1
+            print(f"EQUAL: {agreed} layers, {count} images")
+        elif images is not None:
+            for _, y in run(graph, images[: options.limit]):
+                logits = y
+            names = graph["class_names"]
+            for i, row in enumerate(logits):
+                best = int(np.argmax(row))
+                print(f"{i}: {names[best] if names else best} {row[best]:.6g}")
+        return 0
+    except (BadFile, OSError, KeyError, TypeError, ValueError) as error:
+        print(f"verify_checkpoint: {error.__class__.__name__}: {error}", file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
