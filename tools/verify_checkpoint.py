@@ -3,7 +3,7 @@
 
   verify_checkpoint.py int8.safetensors                           check the file
   verify_checkpoint.py int8.safetensors --images test.npy         logits of uint8 [N, H, W, C] images (or PNG files)
-  verify_checkpoint.py int8.safetensors --against dump.safetensors  hold an engine's dump (octet run --dump) to it
+  verify_checkpoint.py int8.safetensors --against DUMP...            hold engines' dumps (octet run --dump) to it
 
 Exit codes: 0 good, 1 a layer differs, 2 usage, 3 a file is missing, damaged or not of this format.
 Shares no code with octet. Needs numpy; Pillow only for PNG files.
@@ -122,6 +122,8 @@ def check_node(nodes, index, node):
     check(shape == output_shape(node, [i["shape"] for i in inputs]), f"shape {shape} does not follow from the inputs")
     if op in PASSING:
         check(out == inputs[0]["out"], "must have its input's scale and codes")
+    if op in ("flatten", "subsample_pad"):
+        check(node["clamp"] == [out["quant_min"], out["quant_max"]], "does not clamp")
     if op in WEIGHTED:
         weight, magnitude = node["weight"], largest_code(inputs[0])
         groups = node.get("groups", 1)
@@ -250,7 +252,8 @@ def passed_codes(node, x):
         return x.reshape(len(x), 1, 1, -1)  # memory order is H, W, C
     if node["op"] == "max_pool":
         lowest = np.iinfo(np.int16).min
-        return np.maximum.reduce([pixels for _, _, pixels in taps(x, node, lowest)])
+        largest = np.maximum.reduce([pixels for _, _, pixels in taps(x, node, lowest)])
+        return np.clip(largest, *node["clamp"]).astype(np.int16)
     channels, (sh, sw) = node["shape"][0], node["window"]["stride"]
     before = (channels - x.shape[3]) // 2
     after = channels - x.shape[3] - before
@@ -312,20 +315,21 @@ def compare(node, mine, theirs):
     )
 
 
-def against(graph, dump_path, images, limit):
-    """Number of layers that agree, and the line about the first one that does not."""
-    dump, _ = read_safetensors(dump_path)
+def against(graph, paths, images, limit):
+    """Number of layers that agree in all dumps, the line about the first one that does not, number of images."""
+    dumps = [read_safetensors(path)[0] for path in paths]
     if images is None:
-        check("images" in dump, f"{dump_path}: no tensor 'images'; give --images")
-        images = dump["images"]
+        check("images" in dumps[0], f"{paths[0]}: no tensor 'images'; give --images")
+        images = dumps[0]["images"]
     images = images[:limit]
     agreed = 0
     for node, mine in run(graph, images):
         key = "logits" if node["float_output"] else f"codes/{node['name']}"
-        check(key in dump, f"{dump_path}: tensor '{key}' is missing")
-        line = compare(node, mine, dump[key][:limit])
-        if line:
-            return agreed, line, len(images)
+        for path, dump in zip(paths, dumps):
+            check(key in dump, f"{path}: tensor '{key}' is missing")
+            line = compare(node, mine, dump[key][:limit])
+            if line:
+                return agreed, f"{path}: {line}", len(images)
         agreed += 1
     return agreed, "", len(images)
 
@@ -334,7 +338,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("--images", nargs="+", metavar="FILE", help="one .npy of uint8 [N, H, W, C], or PNG files")
-    parser.add_argument("--against", metavar="DUMP", help="hold this dump of an engine's codes to the witness")
+    parser.add_argument("--against", nargs="+", metavar="DUMP", help="hold these dumps of engines' codes to the witness")
     parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the first N images")
     options = parser.parse_args()
     try:

@@ -19,7 +19,7 @@ enum class Int8Op {
   linear,           ///< the same with a 1x1 image; weight columns in HWC order of the flattened tensor
   add,              ///< t = float(aq - za) * multiplier[0]; t = fma(float(bq - zb), multiplier[1], t)
   concat,           ///< each input on its own: t = float(xq - zx) * multiplier[i]
-  max_pool,         ///< maximum of codes; padding never wins; qparams of its input
+  max_pool,         ///< maximum of codes, then the clamp; padding never wins; qparams of its input
   avg_pool,         ///< t = float(sum over the window of (xq - zx)) * multiplier[0]; padding adds 0
   global_avg_pool,  ///< the same over the whole image
   subsample_pad,    ///< codes copied, zero point in the added channels; qparams of its input
@@ -76,8 +76,8 @@ inline constexpr float kMaxMultiplier = 1e28f;
 /// Checks everything an engine relies on: order, arity, shapes against windows, sizes of all vectors, weight codes
 /// within
 /// [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, pass-through nodes sharing their
-/// input's qparams, accumulators that cannot leave int32 (sum |w| * max |xq - zx| < 2^31). Throws Error(data) naming
-/// the node.
+/// input's qparams, flatten and subsample_pad clamping nothing, accumulators that cannot leave int32 (sum |w| * max |xq
+/// - zx| < 2^31). Throws Error(data) naming the node.
 void validate(const Int8Graph& graph);
 
 /// Multiply-adds of one image through conv2d and linear nodes.

@@ -200,6 +200,9 @@ class NodeCheck {
 
   void check_operation() const {
     if (passes_codes_on()) require(node_.out == in(0).out, "must have the scale and codes of its input");
+    if (node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad) {
+      require(node_.clamp_min == node_.out.quant_min && node_.clamp_max == node_.out.quant_max, "it cannot clamp");
+    }
     switch (node_.op) {
       case Int8Op::input:
         return;

@@ -81,6 +81,7 @@ const Corruption kCorruptions[] = {
     {"FlattenShape", "flatten", "its inputs give [48, 1, 1]", [](Int8Node& n) { n.shape.c = 47; }},
     {"LinearOfImage", "hidden", "is not flat", [](Int8Node& n) { n.inputs[0] = 8, n.weight.resize(5 * 12); }},
     {"PassThroughScale", "max_pool", "of its input", [](Int8Node& n) { n.out.scale = 1; }},
+    {"FlattenClamp", "flatten", "cannot clamp", [](Int8Node& n) { n.clamp_min = 100; }},
     {"FloatInside", "hidden", "only the last node", [](Int8Node& n) { n.float_output = true; }},
     {"LogitsInCodes", "fc", "must give float logits", [](Int8Node& n) { n.float_output = false; }},
 };

@@ -44,9 +44,14 @@ class Witness : public testing::Test {
 
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// Runs `graph` on random images and writes its checkpoint and dump.
-  void run_engine(const std::string& engine, const Int8Graph& graph, int images) {
+  void write_both_dumps(const Int8Graph& graph, int images) const {
     write_checkpoint(file("int8.safetensors"), graph);
+    run_engine("reference", graph, images);
+    run_engine("cpu", graph, images);
+  }
+
+  /// Runs `graph` on random images and writes the engine's dump.
+  void run_engine(const std::string& engine, const Int8Graph& graph, int images) const {
     const std::vector<uint8_t> pixels = test::random_images(graph, images, 7);
     std::vector<float> logits(static_cast<size_t>(images * graph.classes()));
     CodeDump dump(graph);
@@ -55,26 +60,24 @@ class Witness : public testing::Test {
         .compile(graph, {.max_batch = images})
         ->run(pixels.data(), images, logits.data(),
               [&](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); });
-    dump.write(file("dump.safetensors"));
+    dump.write(file(engine));
   }
 
   Outcome verify() const {
     const std::string command = python() + " " OCTET_SOURCE_DIR "/tools/verify_checkpoint.py " +
-                                file("int8.safetensors") + " --against " + file("dump.safetensors") + " >" +
-                                file("output") + " 2>&1";
+                                file("int8.safetensors") + " --against " + file("reference") + " " + file("cpu") +
+                                " >" + file("output") + " 2>&1";
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), read_file(file("output"))};
   }
 
   void expect_equal(const Int8Graph& graph) {
-    for (const char* engine : {"reference", "cpu"}) {
-      run_engine(engine, graph, 2);
-      const Outcome outcome = verify();
-      EXPECT_EQ(outcome.status, 0) << engine << ": " << outcome.output;
-      EXPECT_NE(outcome.output.find("EQUAL: " + std::to_string(graph.nodes.size()) + " layers, 2 images"),
-                std::string::npos)
-          << outcome.output;
-    }
+    write_both_dumps(graph, 2);
+    const Outcome outcome = verify();
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.output.find("EQUAL: " + std::to_string(graph.nodes.size()) + " layers, 2 images"),
+              std::string::npos)
+        << outcome.output;
   }
 
  private:
@@ -98,23 +101,24 @@ TEST_F(Witness, AgreesOnDepthwiseAndConcat) {
 }
 
 TEST_F(Witness, AgreesOnRandomNetworks) {
-  for (uint64_t seed = 1; seed <= 12; ++seed) expect_equal(test::random_network(seed));
+  for (uint64_t seed = 1; seed <= 8; ++seed) expect_equal(test::random_network(seed));
 }
 
 TEST_F(Witness, NamesTheFirstLayerThatDiffers) {
   Int8Graph graph = random_graph({.name = "resnet8"}, ActivationScheme::affine_u8);
-  run_engine("reference", graph, 2);
+  write_both_dumps(graph, 2);
   int8_t& weight = graph.nodes[2].weight.at(40);
   weight = static_cast<int8_t>(weight > 0 ? weight - 100 : weight + 100);
   write_checkpoint(file("int8.safetensors"), graph);
   const Outcome outcome = verify();
   EXPECT_EQ(outcome.status, 1) << outcome.output;
-  EXPECT_NE(outcome.output.find("DIFFERENT after 2 equal layers: " + graph.nodes[2].name), std::string::npos)
+  EXPECT_NE(outcome.output.find("DIFFERENT after 2 equal layers: " + file("reference") + ": " + graph.nodes[2].name),
+            std::string::npos)
       << outcome.output;
 }
 
 TEST_F(Witness, RefusesDamagedFiles) {
-  run_engine("reference", random_graph({.name = "resnet8"}, ActivationScheme::affine_u8), 1);
+  write_both_dumps(random_graph({.name = "resnet8"}, ActivationScheme::affine_u8), 1);
   const std::string bytes = read_file(file("int8.safetensors"));
   write_file_atomically(file("int8.safetensors"), bytes.substr(0, bytes.size() - 1));
   EXPECT_EQ(verify().status, 3);
