@@ -18,7 +18,7 @@ ALLOWED = {
     "src/graph": BASE,
     "src/quant": BASE + ["src/graph"],
     "src/engine": BASE + ["src/graph", "src/quant"],
-    "src/eval": BASE + ["src/data", "src/graph", "src/quant", "src/engine"],
+    "src/eval": BASE + ["src/recipe", "src/data", "src/graph", "src/quant", "src/engine"],
     "src/model": BASE + ["src/graph"],
     "src/qat": BASE + ["src/data", "src/graph", "src/quant", "src/engine", "src/eval", "src/model"],
     "trainers": BASE + ["src"],

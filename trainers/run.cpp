@@ -114,7 +114,7 @@ void save_quantized(const QuantizedModel& model, const std::string& path) {
   TensorFile file;
   put_tensors(file, "weights", model.weights());
   put_tensors(file, "quantizer", model.state());
-  file.metadata[kQuantizedKey] = kQuantizedVersion;
+  file.metadata.emplace(kQuantizedKey, kQuantizedVersion);
   write_safetensors(path, file);
 }
 
