@@ -121,6 +121,7 @@ GemmKernels make_kernels() {
   k.lanes = kLanes;
   k.width = k.flat_width = 2;
   k.rows = k.flat_rows = 6;
+  for (int slot = 0; slot < 2 * kLanes; ++slot) k.pair_order[slot] = static_cast<uint8_t>(slot);
   fill_rows<1, 6>(k);
   fill_rows<2, 6>(k);
   return k;

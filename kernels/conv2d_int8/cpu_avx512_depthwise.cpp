@@ -11,6 +11,7 @@
 // along a run of pixels.
 #include <immintrin.h>
 
+#include "kernels/conv2d_int8/cpu_avx512_epilogue.h"
 #include "kernels/conv2d_int8/cpu_depthwise.h"
 
 namespace octet::kernels {
@@ -19,18 +20,8 @@ namespace {
 constexpr int kRegisters = 4;  // of 16 slots
 constexpr int kGroupBytes = 64 * kTapGroup;
 
-struct Constants {
-  __m512 low, high, residual_multiplier;
-  __m512i zero_point, residual_zero_point;
-};
-
-inline Constants broadcast(const Epilogue& e) {
-  return {_mm512_set1_ps(e.low), _mm512_set1_ps(e.high), _mm512_set1_ps(e.residual_multiplier),
-          _mm512_set1_epi32(e.zero_point), _mm512_set1_epi32(e.residual_zero_point)};
-}
-
 /// out[q] = the slots 16 * q .. of 4 vectors, their bytes side by side.
-inline void interleave(__m512i a, __m512i b, __m512i c, __m512i d, __m512i (&out)[kRegisters]) {
+OCTET_ALWAYS_INLINE void interleave(__m512i a, __m512i b, __m512i c, __m512i d, __m512i (&out)[kRegisters]) {
   const __m512i ab_low = _mm512_unpacklo_epi8(a, b), ab_high = _mm512_unpackhi_epi8(a, b);
   const __m512i cd_low = _mm512_unpacklo_epi8(c, d), cd_high = _mm512_unpackhi_epi8(c, d);
   out[0] = _mm512_unpacklo_epi16(ab_low, cd_low);
@@ -41,7 +32,7 @@ inline void interleave(__m512i a, __m512i b, __m512i c, __m512i d, __m512i (&out
 
 /// 64 channels of one pixel, or 32 channels of two pixels (kNarrow), the second `next` bytes after the first.
 template <bool kNarrow>
-inline __m512i load(const uint8_t* from, ptrdiff_t next) {
+OCTET_ALWAYS_INLINE __m512i load(const uint8_t* from, ptrdiff_t next) {
   if constexpr (!kNarrow) return _mm512_loadu_si512(from);
   const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + next));
@@ -49,7 +40,7 @@ inline __m512i load(const uint8_t* from, ptrdiff_t next) {
 }
 
 template <bool kNarrow>
-inline __m512i load_residual(const uint8_t* from, ptrdiff_t next, __mmask64 mask) {
+OCTET_ALWAYS_INLINE __m512i load_residual(const uint8_t* from, ptrdiff_t next, __mmask64 mask) {
   if constexpr (!kNarrow) return _mm512_maskz_loadu_epi8(mask, from);
   const __mmask32 half = static_cast<__mmask32>(mask);
   return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8(half, from)),
@@ -57,29 +48,22 @@ inline __m512i load_residual(const uint8_t* from, ptrdiff_t next, __mmask64 mask
 }
 
 /// Accumulators to 64 codes in channel order.
-inline __m512i to_codes(const DepthwiseRun& run, const Constants& k, const __m512i (&acc)[kRegisters],
-                        const __m512i* residual) {
-  __m512i q[kRegisters];
+OCTET_ALWAYS_INLINE __m512i to_codes(const DepthwiseRun& run, const EpilogueConstants& k,
+                                     const __m512i (&acc)[kRegisters], const __m512i* residual) {
+  __m512 t[kRegisters];
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters; ++i) {
-    __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[i]), _mm512_load_ps(run.multiplier + 16 * i),
-                               _mm512_load_ps(run.bias + 16 * i));
-    if (residual != nullptr) {
-      const __m512i difference = _mm512_sub_epi32(residual[i], k.residual_zero_point);
-      t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), k.residual_multiplier, t);
-    }
-    // max and min return their second operand when the first is NaN: NaN becomes `low`.
-    t = _mm512_min_ps(_mm512_max_ps(t, k.low), k.high);
-    q[i] = _mm512_add_epi32(_mm512_cvtps_epi32(t), k.zero_point);
+    t[i] = rescale16(acc[i], run.multiplier + 16 * i, run.bias + 16 * i);
+    if (residual != nullptr) t[i] = add_residual16(t[i], residual[i], k);
   }
-  return _mm512_packus_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+  return pack_codes(round_words(t[0], t[1], k), round_words(t[2], t[3], k), k);
 }
 
 /// kGroups: tap groups whose weights stay in registers, or 0 for any number.
 template <int kGroups, bool kNarrow, bool kResidual>
 void run_pixels(const DepthwiseRun& run) {
   constexpr int kStep = kNarrow ? 2 : 1;
-  const Constants constants = broadcast(*run.epilogue);
+  const EpilogueConstants constants(*run.epilogue);
   const __mmask64 mask = run.channels >= 64 ? ~__mmask64{0} : (__mmask64{1} << run.channels) - 1;
   __m512i weight[kGroups > 0 ? kGroups * kRegisters : 1];
 #pragma GCC unroll 12

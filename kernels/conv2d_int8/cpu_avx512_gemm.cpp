@@ -12,6 +12,7 @@
 // Everything is unrolled by pragma: GCC otherwise leaves the accumulators in memory.
 #include <immintrin.h>
 
+#include "kernels/conv2d_int8/cpu_avx512_epilogue.h"
 #include "kernels/conv2d_int8/cpu_gemm.h"
 
 namespace octet::kernels {
@@ -19,45 +20,103 @@ namespace {
 
 constexpr int kLanes = 16;
 
-/// t -> code, as 16 bytes. max and min return their second operand when the first is NaN: NaN becomes `low`.
-inline __m128i to_codes(__m512 t, __m512 low, __m512 high, __m512i zero_point) {
-  const __m512 clamped = _mm512_min_ps(_mm512_max_ps(t, low), high);
-  return _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(clamped), zero_point));
+inline __mmask32 lanes_mask(int channels) {
+  return channels >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((1u << channels) - 1u);
 }
 
-inline __mmask16 lanes_mask(int channels) {
-  return channels >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << channels) - 1u);
+/// The last vector of an odd number of them: 16 channels in their natural order, row by row.
+template <bool kResidual, bool kLogits, int kRows, int kWidth>
+OCTET_ALWAYS_INLINE void finish_single(const GemmTile& tile, const EpilogueConstants& constants,
+                                       __m512i (&acc)[kRows][kWidth]) {
+  constexpr int n = kWidth - 1;
+  const __mmask16 mask = static_cast<__mmask16>(lanes_mask(tile.channels - n * kLanes));
+#pragma GCC unroll 14
+  for (int m = 0; m < kRows; ++m) {
+    // One row at a time: GCC would start all of them at once and run out of registers.
+    __asm__ volatile("" : "+v"(acc[m][n]) : : "memory");
+    __m512 t = rescale16(acc[m][n], tile.multiplier + n * kLanes, tile.bias + n * kLanes);
+    if constexpr (kResidual) {
+      const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
+      t = add_residual16(t, _mm512_cvtepu8_epi32(codes), constants);
+    }
+    const ptrdiff_t out = m * tile.y_stride + n * kLanes;
+    if constexpr (kLogits) {
+      _mm512_mask_storeu_ps(static_cast<float*>(tile.y) + out, mask, t);
+    } else {
+      const __m256i words = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_min_ps(constants.high, t)));
+      const __m256i shifted = _mm256_adds_epi16(words, _mm512_castsi512_si256(constants.zero_point_words));
+      const __m128i codes = _mm_packus_epi16(_mm256_castsi256_si128(shifted), _mm256_extracti128_si256(shifted, 1));
+      _mm_mask_storeu_epi8(static_cast<uint8_t*>(tile.y) + out, mask,
+                           _mm_max_epu8(codes, _mm512_castsi512_si128(constants.low_bytes)));
+    }
+  }
+}
+
+/// One row of a pair of vectors before rounding: t of 32 channels.
+template <bool kResidual>
+OCTET_ALWAYS_INLINE void rescale_pair(const GemmTile& tile, const EpilogueConstants& constants, int m, int n,
+                                      __mmask32 mask, __m512i acc0, __m512i acc1, __m512 (&t)[2]) {
+  t[0] = rescale16(acc0, tile.multiplier + n * kLanes, tile.bias + n * kLanes);
+  t[1] = rescale16(acc1, tile.multiplier + (n + 1) * kLanes, tile.bias + (n + 1) * kLanes);
+  if constexpr (kResidual) {
+    const __m256i codes = _mm256_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
+    const __m512i words = _mm512_cvtepu8_epi16(codes), zero = _mm512_setzero_si512();
+    t[0] = add_residual16(t[0], _mm512_unpacklo_epi16(words, zero), constants);
+    t[1] = add_residual16(t[1], _mm512_unpackhi_epi16(words, zero), constants);
+  }
+}
+
+/// Vectors n and n + 1, two rows at a time, to 2 x 32 codes.
+template <bool kResidual, int kRows, int kWidth>
+OCTET_ALWAYS_INLINE void finish_pair(const GemmTile& tile, const EpilogueConstants& constants, int n,
+                                     __m512i (&acc)[kRows][kWidth]) {
+  const __mmask32 mask = lanes_mask(tile.channels - n * kLanes);
+  const __m512i rows_apart = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+#pragma GCC unroll 7
+  for (int m = 0; m < kRows; m += 2) {
+    const int second = m + 1 < kRows ? m + 1 : m;
+    __asm__ volatile("" : "+v"(acc[m][n]), "+v"(acc[m][n + 1]) : : "memory");
+    __m512 t[2];
+    rescale_pair<kResidual>(tile, constants, m, n, mask, acc[m][n], acc[m][n + 1], t);
+    const __m512i words0 = round_words(t[0], t[1], constants);
+    rescale_pair<kResidual>(tile, constants, second, n, mask, acc[second][n], acc[second][n + 1], t);
+    const __m512i words1 = round_words(t[0], t[1], constants);
+    const __m512i codes = _mm512_permutexvar_epi64(rows_apart, pack_codes(words0, words1, constants));
+    uint8_t* to = static_cast<uint8_t*>(tile.y) + m * tile.y_stride + n * kLanes;
+    _mm256_mask_storeu_epi8(to, mask, _mm512_castsi512_si256(codes));
+    if (second != m) _mm256_mask_storeu_epi8(to + tile.y_stride, mask, _mm512_extracti64x4_epi64(codes, 1));
+  }
+}
+
+template <bool kResidual, int kRows, int kWidth>
+OCTET_ALWAYS_INLINE void finish_pair_logits(const GemmTile& tile, const EpilogueConstants& constants, int n,
+                                            __m512i (&acc)[kRows][kWidth]) {
+  const __mmask32 mask = lanes_mask(tile.channels - n * kLanes);
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+#pragma GCC unroll 14
+  for (int m = 0; m < kRows; ++m) {
+    __asm__ volatile("" : "+v"(acc[m][n]), "+v"(acc[m][n + 1]) : : "memory");
+    __m512 t[2];
+    rescale_pair<kResidual>(tile, constants, m, n, mask, acc[m][n], acc[m][n + 1], t);
+    float* to = static_cast<float*>(tile.y) + m * tile.y_stride + n * kLanes;
+    _mm512_mask_storeu_ps(to, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(t[0], first, t[1]));
+    _mm512_mask_storeu_ps(to + kLanes, static_cast<__mmask16>(mask >> 16), _mm512_permutex2var_ps(t[0], second, t[1]));
+  }
 }
 
 template <bool kResidual, bool kLogits, int kRows, int kWidth>
-inline void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
-  const Epilogue& e = *tile.epilogue;
-  const __m512 low = _mm512_set1_ps(e.low), high = _mm512_set1_ps(e.high);
-  const __m512i zero_point = _mm512_set1_epi32(e.zero_point);
-#pragma GCC unroll 4
-  for (int n = 0; n < kWidth; ++n) {
-    const __m512 multiplier = _mm512_load_ps(tile.multiplier + n * kLanes);
-    const __m512 bias = _mm512_load_ps(tile.bias + n * kLanes);
-    const __mmask16 mask = lanes_mask(tile.channels - n * kLanes);
-#pragma GCC unroll 14
-    for (int m = 0; m < kRows; ++m) {
-      // One accumulator at a time: GCC would start all of them at once and run out of registers.
-      __asm__ volatile("" : "+v"(acc[m][n]) : : "memory");
-      __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[m][n]), multiplier, bias);
-      if constexpr (kResidual) {
-        const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
-        const __m512i difference =
-            _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(e.residual_zero_point));
-        t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), _mm512_set1_ps(e.residual_multiplier), t);
-      }
-      const ptrdiff_t out = m * tile.y_stride + n * kLanes;
-      if constexpr (kLogits) {
-        _mm512_mask_storeu_ps(static_cast<float*>(tile.y) + out, mask, t);
-      } else {
-        _mm_mask_storeu_epi8(static_cast<uint8_t*>(tile.y) + out, mask, to_codes(t, low, high, zero_point));
-      }
+OCTET_ALWAYS_INLINE void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
+  const EpilogueConstants constants(*tile.epilogue);
+#pragma GCC unroll 2
+  for (int n = 0; n + 1 < kWidth; n += 2) {
+    if constexpr (kLogits) {
+      finish_pair_logits<kResidual>(tile, constants, n, acc);
+    } else {
+      finish_pair<kResidual>(tile, constants, n, acc);
     }
   }
+  if constexpr (kWidth % 2 == 1) finish_single<kResidual, kLogits>(tile, constants, acc);
 }
 
 template <int kRows, int kWidth>
@@ -76,11 +135,14 @@ void gemm(const GemmTile& tile) {
   const uint8_t* base[kBases];
 #pragma GCC unroll 3
   for (int i = 0; i < kBases; ++i) base[i] = tile.a + 5 * i * stride;
-  const int8_t* w = tile.w;
+  const int8_t *w = tile.w, *next_w = tile.next_w;
   for (int k = 0; k < tile.k_steps; ++k) {
     __m512i weight[kWidth];
 #pragma GCC unroll 4
-    for (int n = 0; n < kWidth; ++n) weight[n] = _mm512_load_si512(w + n * 64);
+    for (int n = 0; n < kWidth; ++n) {
+      weight[n] = _mm512_load_si512(w + n * 64);
+      _mm_prefetch(next_w + n * 64, _MM_HINT_T1);
+    }
 #pragma GCC unroll 14
     for (int m = 0; m < kRows; ++m) {
       int four;
@@ -90,6 +152,7 @@ void gemm(const GemmTile& tile) {
       for (int n = 0; n < kWidth; ++n) acc[m][n] = _mm512_dpbusd_epi32(acc[m][n], x, weight[n]);
     }
     w += kWidth * 64;
+    next_w += kWidth * 64;
   }
   const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
   if (!logits) {
@@ -115,6 +178,9 @@ GemmKernels make_kernels() {
   k.rows = 14;
   k.flat_width = 4;
   k.flat_rows = 6;
+  for (int slot = 0; slot < 2 * kLanes; ++slot) {
+    k.pair_order[slot] = static_cast<uint8_t>(slot % kLanes / 4 * 8 + slot / kLanes * 4 + slot % 4);
+  }
   fill_rows<1, 14>(k);
   fill_rows<2, 14>(k);
   fill_rows<3, 6>(k);

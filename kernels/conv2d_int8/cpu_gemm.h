@@ -12,7 +12,7 @@ namespace octet::kernels {
 /// point: clamp(rint(t) + z, lo, hi) == rint(clamp(t, lo - z, hi - z)) + z, for rint is monotone and keeps integers.
 struct Epilogue {
   float low = 0, high = 255;  ///< clamp_min - out_zero_point, clamp_max - out_zero_point
-  int32_t zero_point = 0;
+  int32_t zero_point = 0, clamp_min = 0;
   bool float_output = false;
   bool has_residual = false;
   int32_t residual_zero_point = 0;
@@ -24,6 +24,7 @@ struct GemmTile {
   const uint8_t* a = nullptr;         ///< activations, row after row
   ptrdiff_t a_stride = 0;             ///< bytes between rows
   const int8_t* w = nullptr;          ///< this block's packed weights
+  const int8_t* next_w = nullptr;     ///< fetched into L2 meanwhile: the next block's weights, or w again
   int k_steps = 0;                    ///< groups of k
   const int32_t* init = nullptr;      ///< per channel: -zx * sum(w)
   const float* multiplier = nullptr;  ///< per channel
@@ -50,6 +51,8 @@ struct GemmKernels {
   int rows = 0;              ///< rows of such a tile
   int flat_width = 0;        ///< the same for one-pixel images (linear layers), where few rows exist
   int flat_rows = 0;
+  /// Slot i of two neighbouring vectors computes their channel pair_order[i]; a single last vector is in order.
+  uint8_t pair_order[32] = {};
   GemmKernel kernel[kMaxWidth][kMaxRows] = {};  ///< [width - 1][rows - 1]; null where not offered
 };
 

@@ -119,6 +119,11 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
+/// The first 64-byte boundary in a buffer, as in an engine's arena.
+uint8_t* align(std::vector<uint8_t>& buffer) {
+  return buffer.data() + (64 - reinterpret_cast<uintptr_t>(buffer.data()) % 64) % 64;
+}
+
 /// A network's convolutions with random weights, and two buffers that take turns as input and output.
 class Network {
  public:
@@ -143,7 +148,7 @@ class Network {
     }
     workspace_bytes_ = (workspace + 127) / 64 * 64;
     for (auto& buffer : buffers_) {
-      buffer.resize(largest * batch + octet::kernels::kCpuReadSlack);
+      buffer.resize(largest * batch + octet::kernels::kCpuReadSlack + 64);
       for (uint8_t& code : buffer) code = static_cast<uint8_t>(random());
     }
   }
@@ -151,13 +156,13 @@ class Network {
   /// seconds[i] gets the time of layer i.
   void run(octet::ThreadPool& pool, std::vector<std::vector<double>>& seconds) {
     workspaces_.resize(pool.size() * workspace_bytes_ + 64);
-    auto* workspace = workspaces_.data() + (64 - reinterpret_cast<uintptr_t>(workspaces_.data()) % 64) % 64;
+    uint8_t* workspace = align(workspaces_);
     for (size_t i = 0; i < convs_.size(); ++i) {
       CpuConv2dBatch batch;
       batch.images = batch_;
-      batch.x = buffers_[i % 2].data();
-      batch.residual = buffers_[2].data();
-      batch.y = buffers_[(i + 1) % 2].data();
+      batch.x = align(buffers_[i % 2]);
+      batch.residual = align(buffers_[2]);
+      batch.y = align(buffers_[(i + 1) % 2]);
       const auto start = Clock::now();
       pool.run(convs_[i]->tasks(batch_), [&](int task, int thread) {
         convs_[i]->run(batch, task, task + 1, workspace + thread * workspace_bytes_);
@@ -193,8 +198,7 @@ double kernel_peak(octet::ThreadPool& pool, CpuIsa isa) {
     const int loops = 2000;
     const auto start = Clock::now();
     pool.run(pool.size(), [&](int, int thread) {
-      uint8_t* m = memory[thread].data();
-      m += (64 - reinterpret_cast<uintptr_t>(m) % 64) % 64;
+      uint8_t* m = align(memory[thread]);
       CpuConv2dBatch batch;
       batch.x = m;
       batch.y = m + 16384;

@@ -1,0 +1,91 @@
+// A gathered row costs a copy of R * S * C bytes, used once for every output channel. Neighbouring taps of a window row
+// usually touch in memory (no dilation, no padding lanes), and are then copied together.
+#include "kernels/conv2d_int8/cpu_im2row.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace octet::kernels {
+
+Im2Row::Im2Row(const Conv2dShape& shape, int x_zero_point, int tap_bytes, bool wide)
+    : g_(shape), x_zero_point_(x_zero_point), tap_bytes_(tap_bytes), wide_(wide) {
+  for (int oy = 0; oy < g_.out_h; ++oy) {
+    rows_.push_back(inside(oy * g_.stride_h - g_.pad_h, g_.kernel_h, g_.dilation_h, g_.in_h));
+  }
+  for (int ox = 0; ox < g_.out_w; ++ox) {
+    columns_.push_back(inside(ox * g_.stride_w - g_.pad_w, g_.kernel_w, g_.dilation_w, g_.in_w));
+  }
+}
+
+Im2Row::Span Im2Row::inside(int position, int kernel, int dilation, int size) {
+  Span span;
+  while (span.first < kernel && position + span.first * dilation < 0) ++span.first;
+  span.last = span.first;
+  while (span.last < kernel && position + span.last * dilation < size) ++span.last;
+  return span;
+}
+
+void Im2Row::gather(const uint8_t* x, int first_row, int rows, uint8_t* to, ptrdiff_t row_bytes) const {
+  const ptrdiff_t image_bytes = static_cast<ptrdiff_t>(g_.in_h) * g_.in_w * g_.in_stride;
+  const int per_image = g_.out_h * g_.out_w;
+  const uint8_t* image = x + first_row / per_image * image_bytes;
+  int oy = first_row % per_image / g_.out_w, ox = first_row % g_.out_w;
+  for (int row = 0; row < rows; ++row, to += row_bytes) {
+    gather_pixel(image, oy, ox, to);
+    if (++ox == g_.out_w) {
+      ox = 0;
+      if (++oy == g_.out_h) {
+        oy = 0;
+        image += image_bytes;
+      }
+    }
+  }
+}
+
+void Im2Row::gather_pixel(const uint8_t* image, int oy, int ox, uint8_t* to) const {
+  const Span rows = rows_[oy], columns = columns_[ox];
+  const int iy = oy * g_.stride_h - g_.pad_h, ix = ox * g_.stride_w - g_.pad_w;
+  const ptrdiff_t tap_step = static_cast<ptrdiff_t>(g_.dilation_w) * g_.in_stride;
+  const ptrdiff_t row_step = static_cast<ptrdiff_t>(g_.dilation_h) * g_.in_w * g_.in_stride;
+  const uint8_t* from = image + (static_cast<ptrdiff_t>(iy) * g_.in_w + ix) * g_.in_stride + rows.first * row_step +
+                        columns.first * tap_step;
+  const bool together = tap_step == tap_bytes_;
+  to = fill(to, rows.first * g_.kernel_w);
+  for (int r = rows.first; r < rows.last; ++r, from += row_step) {
+    to = fill(to, columns.first);
+    if (together) {
+      to = copy(to, from, (columns.last - columns.first) * tap_bytes_);
+    } else {
+      for (int s = 0; s < columns.last - columns.first; ++s) to = copy(to, from + s * tap_step, tap_bytes_);
+    }
+    to = fill(to, g_.kernel_w - columns.last);
+  }
+  fill(to, (g_.kernel_h - rows.last) * g_.kernel_w);
+}
+
+uint8_t* Im2Row::fill(uint8_t* to, int taps) const {
+  if (taps == 0) return to;
+  const int codes = taps * tap_bytes_;
+  if (!wide_) {
+    std::memset(to, x_zero_point_, codes);
+    return to + codes;
+  }
+  const int16_t code = static_cast<int16_t>(x_zero_point_);
+  for (int i = 0; i < codes; ++i) std::memcpy(to + 2 * i, &code, 2);
+  return to + 2 * codes;
+}
+
+uint8_t* Im2Row::copy(uint8_t* to, const uint8_t* from, int codes) const {
+  if (!wide_) {
+    for (int i = 0; i < codes; i += 16) std::memcpy(to + i, from + i, 16);
+    return to + codes;
+  }
+  for (int i = 0; i < codes; i += 16) {
+    int16_t codes16[16];
+    for (int j = 0; j < 16; ++j) codes16[j] = from[i + j];
+    std::memcpy(to + 2 * i, codes16, sizeof(codes16));
+  }
+  return to + 2 * codes;
+}
+
+}  // namespace octet::kernels
