@@ -67,7 +67,7 @@ std::string zip(const std::vector<ZipEntry>& entries) {
 }
 
 std::string text(const std::string& value) { return "X"s + raw(static_cast<uint32_t>(value.size())) + value; }
-std::string number(int32_t value) { return "J" + raw(value); }
+std::string number(int32_t value) { return "J"s + raw(value); }
 
 std::string tuple(const std::vector<int32_t>& values) {
   std::string bytes = "(";
