@@ -117,6 +117,22 @@ TEST_F(Witness, NamesTheFirstLayerThatDiffers) {
       << outcome.output;
 }
 
+TEST_F(Witness, RoundsAFusedMultiplyAddOnce) {
+  // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24 lies halfway between two float32: the addend decides, however small it is, and
+  // float64 alone would lose it.
+  write_file_atomically(file("fma.py"), R"(
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import verify_checkpoint
+a, below = np.array([1 + 2.0**-12], np.float32), 1 + 2.0**-11
+for c, expected in ((2.0**-60, below + 2.0**-23), (0, below), (-(2.0**-60), below)):
+    assert verify_checkpoint.fma(a, a, np.float32(c))[0] == np.float32(expected), c
+)");
+  const std::string command = python() + " -B " + file("fma.py") + " " OCTET_SOURCE_DIR "/tools";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
 TEST_F(Witness, RefusesDamagedFiles) {
   write_both_dumps(random_graph({.name = "resnet8"}, ActivationScheme::affine_u8), 1);
   const std::string bytes = read_file(file("int8.safetensors"));
