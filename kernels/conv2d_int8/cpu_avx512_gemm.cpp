@@ -178,6 +178,7 @@ GemmKernels make_kernels() {
   k.rows = 14;
   k.flat_width = 4;
   k.flat_rows = 6;
+  k.gather = avx512_gather;
   for (int slot = 0; slot < 2 * kLanes; ++slot) {
     k.pair_order[slot] = static_cast<uint8_t>(slot % kLanes / 4 * 8 + slot / kLanes * 4 + slot % 4);
   }

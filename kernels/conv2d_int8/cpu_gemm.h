@@ -39,6 +39,19 @@ struct GemmTile {
 
 using GemmKernel = void (*)(const GemmTile&);
 
+/// Neighbouring output pixels whose windows lie inside the image, to be gathered: for each pixel, `rows` window rows of
+/// `segments` pieces each, written one after the other.
+struct GatherRun {
+  const uint8_t* from = nullptr;
+  ptrdiff_t pixel_step = 0, row_step = 0, segment_step = 0;
+  int pixels = 0, rows = 0, segments = 0, segment_bytes = 0;
+  uint8_t* to = nullptr;
+  ptrdiff_t to_step = 0;  ///< from pixel to pixel
+};
+
+/// Up to 63 bytes behind each segment are read and written.
+void avx512_gather(const GatherRun& run);
+
 /// The micro-kernels of one instruction set.
 struct GemmKernels {
   static constexpr int kMaxWidth = 4;
@@ -53,6 +66,7 @@ struct GemmKernels {
   int flat_rows = 0;
   /// Slot i of two neighbouring vectors computes their channel pair_order[i]; a single last vector is in order.
   uint8_t pair_order[32] = {};
+  void (*gather)(const GatherRun&) = nullptr;   ///< null: plain code
   GemmKernel kernel[kMaxWidth][kMaxRows] = {};  ///< [width - 1][rows - 1]; null where not offered
 };
 

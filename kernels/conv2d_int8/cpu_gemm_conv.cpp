@@ -45,7 +45,7 @@ class GemmConv2d final : public CpuConv2d {
         flat_(shape.out_h * shape.out_w == 1),
         panel_(flat_ ? kernels.flat_rows : kernels.rows),
         weights_(pack_gemm(shape, params, kernels, flat_ ? kernels.flat_width : kernels.width)),
-        im2row_(shape, params.x_zero_point, weights_.tap_bytes, kernels.activation_bytes == 2) {
+        im2row_(shape, params.x_zero_point, weights_.tap_bytes, kernels) {
     const bool one_by_one =
         g_.kernel_h == 1 && g_.kernel_w == 1 && g_.stride_h == 1 && g_.stride_w == 1 && g_.pad_h == 0 && g_.pad_w == 0;
     direct_ = one_by_one && kernels.activation_bytes == 1;
