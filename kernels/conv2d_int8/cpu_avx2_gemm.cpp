@@ -5,68 +5,25 @@
 // weights as they are loaded, [k / 2][channels][2]. Per step of k (2 codes): 2 weight vectors, then for each row one
 // broadcast, 2 vpmaddwd and 2 vpaddd. 6 x 2 accumulators + 2 weights + broadcast + product = 16 of 16 registers. Half
 // the bytes and half the vector of AVX-512, two instructions instead of one: an eighth of its speed at best.
-#include <immintrin.h>
-
+#include "kernels/conv2d_int8/cpu_avx2_epilogue.h"
 #include "kernels/conv2d_int8/cpu_gemm.h"
 
 namespace octet::kernels {
 namespace {
 
-constexpr int kLanes = 8;
-
-/// 8 codes of a residual; only `channels` of them are read.
-inline __m256i load_codes(const uint8_t* from, int channels) {
-  if (channels >= kLanes) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-  alignas(8) uint8_t codes[kLanes] = {};
-  for (int i = 0; i < channels; ++i) codes[i] = from[i];
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
-}
-
-inline void store_floats(float* to, __m256 t, int channels) {
-  if (channels >= kLanes) {
-    _mm256_storeu_ps(to, t);
-    return;
-  }
-  alignas(32) float values[kLanes];
-  _mm256_store_ps(values, t);
-  for (int i = 0; i < channels; ++i) to[i] = values[i];
-}
-
-inline void store_codes(uint8_t* to, __m256i codes, int channels) {
-  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
-  const __m128i bytes = _mm_packus_epi16(words, words);
-  if (channels >= kLanes) {
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), bytes);
-    return;
-  }
-  alignas(16) uint8_t values[16];
-  _mm_store_si128(reinterpret_cast<__m128i*>(values), bytes);
-  for (int i = 0; i < channels; ++i) to[i] = values[i];
-}
+constexpr int kLanes = kAvx2Lanes;
 
 template <int kRows, int kWidth>
 void finish(const GemmTile& tile, const __m256i (&acc)[kRows][kWidth]) {
   const Epilogue& e = *tile.epilogue;
+  const int element = e.float_output ? sizeof(float) : 1;
   for (int n = 0; n < kWidth; ++n) {
-    const __m256 multiplier = _mm256_load_ps(tile.multiplier + n * kLanes);
-    const __m256 bias = _mm256_load_ps(tile.bias + n * kLanes);
-    const int channels = tile.channels - n * kLanes;
+    const int channel = n * kLanes;
+    if (channel >= tile.channels) break;
     for (int m = 0; m < kRows; ++m) {
-      __m256 t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[m][n]), multiplier, bias);
-      if (e.has_residual) {
-        const __m256i codes = load_codes(tile.residual + m * tile.residual_stride + n * kLanes, channels);
-        const __m256i difference = _mm256_sub_epi32(codes, _mm256_set1_epi32(e.residual_zero_point));
-        t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(difference), _mm256_set1_ps(e.residual_multiplier), t);
-      }
-      const ptrdiff_t out = m * tile.y_stride + n * kLanes;
-      if (e.float_output) {
-        store_floats(static_cast<float*>(tile.y) + out, t, channels);
-        continue;
-      }
-      // max and min return their second operand when the first is NaN: NaN becomes `low`.
-      t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(e.low)), _mm256_set1_ps(e.high));
-      store_codes(static_cast<uint8_t*>(tile.y) + out,
-                  _mm256_add_epi32(_mm256_cvtps_epi32(t), _mm256_set1_epi32(e.zero_point)), channels);
+      const uint8_t* residual = e.has_residual ? tile.residual + m * tile.residual_stride + channel : nullptr;
+      finish8(e, acc[m][n], tile.multiplier + channel, tile.bias + channel, residual,
+              static_cast<uint8_t*>(tile.y) + (m * tile.y_stride + channel) * element, tile.channels - channel);
     }
   }
 }

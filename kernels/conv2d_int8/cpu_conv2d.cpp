@@ -42,11 +42,14 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
   }
 #if defined(__x86_64__)
-  const bool depthwise =
-      shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1 && !params.float_output;
-  if (depthwise && isa == CpuIsa::avx512_vnni) return make_depthwise_conv2d(shape, params, avx512_depthwise_kernels());
-  if (isa == CpuIsa::avx512_vnni) return make_gemm_conv2d(shape, params, avx512_gemm_kernels());
-  if (isa == CpuIsa::avx2) return make_gemm_conv2d(shape, params, avx2_gemm_kernels());
+  const bool wide = isa == CpuIsa::avx512_vnni;
+  if (isa != CpuIsa::portable) {
+    const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
+    if (depthwise && !params.float_output) {
+      return make_depthwise_conv2d(shape, params, wide ? avx512_depthwise_kernels() : avx2_depthwise_kernels());
+    }
+    return make_gemm_conv2d(shape, params, wide ? avx512_gemm_kernels() : avx2_gemm_kernels());
+  }
 #endif
   return make_portable_conv2d(shape, params);
 }
