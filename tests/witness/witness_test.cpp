@@ -1,5 +1,5 @@
 // Engines held to tools/verify_checkpoint.py, which computes codes and logits from the documented format alone: every
-// layer, byte for byte. Needs a Python with numpy: $OCTET_PYTHON or python3.
+// layer, byte for byte. Needs a Python with numpy: $OCTET_PYTHON, the one of tools/setup.sh, or python3.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -19,7 +19,9 @@ namespace {
 
 std::string python() {
   const char* set = std::getenv("OCTET_PYTHON");
-  return set != nullptr ? set : "python3";
+  if (set != nullptr) return set;
+  const std::string from_setup = OCTET_SOURCE_DIR "/.deps/venv/bin/python";  // made by tools/setup.sh
+  return std::filesystem::exists(from_setup) ? from_setup : "python3";
 }
 
 struct Outcome {
