@@ -138,17 +138,26 @@ TEST(Conv2d, LargestAccumulators) {
   }
 }
 
-// The clamp is done in float before the conversion: values beyond int32 and infinities must land on the bounds.
+// The clamp is done in float before the conversion: values beyond int32 and infinities must land on the bounds, and
+// NaN, here infinity minus infinity, on the lower one.
 TEST(Conv2d, HugeValuesClampLikeTheReference) {
   std::mt19937 random(17);
-  ConvCase c = named_case({.in_c = 20, .in_h = 5, .in_w = 5, .out_c = 37});
-  c.params.out_zero_point = 3;
-  c.params.clamp_min = 2;
-  c.params.clamp_max = 250;
-  fill_random(c, random);
-  const float values[] = {1e28f, -1e28f, 3e38f, -3e38f, 1e-38f, 2147483648.0f};
-  for (int k = 0; k < c.shape.out_c; ++k) c.multiplier[k] = values[k % 6];
-  expect_equal_on_all_paths(c, "huge");
+  for (const Conv2dShape& shape : {Conv2dShape{.in_c = 20, .in_h = 5, .in_w = 5, .out_c = 37},
+                                   Conv2dShape{.in_c = 90, .in_h = 5, .in_w = 5, .out_c = 90, .groups = 90}}) {
+    for (float residual_multiplier : {0.0f, 3e38f, -3e38f}) {
+      ConvCase c = named_case(shape);
+      c.params.out_zero_point = 3;
+      c.params.clamp_min = 2;
+      c.params.clamp_max = 250;
+      c.params.has_residual = residual_multiplier != 0;
+      fill_random(c, random);
+      c.params.residual_multiplier = residual_multiplier;
+      const float values[] = {1e28f, -1e28f, 3e38f, -3e38f, 1e-38f, 2147483648.0f};
+      for (int k = 0; k < c.shape.out_c; ++k) c.multiplier[k] = values[k % 6];
+      expect_equal_on_all_paths(c, "huge");
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
 }
 
 }  // namespace
