@@ -14,9 +14,10 @@ constexpr int kRegisters = 4;  // of 4 channels
 inline __m128i load16(const uint8_t* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
 
 /// acc[i]: for channels 4 * i .., the sums of taps {0, 1} and {2, 3} of all groups.
-inline void accumulate(const DepthwiseRun& run, ptrdiff_t at, __m256i (&acc)[kRegisters]) {
-  for (int g = 0; g < run.tap_groups; ++g) {
-    const uint8_t* const* taps = run.taps + g * kTapGroup;
+inline void accumulate(const DepthwiseRun& run, int pixel, __m256i (&acc)[kRegisters]) {
+  const uint8_t* const* taps = run.taps + pixel * run.tap_step;
+  const ptrdiff_t at = run.channel + pixel * run.pixel_step;
+  for (int g = 0; g < run.tap_groups; ++g, taps += kTapGroup) {
     const __m128i a = load16(taps[0] + at), b = load16(taps[1] + at);
     const __m128i c = load16(taps[2] + at), d = load16(taps[3] + at);
     const __m128i ab_low = _mm_unpacklo_epi8(a, b), ab_high = _mm_unpackhi_epi8(a, b);
@@ -35,7 +36,7 @@ inline void accumulate(const DepthwiseRun& run, ptrdiff_t at, __m256i (&acc)[kRe
 void run_pixels(const DepthwiseRun& run) {
   for (int pixel = 0; pixel < run.pixels; ++pixel) {
     __m256i acc[kRegisters] = {};
-    accumulate(run, run.channel + pixel * run.step, acc);
+    accumulate(run, pixel, acc);
     uint8_t* y = run.y + pixel * run.y_stride;
     const uint8_t* residual = run.residual == nullptr ? nullptr : run.residual + pixel * run.residual_stride;
     for (int half = 0; half < 2; ++half) {

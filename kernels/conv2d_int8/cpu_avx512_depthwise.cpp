@@ -30,13 +30,13 @@ OCTET_ALWAYS_INLINE void interleave(__m512i a, __m512i b, __m512i c, __m512i d, 
   out[3] = _mm512_unpackhi_epi16(ab_high, cd_high);
 }
 
-/// 64 channels of one pixel, or 32 channels of two pixels (kNarrow), the second `next` bytes after the first.
+/// 64 channels of one pixel, or 32 channels of two pixels (kNarrow).
 template <bool kNarrow>
-OCTET_ALWAYS_INLINE __m512i load(const uint8_t* from, ptrdiff_t next) {
-  if constexpr (!kNarrow) return _mm512_loadu_si512(from);
-  const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + next));
-  return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+OCTET_ALWAYS_INLINE __m512i load(const uint8_t* first, const uint8_t* second) {
+  if constexpr (!kNarrow) return _mm512_loadu_si512(first);
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
+  const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 template <bool kNarrow>
@@ -71,17 +71,18 @@ void run_pixels(const DepthwiseRun& run) {
 
   for (int pixel = 0; pixel < run.pixels; pixel += kStep) {
     const bool single = pixel + 1 == run.pixels;  // a pair's second half is then the first once more
-    const ptrdiff_t at = run.channel + pixel * run.step, next = single ? 0 : run.step;
+    const int second = single ? pixel : pixel + kStep - 1;
+    const uint8_t *const *taps = run.taps + pixel * run.tap_step, *const *taps2 = run.taps + second * run.tap_step;
+    const ptrdiff_t at = run.channel + pixel * run.pixel_step, at2 = run.channel + second * run.pixel_step;
     __m512i acc[kRegisters];
 #pragma GCC unroll 4
     for (int i = 0; i < kRegisters; ++i) acc[i] = _mm512_load_si512(run.init + 16 * i);
-    const uint8_t* const* taps = run.taps;
     const int groups = kGroups > 0 ? kGroups : run.tap_groups;
 #pragma GCC unroll 3
-    for (int g = 0; g < groups; ++g, taps += kTapGroup) {
+    for (int g = 0; g < groups; ++g, taps += kTapGroup, taps2 += kTapGroup) {
       __m512i x[kRegisters];
-      interleave(load<kNarrow>(taps[0] + at, next), load<kNarrow>(taps[1] + at, next),
-                 load<kNarrow>(taps[2] + at, next), load<kNarrow>(taps[3] + at, next), x);
+      interleave(load<kNarrow>(taps[0] + at, taps2[0] + at2), load<kNarrow>(taps[1] + at, taps2[1] + at2),
+                 load<kNarrow>(taps[2] + at, taps2[2] + at2), load<kNarrow>(taps[3] + at, taps2[3] + at2), x);
 #pragma GCC unroll 4
       for (int i = 0; i < kRegisters; ++i) {
         const __m512i w = kGroups > 0 ? weight[kGroups > 0 ? g * kRegisters + i : 0]

@@ -12,12 +12,13 @@ namespace octet::kernels {
 inline constexpr int kTapGroup = 4;
 
 /// A run of neighbouring output pixels of one row, for one block of channels. Tap t of pixel i reads
-/// taps[t] + channel + i * step.
+/// taps[i * tap_step + t] + channel + i * pixel_step.
 struct DepthwiseRun {
-  const uint8_t* const* taps = nullptr;  ///< [tap_groups * kTapGroup], at channel 0
+  const uint8_t* const* taps = nullptr;  ///< [pixels or 1][tap_groups * kTapGroup], at channel 0
+  ptrdiff_t tap_step = 0;                ///< 0 when all pixels share their pointers but for pixel_step
   int tap_groups = 0;
   int channel = 0;  ///< the block's first
-  ptrdiff_t step = 0;
+  ptrdiff_t pixel_step = 0;
   int pixels = 0;
   const int8_t* w = nullptr;  ///< this block's weights, constants: see DepthwiseKernels::order
   const int32_t* init = nullptr;

@@ -1,8 +1,9 @@
 // Depthwise convolution (groups == in_c == out_c) over the kernels of one instruction set.
 //
 // A task owns some output rows of the batch and a range of channel blocks. For each row the window's taps become
-// pointers: inside the image, all pixels of the row share them but for a constant step and go to the kernel as one run;
-// at the left and right border each pixel gets its own pointers. Taps in the padding point to a row of zero points.
+// pointers, those in the padding to a row of zero points. In short rows of several blocks every pixel gets its own
+// pointers and the row is one run. In long rows the pixels between the borders share theirs but for a constant step,
+// and only they are one run.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr double kMinTaskOutputs = 8192;  // outputs below which handing out a task costs too much
 constexpr int kTasks = 8;
+constexpr int kTableWidth = 16;  // rows up to this long have pointers for each pixel
 
 struct Grid {
   int rows = 0;
@@ -30,6 +32,7 @@ class DepthwiseConv2d final : public CpuConv2d {
     taps_ = g_.kernel_h * g_.kernel_w;
     tap_groups_ = ceil_div(taps_, kTapGroup);
     blocks_ = ceil_div(g_.out_c, kernels.channels);
+    table_ = g_.out_w <= kTableWidth && blocks_ > 1;
     // A run steps through the padding as it does through the image: it holds a whole image row.
     padding_.assign(static_cast<size_t>(g_.in_w + 1) * g_.in_stride + kCpuReadSlack,
                     static_cast<uint8_t>(params.x_zero_point));
@@ -52,7 +55,9 @@ class DepthwiseConv2d final : public CpuConv2d {
   size_t packed_bytes() const override {
     return weight_.bytes() + init_.bytes() + multiplier_.bytes() + bias_.bytes() + padding_.size();
   }
-  size_t workspace_bytes() const override { return tap_groups_ * kTapGroup * sizeof(const uint8_t*); }
+  size_t workspace_bytes() const override {
+    return (table_ ? g_.out_w : 1) * tap_groups_ * kTapGroup * sizeof(const uint8_t*);
+  }
   int tasks(int images) const override {
     const Grid grid = make_grid(images);
     return grid.row_tasks * grid.column_tasks;
@@ -112,12 +117,34 @@ class DepthwiseConv2d final : public CpuConv2d {
   void run_row(const CpuConv2dBatch& batch, int row, int first_block, int last_block, const uint8_t** taps) const {
     const int image = row / g_.out_h, oy = row % g_.out_h;
     const uint8_t* x = batch.x + static_cast<ptrdiff_t>(image) * g_.in_h * g_.in_w * g_.in_stride;
-    for (int ox = 0; ox < g_.out_w;) {
-      const int pixels = ox >= first_inner_ && ox < last_inner_ ? last_inner_ - ox : 1;
-      point_taps(x, oy, ox, taps);
+    const int tap_step = tap_groups_ * kTapGroup;
+    DepthwiseRun run;
+    run.taps = taps;
+    for (int ox = 0; ox < g_.out_w; ox += run.pixels) {
+      if (table_) {
+        point_row(x, oy, taps);
+        run.pixels = g_.out_w;
+        run.tap_step = tap_step;
+      } else {
+        point_taps(x, oy, ox, taps);
+        run.pixels = ox >= first_inner_ && ox < last_inner_ ? last_inner_ - ox : 1;
+        run.pixel_step = static_cast<ptrdiff_t>(g_.stride_w) * g_.in_stride;
+      }
       const ptrdiff_t pixel = static_cast<ptrdiff_t>(row) * g_.out_w + ox;
-      for (int block = first_block; block < last_block; ++block) run_block(batch, pixel, pixels, block, taps);
-      ox += pixels;
+      for (int block = first_block; block < last_block; ++block) run_block(batch, pixel, block, run);
+    }
+  }
+
+  /// The taps of all pixels of a row; between the borders each pixel's follow from its neighbour's.
+  void point_row(const uint8_t* x, int oy, const uint8_t** taps) const {
+    const int count = tap_groups_ * kTapGroup;
+    const ptrdiff_t step = static_cast<ptrdiff_t>(g_.stride_w) * g_.in_stride;
+    for (int ox = 0; ox < g_.out_w; ++ox, taps += count) {
+      if (ox > first_inner_ && ox < last_inner_) {
+        for (int tap = 0; tap < count; ++tap) taps[tap] = taps[tap - count] + step;
+      } else {
+        point_taps(x, oy, ox, taps);
+      }
     }
   }
 
@@ -136,15 +163,11 @@ class DepthwiseConv2d final : public CpuConv2d {
     for (; tap < tap_groups_ * kTapGroup; ++tap) taps[tap] = padding_.data();
   }
 
-  void run_block(const CpuConv2dBatch& batch, ptrdiff_t pixel, int pixels, int block, const uint8_t** taps) const {
+  void run_block(const CpuConv2dBatch& batch, ptrdiff_t pixel, int block, DepthwiseRun& run) const {
     const int channel = block * kernels_.channels;
     const ptrdiff_t slot = static_cast<ptrdiff_t>(block) * kernels_.slots;
-    DepthwiseRun run;
-    run.taps = taps;
     run.tap_groups = tap_groups_;
     run.channel = channel;
-    run.step = static_cast<ptrdiff_t>(g_.stride_w) * g_.in_stride;
-    run.pixels = pixels;
     run.w = weight_.data() + slot * tap_groups_ * kTapGroup;
     run.init = init_.data() + slot;
     run.multiplier = multiplier_.data() + slot;
@@ -162,6 +185,7 @@ class DepthwiseConv2d final : public CpuConv2d {
   const DepthwiseKernels& kernels_;
   Epilogue epilogue_;
   int taps_ = 0, tap_groups_ = 0, blocks_ = 0;
+  bool table_ = false;                    // each pixel of a row has its own pointers
   int first_inner_ = 0, last_inner_ = 0;  // output columns whose windows lie within the image's width
   std::vector<uint8_t> padding_;          // an image row of zero points
   AlignedArray<int8_t> weight_;
