@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 
 #include "tests/kernels/conv2d_random.h"
 
@@ -144,7 +145,8 @@ TEST(Conv2d, HugeValuesClampLikeTheReference) {
   std::mt19937 random(17);
   for (const Conv2dShape& shape : {Conv2dShape{.in_c = 20, .in_h = 5, .in_w = 5, .out_c = 37},
                                    Conv2dShape{.in_c = 90, .in_h = 5, .in_w = 5, .out_c = 90, .groups = 90}}) {
-    for (float residual_multiplier : {0.0f, 3e38f, -3e38f}) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (float residual_multiplier : {0.0f, 3e38f, infinity, -infinity}) {
       ConvCase c = named_case(shape);
       c.params.out_zero_point = 3;
       c.params.clamp_min = 2;
