@@ -106,12 +106,16 @@ else
   timed "fetching LibTorch $TORCH_VERSION (0.8 GB) into .deps/torch" fetch_torch
 fi
 fetch_cuda_libraries
-command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || say "no nvcc: a CPU-only build"
+preset=cuda
+if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
+  preset=cpu
+  say "no nvcc: a CPU-only build"
+fi
 [ "$build" = yes ] || exit 0
 
 configure() {
-  CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} cmake --preset cpu -DOCTET_TORCH_DIR="$torch" -DOCTET_TESTS="$tests" >.deps/configure.log 2>&1 ||
+  CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} cmake --preset "$preset" -DOCTET_TORCH_DIR="$torch" -DOCTET_TESTS="$tests" >.deps/configure.log 2>&1 ||
     { cat .deps/configure.log >&2; return 1; }
 }
 timed "configuring" configure
-timed "building build/octet (minutes on the first run)" cmake --build --preset cpu
+timed "building build/octet (minutes on the first run)" cmake --build --preset "$preset"

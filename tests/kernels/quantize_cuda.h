@@ -1,0 +1,30 @@
+// Runs the rounding rule of kernels/quantize.h on the GPU, for quantize_cuda_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/quantize.h"
+
+namespace octet {
+
+struct RuleInputs {
+  std::vector<float> x;      ///< reals, for quantize
+  std::vector<int32_t> acc;  ///< accumulators, as many
+  std::vector<float> multiplier, bias;
+  QParams qparams;
+};
+
+struct RuleOutputs {
+  std::vector<int32_t> quantized, requantized;
+  std::vector<float> rescaled, dequantized;
+};
+
+/// "" when there is a GPU this build has code for, else why not.
+std::string gpu_missing();
+
+RuleOutputs rule_on_host(const RuleInputs& in);
+RuleOutputs rule_on_gpu(const RuleInputs& in);  ///< throws std::runtime_error on a CUDA error
+
+}  // namespace octet

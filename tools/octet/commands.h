@@ -1,0 +1,45 @@
+// The commands of octet, one file each. add_xxx() declares a command's arguments and what it does; main.cpp lists them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/common/error.h"
+
+namespace octet::cli {
+
+/// Flags that every command understands.
+struct Common {
+  std::vector<std::string> set;  ///< key.path=value, checked like the recipe file
+  std::string out;               ///< --out
+  std::string device = "auto";
+  bool resume = false;
+  bool quiet = false;
+  bool json = false;         ///< one JSON document on stdout, everything else on stderr
+  std::string command_line;  ///< as typed, for the run directory
+};
+
+/// The action of the command the user chose; set by its callback, run by main.
+using Action = std::function<ExitCode()>;
+
+void add_bench(CLI::App& app, const Common& common, Action& action);
+void add_compare(CLI::App& app, const Common& common, Action& action);
+void add_doctor(CLI::App& app, const Common& common, Action& action);
+void add_evaluate(CLI::App& app, const Common& common, Action& action);
+void add_inspect(CLI::App& app, const Common& common, Action& action);
+void add_run(CLI::App& app, const Common& common, Action& action);
+#if OCTET_TRAINING
+void add_calibrate(CLI::App& app, const Common& common, Action& action);
+void add_export(CLI::App& app, const Common& common, Action& action);
+void add_train(CLI::App& app, const Common& common, Action& action);
+#endif
+
+/// --device: "auto" and "cpu" are the CPU; "cuda" is an Error(usage) that says what is missing.
+void check_device(const Common& common);
+
+/// Prints the one JSON document of --json, or else the text, on stdout.
+void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json);
+
+}  // namespace octet::cli

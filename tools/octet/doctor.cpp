@@ -1,0 +1,88 @@
+// octet doctor: what this machine can run, and why not the rest.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "src/engine/engine.h"
+#include "src/eval/text_table.h"
+#include "tools/octet/commands.h"
+#include "tools/octet/machine.h"
+
+namespace octet::cli {
+namespace {
+
+struct Finding {
+  std::string what;
+  Support support;
+};
+
+Support kernels(const std::string& name) {
+  // Asking the engine to compile a one-node network tells exactly what `octet run --kernels` would answer.
+  Int8Graph graph;
+  Int8Node input;
+  input.name = "input";
+  input.shape = {1, 1, 1};
+  input.out = {1.0f, 0, 0, 255};
+  input.clamp_min = 0, input.clamp_max = 255;
+  Int8Node linear;
+  linear.name = "linear", linear.op = Int8Op::linear, linear.inputs = {0}, linear.shape = {1, 1, 1};
+  linear.float_output = true, linear.weight = {1}, linear.weight_scale = {1.0f}, linear.multiplier = {1.0f};
+  linear.bias = {0.0f};
+  graph.nodes = {input, linear};
+  graph.preprocessing.mean = {0.0f}, graph.preprocessing.std = {1.0f};
+  try {
+    CompileOptions options;
+    options.kernels = name;
+    find_engine("cpu").compile(graph, options);
+    return {true, "ready"};
+  } catch (const Error& error) {
+    return {false, error.what()};
+  }
+}
+
+std::vector<Finding> examine() {
+  std::vector<Finding> findings;
+  for (const Engine* engine : engines()) {
+    Support support = engine->available();
+    if (support.ok && support.reason.empty()) support.reason = "ready";
+    findings.push_back({fmt::format("engine {}", engine->name()), support});
+  }
+  for (const char* name : {"avx512_vnni", "avx2", "portable"})
+    findings.push_back({fmt::format("cpu kernels {}", name), kernels(name)});
+  const Support gpu = cuda_gpu();
+  findings.push_back({"NVIDIA GPU", gpu});
+  findings.push_back({"engines cuda, cudnn", {false, "this build has none"}});
+#if OCTET_TRAINING
+  findings.push_back({"training", {true, "LibTorch on the CPU"}});
+#else
+  findings.push_back({"training", {false, "built with -DOCTET_TRAINING=OFF"}});
+#endif
+  const std::string fashion = "/usr/share/datasets/fashion-mnist";
+  findings.push_back({"Fashion-MNIST", std::filesystem::exists(fashion)
+                                           ? Support{true, fashion}
+                                           : Support{false, "apt-get install dataset-fashion-mnist"}});
+  return findings;
+}
+
+ExitCode doctor(const Common& common) {
+  const std::vector<Finding> findings = examine();
+  TextTable table({{"what", Align::left}, {"usable", Align::left}, {"", Align::left}});
+  for (const Finding& f : findings) table.add_row({f.what, f.support.ok ? "yes" : "no", f.support.reason});
+  print_result(common, fmt::format("octet {} on {}\n\n{}", OCTET_VERSION, cpu_model(), table.render()), [&] {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Finding& f : findings)
+      list.push_back({{"what", f.what}, {"usable", f.support.ok}, {"detail", f.support.reason}});
+    return nlohmann::json{{"version", OCTET_VERSION}, {"machine", cpu_model()}, {"findings", list}}.dump(2);
+  });
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, const Common& common, Action& action) {
+  CLI::App* command = app.add_subcommand("doctor", "what this machine can run, and why not the rest");
+  command->callback([&common, &action] { action = [&common] { return doctor(common); }; });
+}
+
+}  // namespace octet::cli

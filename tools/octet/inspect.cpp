@@ -1,0 +1,110 @@
+// octet inspect CHECKPOINT: what is in an int8 checkpoint, layer by layer.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "src/engine/engine.h"
+#include "src/eval/text_table.h"
+#include "src/graph/checkpoint.h"
+#include "tools/octet/commands.h"
+#include "tools/octet/target.h"
+
+namespace octet::cli {
+namespace {
+
+std::string window_text(const Int8Node& node) {
+  const Window& w = node.window;
+  if (node.op != Int8Op::conv2d && node.op != Int8Op::max_pool && node.op != Int8Op::avg_pool) return "";
+  std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
+  if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
+  if (w.dilation_h != 1 || w.dilation_w != 1) text += fmt::format(" dilation {}", w.dilation_h);
+  if (node.groups != 1) text += node.groups == node.shape.c ? " depthwise" : fmt::format(" {} groups", node.groups);
+  return text;
+}
+
+std::string code_range(const Int8Node& node) {
+  if (node.float_output) return "float32";
+  return fmt::format("{}  zero {}  clamp {}..{}", node.out.is_signed() ? "s8" : "u8", node.out.zero_point,
+                     node.clamp_min, node.clamp_max);
+}
+
+std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path) {
+  TextTable table({{"node", Align::left},
+                   {"op", Align::left},
+                   {"inputs", Align::left},
+                   {"window", Align::left},
+                   {"output"},
+                   {"scale"},
+                   {"codes", Align::left},
+                   {"weights"},
+                   {"kernel", Align::left}});
+  long weights = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Int8Node& node = graph.nodes[i];
+    std::vector<std::string> inputs;
+    for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
+    weights += static_cast<long>(node.weight.size());
+    table.add_row({node.name, std::string(int8_op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
+                   window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+                   node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
+                   node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
+                   kernels[i].kernel});
+  }
+  std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, kCheckpointVersion);
+  out += fmt::format("input {}x{}x{}, {} classes, {} int8 weights, {} multiply-adds an image, {} on disk\n",
+                     graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, graph.classes(),
+                     with_thousands(weights), human_count(static_cast<double>(multiply_adds(graph))),
+                     human_bytes(static_cast<double>(std::filesystem::file_size(path))));
+  out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
+                     graph.preprocessing.crop, fmt::join(graph.preprocessing.mean, " "),
+                     fmt::join(graph.preprocessing.std, " "));
+  out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : graph.recipe_hash);
+  for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", name, percent(value));
+  return out + "\n" + table.render();
+}
+
+std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Int8Node& node = graph.nodes[i];
+    nodes.push_back({{"name", node.name},
+                     {"op", std::string(int8_op_name(node.op))},
+                     {"inputs", node.inputs},
+                     {"shape", {node.shape.c, node.shape.h, node.shape.w}},
+                     {"scale", node.out.scale},
+                     {"zero_point", node.out.zero_point},
+                     {"clamp", {node.clamp_min, node.clamp_max}},
+                     {"weights", node.weight.size()},
+                     {"kernel", kernels[i].kernel}});
+  }
+  const nlohmann::json document = {{"name", graph.name},
+                                   {"multiply_adds", multiply_adds(graph)},
+                                   {"recipe_hash", graph.recipe_hash},
+                                   {"accuracies", graph.accuracies},
+                                   {"class_names", graph.class_names},
+                                   {"nodes", nodes}};
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+ExitCode inspect(const Common& common, const std::string& target) {
+  const std::string path = checkpoint_of(target);
+  const Int8Graph graph = read_checkpoint(path);
+  const std::vector<LayerInfo> kernels = engines().front()->compile(graph, {})->layers();
+  print_result(common, text(graph, kernels, path), [&] { return json(graph, kernels); });
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, const Common& common, Action& action) {
+  auto target = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("inspect", "what is in a checkpoint, layer by layer");
+  command->add_option("CHECKPOINT", *target, "an int8.safetensors or a run directory")->required();
+  command->callback([&common, &action, target] { action = [&common, target] { return inspect(common, *target); }; });
+}
+
+}  // namespace octet::cli

@@ -1,0 +1,48 @@
+// octet train RECIPE: from a recipe and images to an int8 checkpoint, with a report.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "src/common/progress.h"
+#include "src/recipe/recipe.h"
+#include "tools/octet/commands.h"
+#include "tools/octet/machine.h"
+#include "trainers/pipeline.h"
+
+namespace octet::cli {
+namespace {
+
+ExitCode train(const Common& common, const std::string& path) {
+  const bool is_run = std::filesystem::is_directory(path);
+  if (is_run && !common.resume)
+    throw usage_error(fmt::format("{}: is a folder; name a recipe, or add --resume to go on with this run", path));
+  RunDirectory directory{is_run ? path : common.out};
+  while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
+  const std::string file = is_run ? directory.recipe() : path;
+  const Recipe recipe = read_recipe(file, common.set);
+  if (directory.root.empty()) {
+    if (common.resume) throw usage_error("--resume needs --out DIR: the run directory to go on with");
+    directory = new_run_directory("runs", std::filesystem::path(path).stem().string());
+  }
+  RunStart start;
+  start.command = common.command_line;
+  start.machine = cpu_model();
+  start.resume = common.resume;
+  say(fmt::format("run directory: {}", directory.root));
+  const Report report = octet::train(recipe, directory, start);
+  print_result(common, fmt::format("{}\nreport: {}\n", report_table(report), directory.report_html()),
+               [&] { return report_json(report); });
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Common& common, Action& action) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("train", "recipe and images -> int8 checkpoint and report");
+  command->add_option("RECIPE", *path, "a recipe (recipes/README.md), or with --resume a run directory")->required();
+  command->callback([&common, &action, path] { action = [&common, path] { return train(common, *path); }; });
+}
+
+}  // namespace octet::cli

@@ -1,0 +1,22 @@
+#include "tools/octet/trained.h"
+
+#include "trainers/run.h"
+
+namespace octet::cli {
+
+std::unique_ptr<Program> trained_program(const RunDirectory& directory) {
+  const Run run = load_run(directory);
+  return qat_graph_program(load_quantized(run), run.preprocessing);
+}
+
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory& directory) {
+  const Run run = load_run(directory);
+  const QuantizedModel quantized = load_quantized(run);
+  std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
+  programs.emplace_back("float", float_program(run.graph, load_float(run), run.preprocessing));
+  programs.emplace_back("simulation", simulation_program(quantized, run.preprocessing));
+  programs.emplace_back("qat_graph", qat_graph_program(quantized, run.preprocessing));
+  return programs;
+}
+
+}  // namespace octet::cli

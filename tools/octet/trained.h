@@ -1,0 +1,20 @@
+// The training side behind a door, so that compare and evaluate also build without LibTorch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/eval/run_directory.h"
+
+namespace octet::cli {
+
+/// The QAT graph of a run in evaluation mode. Without LibTorch: null, after saying so on stderr.
+std::unique_ptr<Program> trained_program(const RunDirectory& directory);
+
+/// The run's float network, simulation and QAT graph, by name. Without LibTorch: empty, after saying so.
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory& directory);
+
+}  // namespace octet::cli

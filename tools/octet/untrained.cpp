@@ -1,0 +1,18 @@
+// trained.h in a build without LibTorch.
+#include "src/common/progress.h"
+#include "tools/octet/trained.h"
+
+namespace octet::cli {
+
+std::unique_ptr<Program> trained_program(const RunDirectory&) {
+  say("this build has no LibTorch (-DOCTET_TRAINING=OFF): the QAT graph is left out, engines are held against each "
+      "other");
+  return nullptr;
+}
+
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory&) {
+  say("this build has no LibTorch (-DOCTET_TRAINING=OFF): engines only");
+  return {};
+}
+
+}  // namespace octet::cli
