@@ -4,7 +4,7 @@
 // both sides are int16 and vpmaddwd adds two exact products to int32: activations are widened when rows are gathered,
 // weights as they are loaded, [k / 2][channels][2]. Per step of k (2 codes): 2 weight vectors, then for each row one
 // broadcast, 2 vpmaddwd and 2 vpaddd. 6 x 2 accumulators + 2 weights + broadcast + product = 16 of 16 registers. Half
-// the bytes and half the vector of AVX-512, two instructions instead of one: an eighth of its speed at best.
+// the bytes and half the vector of AVX-512, two instructions instead of one: an eighth of its peak.
 #include "kernels/conv2d_int8/cpu_avx2_epilogue.h"
 #include "kernels/conv2d_int8/cpu_gemm.h"
 
