@@ -65,7 +65,7 @@ def measure(arguments, model, batch, folder):
         subprocess.run([arguments.octet, "bench", "--model", model, "--save", path, "--batch", "1", "--seconds", "0.1", "--quiet"],
                        check=True, stdout=subprocess.DEVNULL)
     checkpoint = verify_checkpoint.read_checkpoint(path)
-    c, h, w = checkpoint.nodes[0]["shape"]
+    c, h, w = checkpoint["nodes"][0]["shape"]
     images = np.random.default_rng(1).standard_normal((batch, c, h, w), np.float32)
     network = qdq.to_onnx(checkpoint, batch)
     calls = {"octet": octet_call(arguments, path, batch), "onnxruntime": onnxruntime_call(arguments, network, images),

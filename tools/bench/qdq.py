@@ -11,8 +11,7 @@ class Writer:
     """Collects ONNX nodes and constants for one checkpoint (as tools/verify_checkpoint.py reads it)."""
 
     def __init__(self, checkpoint):
-        self.nodes_in = checkpoint.nodes
-        self.tensors = checkpoint.tensors
+        self.nodes_in = checkpoint["nodes"]
         self.nodes, self.constants, self.count = [], [], 0
 
     def name(self, stem):
@@ -42,15 +41,14 @@ class Writer:
 
     def weights(self, node, x_scale, y_scale):
         """Dequantized weight and bias of a convolution or linear, BatchNorm inside the scales."""
-        tensors, name = self.tensors, node["name"]
-        scale = (tensors[name + ".multiplier"].astype(np.float64) * y_scale / x_scale).astype(np.float32)
+        scale = (node["multiplier"].astype(np.float64) * y_scale / x_scale).astype(np.float32)
         scale = np.maximum(scale, 1e-12)
-        weight = tensors[name + ".weight"]
+        weight = node["weight"]
         if weight.ndim == 4:
             weight = weight.transpose(0, 3, 1, 2)
         zero = self.constant(np.zeros(len(scale), np.int8))
         w = self.add("DequantizeLinear", [self.constant(weight), self.constant(scale), zero], axis=0)
-        bias = np.rint(tensors[name + ".bias"].astype(np.float64) * y_scale / (x_scale * scale.astype(np.float64)))
+        bias = np.rint(node["bias"].astype(np.float64) * y_scale / (x_scale * scale.astype(np.float64)))
         bias = np.clip(bias, -2**30, 2**30).astype(np.int32)
         b = self.add("DequantizeLinear", [self.constant(bias), self.constant((x_scale * scale).astype(np.float32)),
                                           self.constant(np.zeros(len(scale), np.int32))], axis=0)
@@ -110,9 +108,9 @@ def to_onnx(checkpoint, batch):
     """An onnx.ModelProto for float32 images [batch, C, H, W]."""
     writer = Writer(checkpoint)
     output = writer.convert()
-    c, h, w = checkpoint.nodes[0]["shape"]
+    c, h, w = checkpoint["nodes"][0]["shape"]
     graph = helper.make_graph(
-        writer.nodes, checkpoint.name,
+        writer.nodes, checkpoint["name"],
         [helper.make_tensor_value_info("images", TensorProto.FLOAT, [batch, c, h, w])],
         [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], writer.constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
