@@ -20,7 +20,7 @@ class Writer:
 
     def constant(self, array):
         name = self.name("c")
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def add(self, op, inputs, **attributes):
