@@ -130,20 +130,23 @@ std::vector<uint8_t> run_reference(const ConvCase& c) {
   return y;
 }
 
-std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa) {
+std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard) {
   const auto conv = CpuConv2d::create(c.shape, c.params, isa);
-  std::vector<uint8_t> y(output_elements(c) * element_bytes(c), kCanary);
-  std::vector<uint8_t> scratch(conv->workspace_bytes() + 64, 0xEE);
-  void* workspace = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64;
+  const size_t y_bytes = output_elements(c) * element_bytes(c);
+  const GuardedBytes x(c.x.size(), 0, guard), residual(c.residual.size(), 0, guard), y(y_bytes, kCanary, guard);
+  std::copy(c.x.begin(), c.x.end(), x.data());
+  std::copy(c.residual.begin(), c.residual.end(), residual.data());
+  // Whole lines, so that the workspace is aligned on either side of its page.
+  const GuardedBytes workspace((conv->workspace_bytes() + 63) / 64 * 64, 0xEE, guard);
   CpuConv2dBatch batch;
   batch.images = c.images;
-  batch.x = c.x.data();
-  batch.residual = c.params.has_residual ? c.residual.data() : nullptr;
+  batch.x = x.data();
+  batch.residual = c.params.has_residual ? residual.data() : nullptr;
   batch.y = y.data();
   const int tasks = conv->tasks(c.images), half = tasks / 2;
-  conv->run(batch, half, tasks, workspace);
-  conv->run(batch, 0, half, workspace);
-  return y;
+  conv->run(batch, half, tasks, workspace.data());
+  conv->run(batch, 0, half, workspace.data());
+  return {y.data(), y.data() + y_bytes};
 }
 
 std::vector<CpuIsa> available_isas() {

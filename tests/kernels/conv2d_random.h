@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "tests/kernels/guarded_bytes.h"
 
 namespace octet::kernels::testing {
 
@@ -43,7 +44,8 @@ inline constexpr uint8_t kCanary = 0xA5;
 std::vector<uint8_t> run_reference(const ConvCase& c);
 
 /// Output bytes of a CPU path, all tasks in two ranges as two threads would do; out of order, canaries as above.
-std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa);
+/// Input, residual, output and workspace each touch a forbidden page on the side of `guard`.
+std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard = Guard::behind);
 
 std::vector<CpuIsa> available_isas();
 

@@ -12,15 +12,17 @@ namespace {
 void expect_equal_on_all_paths(const ConvCase& c, const std::string& what) {
   const std::vector<uint8_t> expected = run_reference(c);
   for (CpuIsa isa : available_isas()) {
-    const std::vector<uint8_t> actual = run_cpu(c, isa);
-    ASSERT_EQ(actual.size(), expected.size());
-    size_t differing = 0, first = 0;
-    for (size_t i = expected.size(); i-- > 0;) {
-      if (actual[i] != expected[i]) ++differing, first = i;
+    for (Guard guard : {Guard::before, Guard::behind}) {
+      const std::vector<uint8_t> actual = run_cpu(c, isa, guard);
+      ASSERT_EQ(actual.size(), expected.size());
+      size_t differing = 0, first = 0;
+      for (size_t i = expected.size(); i-- > 0;) {
+        if (actual[i] != expected[i]) ++differing, first = i;
+      }
+      ASSERT_EQ(differing, 0u) << what << ", " << CpuConv2d::create(c.shape, c.params, isa)->name() << ": "
+                               << c.describe() << "; first differing byte " << first << " of " << expected.size()
+                               << ": " << int{actual[first]} << " instead of " << int{expected[first]};
     }
-    ASSERT_EQ(differing, 0u) << what << ", " << CpuConv2d::create(c.shape, c.params, isa)->name() << ": "
-                             << c.describe() << "; first differing byte " << first << " of " << expected.size() << ": "
-                             << int{actual[first]} << " instead of " << int{expected[first]};
   }
 }
 
