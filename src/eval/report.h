@@ -25,7 +25,7 @@ struct Histogram {
 struct LayerStatistics {
   std::string name, op, kernel;  ///< kernel: as the first engine names it
   std::string qparams;           ///< "u8 scale 0.0123 zero 7"
-  double sqnr_db = 0;            ///< 10 log10(E[x^2] / E[(x - fq(x))^2]) of the output, float against fake-quantized
+  double sqnr_db = 0;            ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
   double weight_sqnr_db = 0;     ///< the same of the weights; meaningful when `weights` holds counts
   Histogram weights, activations;
 };

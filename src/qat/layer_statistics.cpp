@@ -59,10 +59,13 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     layers[n].weight_sqnr_db =
         sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), prepared.spec.weight_bits));
   }
+  std::vector<at::Tensor> simulated(layers.size());
+  QuantizedModel simulation = model;  // a handle on the same model
+  simulation.forward(x, {}, [&](int n, const at::Tensor& y) { simulated[n] = y.clone(); });
   WalkHooks hooks;
   hooks.output = [&](int n, at::Tensor y) {
     layers[n].activations = histogram(y);
-    if (!prepared.float_output(n)) layers[n].sqnr_db = sqnr_db(y, fake_quantize(y, edges[n]));
+    layers[n].sqnr_db = sqnr_db(y, simulated[n]);
     return y;
   };
   walk(prepared.graph, model.weights(), x, {}, hooks);
