@@ -13,5 +13,6 @@ function(octet_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${A_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE OCTET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 DISCOVERY_TIMEOUT 60)
+  # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
+  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
 endfunction()
