@@ -118,8 +118,6 @@ void save_quantized(const QuantizedModel& model, const std::string& path) {
   write_safetensors(path, file);
 }
 
-Run load_run(const RunDirectory& directory) { return open_run(read_recipe(directory.recipe()), directory); }
-
 Weights load_float(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   load_weights(weights, run.graph, run.directory.float_weights());

@@ -54,8 +54,6 @@ void calibrate(QuantizedModel& model, const Run& run);
 /// qat.safetensors: the weights and the quantizer's state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);
 
-/// What `octet evaluate`, `export` and `compare` start from.
-Run load_run(const RunDirectory& directory);
 Weights load_float(const Run& run);             ///< float.safetensors
 QuantizedModel load_quantized(const Run& run);  ///< qat.safetensors: after QAT, or after PTQ with qat.epochs 0
 

@@ -23,7 +23,8 @@ namespace {
 /// Closes and, unless released, removes a half-written temporary file.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string path) : path_(std::move(path)) {
+  explicit TemporaryFile(std::string target)
+      : target_(std::move(target)), path_(fmt::format("{}.tmp.{}", target_, ::getpid())) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) fail("cannot create");
   }
@@ -43,21 +44,21 @@ class TemporaryFile {
     }
   }
 
-  void move_to(const std::string& target) {
+  void move_to_target() {
     if (::fsync(fd_) != 0) fail("cannot write");
     const int closed = ::close(fd_);
     fd_ = -1;
     if (closed != 0) fail("cannot write");
-    if (::rename(path_.c_str(), target.c_str()) != 0) fail("cannot rename");
+    if (::rename(path_.c_str(), target_.c_str()) != 0) fail("cannot rename");
     released_ = true;
   }
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    throw data_error(fmt::format("{}: {}: {}", path_, what, std::strerror(errno)));
+    throw data_error(fmt::format("{}: {}: {}", target_, what, std::strerror(errno)));
   }
 
-  std::string path_;
+  std::string target_, path_;
   int fd_ = -1;
   bool released_ = false;
 };
@@ -127,9 +128,9 @@ std::string read_file(const std::string& path) {
 }
 
 void write_file_atomically(const std::string& path, std::string_view contents) {
-  TemporaryFile file(fmt::format("{}.tmp.{}", path, ::getpid()));
+  TemporaryFile file(path);
   file.write(contents);
-  file.move_to(path);
+  file.move_to_target();
 }
 
 std::string sha256(std::string_view data) {

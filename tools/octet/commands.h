@@ -10,10 +10,10 @@
 
 namespace octet::cli {
 
-/// Flags that every command understands.
+/// Flags with one meaning in all commands that have them (main.cpp says which).
 struct Common {
   std::vector<std::string> set;  ///< key.path=value, checked like the recipe file
-  std::string out;               ///< --out
+  std::string out;               ///< train: the run directory; calibrate, export: the checkpoint to write
   std::string device = "auto";
   bool resume = false;
   bool quiet = false;
@@ -39,7 +39,7 @@ void add_train(CLI::App& app, const Common& common, Action& action);
 /// --device: "auto" and "cpu" are the CPU; "cuda" is an Error(usage) that says what is missing.
 void check_device(const Common& common);
 
-/// Prints the one JSON document of --json, or else the text, on stdout.
+/// Prints the one JSON document of --json, or else the text, on stdout. A closed pipe is no error: who reads may stop.
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json);
 
 }  // namespace octet::cli

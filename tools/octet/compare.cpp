@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/common/progress.h"
 #include "src/eval/run_data.h"
@@ -22,7 +23,8 @@ namespace {
 struct Options {
   std::string run, checkpoint;
   std::vector<std::string> engines;
-  int images = 0, threads = 0;
+  int images = 0;
+  std::optional<int> threads;
 };
 
 std::string json(const Comparison& comparison) {
@@ -43,12 +45,11 @@ std::string json(const Comparison& comparison) {
 
 ExitCode compare(const Common& common, const Options& options) {
   const RunDirectory directory = run_directory(options.run);
-  const Recipe recipe = read_recipe(directory.recipe(), common.set);
-  const Int8Graph graph =
-      read_checkpoint(options.checkpoint.empty() ? directory.int8(recipe.export_.file) : options.checkpoint);
+  const Recipe recipe = recipe_of(directory, common.set);
+  const std::string checkpoint = checkpoint_of(options.checkpoint.empty() ? directory.root : options.checkpoint);
+  const Int8Graph graph = read_checkpoint(checkpoint);
   const RunData data = open_run_data(recipe);
-  std::vector<size_t> indices = data.validation;
-  if (options.images > 0) indices.resize(std::min<size_t>(indices.size(), options.images));
+  check_fits(graph, checkpoint, data);
 
   const int batch = recipe.evaluate.batch_size;
   std::vector<std::unique_ptr<Program>> programs;
@@ -57,10 +58,10 @@ ExitCode compare(const Common& common, const Options& options) {
     programs.push_back(std::move(program));
     named.push_back({name, programs.back().get()});
   };
-  if (std::unique_ptr<Program> trained = trained_program(directory)) add("qat_graph", std::move(trained));
+  if (std::unique_ptr<Program> trained = trained_program(recipe, directory)) add("qat_graph", std::move(trained));
   CompileOptions compile;
   compile.max_batch = batch;
-  compile.threads = options.threads;
+  compile.threads = options.threads.value_or(recipe.threads);
   for (const Engine* engine : engines()) {
     const std::string name(engine->name());
     const bool wanted = options.engines.empty() ||
@@ -72,8 +73,7 @@ ExitCode compare(const Common& common, const Options& options) {
   if (named.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
 
-  const EvaluationSet set{data.validation_set.get(), indices, data.evaluation_transform, data.workers};
-  const Comparison comparison = octet::compare(graph, named, set, batch);
+  const Comparison comparison = octet::compare(graph, named, data.evaluation_set(options.images), batch);
   print_result(common, describe(comparison), [&] { return json(comparison); });
   return comparison.identical() ? ExitCode::ok : ExitCode::promise;
 }
@@ -87,7 +87,8 @@ void add_compare(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--checkpoint", options->checkpoint, "another int8.safetensors than the run's");
   command->add_option("--engine", options->engines, "only these engines (default: all)")->delimiter(',');
   command->add_option("--images", options->images, "only the first N validation images")->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", options->threads, "0: all cores (default: the recipe's)")
+      ->check(CLI::Range(0, 1024));
   command->callback([&common, &action, options] { action = [&common, options] { return compare(common, *options); }; });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "src/eval/report.h"
 #include "src/eval/run_data.h"
@@ -22,27 +23,32 @@ namespace {
 struct Options {
   std::string run, checkpoint;
   std::vector<std::string> engines;
-  int images = 0, threads = 0;
+  int images = 0;
+  std::optional<int> threads;
   bool all = false;
 };
 
+void count_differing(std::vector<Row>& rows) {
+  const auto graph =
+      std::find_if(rows.begin(), rows.end(), [](const Row& r) { return r.evaluation.name == "qat_graph"; });
+  if (graph == rows.end()) return;
+  for (Row& row : rows)
+    if (&row != &*graph) row.differing = differing_predictions(row.evaluation, graph->evaluation);
+}
+
 ExitCode evaluate(const Common& common, const Options& options) {
   const RunDirectory directory = run_directory(options.run);
-  const Recipe recipe = read_recipe(directory.recipe(), common.set);
-  const std::string checkpoint = options.checkpoint.empty() ? directory.int8(recipe.export_.file) : options.checkpoint;
+  const Recipe recipe = recipe_of(directory, common.set);
+  const std::string checkpoint = checkpoint_of(options.checkpoint.empty() ? directory.root : options.checkpoint);
   const Int8Graph graph = read_checkpoint(checkpoint);
   const RunData data = open_run_data(recipe);
-  if (graph.classes() != data.classes()) {
-    throw usage_error(fmt::format("{} has {} classes, the data set {}", checkpoint, graph.classes(), data.classes()));
-  }
-  std::vector<size_t> indices = data.validation;
-  if (options.images > 0) indices.resize(std::min<size_t>(indices.size(), options.images));
+  check_fits(graph, checkpoint, data);
 
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
-  if (options.all) programs = all_trained_programs(directory);
+  if (options.all) programs = all_trained_programs(recipe, directory);
   CompileOptions compile;
   compile.max_batch = recipe.evaluate.batch_size;
-  compile.threads = options.threads;
+  compile.threads = options.threads.value_or(recipe.threads);
   for (const std::string& name : options.engines.empty() ? recipe.evaluate.engines : options.engines) {
     programs.emplace_back(name, find_engine(name).compile(graph, compile));
   }
@@ -57,13 +63,15 @@ ExitCode evaluate(const Common& common, const Options& options) {
   EvaluateOptions how;
   how.batch_size = recipe.evaluate.batch_size;
   how.classes = graph.classes();
-  const EvaluationSet set{data.validation_set.get(), indices, data.evaluation_transform, data.workers};
   for (auto& [name, program] : programs) {
-    Row row{octet::evaluate(name, *program, set, how)};
+    // The reference is slow: unless told otherwise it runs as many images as in training.
+    const long images = options.images > 0 || name != "reference" ? options.images : recipe.evaluate.reference_images;
+    Row row{octet::evaluate(name, *program, data.evaluation_set(images), how)};
     const bool engine = name != "float" && name != "simulation" && name != "qat_graph";
     if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(checkpoint));
     report.rows.push_back(std::move(row));
   }
+  count_differing(report.rows);
   print_result(common, report_table(report), [&] { return report_json(report); });
   return ExitCode::ok;
 }
@@ -77,7 +85,8 @@ void add_evaluate(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--checkpoint", options->checkpoint, "another int8.safetensors than the run's");
   command->add_option("--engine", options->engines, "engines (default: the recipe's)")->delimiter(',');
   command->add_option("--images", options->images, "only the first N validation images")->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", options->threads, "0: all cores (default: the recipe's)")
+      ->check(CLI::Range(0, 1024));
   command->add_flag("--all", options->all, "float network, simulation and QAT graph too");
   command->callback(
       [&common, &action, options] { action = [&common, options] { return evaluate(common, *options); }; });

@@ -1,8 +1,11 @@
-// octet export RUN: writes the int8 checkpoint of a trained run again.
+// octet export RUN: writes the int8 checkpoint of a trained run again, byte for byte what training wrote.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
@@ -12,12 +15,33 @@
 namespace octet::cli {
 namespace {
 
+/// What train measured, as it stands in the checkpoint: "cpu_top1", ... Nothing for a run that has no report yet.
+std::map<std::string, double> measured(const RunDirectory& directory) {
+  std::map<std::string, double> accuracies;
+  if (!std::filesystem::exists(directory.report_json())) {
+    say(fmt::format("{}: not there, so the checkpoint will name no accuracies", directory.report_json()));
+    return accuracies;
+  }
+  try {
+    const nlohmann::json report = nlohmann::json::parse(read_file(directory.report_json()));
+    for (const auto& row : report.at("rows"))
+      accuracies[row.at("name").get<std::string>() + "_top1"] = row.at("top1").get<double>();
+  } catch (const nlohmann::json::exception& error) {
+    throw data_error(fmt::format("{}: not a report of octet train ({}); remove it to export without accuracies",
+                                 directory.report_json(), error.what()));
+  }
+  return accuracies;
+}
+
 ExitCode export_run(const Common& common, const std::string& path) {
   const RunDirectory directory = run_directory(path);
-  const Run run = load_run(directory);
+  const Run run = open_run(recipe_of(directory, common.set), directory);
   const std::string out = common.out.empty() ? directory.int8(run.recipe.export_.file) : common.out;
-  write_checkpoint(out, to_int8(run, load_quantized(run)));
-  say(fmt::format("wrote {}", out));
+  Int8Graph graph = to_int8(run, load_quantized(run));
+  graph.recipe_hash = recipe_hash(read_recipe(directory.recipe()));  // the trained one, whatever --set said
+  graph.accuracies = measured(directory);
+  write_checkpoint(out, graph);
+  print_result(common, fmt::format("wrote {}", out), [&] { return nlohmann::json{{"checkpoint", out}}.dump(2); });
   return ExitCode::ok;
 }
 

@@ -1,9 +1,16 @@
 // octet: trains convolutional networks so that they run as int8, and proves that what runs is what was trained.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 
+#include "src/common/files.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "tools/octet/commands.h"
@@ -14,39 +21,103 @@ namespace {
 constexpr const char* kFooter =
     "examples:\n"
     "  octet train recipes/small_cnn_fashion_mnist_affine_u8.yaml --out runs/demo\n"
-    "  octet train recipes/resnet20_cifar10_int8.yaml --set data.path=/data/cifar10 --resume\n"
+    "  octet train recipes/resnet20_cifar10_int8.yaml --set data.path=/data/cifar10 --set qat.epochs=5\n"
+    "  octet train runs/demo --resume     goes on where that run was stopped\n"
     "  octet compare runs/demo            does every engine give the codes that were trained?\n"
     "  octet run runs/demo shirt.png      top-5 with names\n"
     "  octet bench --model resnet50 --batch 1,8\n"
+    "\noctet COMMAND --help lists a command's own flags: --set KEY=VALUE, --out, --resume, ...\n"
     "exit codes: 0 good, 1 a promise broken, 2 usage or recipe, 3 data or file, 130 interrupted";
 
-/// A flag on the program and on each of its commands, so that it may stand on either side of the command's name.
-void add_common(CLI::App& app, Common& common) {
-  app.add_option("--set", common.set, "override a recipe key: --set quant.activation=affine_u8")
-      ->allow_extra_args(false);
-  app.add_option("--out", common.out, "where to write");
+/// Flags that make sense for every command; on the program too, so that they may stand on either side of the command.
+void add_general_flags(CLI::App& app, Common& common) {
   app.add_option("--device", common.device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_flag("--resume", common.resume, "go on from the last checkpoint");
   app.add_flag("--quiet", common.quiet, "no progress, errors only");
   app.add_flag("--json", common.json, "one JSON document on stdout");
 }
 
+/// A flag that would change nothing is refused, so each command declares what it uses.
+void add_recipe_flags(CLI::App& command, Common& common) {
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), command.get_name()) != names.end();
+  };
+  if (is_one_of({"train", "calibrate", "evaluate", "compare", "export"})) {
+    command.add_option("--set", common.set, "override a recipe key: --set quant.activation=affine_u8")
+        ->allow_extra_args(false);
+  }
+  if (is_one_of({"train"})) {
+    command.add_option("--out", common.out, "the run directory to make (default: runs/RECIPE-1, -2, ...)");
+    command.add_flag("--resume", common.resume, "go on from the last checkpoint");
+  }
+  if (is_one_of({"calibrate", "export"})) command.add_option("--out", common.out, "the int8 checkpoint to write");
+}
+
+/// The command line as a shell would take it again.
 std::string typed(int argc, char** argv) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
   std::string line = "octet";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    line += word.find_first_of(" '\"$\\*") == std::string::npos && !word.empty() ? " " + word : " '" + word + "'";
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      line += " " + word;
+      continue;
+    }
+    line += " '";
+    for (char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
+    line += "'";
   }
   return line;
 }
 
+/// Not fmt::print, which throws when stderr is closed.
+void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_str(), stderr); }
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  const std::string close = nearest(
+      word, [&](size_t i) { return std::string_view(names[i]); }, names.size());
+  return close.empty() ? "" : fmt::format(" (did you mean '{}'?)", close);
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+/// What is wrong with the command line, in one line.
+std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty() && chosen.empty()) return "no command; octet --help lists them";
+  if (chosen.empty() && !unknown.front().starts_with('-')) {
+    const std::vector<std::string> names = command_names(app);
+    std::string line = fmt::format("unknown command '{}'{}", unknown.front(), did_you_mean(unknown.front(), names));
+#if !OCTET_TRAINING
+    for (const char* name : {"train", "calibrate", "export"})
+      if (unknown.front() == name)
+        line = fmt::format("'{}' needs LibTorch, and this build has none (-DOCTET_TRAINING=OFF)", name);
+#endif
+    return fmt::format("{}; commands: {}", line, fmt::join(names, ", "));
+  }
+  const CLI::App& where = chosen.empty() ? app : *chosen.front();
+  const std::string command = chosen.empty() ? "" : where.get_name() + ": ";
+  const std::string help = fmt::format("octet {}--help tells more", chosen.empty() ? "" : where.get_name() + " ");
+  if (unknown.empty()) return fmt::format("{}{}; {}", command, error.what(), help);
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : where.get_options())
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+  return fmt::format("{}unknown argument '{}'{}; {}", command, unknown.front(), did_you_mean(unknown.front(), flags),
+                     help);
+}
+
 ExitCode run(int argc, char** argv) {
-  CLI::App app{"octet trains networks so that they run as int8, and proves that what runs is what was trained."};
+  CLI::App app{"octet trains networks so that they run as int8, and proves that what runs is what was trained.",
+               "octet"};
   Common common;
   common.command_line = typed(argc, argv);
   Action action;
   app.require_subcommand(1);
-  app.footer(kFooter);
   app.set_version_flag("--version", "octet " OCTET_VERSION);
 #if OCTET_TRAINING
   add_train(app, common, action);
@@ -61,13 +132,26 @@ ExitCode run(int argc, char** argv) {
   add_bench(app, common, action);
   add_inspect(app, common, action);
   add_doctor(app, common, action);
-  for (CLI::App* command : app.get_subcommands({})) add_common(*command, common);
+  for (CLI::App* command : app.get_subcommands({})) {
+    add_recipe_flags(*command, common);
+    add_general_flags(*command, common);
+  }
+  add_general_flags(app, common);
+  app.footer(kFooter);  // last: commands would inherit it
+  if (argc == 1) {
+    std::cerr << app.help();
+    return ExitCode::usage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? ExitCode::ok : ExitCode::usage;
+    if (error.get_exit_code() != 0) throw usage_error(usage_problem(app, error));
+    app.exit(error, std::cout, std::cerr);  // --help, --version
+    return ExitCode::ok;
   }
   install_interrupt_handler();
+  std::signal(SIGPIPE, SIG_IGN);  // training goes on when nobody reads its progress any more
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error with a message, not a killed process
   set_verbosity(common.quiet ? Verbosity::quiet : Verbosity::normal);
   check_device(common);
   return action();
@@ -76,25 +160,31 @@ ExitCode run(int argc, char** argv) {
 }  // namespace
 
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json) {
-  const std::string out = common.json ? json() : text;
-  std::fwrite(out.data(), 1, out.size(), stdout);
-  if (out.empty() || out.back() != '\n') std::fputc('\n', stdout);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw data_error("stdout: cannot write the result");
+  std::string out = common.json ? json() : text;
+  if (out.empty() || out.back() != '\n') out += '\n';
+  errno = 0;
+  const bool written = std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
+  if (written || errno == EPIPE) return;  // a reader that has seen enough (head, less) is no failure
+  throw data_error(fmt::format("stdout: cannot write the result: {}", std::strerror(errno)));
 }
 
 }  // namespace octet::cli
 
 int main(int argc, char** argv) {
+  using octet::cli::complain;
   try {
     return static_cast<int>(octet::cli::run(argc, argv));
   } catch (const octet::Error& error) {
-    fmt::print(stderr, "octet: {}\n", error.what());
+    complain(error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "octet: out of memory; a smaller batch size (--set train.batch_size=...) may fit\n");
+    complain("out of memory; a smaller batch size (--set train.batch_size=...) may fit");
+    return static_cast<int>(octet::ExitCode::data);
+  } catch (const std::filesystem::filesystem_error& error) {
+    complain(fmt::format("{}: {}", error.path1().string(), error.code().message()));
     return static_cast<int>(octet::ExitCode::data);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "octet: internal error: {}\n", error.what());
+    complain(fmt::format("internal error: {}", error.what()));
     return static_cast<int>(octet::ExitCode::promise);
   }
 }

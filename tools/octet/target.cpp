@@ -12,10 +12,11 @@ std::string checkpoint_of(const std::string& path) {
   namespace fs = std::filesystem;
   if (!fs::exists(path)) throw data_error(fmt::format("{}: no such checkpoint or run directory", path));
   if (!fs::is_directory(path)) return path;
-  const std::string file = (fs::path(path) / "int8.safetensors").string();
+  const RunDirectory directory = run_directory(path);
+  const std::string file = directory.int8(read_recipe(directory.recipe()).export_.file);
   if (!fs::exists(file)) {
     throw data_error(
-        fmt::format("{}: this run directory has no int8.safetensors; finish it with octet train --resume", path));
+        fmt::format("{}: this run has no int8 checkpoint yet; finish it with octet train {} --resume", file, path));
   }
   return file;
 }
@@ -27,6 +28,29 @@ RunDirectory run_directory(const std::string& path) {
     throw data_error(fmt::format("{}: not a run directory (no recipe.yaml in it); octet train makes one", path));
   }
   return directory;
+}
+
+Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& overrides) {
+  const Recipe trained = read_recipe(directory.recipe());
+  Recipe recipe = read_recipe(directory.recipe(), overrides);
+  if (recipe.model != trained.model || recipe.quant != trained.quant) {
+    throw usage_error(fmt::format("--set: model and quant of {} are what was trained; train another run to change them",
+                                  directory.root));
+  }
+  return recipe;
+}
+
+void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data) {
+  const Shape& in = graph.input_shape();
+  const Transform& images = data.evaluation_transform;
+  if (in.c != images.channels || in.h != images.height || in.w != images.width) {
+    throw usage_error(fmt::format("{} reads {}x{}x{} images, the run's data set gives {}x{}x{}", checkpoint, in.c, in.h,
+                                  in.w, images.channels, images.height, images.width));
+  }
+  if (graph.classes() != data.classes()) {
+    throw usage_error(
+        fmt::format("{} has {} classes, the run's data set {}", checkpoint, graph.classes(), data.classes()));
+  }
 }
 
 Transform transform_of(const Int8Graph& graph) {

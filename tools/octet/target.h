@@ -2,18 +2,29 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "src/data/loader.h"
+#include "src/eval/run_data.h"
 #include "src/eval/run_directory.h"
 #include "src/graph/int8_graph.h"
+#include "src/recipe/recipe.h"
 
 namespace octet::cli {
 
-/// "runs/demo" -> "runs/demo/int8.safetensors"; a file stays as it is. Throws Error(data) when neither is there.
+/// "runs/demo" -> "runs/demo/int8.safetensors" (or what its export.file says); a file stays as it is. Throws
+/// Error(data) when neither is there.
 std::string checkpoint_of(const std::string& path);
 
 /// The run directory at `path`; throws Error(data) when it is none.
 RunDirectory run_directory(const std::string& path);
+
+/// The recipe of a trained run with --set: where the data is and how to measure may change; what was trained (model,
+/// quant) may not, Error(usage).
+Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& overrides);
+
+/// Throws Error(usage) when the checkpoint's input or classes are not the data set's.
+void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data);
 
 /// The evaluation transform that the checkpoint's preprocessing asks for.
 Transform transform_of(const Int8Graph& graph);

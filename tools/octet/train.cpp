@@ -8,6 +8,7 @@
 #include "src/recipe/recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
+#include "tools/octet/target.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -17,12 +18,14 @@ ExitCode train(const Common& common, const std::string& path) {
   const bool is_run = std::filesystem::is_directory(path);
   if (is_run && !common.resume)
     throw usage_error(fmt::format("{}: is a folder; name a recipe, or add --resume to go on with this run", path));
-  RunDirectory directory{is_run ? path : common.out};
+  if (is_run && !common.out.empty())
+    throw usage_error(fmt::format("--out {}: {} --resume goes on in its own folder", common.out, path));
+  RunDirectory directory = is_run ? run_directory(path) : RunDirectory{common.out};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
   const std::string file = is_run ? directory.recipe() : path;
   const Recipe recipe = read_recipe(file, common.set);
   if (directory.root.empty()) {
-    if (common.resume) throw usage_error("--resume needs --out DIR: the run directory to go on with");
+    if (common.resume) throw usage_error("--resume needs the run to go on with: octet train RUN --resume");
     directory = new_run_directory("runs", std::filesystem::path(path).stem().string());
   }
   RunStart start;

@@ -4,13 +4,14 @@
 
 namespace octet::cli {
 
-std::unique_ptr<Program> trained_program(const RunDirectory& directory) {
-  const Run run = load_run(directory);
+std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory) {
+  const Run run = open_run(recipe, directory);
   return qat_graph_program(load_quantized(run), run.preprocessing);
 }
 
-std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory& directory) {
-  const Run run = load_run(directory);
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
+                                                                                   const RunDirectory& directory) {
+  const Run run = open_run(recipe, directory);
   const QuantizedModel quantized = load_quantized(run);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
   programs.emplace_back("float", float_program(run.graph, load_float(run), run.preprocessing));

@@ -8,13 +8,16 @@
 
 #include "src/engine/engine.h"
 #include "src/eval/run_directory.h"
+#include "src/recipe/recipe.h"
 
 namespace octet::cli {
 
-/// The QAT graph of a run in evaluation mode. Without LibTorch: null, after saying so on stderr.
-std::unique_ptr<Program> trained_program(const RunDirectory& directory);
+/// `recipe`: the run's, see recipe_of(). The QAT graph of a run in evaluation mode. Without LibTorch: null, after
+/// saying so on stderr.
+std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory);
 
 /// The run's float network, simulation and QAT graph, by name. Without LibTorch: empty, after saying so.
-std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory& directory);
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
+                                                                                   const RunDirectory& directory);
 
 }  // namespace octet::cli

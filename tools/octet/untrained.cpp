@@ -4,13 +4,13 @@
 
 namespace octet::cli {
 
-std::unique_ptr<Program> trained_program(const RunDirectory&) {
+std::unique_ptr<Program> trained_program(const Recipe&, const RunDirectory&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): the QAT graph is left out, engines are held against each "
       "other");
   return nullptr;
 }
 
-std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const RunDirectory&) {
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe&, const RunDirectory&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): engines only");
   return {};
 }

@@ -1,0 +1,142 @@
+// Commands that read a checkpoint and pictures: good ones, and every kind of bad one.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "src/common/files.h"
+#include "src/graph/checkpoint.h"
+#include "src/graph/safetensors.h"
+#include "tests/data/pictures.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+class Checkpoint : public ToolTest {
+ protected:
+  void SetUp() override {
+    checkpoint_ = random_checkpoint();
+    write("picture.png", testing::png_bytes(testing::noise(32, 32, 3, 5)));
+  }
+  Answer run(const std::string& checkpoint, const std::string& image, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = {"run", checkpoint, image};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  }
+  std::string checkpoint_;
+};
+
+TEST_F(Checkpoint, RunPrintsFiveClassesAndTheSameNumbersAsJson) {
+  const Answer answer = run(checkpoint_, path("picture.png"), {"--json", "--quiet"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.err, "");
+  const auto document = nlohmann::json::parse(answer.out);
+  ASSERT_EQ(document.at(0).at("top").size(), 5u);
+  double last = 1;
+  const std::string text = run(checkpoint_, path("picture.png")).out;
+  for (const auto& entry : document[0]["top"]) {
+    EXPECT_LE(entry.at("probability").get<double>(), last);
+    last = entry.at("probability");
+    expect_part(text, fmt::format("{:.2f} %", 100 * last));
+  }
+}
+
+TEST_F(Checkpoint, EnginesAndKernelsGiveTheSameAnswer) {
+  const std::string expected = run(checkpoint_, path("picture.png"), {"--engine", "reference"}).out;
+  EXPECT_NE(expected, "");
+  EXPECT_EQ(run(checkpoint_, path("picture.png")).out, expected);
+  EXPECT_EQ(run(checkpoint_, path("picture.png"), {"--kernels", "portable", "--threads", "1"}).out, expected);
+}
+
+TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {
+  const std::string python = python_with_numpy();
+  if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
+  write("second.png", testing::png_bytes(testing::noise(32, 32, 3, 6)));
+  const Answer dumped = octet({"run", checkpoint_, path("picture.png"), path("second.png"), "--dump", path("dump")});
+  EXPECT_EQ(dumped.code, 0) << dumped.err;
+  const std::string witness = OCTET_SOURCE_DIR "/tools/verify_checkpoint.py";
+  const Answer answer = command({python, witness, checkpoint_, "--against", path("dump")});
+  EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
+  expect_part(answer.out, "EQUAL");
+  expect_part(answer.out, "2 images");
+}
+
+TEST_F(Checkpoint, InspectShowsEveryNode) {
+  const Int8Graph graph = read_checkpoint(checkpoint_);
+  const std::string text = octet({"inspect", checkpoint_}).out;
+  const auto document = nlohmann::json::parse(octet({"inspect", checkpoint_, "--json"}).out);
+  ASSERT_EQ(document.at("nodes").size(), graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    expect_part(text, "\n" + graph.nodes[i].name + " ");
+    EXPECT_EQ(document["nodes"][i]["name"], graph.nodes[i].name);
+    EXPECT_EQ(document["nodes"][i]["weights"], graph.nodes[i].weight.size());
+  }
+}
+
+TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {
+  const Answer answer = octet({"bench", checkpoint_, "--batch", "1,3", "--engine", "cpu,reference", "--seconds", "0.01",
+                               "--layers", "--json", "--quiet"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.err, "");
+  const auto document = nlohmann::json::parse(answer.out);
+  ASSERT_EQ(document.at("results").size(), 4u);
+  for (const auto& result : document["results"]) {
+    EXPECT_GT(result.at("median_ms").get<double>(), 0);
+    EXPECT_FALSE(result.at("layers").empty());
+  }
+}
+
+TEST_F(Checkpoint, BadCheckpointsAreNamedAndExitWith3) {
+  const std::string good = read_file(checkpoint_), picture = path("picture.png");
+  expect_refusal(run(path("none.safetensors"), picture), 3, {"none.safetensors: no such checkpoint"});
+  expect_refusal(run(path("."), picture), 3, {"not a run directory", "octet train"});
+  for (size_t size : {size_t{0}, size_t{100}, good.size() / 2, good.size() - 1}) {
+    write("cut.safetensors", good.substr(0, size));
+    expect_refusal(run(path("cut.safetensors"), picture), 3, {"cut.safetensors: "});
+  }
+  std::mt19937 random(3);
+  for (int i = 0; i < 2; ++i) {
+    std::string bytes(4096, 0);
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (i > 0) bytes.replace(0, 8, std::string("\x00\x01\0\0\0\0\0\0", 8));  // a believable header length
+    write("hostile.safetensors", bytes);
+    expect_refusal(run(path("hostile.safetensors"), picture), 3, {"hostile.safetensors: "});
+    expect_refusal(octet({"inspect", path("hostile.safetensors")}), 3, {"hostile.safetensors: "});
+  }
+}
+
+TEST_F(Checkpoint, AnotherFormatVersionSaysWhatToDo) {
+  TensorFile file = read_safetensors(checkpoint_);
+  auto document = nlohmann::json::parse(file.metadata.at("octet"));
+  document["format_version"] = kCheckpointVersion + 1;
+  file.metadata["octet"] = document.dump();
+  write_safetensors(path("newer.safetensors"), file);
+  expect_refusal(run(path("newer.safetensors"), path("picture.png")), 3,
+                 {"newer.safetensors", std::to_string(kCheckpointVersion + 1), "version"});
+}
+
+TEST_F(Checkpoint, BadPicturesAndEnginesAreNamed) {
+  write("cut.jpg", testing::jpeg_bytes(testing::gradient(32, 32, 3), 90).substr(0, 200));
+  write("text.png", "no picture");
+  write("small.png", testing::png_bytes(testing::noise(20, 32, 3, 1)));
+  expect_refusal(run(checkpoint_, path("none.png")), 3, {"none.png", "No such file"});
+  expect_refusal(run(checkpoint_, path("cut.jpg")), 3, {"cut.jpg: "});
+  expect_refusal(run(checkpoint_, path("text.png")), 3, {"text.png: "});
+  expect_refusal(run(checkpoint_, path("small.png")), 3, {"small.png: 32x20 pixels", "32x32"});
+  expect_refusal(run(checkpoint_, path("picture.png"), {"--engine", "cuda"}), 2, {"'cuda'", "cpu, reference"});
+  expect_refusal(run(checkpoint_, path("picture.png"), {"--kernels", "neon"}), 2, {"'neon'", "portable"});
+}
+
+TEST_F(Checkpoint, AFullDiskNamesTheFileAndKeepsTheOldOne) {
+  const std::string old = read_file(checkpoint_);
+  const Answer answer =
+      octet({"bench", "--model", "resnet8", "--size", "64", "--save", checkpoint_}, {.file_size_limit = 8192});
+  expect_refusal(answer, 3, {"random.safetensors: cannot write: File too large"});
+  EXPECT_EQ(read_file(checkpoint_), old);
+  for (const auto& entry : std::filesystem::directory_iterator(path(".")))
+    EXPECT_EQ(entry.path().string().find(".tmp."), std::string::npos) << entry.path();
+}
+
+}  // namespace
+}  // namespace octet::test

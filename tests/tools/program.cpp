@@ -1,0 +1,105 @@
+#include "tests/tools/program.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "src/common/files.h"
+
+namespace octet::test {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::chrono::seconds kTooLong{60};
+
+/// In the child, between fork and exec.
+void redirect(const std::string& file, int descriptor) {
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (fd < 0 || ::dup2(fd, descriptor) < 0) ::_exit(126);
+}
+
+int wait_for(pid_t child) {
+  const auto end = std::chrono::steady_clock::now() + kTooLong;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      ADD_FAILURE() << "the program hangs";
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+}  // namespace
+
+ToolTest::ToolTest() {
+  std::string pattern = (fs::temp_directory_path() / "octet_tool_XXXXXX").string();
+  folder_ = ::mkdtemp(pattern.data());
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);  // tests run beside each other
+}
+
+ToolTest::~ToolTest() { fs::remove_all(folder_); }
+
+void ToolTest::write(const std::string& name, const std::string& contents) const {
+  std::ofstream(path(name), std::ios::binary) << contents;
+}
+
+Answer ToolTest::octet(std::vector<std::string> arguments, const Start& start) const {
+  arguments.insert(arguments.begin(), OCTET_PROGRAM);
+  return command(std::move(arguments), start);
+}
+
+Answer ToolTest::command(std::vector<std::string> words, const Start& start) const {
+  const std::string out = path("stdout.txt"), err = path("stderr.txt");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    redirect(start.stdout_path.empty() ? out : start.stdout_path, STDOUT_FILENO);
+    redirect(err, STDERR_FILENO);
+    const rlimit limit{static_cast<rlim_t>(start.file_size_limit), static_cast<rlim_t>(start.file_size_limit)};
+    if (start.file_size_limit > 0 && ::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(126);
+    if (::chdir(folder_.c_str()) != 0) ::_exit(126);
+    ::execvp(argv[0], argv.data());
+    ::_exit(127);
+  }
+  if (start.during) start.during(child);
+  Answer answer;
+  answer.code = wait_for(child);
+  if (start.stdout_path.empty()) answer.out = read_file(out);
+  answer.err = read_file(err);
+  return answer;
+}
+
+std::string ToolTest::random_checkpoint(const std::string& name) const {
+  const Answer answer =
+      octet({"bench", "--model", "resnet8", "--size", "32", "--seconds", "0.01", "--quiet", "--save", path(name)});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  return path(name);
+}
+
+std::string python_with_numpy() {
+  const char* set = std::getenv("OCTET_PYTHON");
+  const std::string from_setup = OCTET_SOURCE_DIR "/.deps/venv/bin/python";
+  const std::string python = set != nullptr ? set : fs::exists(from_setup) ? from_setup : "python3";
+  return std::system((python + " -c 'import numpy' 2>/dev/null").c_str()) == 0 ? python : "";
+}
+
+void expect_refusal(const Answer& answer, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(answer.code, code) << answer.err;
+  EXPECT_EQ(answer.out, "");
+  for (const std::string& part : parts) expect_part(answer.err, part);
+}
+
+}  // namespace octet::test

@@ -1,0 +1,192 @@
+// octet train and what follows from its run directory, on a tiny synthetic set.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "src/common/files.h"
+#include "src/eval/run_directory.h"
+#include "src/graph/safetensors.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRecipe = R"(threads: 1
+data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 128, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
+model: {name: small_cnn}
+train: {epochs: 1, batch_size: 32, learning_rate: 0.05}
+calibrate: {images: 16, batch_size: 8}
+qat: {epochs: 1, batch_size: 32, learning_rate: 0.01}
+)";
+
+class Train : public ToolTest {
+ protected:
+  void SetUp() override { write("tiny.yaml", kRecipe); }
+  Answer train(const std::string& run, std::vector<std::string> more = {}, const Start& start = {}) const {
+    std::vector<std::string> words = {"train", path("tiny.yaml"), "--out", path(run)};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words, start);
+  }
+  RunDirectory directory(const std::string& run) const { return {path(run)}; }
+};
+
+TEST_F(Train, ARunDirectoryHoldsEverythingAndStdoutOneDocument) {
+  const Answer answer = train("run", {"--json", "--quiet"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.err, "");
+  EXPECT_EQ(nlohmann::json::parse(answer.out), nlohmann::json::parse(read_file(directory("run").report_json())));
+  const RunDirectory run = directory("run");
+  for (const std::string& file :
+       {run.recipe(), run.command(), run.environment(), run.metrics(), run.float_state(), run.qat_state(),
+        run.float_weights(), run.quantized(), run.int8(), run.report_json(), run.report_html()}) {
+    EXPECT_TRUE(fs::is_regular_file(file)) << file;
+  }
+  expect_part(read_file(run.command()), "octet train " + path("tiny.yaml") + " --out ");
+}
+
+TEST_F(Train, ExportWritesTheVeryBytesOfTraining) {
+  ASSERT_EQ(train("run").code, 0);
+  const Answer answer = octet({"export", path("run"), "--out", path("again.safetensors")});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(read_file(path("again.safetensors")), read_file(directory("run").int8()));
+}
+
+TEST_F(Train, EvaluateMeasuresEveryRow) {
+  ASSERT_EQ(train("run").code, 0);
+  const Answer answer =
+      octet({"evaluate", path("run"), "--all", "--json", "--quiet", "--set", "evaluate.engines=[reference, cpu]"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.err, "");
+  std::map<std::string, double> trained, measured;
+  const auto report = nlohmann::json::parse(read_file(directory("run").report_json()));
+  for (const auto& row : report.at("rows")) trained[row.at("name")] = row.at("top1");
+  std::vector<std::string> names;
+  const auto document = nlohmann::json::parse(answer.out);
+  for (const auto& row : document.at("rows")) {
+    names.push_back(row.at("name"));
+    EXPECT_EQ(row.at("top1").get<double>(), trained.at(names.back())) << names.back();
+    EXPECT_EQ(row.at("differing_predictions").is_null(), names.back() == "qat_graph");
+    if (names.back() == "cpu") {
+      EXPECT_EQ(row.at("differing_predictions"), 0);
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"float", "simulation", "qat_graph", "reference", "cpu"}));
+}
+
+TEST_F(Train, CompareFindsOneChangedWeightCode) {
+  ASSERT_EQ(train("run").code, 0);
+  const Answer good = octet({"compare", path("run"), "--json", "--quiet"});
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(good.err, "");
+  EXPECT_EQ(nlohmann::json::parse(good.out).at("identical"), true);
+
+  TensorFile file = read_safetensors(directory("run").int8());
+  auto& code = file.tensors.at("conv3.weight").bytes.at(7);
+  code = static_cast<std::byte>(static_cast<signed char>(code) > 0 ? -100 : 100);
+  write_safetensors(path("changed.safetensors"), file);
+  const Answer broken = octet({"compare", path("run"), "--checkpoint", path("changed.safetensors")});
+  EXPECT_EQ(broken.code, 1);
+  const size_t verdict = broken.out.find("BROKEN");
+  ASSERT_NE(verdict, std::string::npos) << broken.out;
+  expect_part(broken.out.substr(verdict), "conv3");
+}
+
+TEST_F(Train, WhatWasTrainedCannotBeSetAfterwards) {
+  ASSERT_EQ(train("run").code, 0);
+  for (const char* command : {"compare", "evaluate", "export"}) {
+    expect_refusal(octet({command, path("run"), "--set", "quant.activation=symmetric_s8"}), 2, {"model and quant"});
+  }
+  expect_refusal(octet({"compare", path("run"), "--checkpoint", random_checkpoint()}), 2, {"3x32x32", "1x8x8"});
+}
+
+TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {
+  ASSERT_EQ(train("run").code, 0);
+  const Answer answer =
+      octet({"calibrate", path("run"), "--all", "--json", "--quiet", "--out", path("ptq.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.err, "");
+  const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("results").size(), 12u);
+  EXPECT_EQ(octet({"inspect", path("ptq.safetensors")}).code, 0);
+  expect_refusal(octet({"calibrate", path("tiny.yaml")}), 2, {"model.weights"});
+}
+
+TEST_F(Train, WrongRecipesNamePlaceKeyAndCure) {
+  expect_refusal(octet({"train", path("none.yaml")}), 3, {"none.yaml", "No such file"});
+  write("wrong.yaml", "data:\n  format: synthetic\n  flop: true\n");
+  expect_refusal(octet({"train", path("wrong.yaml"), "--out", path("run")}), 2,
+                 {"wrong.yaml:3:3: data.flop", "did you mean 'flip'"});
+  expect_refusal(train("run", {"--set", "quant.activaton=affine_u8"}), 2,
+                 {"--set 'quant.activaton=affine_u8'", "did you mean 'activation'"});
+  expect_refusal(train("run", {"--set", "train.epochs=-1"}), 2, {"train.epochs", "0 .. 100000"});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(Train, ListsInSetReachTheRecipeWhole) {
+  ASSERT_EQ(
+      train("run", {"--set", "data.mean=[0.25]", "--set", "train.schedule=step", "--set", "train.milestones=[1, 2,3]"})
+          .code,
+      0);
+  expect_part(read_file(directory("run").recipe()), "milestones: [1, 2, 3]");
+  expect_part(read_file(directory("run").command()), "'train.milestones=[1, 2,3]'");
+}
+
+TEST_F(Train, AMissingDataSetLeavesNothingBehind) {
+  write("cifar.yaml", "data: {format: cifar10, path: nowhere}\nmodel: {name: resnet8}\ntrain: {epochs: 1}\n");
+  const Answer answer = octet({"train", path("cifar.yaml"), "--out", path("run"), "--quiet"});
+  expect_refusal(answer, 3, {"nowhere"});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(Train, ResumeAndOutAreChecked) {
+  fs::create_directories(path("full"));
+  write("full/notes.txt", "mine");
+  expect_refusal(train("full", {"--quiet"}), 2, {"already holds files", "--resume"});
+  EXPECT_EQ(read_file(path("full/notes.txt")), "mine");
+  expect_refusal(octet({"train", path("full"), "--resume"}), 3, {"not a run directory"});
+  expect_refusal(octet({"train", path("full")}), 2, {"--resume"});
+  expect_refusal(octet({"train", path("tiny.yaml"), "--resume"}), 2, {"octet train RUN --resume"});
+  expect_refusal(octet({"compare", path("full")}), 3, {"not a run directory", "octet train"});
+}
+
+TEST_F(Train, InterruptedItSavesAndResumesToTheSameBytes) {
+  // Long enough to be caught in the middle of QAT, short enough for a test.
+  const std::vector<std::string> longer = {"--set", "data.synthetic_size=512", "--set", "qat.epochs=30"};
+  ASSERT_EQ(train("whole", longer).code, 0);
+  const auto interrupt = [&](pid_t child) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!fs::exists(directory("stopped").qat_state()) && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ::kill(child, SIGINT);
+  };
+  const Answer stopped = train("stopped", longer, {.during = interrupt});
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_EQ(stopped.out, "");
+  expect_part(stopped.err, "octet: interrupted");
+  EXPECT_TRUE(fs::exists(directory("stopped").qat_state()));
+  EXPECT_FALSE(fs::exists(directory("stopped").int8()));
+  expect_refusal(octet({"run", path("stopped"), "x.png"}), 3, {"octet train " + path("stopped") + " --resume"});
+
+  const Answer resumed = octet({"train", path("stopped"), "--resume", "--quiet"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(resumed.err, "");
+  EXPECT_EQ(read_file(directory("stopped").int8()), read_file(directory("whole").int8()));
+}
+
+TEST_F(Train, AFullDiskNamesTheFileAndKeepsTheOldCheckpoint) {
+  ASSERT_EQ(train("run").code, 0);
+  const std::string old = read_file(directory("run").int8());
+  const Answer exported = octet({"export", path("run")}, {.file_size_limit = 16384});
+  expect_refusal(exported, 3, {"int8.safetensors: cannot write: File too large"});
+  EXPECT_EQ(read_file(directory("run").int8()), old);
+  const Answer trained = train("other", {"--quiet"}, {.file_size_limit = 16384});
+  expect_refusal(trained, 3, {"float.state.safetensors: cannot write: File too large"});
+}
+
+}  // namespace
+}  // namespace octet::test

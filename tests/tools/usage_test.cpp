@@ -1,0 +1,87 @@
+// The command line: help, mistakes in it, and what stdout and stderr carry.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+class Usage : public ToolTest {};
+
+TEST_F(Usage, HelpFitsAScreenAndHasExamplesAndExitCodes) {
+  const Answer answer = octet({"--help"});
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_EQ(answer.err, "");
+  int lines = 0;
+  std::istringstream text(answer.out);
+  for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 120u) << line;
+  EXPECT_LE(lines, 40);
+  for (const char* part : {"examples:", "octet compare runs/demo", "exit codes: 0 good", "130 interrupted",
+                           "Usage: octet [OPTIONS]", "--json", "--set"}) {
+    expect_part(answer.out, part);
+  }
+}
+
+TEST_F(Usage, EveryCommandHasHelp) {
+  for (const char* command : {"evaluate", "run", "compare", "bench", "inspect", "doctor"}) {
+    const Answer answer = octet({command, "--help"});
+    EXPECT_EQ(answer.code, 0) << command;
+    expect_part(answer.out, std::string("Usage: octet ") + command);
+  }
+}
+
+TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
+  expect_refusal(octet({}), 2, {"examples:"});
+  expect_refusal(octet({"inspct"}), 2, {"unknown command 'inspct'", "did you mean 'inspect'?", "doctor"});
+  expect_refusal(octet({"--quiet"}), 2, {"no command"});
+  expect_refusal(octet({"bench", "--modle", "resnet8"}), 2,
+                 {"bench: unknown argument '--modle'", "did you mean '--model'?", "octet bench --help"});
+  expect_refusal(octet({"bench"}), 2, {"CHECKPOINT or --model"});
+  expect_refusal(octet({"inspect"}), 2, {"inspect: CHECKPOINT is required"});
+  expect_refusal(octet({"inspect", "x", "--resume"}), 2, {"unknown argument '--resume'"});  // would change nothing
+  expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
+  expect_refusal(octet({"doctor", "--device", "tpu"}), 2, {"--device", "tpu", "cuda"});
+}
+
+TEST_F(Usage, CudaIsRefusedWithTheReason) {
+  expect_refusal(octet({"doctor", "--device", "cuda"}), 2, {"--device cuda:", "--device cpu"});
+}
+
+TEST_F(Usage, GeneralFlagsStandOnEitherSideOfTheCommand) {
+  EXPECT_EQ(octet({"--json", "doctor"}).out, octet({"doctor", "--json"}).out);
+}
+
+TEST_F(Usage, DoctorSaysWhatRunsAndWhyNotTheRest) {
+  const Answer answer = octet({"doctor", "--json"});
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_EQ(answer.err, "");
+  const auto document = nlohmann::json::parse(answer.out);
+  bool portable = false;
+  for (const auto& finding : document.at("findings")) {
+    EXPECT_NE(finding.at("detail").get<std::string>(), "") << finding;
+    if (finding.at("what") == "cpu kernels portable") portable = finding.at("usable");
+  }
+  EXPECT_TRUE(portable);
+  expect_part(octet({"doctor"}).out, "cpu kernels portable");
+}
+
+TEST_F(Usage, AFullStdoutIsAnErrorAndAClosedPipeIsNot) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "needs /dev/full";
+  const Answer full = octet({"doctor"}, {.stdout_path = "/dev/full"});
+  EXPECT_EQ(full.code, 3);
+  expect_part(full.err, "stdout: cannot write the result: No space left on device");
+  const Answer pipe = command({"sh", "-c", "{ sleep 0.3; '" OCTET_PROGRAM "' doctor; echo $? >&2; } | true"});
+  EXPECT_EQ(pipe.err, "0\n");
+}
+
+#if !OCTET_TRAINING
+TEST_F(Usage, WithoutLibTorchTrainingCommandsSayWhy) {
+  for (const char* name : {"train", "calibrate", "export"})
+    expect_refusal(octet({name, "x.yaml"}), 2, {name, "needs LibTorch", "OCTET_TRAINING=OFF"});
+}
+#endif
+
+}  // namespace
+}  // namespace octet::test
