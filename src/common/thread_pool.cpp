@@ -29,10 +29,21 @@ constexpr int kSpinsBeforeYield = 1000;
 
 }  // namespace
 
-/// The tasks a thread begins with: [next, end).
-struct alignas(64) Share {
-  std::atomic<int> next{0};
-  int end = 0;
+/// The tasks a thread begins with: [next, end) in one word, so that whoever takes a task knows which loop it is of. A
+/// worker that comes late meets either a share without tasks, or the next loop's, where it is welcome.
+class alignas(64) Share {
+ public:
+  void fill(uint32_t begin, uint32_t end) { word_.store(uint64_t{end} << 32 | begin, std::memory_order_release); }
+
+  /// The next task, or -1: none is left.
+  int take() {
+    const uint64_t word = word_.fetch_add(1, std::memory_order_acquire);
+    const auto next = static_cast<uint32_t>(word), end = static_cast<uint32_t>(word >> 32);
+    return next < end ? static_cast<int>(next) : -1;
+  }
+
+ private:
+  std::atomic<uint64_t> word_{0};
 };
 
 struct ThreadPool::State {
@@ -43,16 +54,20 @@ struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<uint64_t> generation{0};  // raised once a loop; workers wait for it to change
-  std::atomic<int> busy{0};
   std::atomic<bool> stop{false};
+  // Read only by who took a task: the loop that set them does not end, nor the next begin, before that task is counted.
   const std::function<void(int, int)>* body = nullptr;
+  std::atomic<int> unfinished{0};  // tasks
 
   /// Its own share first, then what others left over. Neighbouring tasks, and in the next loop the same part of the
   /// data, meet the caches of one core: up to 12 % of the time of a small network.
   void work(int thread) {
     for (size_t i = 0; i < shares.size(); ++i) {
       Share& share = shares[(thread + i) % shares.size()];
-      for (int task = share.next.fetch_add(1); task < share.end; task = share.next.fetch_add(1)) (*body)(task, thread);
+      for (int task = share.take(); task >= 0; task = share.take()) {
+        (*body)(task, thread);
+        unfinished.fetch_sub(1, std::memory_order_release);
+      }
     }
   }
 
@@ -71,7 +86,6 @@ struct ThreadPool::State {
       if (stop.load()) return;
       seen = generation.load();
       work(thread);
-      busy.fetch_sub(1, std::memory_order_release);
     }
   }
 };
@@ -99,20 +113,21 @@ void ThreadPool::run(int tasks, const std::function<void(int, int)>& body) {
     return;
   }
   s.body = &body;
-  const long count = size();
-  for (long thread = 0; thread < count; ++thread) {
-    s.shares[thread].next.store(static_cast<int>(tasks * thread / count));
-    s.shares[thread].end = static_cast<int>(tasks * (thread + 1) / count);
+  s.unfinished.store(tasks, std::memory_order_relaxed);  // both published by fill()
+  const uint64_t count = s.shares.size(), all = static_cast<uint64_t>(tasks);
+  for (uint64_t thread = 0; thread < count; ++thread) {
+    s.shares[thread].fill(static_cast<uint32_t>(all * thread / count),
+                          static_cast<uint32_t>(all * (thread + 1) / count));
   }
-  s.busy.store(static_cast<int>(s.threads.size()));
   {
     std::lock_guard lock(s.mutex);
     s.generation.fetch_add(1, std::memory_order_release);
   }
   s.wake.notify_all();
   s.work(0);
-  // The last tasks end soon, unless their worker lost its core to another process: then it gets ours.
-  for (int spin = 0; s.busy.load(std::memory_order_acquire) != 0; ++spin) {
+  // Tasks are counted, not workers: one that has not woken up yet, on a busy machine, is not waited for. The last tasks
+  // end soon, unless their worker lost its core to another process: then it gets ours.
+  for (int spin = 0; s.unfinished.load(std::memory_order_acquire) != 0; ++spin) {
     if (spin < kSpinsBeforeYield) {
       pause_core();
     } else {

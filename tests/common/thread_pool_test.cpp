@@ -37,5 +37,18 @@ TEST(ThreadPool, ManyShortLoopsWithPauses) {  // workers asleep and awake
   EXPECT_EQ(sum, 2000 * 3);
 }
 
+// A worker that wakes up late must run each task of the loop that is on, once, with that loop's body: here every loop
+// has its own body and its own counts, and bodies are gone when their loop ends.
+TEST(ThreadPool, LateWorkersServeTheLoopThatIsOn) {
+  ThreadPool pool(4);  // more threads than cores on small machines: workers are often late
+  for (int loop = 0; loop < 20000; ++loop) {
+    const int tasks = 2 + loop % 7;
+    std::vector<std::atomic<int>> ran(tasks);
+    const int own = loop;
+    pool.run(tasks, [&ran, own, loop](int task, int) { ran[task] += own == loop ? 1 : 1000; });
+    for (int task = 0; task < tasks; ++task) ASSERT_EQ(ran[task], 1) << "loop " << loop << ", task " << task;
+  }
+}
+
 }  // namespace
 }  // namespace octet
