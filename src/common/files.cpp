@@ -119,6 +119,8 @@ std::string read_file(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0)
     throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
   if (S_ISDIR(info.st_mode)) throw data_error(fmt::format("{}: is a folder, expected a file", path));
+  // Opening a pipe that nobody writes would wait for ever; a device has no end.
+  if (!S_ISREG(info.st_mode)) throw data_error(fmt::format("{}: is not a regular file", path));
   std::ifstream in(path, std::ios::binary);
   if (!in) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
   std::ostringstream contents;

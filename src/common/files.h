@@ -1,4 +1,4 @@
-// Files: whole reads with a limit, atomic writes, hashes.
+// Whole files: reading, atomic writing, hashes; and the nearest of some words, for messages.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace octet {
 
-/// Reads a whole file. Throws Error(data) naming path and reason.
+/// Reads a whole regular file. Throws Error(data) naming path and reason.
 std::string read_file(const std::string& path);
 
 /// Writes path atomically: `path.tmp.PID` beside it, fsync, rename. On any failure the old file stays, the temporary
@@ -18,8 +18,8 @@ void write_file_atomically(const std::string& path, std::string_view contents);
 /// SHA-256 as 64 hex digits (FIPS 180-4).
 std::string sha256(std::string_view data);
 
-/// Of `candidates`, the one with the least edit distance to `word`, or "" when none is near (distance > 1/2 of the
-/// word).
+/// Of candidate(0 .. count - 1), the one with the least edit distance to `word`, or "" when none is near (distance >
+/// 1/2 of the word).
 std::string nearest(std::string_view word, const std::function<std::string_view(size_t)>& candidate, size_t count);
 
 }  // namespace octet

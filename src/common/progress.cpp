@@ -60,7 +60,7 @@ void Progress::update(long done, const std::string& detail) {
                                           detail_, clock_text((total_ - done_) / std::max(rate, 1e-9)));
   if (!terminal_) return say(fmt::format("{}: {}", title_, figures));
   const int room = terminal_width() - static_cast<int>(title_.size() + figures.size()) - 6;
-  const int bar = std::clamp(room, 0, 30), filled = static_cast<int>(bar * done_ / total_);
+  const int bar = std::clamp(room, 0, 30), filled = std::clamp(static_cast<int>(bar * done_ / total_), 0, bar);
   const std::string picture = bar > 4 ? fmt::format("[{:=<{}}{: <{}}] ", "", filled, "", bar - filled) : "";
   write_stderr(fmt::format("\r\x1b[K{} {}{}", title_, picture, figures));
 }

@@ -1,6 +1,7 @@
 #include "src/common/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -57,6 +58,8 @@ TEST_F(FilesTest, MissingFilesAndFoldersAreNamed) {
   EXPECT_THROW(read_file(path("missing")), Error);
   EXPECT_THROW(read_file(folder_.string()), Error);
   EXPECT_THROW(write_file_atomically(path("no/such/folder"), "x"), Error);
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_THROW(read_file(path("pipe")), Error);  // opening it would wait for a writer
   std::ofstream(path("empty")).flush();
   EXPECT_EQ(read_file(path("empty")), "");
 }
