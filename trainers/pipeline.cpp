@@ -69,6 +69,7 @@ Row measure(const Run& run, const std::string& name, Program& program, const std
   Row row;
   row.evaluation = evaluate(name, program, run.data.evaluation_set(images),
                             {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
+  row.evaluation.logits = {};  // 200 MB for ImageNet, in each of half a dozen rows; predictions and confusion stay
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
   say(fmt::format("{}: top-1 {:.2f} % of {} images", name, 100 * row.evaluation.top1, row.evaluation.images));
   return row;
@@ -95,16 +96,12 @@ Comparison compare_engines(const Run& run, const QuantizedModel& model, const In
   std::vector<std::unique_ptr<Program>> owned;
   std::vector<NamedProgram> programs;
   const auto add = [&](const std::string& name, std::unique_ptr<Program> program) {
-    programs.push_back({name, program.get()});
+    programs.push_back({name, program.get(), images_for(run, name)});
     owned.push_back(std::move(program));
   };
-  long images = 0;
   add("qat_graph", qat_graph_program(model, run.preprocessing));
-  for (const std::string& engine : run.recipe.evaluate.engines) {
-    add(engine, compile(run, engine, graph));
-    images = std::max(images, images_for(run, engine));
-  }
-  return compare(graph, programs, run.data.evaluation_set(images), run.recipe.evaluate.batch_size);
+  for (const std::string& engine : run.recipe.evaluate.engines) add(engine, compile(run, engine, graph));
+  return compare(graph, programs, run.data.evaluation_set(), run.recipe.evaluate.batch_size);
 }
 
 Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
@@ -142,6 +139,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   }
 
   report.title = recipe.model.name + " on " + recipe.data.format;
+  if (run.data.validates_on_training_images) report.notes.push_back(kSameImages);
   report.model = run.graph.name;
   report.recipe = write_recipe(recipe);
   report.recipe_hash = recipe_hash(recipe);

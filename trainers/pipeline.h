@@ -28,8 +28,8 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model);
 /// Rows "simulation", "qat_graph" and one for each of evaluate.engines.
 std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
-/// Codes of the QAT graph against all of evaluate.engines, over the validation set (its first
-/// evaluate.reference_images if that is set and the reference takes part).
+/// Codes of the QAT graph against all of evaluate.engines over the validation set; the reference over its first
+/// evaluate.reference_images, if that is set.
 Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
 /// The whole job: float, PTQ, QAT, convert, evaluate, compare, report; every file of the run directory. Throws

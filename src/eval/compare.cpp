@@ -101,12 +101,18 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
     c.layers.push_back({node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others)});
   }
   c.differing_predictions.resize(others);
+  c.program_images.resize(others);
   return c;
 }
 
 void record(LayerDifference& layer, size_t other, const Difference& d) {
   layer.differing[other] += d.count;
   layer.largest_lsb[other] = std::max(layer.largest_lsb[other], d.largest);
+}
+
+/// How many pictures of a batch a program still looks at.
+int wanted_images(const NamedProgram& program, long seen, int batch) {
+  return program.images == 0 ? batch : static_cast<int>(std::clamp<long>(program.images - seen, 0, batch));
 }
 
 /// Runs every program on one batch. outputs[node] keeps program 0's bytes; the vectors are reused between batches.
@@ -128,19 +134,22 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   c.layers.back().codes += static_cast<long>(expected.size());
   for (size_t other = 0; other + 1 < programs.size(); ++other) {
     const NamedProgram& p = programs[other + 1];
-    TapCheck check(graph, p.name, batch.size);
-    p.program->run(batch.images.data(), batch.size, logits.data(), [&](int node, const void* data, size_t bytes) {
+    const int count = wanted_images(p, c.program_images[other], batch.size);
+    if (count == 0) continue;
+    TapCheck check(graph, p.name, count);
+    p.program->run(batch.images.data(), count, logits.data(), [&](int node, const void* data, size_t bytes) {
       if (!check.accept(node, bytes) || std::memcmp(outputs[node].data(), data, bytes) == 0) return;
       const auto difference = graph.nodes[node].out.is_signed() ? code_difference<int8_t> : code_difference<uint8_t>;
       record(c.layers[node], other, difference(outputs[node].data(), static_cast<const uint8_t*>(data), bytes));
     });
     check.finish();
-    record(c.layers.back(), other, logit_difference(expected.data(), logits.data(), logits.size()));
-    for (int i = 0; i < batch.size; ++i) {
+    record(c.layers.back(), other, logit_difference(expected.data(), logits.data(), count * classes));
+    for (int i = 0; i < count; ++i) {
       const std::span<const float> ours(logits.data() + i * classes, classes);
       const std::span<const float> theirs(expected.data() + i * classes, classes);
       c.differing_predictions[other] += arg_max(ours) != arg_max(theirs);
     }
+    c.program_images[other] += count;
   }
   c.images += batch.size;
 }

@@ -12,7 +12,7 @@ namespace octet {
 struct LayerDifference {
   std::string layer;
   bool is_logits = false;        ///< float logits instead of codes: bit patterns are compared, distances are in ULP
-  long codes = 0;                ///< compared, in each further program
+  long codes = 0;                ///< of program 0 over all images; a further program may stop earlier
   std::vector<long> differing;   ///< against program 0, one for each further program
   std::vector<int> largest_lsb;  ///< largest |difference| in codes (logits: in ULP, capped at the largest int)
 };
@@ -22,6 +22,7 @@ struct Comparison {
   long images = 0;
   std::vector<LayerDifference> layers;  ///< in graph order; the last one holds the logits
   std::vector<long> differing_predictions;
+  std::vector<long> program_images;  ///< how many of the images each further program was compared over
 
   bool identical() const;             ///< something was compared and not one code or logit differs
   int first_differing_layer() const;  ///< index into layers; -1: none
@@ -32,6 +33,7 @@ struct Comparison {
 struct NamedProgram {
   std::string name;
   Program* program;
+  long images = 0;  ///< compared over the first so many images only, for slow programs; 0: all. Not for program 0
 };
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
@@ -41,6 +43,7 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
                    int batch_size);
 
 /// One line: "identical: 0 of 12,345,678 codes differ in 3 programs over 10,000 images", or "BROKEN: first at ...".
+/// A program that was compared over fewer images is named with their number.
 std::string verdict(const Comparison& comparison);
 
 /// A table for people: one line a layer, differing layers marked; and the verdict.

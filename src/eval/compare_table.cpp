@@ -4,13 +4,27 @@
 #include "src/eval/text_table.h"
 
 namespace octet {
+namespace {
+
+/// "; reference: over the first 100" for each program that did not see all images.
+std::string shorter_comparisons(const Comparison& c) {
+  std::string text;
+  for (size_t p = 0; p < c.program_images.size(); ++p) {
+    if (c.program_images[p] == c.images) continue;
+    text += fmt::format("; {}: over the first {}", c.programs[p + 1], with_thousands(c.program_images[p]));
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string verdict(const Comparison& c) {
   if (c.codes() == 0 || c.programs.size() < 2) return "nothing was compared";
   const int first = c.first_differing_layer();
   if (first < 0) {
     return fmt::format("identical: 0 of {} codes differ in {} programs over {}", with_thousands(c.codes()),
-                       c.programs.size(), counted(c.images, "image"));
+                       c.programs.size(), counted(c.images, "image")) +
+           shorter_comparisons(c);
   }
   const LayerDifference& layer = c.layers[first];
   std::string text = fmt::format("BROKEN: first at {}:", layer.layer);
@@ -22,7 +36,7 @@ std::string verdict(const Comparison& c) {
                         with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
     separator = "; ";
   }
-  return text;
+  return text + shorter_comparisons(c);
 }
 
 std::string describe(const Comparison& c) {

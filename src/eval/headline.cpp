@@ -56,6 +56,16 @@ std::string accuracy_sentence(const Headline& h) {
   return fmt::format("{} -> {}: {}", percent(h.float_row->evaluation.top1), percent(h.int8_row->evaluation.top1), what);
 }
 
+std::string shorter_rows(const Report& report) {
+  std::string text;
+  for (const Row& row : report.rows) {
+    const Evaluation& e = row.evaluation;
+    if (e.images == report.rows.front().evaluation.images) continue;
+    text += fmt::format("; {}: the first {}", e.name, with_thousands(e.images));
+  }
+  return text;
+}
+
 std::string class_label(const Report& report, size_t index) {
   return index < report.class_names.size() ? report.class_names[index] : std::to_string(index);
 }

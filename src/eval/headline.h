@@ -26,6 +26,9 @@ Headline headline(const Report& report);
 /// "91.73 % -> 91.70 %: int8 costs 0.03 points of top-1"; "" without both rows.
 std::string accuracy_sentence(const Headline& headline);
 
+/// "; reference: the first 100" for each row that saw fewer images than the first row; "" for none.
+std::string shorter_rows(const Report& report);
+
 /// The classes' names, or their numbers where names are missing.
 std::string class_label(const Report& report, size_t index);
 

@@ -39,6 +39,7 @@ struct EpochMetrics {  ///< one line of metrics.jsonl
 
 struct Report {
   std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
+  std::vector<std::string> notes;  ///< what a reader must know to judge the numbers, a sentence each
   std::map<std::string, std::string> versions;
   uint64_t seed = 0;
   long multiply_adds = 0;

@@ -118,6 +118,7 @@ Json comparison_json(const Comparison& c) {
   Json json;
   json["programs"] = c.programs;
   json["images"] = c.images;
+  json["program_images"] = c.program_images;
   json["identical"] = c.identical();
   json["verdict"] = verdict(c);
   json["differing_predictions"] = c.differing_predictions;
@@ -131,6 +132,7 @@ std::string report_json(const Report& report) {
   Json json;
   json["format_version"] = kReportVersion;
   json["title"] = report.title;
+  json["notes"] = report.notes;
   json["model"] = report.model;
   json["multiply_adds"] = report.multiply_adds;
   json["headline"] = headline_json(report);

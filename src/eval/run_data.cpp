@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "src/common/error.h"
+#include "src/common/progress.h"
 #include "src/data/split.h"
 
 namespace octet {
@@ -62,11 +64,13 @@ EvaluationSet RunData::evaluation_set(long images) const {
 RunData open_run_data(const Recipe& recipe) {
   RunData data;
   const DataRecipe& from = recipe.data;
-  const bool folders = from.format == "image_folder";
-  data.train_set = open_split(recipe, folders ? from.train : "train");
+  data.train_set = open_split(recipe, from.train);
   if (from.validation_fraction == 0) {
-    data.validation_set = open_split(recipe, folders ? from.validation : "test");
+    data.validation_set = open_split(recipe, from.validation);
     check_same_classes(*data.train_set, *data.validation_set);
+    const auto plain = [](const std::string& split) { return (std::filesystem::path(split) / "").lexically_normal(); };
+    data.validates_on_training_images = plain(from.train) == plain(from.validation);
+    if (data.validates_on_training_images) say(std::string("note: ") + kSameImages);
   }
   const size_t validation_images = data.validation_set == nullptr ? 0 : data.validation_set->size();
   Split split = split_indices({.train_images = data.train_set->size(),

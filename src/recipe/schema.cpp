@@ -86,7 +86,7 @@ void add_model(std::vector<Field>& fields) {
         "first layers: imagenet 7x7/2 and max-pool, cifar 3x3; auto: cifar below 64 pixels");
   s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");
   s.add("dropout", &M::dropout, from_below(0, 1),
-        "probability before the last linear layer, where the network has one");
+        "float phase: probability before the last linear layer, where the network has one; QAT has none");
   s.add("weights", &M::weights, {}, "float weights to start from: .safetensors, .pth or .th; \"\": random by seed");
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
@@ -152,8 +152,9 @@ void add_results(std::vector<Field>& fields) {
   SectionFields<&Recipe::evaluate> s(fields, "evaluate");
   s.add("batch_size", &E::batch_size, range(1, 65536), "images a step");
   s.add("engines", &E::engines, one_of({"cpu", "reference"}), "int8 engines to run, in this order");
-  s.add("reference_images", &E::reference_images, at_least(0),
-        "validation images that the slow reference runs; 0: all");
+  s.add(
+      "reference_images", &E::reference_images, at_least(0),
+      "the slow reference runs and is compared over the first so many validation images, the others over all; 0: all");
 
   SectionFields<&Recipe::export_> e(fields, "export");
   e.add("file", &ExportRecipe::file, {}, "name of the int8 checkpoint in the run directory, .safetensors");

@@ -130,6 +130,8 @@ Report full_report(int classes) {
   report.comparison.images = 100;
   report.comparison.layers = {{"conv<1>", false, 1000, {0, 0}, {0, 0}}, {"fc", true, 500, {0, 0}, {0, 0}}};
   report.comparison.differing_predictions = {0, 0};
+  report.comparison.program_images = {100, 100};
+  report.notes = {"a <note>"};
   return report;
 }
 

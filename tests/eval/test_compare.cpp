@@ -53,6 +53,29 @@ TEST_F(Compare, EqualProgramsAreIdentical) {
   EXPECT_EQ(third.batches, first.batches);
 }
 
+TEST_F(Compare, ASlowProgramSeesTheFirstPicturesAndTheOthersAll) {
+  const auto change_picture = [](long at) {
+    return [at](int node, long image, uint8_t* codes) {
+      if (node == kConv && image == at) codes[5] = static_cast<uint8_t>(codes[5] + 1);
+    };
+  };
+  third.change = change_picture(6);  // the first one it does not see
+  const Comparison c =
+      compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &third, 6}}, all_of(dataset), kBatch);
+  EXPECT_TRUE(c.identical());
+  EXPECT_EQ(c.images, kImages);
+  EXPECT_EQ(c.program_images, (std::vector<long>{kImages, 6}));
+  EXPECT_EQ(third.batches, (std::vector<int>{4, 2}));
+  EXPECT_EQ(verdict(c), "identical: 0 of 253 codes differ in 3 programs over 11 images; reference: over the first 6");
+
+  FakeProgram a{graph}, b{graph}, slow{graph};
+  b.change = change_picture(9);
+  slow.change = change_picture(5);  // the last one it sees
+  const Comparison broken =
+      compare(graph, {{"qat_graph", &a}, {"cpu", &b}, {"reference", &slow, 6}}, all_of(dataset), kBatch);
+  EXPECT_EQ(broken.layers[kConv].differing, (std::vector<long>{1, 1}));
+}
+
 TEST_F(Compare, OneCodeOfOnePictureIsFound) {
   second.change = [](int node, long image, uint8_t* codes) {
     if (node == kConv && image == 9) codes[5] = static_cast<uint8_t>(codes[5] + 1);

@@ -106,6 +106,17 @@ TEST(Run, DataListsAreSeparate) {
   EXPECT_EQ(data.evaluation_set(5).indices, std::vector<size_t>(data.validation.begin(), data.validation.begin() + 5));
 }
 
+TEST(Run, OneSplitForTrainingAndValidationIsSaid) {
+  Recipe recipe = tiny_recipe();
+  const RunData apart = open_run_data(recipe);
+  EXPECT_FALSE(apart.validates_on_training_images);
+  recipe.data.train = recipe.data.validation;
+  const RunData same = open_run_data(recipe);
+  EXPECT_TRUE(same.validates_on_training_images);
+  EXPECT_EQ(same.train_set->read(3).pixels, apart.validation_set->read(3).pixels);  // the split that the recipe names
+  EXPECT_NE(same.train_set->read(3).pixels, apart.train_set->read(3).pixels);
+}
+
 TEST(Run, ModelWithAnotherNumberOfClassesIsRefused) {
   Recipe recipe = tiny_recipe();
   recipe.data.synthetic_classes = 5;
