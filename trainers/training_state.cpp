@@ -145,7 +145,10 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
                       "recipe it was made with, or train into another --out",
                       path));
     }
-    return parse_position(json);
+    const Position p = parse_position(json);
+    if (p.epoch < 0 || p.step < 0 || p.correct < 0 || p.seen < 0)
+      throw data_error(fmt::format("{}: damaged metadata '{}': a negative count", path, kMetadataKey));
+    return p;
   } catch (const nlohmann::json::exception& error) {
     throw data_error(fmt::format("{}: damaged metadata '{}': {}", path, kMetadataKey, error.what()));
   }

@@ -29,7 +29,8 @@ at::Tensor dense(const at::Tensor& x) {
 
 void check_type(const at::Tensor& x) {
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16)
-    throw promise_error(std::string("fake_quantize takes float32 and bfloat16, not ") + c10::toString(x.scalar_type()));
+    throw promise_error(std::string("fake_quantize takes float32, bfloat16 and (activations) float16, not ") +
+                        c10::toString(x.scalar_type()));
 }
 
 /// Gradient through a mask; both of the mask's layout.
@@ -112,6 +113,8 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
 }  // namespace
 
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
+  // float16 has no kernel of its own; float32 holds all its values.
+  if (x.scalar_type() == at::kHalf) return fake_quantize(x.to(at::kFloat), qparams).to(at::kHalf);
   check_type(x);
   if (c10::GradMode::is_enabled() && x.requires_grad()) return FakeQuantizeTensor::apply(x, qparams);
   at::Tensor no_mask;

@@ -10,15 +10,12 @@
 
 namespace octet {
 
-/// y = dequantize(quantize(x)), per tensor; float32 or bfloat16, any shape. y has x's type and memory layout. The
-/// gradient is the output's where the code was not clamped and 0 elsewhere (Bengio et al. 2013; Jacob et al. 2018);
+/// y = dequantize(quantize(x)), per tensor; float32, bfloat16 or float16, any shape. y has x's type and memory layout.
+/// The gradient is the output's where the code was not clamped and 0 elsewhere (Bengio et al. 2013; Jacob et al. 2018);
 /// only a byte a value is kept for it, and none without gradients.
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
 
 /// The same for a weight [K, ...] with one symmetric scale a channel; codes in [-bound, bound], bound from weight_bits.
 at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits);
-
-/// Largest weight code, 2^(bits - 1) - 1.
-inline int weight_bound(int weight_bits) { return (1 << (weight_bits - 1)) - 1; }
 
 }  // namespace octet

@@ -68,7 +68,7 @@ class WithoutNnpack {
 
 /// Codes of a weight, row-major as in PyTorch; [K, ...] with one scale a channel.
 at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits) {
-  const int bound = (1 << (weight_bits - 1)) - 1;
+  const int bound = weight_bound(weight_bits);
   at::Tensor codes = weight.detach().contiguous().clone();
   float* data = codes.mutable_data_ptr<float>();
   const int64_t channels = codes.size(0), per_channel = codes.numel() / channels;

@@ -21,7 +21,7 @@ class QuantizedModel {
   QuantizedModel(Prepared prepared, Weights weights, ObserverKind observer, double averaging, bool mse_weights);
 
   struct Mode {
-    bool training = false;  ///< dropout, gradients through straight-through estimators
+    bool training = false;  ///< of nodes that differ in training; dropout would be one, but fuse drops it
     bool batch_norm_training = false;
     bool observe = false;  ///< observers see every edge; qparams follow them (QAT)
     bool quantize = true;  ///< false: float walk that only observes (calibration)

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/common/error.h"
 
@@ -69,6 +70,9 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
     histogram = find(state, "observer.histogram", {nodes, kHistogramBins}, at::kDouble);
     ends = find(state, "observer.histogram_range", {nodes, 2}, at::kFloat);
   }
+  const double* settings = calibration.const_data_ptr<double>();
+  if (!(settings[0] >= 0 && settings[0] <= static_cast<double>(CalibrationMethod::entropy)))
+    throw data_error("QAT state: no calibration method has the number " + std::to_string(settings[0]));
   for (int64_t n = 0; n < nodes; ++n) {
     Statistics s;
     s.lo = range.const_data_ptr<float>()[2 * n];
@@ -81,10 +85,12 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
       s.histogram_hi = ends.const_data_ptr<float>()[2 * n + 1];
     }
     loaded.observers[n].restore(s);
-    loaded.qparams[n].scale = scale.const_data_ptr<float>()[n];
-    loaded.qparams[n].zero_point = zero_point.const_data_ptr<int32_t>()[n];
+    QParams& q = loaded.qparams[n];
+    q.scale = scale.const_data_ptr<float>()[n];
+    q.zero_point = zero_point.const_data_ptr<int32_t>()[n];
+    if (!(q.scale > 0) || !std::isfinite(q.scale) || q.zero_point < q.quant_min || q.zero_point > q.quant_max)
+      throw data_error("QAT state: the qparams of node " + std::to_string(n) + " are impossible");
   }
-  const double* settings = calibration.const_data_ptr<double>();
   loaded.method = static_cast<CalibrationMethod>(static_cast<int>(settings[0]));
   loaded.percentile = settings[1];
   loaded.ready = settings[2] != 0;

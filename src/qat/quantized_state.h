@@ -25,7 +25,7 @@ struct EdgeState {
 std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind);
 
 /// Reads what save_state wrote into edges of the same network. Throws Error(data) naming a missing or misshaped tensor
-/// and leaves `edges` as it was.
+/// or values that cannot be, and leaves `edges` as it was.
 void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kind, EdgeState& edges);
 
 }  // namespace octet

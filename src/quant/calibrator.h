@@ -31,7 +31,8 @@ class Observer {
   explicit Observer(ObserverKind kind, double averaging = 0.01) : kind_(kind), averaging_(averaging) {}
   void observe(const float* x, size_t count);  ///< throws Error(promise) on NaN, infinity and values beyond 1e30
   const Statistics& statistics() const { return statistics_; }
-  void restore(const Statistics& statistics) { statistics_ = statistics; }
+  /// Throws Error(data) for statistics that no observer can have collected: they may come from a file.
+  void restore(const Statistics& statistics);
 
  private:
   ObserverKind kind_;

@@ -148,7 +148,7 @@ class Converter {
     result.bias = std::move(folded.bias);
     if (node.inputs.size() > 1) result.residual_multiplier = ratio(edge(node.inputs[1]).scale, n);
 
-    const int largest = (1 << (prepared_.spec.weight_bits - 1)) - 1;
+    const int largest = weight_bound(prepared_.spec.weight_bits);
     result.weight.resize(outputs * taps);
     for (size_t k = 0; k < outputs; ++k) {
       const QParams q{result.weight_scale[k], 0, -largest, largest};

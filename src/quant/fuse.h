@@ -17,21 +17,25 @@ inline constexpr double kBatchNormEps = 1e-5;
 /// The merged node keeps the convolution's name, so that parameter names stay; the result computes the same function.
 ///   add: the convolution that feeds only the add takes the other side as its residual (inputs[1]); of two such
 ///     convolutions the later one does, the earlier keeps its own edge. Adds without one stay.
-///   relu, relu6: become the activation of a conv2d, linear, add, concat, avg_pool or global_avg_pool, also in front of
-///   a
-///     max_pool, flatten or subsample_pad, with which they commute. Where the value before is needed too they stay.
+///   relu, relu6: become the activation of a conv2d, linear, add, concat, avg_pool or global_avg_pool, also in front
+///     of a max_pool, flatten or subsample_pad, with which they commute. Where the value before is needed too they
+///     stay.
 ///   dropout is dropped, and so is a last flatten of one pixel: logits are then the [classes, 1, 1] before it.
 /// Throws Error(usage) for a bad graph, a node nobody reads, and a batch_norm that follows anything but a convolution
 /// or linear of its own (convolution-relu-batch_norm, pre-activation networks). fuse(fuse(g)) is fuse(g).
+/// QAT trains the fused graph, hence without dropout.
 Graph fuse(const Graph& graph);
 
 enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
 enum class Granularity { per_tensor, per_channel };
 
+/// Largest weight code, 2^(bits - 1) - 1: weights are symmetric, -2^(bits - 1) is not used.
+inline int weight_bound(int weight_bits) { return (1 << (weight_bits - 1)) - 1; }
+
 struct QuantSpec {
   ActivationScheme activation = ActivationScheme::affine_u8;
   int activation_bits = 8;  ///< 2..8
-  int weight_bits = 8;      ///< 2..8; codes in [-(2^(b-1)-1), 2^(b-1)-1]
+  int weight_bits = 8;      ///< 2..8; codes in [-weight_bound(b), weight_bound(b)]
   Granularity weight_granularity = Granularity::per_channel;
 };
 

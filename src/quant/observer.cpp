@@ -54,7 +54,31 @@ void add_histogram(const float* x, size_t count, Statistics& s) {
   kernels::add_to_histogram(x, count, bins, s.histogram.data());
 }
 
+bool is_possible_histogram(const Statistics& s) {
+  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  int exponent = 0;
+  if (!(width > 0) || !std::isfinite(width) || std::frexp(width, &exponent) != 0.5) return false;
+  const double first = s.histogram_lo / width;  // exact: a power of two
+  if (first != std::floor(first) || first > 0 || first <= -kHistogramBins) return false;
+  const double lowest = std::floor(std::min(s.lo, 0.0f) / width), highest = std::floor(std::max(s.hi, 0.0f) / width);
+  for (int i = 0; i < kHistogramBins; ++i) {
+    const double count = s.histogram[i], bin = first + i;
+    if (!(count >= 0) || !std::isfinite(count) || (count > 0 && (bin < lowest || bin > highest))) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+void Observer::restore(const Statistics& s) {
+  const bool range = std::isfinite(s.lo) && std::isfinite(s.hi) && s.lo <= s.hi;
+  const bool histogram = s.histogram.empty() || (s.histogram.size() == kHistogramBins && is_possible_histogram(s));
+  if (s.seen && !(range && histogram)) {
+    throw data_error("statistics of an observer are damaged: its " + std::string(range ? "histogram" : "range") +
+                     " is impossible");
+  }
+  statistics_ = s;
+}
 
 void Observer::observe(const float* x, size_t count) {
   if (count == 0) return;

@@ -82,7 +82,7 @@ class RandomParameters {
   void add_weights(const Node& node) {
     const Shape& in = prepared_.graph.nodes[node.inputs[0]].shape;
     const long row = static_cast<long>(in.c / node.groups) * node.window.kernel_h * node.window.kernel_w;
-    const int largest = (1 << (prepared_.spec.weight_bits - 1)) - 1;
+    const int largest = weight_bound(prepared_.spec.weight_bits);
     const double norm_square = kMeanSquare / mean_square_[node.inputs[0]];
     const size_t channels = static_cast<size_t>(node.out_channels);
     std::vector<float>& weight = params[node.name + ".weight"];

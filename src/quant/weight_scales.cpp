@@ -10,8 +10,6 @@
 namespace octet {
 namespace {
 
-int largest_code(const QuantSpec& spec) { return (1 << (spec.weight_bits - 1)) - 1; }
-
 float max_magnitude(const float* weight, size_t count) {
   float largest = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -65,13 +63,14 @@ float best_scale(const float* weight, size_t count, int largest) {
 
 std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const QuantSpec& spec) {
   return scales_of_rows(weight, channels, per_channel, spec, [&](const float* row, size_t count) {
-    return scale_of(max_magnitude(row, count), largest_code(spec));
+    return scale_of(max_magnitude(row, count), weight_bound(spec.weight_bits));
   });
 }
 
 std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const QuantSpec& spec) {
-  return scales_of_rows(weight, channels, per_channel, spec,
-                        [&](const float* row, size_t count) { return best_scale(row, count, largest_code(spec)); });
+  return scales_of_rows(weight, channels, per_channel, spec, [&](const float* row, size_t count) {
+    return best_scale(row, count, weight_bound(spec.weight_bits));
+  });
 }
 
 }  // namespace octet

@@ -48,6 +48,18 @@ TEST(FakeQuantize, EqualsAtenForPowersOfTwo) {
   }
 }
 
+TEST(FakeQuantize, HalfIsFloatRounded) {
+  for (const QParams& q : kRanges) {
+    const at::Tensor x = values(q).to(at::kHalf);
+    const Outcome half = run(x, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+    EXPECT_EQ(half.y.scalar_type(), at::kHalf);
+    EXPECT_TRUE(at::equal(half.y, fake_quantize(x.to(at::kFloat), q).to(at::kHalf)));
+    const at::Tensor mask =
+        run(x.to(at::kFloat), [&](const at::Tensor& t) { return fake_quantize(t, q); }).gradient != 0;
+    EXPECT_TRUE(at::equal(half.gradient != 0, mask));
+  }
+}
+
 /// ATen multiplies by the rounded 1 / scale: next to a rounding boundary its code may be the neighbour of ours, and
 /// nowhere else.
 TEST(FakeQuantize, DiffersFromAtenOnlyNextToHalfSteps) {

@@ -155,6 +155,24 @@ TEST(QuantizedModel, RefusesAnotherNetworksState) {
   EXPECT_EQ(model.edges(), before);
 }
 
+TEST(QuantizedModel, RefusesDamagedState) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
+  const std::vector<QParams> before = model.edges();
+  const auto refused = [&](const std::string& name, double value) {
+    auto state = model.state();
+    state.at(name).view({-1})[0] = value;
+    EXPECT_THROW(model.load_state(state), Error) << name << " " << value;
+  };
+  refused("edges.scale", 0);
+  refused("edges.scale", NAN);
+  refused("edges.zero_point", 1 << 30);
+  refused("observer.range", INFINITY);
+  refused("calibration", 4);
+  refused("calibration", NAN);
+  EXPECT_EQ(model.edges(), before);
+}
+
 TEST(QuantizedModel, NamesTheNodeThatIsNotFinite) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);

@@ -122,6 +122,25 @@ TEST(Observer, RestoredStatisticsContinueTheSame) {
   EXPECT_EQ(whole.statistics().histogram_lo, resumed.statistics().histogram_lo);
 }
 
+TEST(Observer, RefusesStatisticsThatNoneCanHave) {
+  // They come from state files; bins that do not fit the range would be written outside the histogram later.
+  const Statistics good = observed(normal_values(1000, 0, 1, 5));
+  const auto refused = [&](const auto& damage) {
+    Statistics bad = good;
+    damage(bad);
+    EXPECT_THROW(Observer(ObserverKind::histogram).restore(bad), Error);
+  };
+  EXPECT_NO_THROW(Observer(ObserverKind::histogram).restore(good));
+  refused([](Statistics& s) { s.lo = NAN; });
+  refused([](Statistics& s) { std::swap(s.lo, s.hi); });
+  refused([](Statistics& s) { s.histogram.back() = 1; });  // beyond the largest value
+  refused([](Statistics& s) { s.histogram[kHistogramBins / 2] = -1; });
+  refused([](Statistics& s) { s.histogram.pop_back(); });
+  refused([](Statistics& s) { s.histogram_hi = s.histogram_lo; });
+  refused([](Statistics& s) { s.histogram_hi *= 1.5f; });  // no power of two
+  refused([](Statistics& s) { s.histogram_hi -= 2 * s.histogram_lo, s.histogram_lo = -s.histogram_lo; });
+}
+
 TEST(ChooseQParams, WorkedNumbers) {
   EXPECT_EQ(choose_qparams(-3, 6.35f, kSigned, false), (QParams{6.35f / 127, 0, -128, 127}));
   EXPECT_EQ(choose_qparams(-12.7f, 6, kSigned, false), (QParams{12.7f / 127, 0, -128, 127}));

@@ -136,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ResumeCase{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
                     ResumeCase{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
                     ResumeCase{.name = "fp16_scaler", .precision = "fp16"}, ResumeCase{.name = "qat", .qat = true},
+                    ResumeCase{.name = "qat_fp16", .qat = true, .precision = "fp16"},
                     ResumeCase{.name = "two_threads", .threads = 2},
                     ResumeCase{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
