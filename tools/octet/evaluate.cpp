@@ -6,25 +6,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
 
 #include "src/eval/report.h"
-#include "src/eval/run_data.h"
-#include "src/eval/run_directory.h"
-#include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {
 namespace {
 
-struct Options {
-  std::string run, checkpoint;
-  std::vector<std::string> engines;
-  int images = 0;
-  std::optional<int> threads;
+struct Options : MeasureOptions {
   bool all = false;
 };
 
@@ -37,38 +29,30 @@ void count_differing(std::vector<Row>& rows) {
 }
 
 ExitCode evaluate(const Common& common, const Options& options) {
-  const RunDirectory directory = run_directory(options.run);
-  const Recipe recipe = recipe_of(directory, common.set);
-  const std::string checkpoint = checkpoint_of(options.checkpoint.empty() ? directory.root : options.checkpoint);
-  const Int8Graph graph = read_checkpoint(checkpoint);
-  const RunData data = open_run_data(recipe);
-  check_fits(graph, checkpoint, data);
-
+  const MeasuredRun run = open_measured_run(common, options);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
-  if (options.all) programs = all_trained_programs(recipe, directory);
-  CompileOptions compile;
-  compile.max_batch = recipe.evaluate.batch_size;
-  compile.threads = options.threads.value_or(recipe.threads);
-  for (const std::string& name : options.engines.empty() ? recipe.evaluate.engines : options.engines) {
-    programs.emplace_back(name, find_engine(name).compile(graph, compile));
+  if (options.all) programs = all_trained_programs(run.recipe, run.directory);
+  for (const std::string& name : options.engines.empty() ? run.recipe.evaluate.engines : options.engines) {
+    programs.emplace_back(name, find_engine(name).compile(run.graph, run.compile));
   }
 
   Report report;
-  report.title = recipe.model.name;
-  report.model = graph.name;
+  report.title = run.recipe.model.name;
+  report.model = run.graph.name;
   report.machine = cpu_model();
-  report.recipe_hash = graph.recipe_hash;
+  report.recipe_hash = run.graph.recipe_hash;
   report.command = common.command_line;
-  report.multiply_adds = multiply_adds(graph);
+  report.multiply_adds = multiply_adds(run.graph);
   EvaluateOptions how;
-  how.batch_size = recipe.evaluate.batch_size;
-  how.classes = graph.classes();
+  how.batch_size = run.recipe.evaluate.batch_size;
+  how.classes = run.graph.classes();
   for (auto& [name, program] : programs) {
     // The reference is slow: unless told otherwise it runs as many images as in training.
-    const long images = options.images > 0 || name != "reference" ? options.images : recipe.evaluate.reference_images;
-    Row row{octet::evaluate(name, *program, data.evaluation_set(images), how)};
+    const long images =
+        options.images > 0 || name != "reference" ? options.images : run.recipe.evaluate.reference_images;
+    Row row{octet::evaluate(name, *program, run.data.evaluation_set(images), how)};
     const bool engine = name != "float" && name != "simulation" && name != "qat_graph";
-    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(checkpoint));
+    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
     report.rows.push_back(std::move(row));
   }
   count_differing(report.rows);
@@ -81,12 +65,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
 void add_evaluate(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("evaluate", "accuracy and speed of a run's checkpoint on its validation set");
-  command->add_option("RUN", options->run, "a run directory")->required();
-  command->add_option("--checkpoint", options->checkpoint, "another int8.safetensors than the run's");
-  command->add_option("--engine", options->engines, "engines (default: the recipe's)")->delimiter(',');
-  command->add_option("--images", options->images, "only the first N validation images")->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->threads, "0: all cores (default: the recipe's)")
-      ->check(CLI::Range(0, 1024));
+  add_measure_options(*command, *options, "the recipe's");
   command->add_flag("--all", options->all, "float network, simulation and QAT graph too");
   command->callback(
       [&common, &action, options] { action = [&common, options] { return evaluate(common, *options); }; });

@@ -1,0 +1,39 @@
+// What evaluate and compare share: a run, its checkpoint and its validation set, opened as the command line says.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/eval/run_data.h"
+#include "src/eval/run_directory.h"
+#include "src/recipe/recipe.h"
+#include "tools/octet/commands.h"
+
+namespace octet::cli {
+
+struct MeasureOptions {
+  std::string run, checkpoint;       ///< checkpoint empty: the run's own
+  std::vector<std::string> engines;  ///< empty: the command's default
+  int images = 0;                    ///< the first N validation images; 0: all
+  std::optional<int> threads;        ///< default: the recipe's
+};
+
+/// Declares RUN, --checkpoint, --engine, --images and --threads.
+void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
+
+struct MeasuredRun {
+  RunDirectory directory;
+  Recipe recipe;
+  std::string checkpoint;
+  Int8Graph graph;
+  RunData data;
+  CompileOptions compile;  ///< for batches of recipe.evaluate.batch_size
+};
+
+/// Throws Error(data) or Error(usage) when something is missing or does not fit.
+MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options);
+
+}  // namespace octet::cli
