@@ -8,11 +8,25 @@ endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case.
 function(octet_test name)
-  cmake_parse_arguments(A "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "" "LABELS" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${A_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE OCTET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
-  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 LABELS "${A_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
 endfunction()
+
+# octet_gpu_test(...): an octet_test whose cases need a GPU. Label gpu; without one they are counted as skipped
+# (OCTET_NEEDS_GPU in tests/cuda/gpu.h). `ctest -L gpu` runs them on the GPU machine.
+function(octet_gpu_test name)
+  octet_test(${name} ${ARGN} LABELS gpu)
+endfunction()
+
+# The CUDA runtime of all device code: the shared one that LibTorch uses, or, in a runner without LibTorch, a static one.
+if(OCTET_CUDA)
+  add_library(octet_cudart INTERFACE)
+  target_link_libraries(octet_cudart INTERFACE $<IF:$<BOOL:${OCTET_TRAINING}>,CUDA::cudart,CUDA::cudart_static>)
+  target_compile_definitions(octet_cudart INTERFACE OCTET_CUDA=1)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY $<IF:$<BOOL:${OCTET_TRAINING}>,Shared,Static>)
+endif()

@@ -1,4 +1,5 @@
-# Imported target octet_torch: LibTorch's CPU libraries. find_package(Torch) insists on nvcc for a CUDA wheel, this does not.
+# Imported target octet_torch: LibTorch's CPU libraries, and with OCTET_CUDA its CUDA libraries too. find_package(Torch) insists on nvcc
+# for a CUDA wheel and takes over architectures and flags; this does not.
 set(torch_lib ${OCTET_TORCH_DIR}/lib)
 if(NOT EXISTS ${torch_lib}/libtorch_cpu.so)
   message(FATAL_ERROR "No LibTorch at ${OCTET_TORCH_DIR}. Run tools/setup.sh, or point -DOCTET_TORCH_DIR= at the torch folder of "
@@ -10,10 +11,11 @@ set(cuda_home $ENV{CUDA_HOME})
 if(NOT cuda_home)
   set(cuda_home /usr/local/cuda)
 endif()
-foreach(folder ${OCTET_TORCH_DIR}/../nvidia/cu13/lib ${CMAKE_SOURCE_DIR}/.deps/nvidia/cu13/lib ${cuda_home}/lib64
-               ${cuda_home}/extras/CUPTI/lib64)
+# Where the wheels of NVIDIA's libraries lie: beside torch, or where tools/setup.sh puts them.
+file(GLOB nvidia_wheels ${OCTET_TORCH_DIR}/../nvidia/*/lib ${CMAKE_SOURCE_DIR}/.deps/nvidia/*/lib)
+foreach(folder ${nvidia_wheels} ${cuda_home}/lib64 ${cuda_home}/extras/CUPTI/lib64)
   if(EXISTS ${folder})
-    get_filename_component(folder ${folder} ABSOLUTE)
+    get_filename_component(folder ${folder} REALPATH)
     list(APPEND torch_rpath ${folder})
   endif()
 endforeach()
@@ -24,4 +26,15 @@ target_compile_definitions(octet_torch INTERFACE FMT_HEADER_ONLY)
 foreach(folder ${torch_rpath})
   target_link_options(octet_torch INTERFACE LINKER:-rpath,${folder} LINKER:-rpath-link,${folder})
 endforeach()
-target_link_libraries(octet_torch INTERFACE -Wl,--no-as-needed ${torch_lib}/libc10.so ${torch_lib}/libtorch_cpu.so -Wl,--as-needed)
+set(torch_libraries ${torch_lib}/libc10.so ${torch_lib}/libtorch_cpu.so)
+if(OCTET_CUDA)
+  if(NOT EXISTS ${torch_lib}/libtorch_cuda.so)
+    message(FATAL_ERROR "${OCTET_TORCH_DIR} has no libtorch_cuda.so. Remove the folder and run tools/setup.sh, name the torch folder of "
+                        "the CUDA wheel torch==2.11.0 in -DOCTET_TORCH_DIR=, or build for the CPU: -DOCTET_CUDA=OFF")
+  endif()
+  list(APPEND torch_libraries ${torch_lib}/libc10_cuda.so ${torch_lib}/libtorch_cuda.so)
+  target_include_directories(octet_torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_definitions(octet_torch INTERFACE OCTET_CUDA=1)
+endif()
+# --no-as-needed: backends register themselves when they are loaded, even if octet names no symbol of theirs.
+target_link_libraries(octet_torch INTERFACE -Wl,--no-as-needed ${torch_libraries} -Wl,--as-needed)

@@ -16,11 +16,12 @@ ALLOWED = {
     "src/recipe": BASE,
     "src/data": BASE,
     "src/graph": BASE,
+    "src/cuda": BASE,
     "src/quant": BASE + ["src/graph"],
-    "src/engine": BASE + ["src/graph", "src/quant"],
-    "src/eval": BASE + ["src/recipe", "src/data", "src/graph", "src/quant", "src/engine"],
+    "src/engine": BASE + ["src/cuda", "src/graph", "src/quant"],
+    "src/eval": BASE + ["src/cuda", "src/recipe", "src/data", "src/graph", "src/quant", "src/engine"],
     "src/model": BASE + ["src/graph"],
-    "src/qat": BASE + ["src/data", "src/graph", "src/quant", "src/engine", "src/eval", "src/model"],
+    "src/qat": BASE + ["src/cuda", "src/data", "src/graph", "src/quant", "src/engine", "src/eval", "src/model"],
     "trainers": BASE + ["src"],
     "tools": BASE + ["src", "trainers"],
 }
@@ -30,6 +31,7 @@ LIBRARIES = {
     r"yaml-cpp/": ["src/recipe"],
     r"(jpeglib|png|zlib)\.h": ["src/data", "src/graph"],
     r"CLI/": ["tools"],
+    r"(cuda_runtime|cuda|cublasLt|cudnn|cudnn_frontend)\.h": ["kernels", "src/cuda", "src/engine"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 

@@ -63,13 +63,14 @@ make_venv() {
     .deps/venv/bin/python -m pip install -q numpy safetensors
 }
 
-# Of the 1.1 GB wheel only the headers and the CPU libraries are kept (about 500 MB).
+# Of the 1.1 GB wheel the headers and the CPU libraries are kept (about 500 MB), with nvcc the CUDA libraries too.
 fetch_torch() {
   rm -rf .deps/torch.new .deps/download
   .deps/venv/bin/python -m pip download -q --no-deps -d .deps/download "torch==$TORCH_VERSION"
-  .deps/venv/bin/python - <<'END'
-import glob, re, zipfile
-keep = re.compile(r"torch/(include/|lib/lib(c10|torch_cpu|torch|gomp[^/]*|shm)\.so|lib/libgomp|version\.py)")
+  .deps/venv/bin/python - "$preset" <<'END'
+import glob, re, sys, zipfile
+cuda = "|c10_cuda|torch_cuda|torch_cuda_linalg|torch_nvshmem|caffe2_nvrtc" if sys.argv[1] == "cuda" else ""
+keep = re.compile(rf"torch/(include/|lib/lib(c10|torch_cpu|torch|gomp[^/]*|shm{cuda})\.so|lib/libgomp|version\.py)")
 with zipfile.ZipFile(glob.glob(".deps/download/torch-*.whl")[0]) as wheel:
     wheel.extractall(".deps/torch.new", [name for name in wheel.namelist() if keep.match(name)])
 END
@@ -78,11 +79,19 @@ END
   rmdir .deps/torch.new
 }
 
-has_library() {  # has_library NAME FOLDER...
+has_library() {  # has_library FILE FOLDER...
   local name=$1 folder
   shift
   for folder in "$@"; do [ -e "$folder/$name" ] && return 0; done
   return 1
+}
+
+# What libtorch_cuda needs beyond a full CUDA toolkit with cuDNN and NCCL, and the headers of cuDNN's graph API.
+fetch_cuda_wheels() {
+  if has_library libnvshmem_host.so.3 "$torch/../nvidia/nvshmem/lib" .deps/nvidia/nvshmem/lib &&
+     has_library cudnn_frontend.h "$torch/../include" .deps/include; then return; fi
+  timed "fetching cusparselt, nvshmem, cufile, cudnn-frontend (wheels)" .deps/venv/bin/python -m pip install -q --no-deps --no-compile \
+    --upgrade --target .deps nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cudnn-frontend==1.32.0
 }
 
 # libtorch_cpu of the CUDA wheel loads libcudart and libcupti at start: from a toolkit, or from two small wheels.
@@ -93,24 +102,27 @@ fetch_cuda_libraries() {
     --upgrade --target .deps 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*'
 }
 
-mkdir -p .deps
-timed "checking packages" install_packages
-timed "Python for tests (.deps/venv)" make_venv
-torch=${OCTET_TORCH_DIR:-$PWD/.deps/torch}
-if [ -e "$torch/lib/libtorch_cpu.so" ]; then
-  say "LibTorch: $torch"
-elif [ -n "${OCTET_TORCH_DIR:-}" ]; then
-  say "OCTET_TORCH_DIR=$OCTET_TORCH_DIR has no lib/libtorch_cpu.so; name the torch folder of torch==$TORCH_VERSION"
-  exit 3
-else
-  timed "fetching LibTorch $TORCH_VERSION (0.8 GB) into .deps/torch" fetch_torch
-fi
-fetch_cuda_libraries
 preset=cuda
 if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
   preset=cpu
   say "no nvcc: a CPU-only build"
 fi
+mkdir -p .deps
+timed "checking packages" install_packages
+timed "Python for tests (.deps/venv)" make_venv
+torch=${OCTET_TORCH_DIR:-$PWD/.deps/torch}
+wanted=libtorch_cpu.so
+[ "$preset" = cpu ] || wanted=libtorch_cuda.so
+if [ -e "$torch/lib/$wanted" ]; then
+  say "LibTorch: $torch"
+elif [ -n "${OCTET_TORCH_DIR:-}" ]; then
+  say "OCTET_TORCH_DIR=$OCTET_TORCH_DIR has no lib/$wanted; name the torch folder of torch==$TORCH_VERSION"
+  exit 3
+else
+  timed "fetching LibTorch $TORCH_VERSION (0.8 GB) into .deps/torch" fetch_torch
+fi
+fetch_cuda_libraries
+[ "$preset" = cpu ] || fetch_cuda_wheels
 [ "$build" = yes ] || exit 0
 
 configure() {

@@ -21,8 +21,11 @@ struct Support {
 struct CompileOptions {
   int max_batch = 1;  ///< memory is planned for this many images
   int threads = 0;    ///< 0: all cores
-  std::string kernels =
-      "auto";  ///< cpu engine: "auto", "avx512_vnni", "avx2", "portable"; one the machine lacks is an error
+  /// cpu engine: "auto", "avx512_vnni", "avx2", "portable". cuda engine: "auto" (the fastest by measurement), or part
+  /// of the names of the only convolution kernels allowed, as LayerInfo shows them. One the machine lacks is an error.
+  std::string kernels = "auto";
+  /// cudnn engine: the engine that runs the nodes it cannot, "cuda"; "none": such a node is an error.
+  std::string fallback = "none";
 };
 
 /// What ran where, for reports and `octet inspect`.
@@ -39,17 +42,27 @@ using NodeTap = std::function<void(int node, const void* data, size_t bytes)>;
 class Program {
  public:
   virtual ~Program() = default;
-  /// images: uint8 [batch, H, W, C]; logits: float32 [batch, classes]; 1 <= batch <= max_batch.
+  /// images: uint8 [batch, H, W, C]; logits: float32 [batch, classes]; 1 <= batch <= max_batch. Both in host memory; an
+  /// engine on the GPU copies page-locked memory (PinnedBuffer in src/cuda/memory.h) fastest.
   virtual void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap = nullptr) = 0;
   virtual std::vector<LayerInfo> layers() const = 0;
   virtual size_t arena_bytes() const = 0;  ///< planned activation memory
+
+  /// Milliseconds of `runs` runs of random images that already lie on the device, logits staying there, by device
+  /// events; empty for engines on the host, where run() itself is timed.
+  virtual std::vector<double> time_on_device(int batch, int runs) { return {}; }
+  /// The same for every node alone, in node order: the median of `runs`; 0 for a node without a kernel of its own.
+  virtual std::vector<double> time_layers_on_device(int batch, int runs) { return {}; }
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string_view name() const = 0;
-  virtual Support available() const = 0;  ///< can this machine run it at all (for doctor)
+  virtual Support available() const = 0;  ///< can this machine (and this build) run it at all
+  /// Promises the reference's bytes at every node. Differences of one that does not are counted and reported, no
+  /// failure.
+  virtual bool exact() const { return true; }
   virtual Support supports(const Int8Graph& graph, int node) const = 0;  ///< never throws, never launches
   /// Throws Error(promise) naming the first node it does not support and why.
   virtual std::unique_ptr<Program> compile(const Int8Graph& graph, const CompileOptions& options) const = 0;

@@ -1,6 +1,7 @@
 #include "src/common/error.h"
 #include "src/engine/cpu/cpu_engine.h"
 #include "src/engine/engine.h"
+#include "src/engine/missing_engine.h"
 #include "src/engine/reference_engine.h"
 
 namespace octet {
@@ -8,7 +9,8 @@ namespace octet {
 const std::vector<const Engine*>& engines() {
   static const CpuEngine cpu;
   static const ReferenceEngine reference;
-  static const std::vector<const Engine*> all = {&cpu, &reference};
+  static const MissingEngine cuda("cuda"), cudnn("cudnn");
+  static const std::vector<const Engine*> all = {&cuda, &cudnn, &cpu, &reference};
   return all;
 }
 

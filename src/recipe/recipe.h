@@ -100,9 +100,19 @@ struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
 
 struct EvaluateRecipe {
   int batch_size = 64;
-  std::vector<std::string> engines = {"cpu", "reference"};
-  int reference_images = 0;  ///< validation images the slow reference runs; 0: all
+  std::vector<std::string> engines = {"cpu", "reference"};  ///< cuda, cudnn, cpu, reference; auto: see the schema
+  std::string fallback = "none";                            ///< cudnn: the engine for nodes it cannot run: none, cuda
+  int reference_images = 0;                                 ///< validation images the slow reference runs; 0: all
   bool operator==(const EvaluateRecipe&) const = default;
+};
+
+struct CudaRecipe {                      ///< training on the GPU
+  bool benchmark = true;                 ///< cuDNN tries its convolutions once and keeps the fastest
+  bool deterministic = false;            ///< the same bits in every run
+  bool tf32 = true;                      ///< fp32 convolutions on tensor cores
+  bool graph = true;                     ///< steps are captured and replayed
+  std::string resident_images = "auto";  ///< auto, on, off: the training set stays on the GPU
+  bool operator==(const CudaRecipe&) const = default;
 };
 
 struct ExportRecipe {
@@ -119,6 +129,7 @@ struct Recipe {
   CalibrateRecipe calibrate;
   QuantRecipe quant;
   QatRecipe qat;
+  CudaRecipe cuda;
   EvaluateRecipe evaluate;
   ExportRecipe export_;
   bool operator==(const Recipe&) const = default;

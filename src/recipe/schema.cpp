@@ -147,11 +147,25 @@ void add_training(std::vector<Field>& fields) {
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
 }
 
+void add_cuda(std::vector<Field>& fields) {
+  using C = CudaRecipe;
+  SectionFields<&Recipe::cuda> s(fields, "cuda");
+  s.add("benchmark", &C::benchmark, {}, "cuDNN tries its convolutions once and keeps the fastest");
+  s.add("deterministic", &C::deterministic, {}, "the same bits in every run, slower; benchmark is then off");
+  s.add("tf32", &C::tf32, {}, "precision fp32: convolutions and linears with 10 bits of mantissa on tensor cores");
+  s.add("graph", &C::graph, {}, "training steps are captured once and replayed");
+  s.add("resident_images", &C::resident_images, one_of({"auto", "on", "off"}),
+        "training images stay on the GPU and are augmented there; auto: where they fit and the transform allows");
+}
+
 void add_results(std::vector<Field>& fields) {
   using E = EvaluateRecipe;
   SectionFields<&Recipe::evaluate> s(fields, "evaluate");
   s.add("batch_size", &E::batch_size, range(1, 65536), "images a step");
-  s.add("engines", &E::engines, one_of({"cpu", "reference"}), "int8 engines to run, in this order");
+  s.add("engines", &E::engines, one_of({"auto", "cuda", "cudnn", "cpu", "reference"}),
+        "int8 engines to run, in this order; auto: cuda where there is a GPU, cpu and reference");
+  s.add("fallback", &E::fallback, one_of({"none", "cuda"}),
+        "cudnn: the engine that runs the layers it cannot; none: such a layer is an error");
   s.add(
       "reference_images", &E::reference_images, at_least(0),
       "the slow reference runs and is compared over the first so many validation images, the others over all; 0: all");
@@ -169,6 +183,7 @@ std::vector<Field> make_schema() {
   add_data(fields);
   add_model(fields);
   add_training(fields);
+  add_cuda(fields);
   add_results(fields);
   return fields;
 }

@@ -67,13 +67,6 @@ RuleOutputs split(const std::vector<Element>& elements) {
 
 }  // namespace
 
-std::string gpu_missing() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return cudaGetErrorString(status);
-  return count == 0 ? "no GPU" : "";
-}
-
 RuleOutputs rule_on_host(const RuleInputs& in) {
   std::vector<Element> out;
   for (size_t i = 0; i < in.x.size(); ++i)

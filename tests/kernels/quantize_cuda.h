@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "kernels/quantize.h"
@@ -20,9 +19,6 @@ struct RuleOutputs {
   std::vector<int32_t> quantized, requantized;
   std::vector<float> rescaled, dequantized;
 };
-
-/// "" when there is a GPU this build has code for, else why not.
-std::string gpu_missing();
 
 RuleOutputs rule_on_host(const RuleInputs& in);
 RuleOutputs rule_on_gpu(const RuleInputs& in);  ///< throws std::runtime_error on a CUDA error

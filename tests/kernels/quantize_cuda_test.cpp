@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "tests/cuda/gpu.h"
 #include "tests/kernels/quantize_cuda.h"
 
 namespace octet {
@@ -47,7 +48,7 @@ long differing(const std::vector<T>& a, const std::vector<T>& b) {
 }
 
 TEST(QuantizeCuda, GpuGivesTheHostsBits) {
-  if (const std::string missing = gpu_missing(); !missing.empty()) GTEST_SKIP() << "needs a GPU: " << missing;
+  OCTET_NEEDS_GPU();
   const QParams schemes[] = {{0.0371f, 0, -128, 127}, {0.0123f, 0, 0, 255}, {1.7e-3f, 113, 0, 255}, {0.25f, 3, 0, 15}};
   for (const QParams& qparams : schemes) {
     const RuleInputs in = random_inputs(1 << 20, 7, qparams);

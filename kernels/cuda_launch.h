@@ -1,0 +1,24 @@
+// What every .cu file checks after a launch. Include it in .cu files only.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "src/common/error.h"
+
+namespace octet::kernels {
+
+/// Throws Error(promise) naming the kernel when it could not be launched. An error while it runs shows up later, in
+/// check_cuda() of src/cuda/check.h.
+inline void check_launch(const char* kernel) {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) {
+    throw promise_error(std::string("CUDA kernel ") + kernel + " could not be launched: " + cudaGetErrorString(status));
+  }
+}
+
+/// Blocks of `size` that cover `count`.
+inline unsigned blocks_for(long count, int size) { return static_cast<unsigned>((count + size - 1) / size); }
+
+}  // namespace octet::kernels

@@ -1,0 +1,25 @@
+// The GPU of this machine. No CUDA types, so that every layer may ask.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace octet {
+
+/// Oldest GPU that octet's kernels are built for: asynchronous copies and int8 mma (compute capability 8.0, Ampere).
+inline constexpr int kOldestCapability = 80;
+
+struct GpuStatus {
+  bool usable = false;
+  std::string reason;  ///< why not: no driver, driver too old, no GPU, GPU too old, with the cure
+  std::string name;    ///< "NVIDIA H200"
+  int capability = 0;  ///< 90 for compute capability 9.0
+  int multiprocessors = 0;
+  size_t memory_bytes = 0, shared_bytes_per_block = 0;  ///< shared: the opt-in limit
+  int driver = 0, runtime = 0;                          ///< CUDA versions: 13000 for 13.0
+};
+
+/// The first visible GPU (CUDA_VISIBLE_DEVICES chooses). Asked once; never throws.
+const GpuStatus& gpu_status();
+
+}  // namespace octet

@@ -1,0 +1,52 @@
+#include "src/cuda/memory.h"
+
+#include <fmt/format.h>
+
+#include "src/cuda/check.h"
+
+namespace octet {
+namespace {
+
+double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+}  // namespace
+
+DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky: the caller may try a smaller batch
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw promise_error(fmt::format("{:.2f} GB for {} do not fit on the GPU: {:.2f} of {:.2f} GB are free",
+                                    gigabytes(bytes), what, gigabytes(free), gigabytes(total)));
+  }
+  check_cuda(status, what.c_str());
+  data_.reset(static_cast<uint8_t*>(data));
+}
+
+void DeviceBuffer::Free::operator()(uint8_t* data) const { cudaFree(data); }
+
+PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  check_cuda(cudaMallocHost(&data, bytes), "page-locked host memory");
+  data_.reset(static_cast<uint8_t*>(data));
+}
+
+void PinnedBuffer::Free::operator()(uint8_t* data) const { cudaFreeHost(data); }
+
+void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream) {
+  check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to the GPU");
+}
+
+void copy_to_host(void* host, const void* device, size_t bytes, CudaStream stream) {
+  check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copy from the GPU");
+}
+
+void fill_device(void* device, int value, size_t bytes, CudaStream stream) {
+  check_cuda(cudaMemsetAsync(device, value, bytes, stream), "fill GPU memory");
+}
+
+}  // namespace octet
