@@ -13,8 +13,12 @@ function(octet_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${A_DEPENDS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE OCTET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  set(labels)
+  if(A_LABELS)
+    set(labels LABELS ${A_LABELS})
+  endif()
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
-  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 LABELS "${A_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
 endfunction()
 
 # octet_gpu_test(...): an octet_test whose cases need a GPU. Label gpu; without one they are counted as skipped

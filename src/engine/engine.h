@@ -71,6 +71,10 @@ class Engine {
 /// Written order is preference; reference last. Nothing registers itself.
 const std::vector<const Engine*>& engines();
 
+/// Those that this machine can run and that promise the reference's bytes, in the same order; never empty. What "auto"
+/// means.
+std::vector<const Engine*> exact_engines();
+
 /// The engine of that name; throws Error(usage) listing the names.
 const Engine& find_engine(std::string_view name);
 

@@ -14,6 +14,14 @@ const std::vector<const Engine*>& engines() {
   return all;
 }
 
+std::vector<const Engine*> exact_engines() {
+  std::vector<const Engine*> usable;
+  for (const Engine* engine : engines()) {
+    if (engine->exact() && engine->available().ok) usable.push_back(engine);
+  }
+  return usable;
+}
+
 const Engine& find_engine(std::string_view name) {
   std::string names;
   for (const Engine* engine : engines()) {

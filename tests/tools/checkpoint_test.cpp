@@ -124,7 +124,7 @@ TEST_F(Checkpoint, BadPicturesAndEnginesAreNamed) {
   expect_refusal(run(checkpoint_, path("cut.jpg")), 3, {"cut.jpg: "});
   expect_refusal(run(checkpoint_, path("text.png")), 3, {"text.png: "});
   expect_refusal(run(checkpoint_, path("small.png")), 3, {"small.png: 32x20 pixels", "32x32"});
-  expect_refusal(run(checkpoint_, path("picture.png"), {"--engine", "cuda"}), 2, {"'cuda'", "cpu, reference"});
+  expect_refusal(run(checkpoint_, path("picture.png"), {"--engine", "abacus"}), 2, {"'abacus'", "cpu, reference"});
   expect_refusal(run(checkpoint_, path("picture.png"), {"--kernels", "neon"}), 2, {"'neon'", "portable"});
 }
 

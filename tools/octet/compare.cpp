@@ -42,14 +42,11 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
   };
   if (std::unique_ptr<Program> trained = trained_program(run.recipe, run.directory))
     add("qat_graph", std::move(trained));
-  for (const Engine* engine : engines()) {
-    const std::string name(engine->name());
-    const bool wanted = options.engines.empty() ||
-                        std::find(options.engines.begin(), options.engines.end(), name) != options.engines.end();
-    if (wanted) add(name, engine->compile(run.graph, run.compile));
+  std::vector<std::string> engines = options.engines;
+  if (engines.empty()) {
+    for (const Engine* engine : exact_engines()) engines.emplace_back(engine->name());
   }
-  for (const std::string& name : options.engines)
-    find_engine(name);  // an unknown name is an error that lists the known
+  for (const std::string& name : engines) add(name, find_engine(name).compile(run.graph, run.compile));
   if (named.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
 
