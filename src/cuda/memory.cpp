@@ -19,8 +19,9 @@ DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes
     cudaGetLastError();  // not sticky: the caller may try a smaller batch
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    throw promise_error(fmt::format("{:.2f} GB for {} do not fit on the GPU: {:.2f} of {:.2f} GB are free",
-                                    gigabytes(bytes), what, gigabytes(free), gigabytes(total)));
+    throw OutOfGpuMemory(fmt::format("{:.2f} GB for {} do not fit on the GPU: {:.2f} of {:.2f} GB are free",
+                                     gigabytes(bytes), what, gigabytes(free), gigabytes(total)),
+                         free);
   }
   check_cuda(status, what.c_str());
   data_.reset(static_cast<uint8_t*>(data));
@@ -36,6 +37,12 @@ PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
 }
 
 void PinnedBuffer::Free::operator()(uint8_t* data) const { cudaFreeHost(data); }
+
+bool is_page_locked(const void* host) {
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, host), "asking for the kind of host memory");
+  return attributes.type == cudaMemoryTypeHost;
+}
 
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream) {
   check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to the GPU");

@@ -7,15 +7,26 @@
 #include <string>
 
 #include "kernels/cuda_stream.h"
+#include "src/common/error.h"
 
 namespace octet {
+
+/// The GPU has no room. An Error(promise) whose message has the sizes: "12.30 GB for activations of 512 images do not
+/// fit on the GPU: 8.00 of 139.80 GB are free".
+class OutOfGpuMemory : public Error {
+ public:
+  OutOfGpuMemory(const std::string& message, size_t free) : Error(ExitCode::promise, message), free_(free) {}
+  size_t free() const { return free_; }  ///< bytes, when it was thrown
+
+ private:
+  size_t free_;
+};
 
 /// On the device, aligned to 256 bytes, not initialized.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  /// `what` names the use in errors. Throws Error(promise) when the GPU has no room: "12.3 GB for activations of 512
-  /// images do not fit: 8.0 of 139.8 GB are free".
+  /// `what` names the use in errors. Throws OutOfGpuMemory.
   DeviceBuffer(size_t bytes, const std::string& what);
   uint8_t* data() const { return data_.get(); }
   size_t bytes() const { return bytes_; }
@@ -43,6 +54,9 @@ class PinnedBuffer {
   std::unique_ptr<uint8_t, Free> data_;
   size_t bytes_ = 0;
 };
+
+/// Whether CUDA knows this host memory as page-locked (PinnedBuffer, cudaMallocHost, cudaHostRegister).
+bool is_page_locked(const void* host);
 
 /// Asynchronous on the stream; `to_device` needs host memory that stays until the stream got there.
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream);

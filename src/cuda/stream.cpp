@@ -22,7 +22,7 @@ Event::Event() {
 
 void Event::record(CudaStream stream) { check_cuda(cudaEventRecord(event_.get(), stream), "recording a CUDA event"); }
 
-void Event::wait() const { check_cuda(cudaEventSynchronize(event_.get()), "waiting for a CUDA event"); }
+void Event::wait(const char* what) const { check_cuda(cudaEventSynchronize(event_.get()), what); }
 
 bool Event::reached() const {
   const cudaError_t status = cudaEventQuery(event_.get());

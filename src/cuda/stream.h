@@ -30,7 +30,9 @@ class Event {
  public:
   Event();
   void record(CudaStream stream);
-  void wait() const;  ///< the host waits until the stream got here
+  /// The host waits until the stream got here (not at all for an event never recorded); throws Error(promise) naming
+  /// `what` if anything before failed.
+  void wait(const char* what = "waiting for a CUDA event") const;
   bool reached() const;
   /// Milliseconds from `start` to this event; both have been reached.
   float milliseconds_since(const Event& start) const;

@@ -16,6 +16,14 @@ int Lowering::output_stride(int node) const {
   return n.float_output ? n.shape.c : stride(n.shape.c);
 }
 
+bool Lowering::flatten_is_alias(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  if (n.op != Int8Op::flatten) return false;
+  const Shape& in = input(node, 0).shape;
+  if (in.h == 1 && in.w == 1) return true;
+  return stride(in.c) == in.c && stride(n.shape.c) == n.shape.c;
+}
+
 kernels::Conv2dShape Lowering::conv2d_shape(int node) const {
   const Int8Node& n = graph.nodes[node];
   const Shape& in = input(node, 0).shape;

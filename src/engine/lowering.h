@@ -35,6 +35,8 @@ struct Lowering {
   kernels::SubsamplePadParams subsample_pad_params(int node) const;
 
   const Int8Node& input(int node, size_t index) const { return graph.nodes[graph.nodes[node].inputs[index]]; }
+  /// Whether the node is a flatten that can read its input's memory as it is: its pixels lie without gaps.
+  bool flatten_is_alias(int node) const;
   /// Between the pixels of the node's output; logits are dense.
   int output_stride(int node) const;
 };

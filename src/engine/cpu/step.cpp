@@ -28,14 +28,6 @@ class ConvStep final : public CpuStep {
 
 }  // namespace
 
-bool flatten_is_alias(const Int8Graph& graph, int node) {
-  const Int8Node& n = graph.nodes[node];
-  if (n.op != Int8Op::flatten) return false;
-  const Shape& in = graph.nodes[n.inputs[0]].shape;
-  if (in.h == 1 && in.w == 1) return true;
-  return kernels::cpu_channel_stride(in.c) == in.c && kernels::cpu_channel_stride(n.shape.c) == n.shape.c;
-}
-
 std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
   switch (lowering.graph.nodes[node].op) {
     case Int8Op::input:
@@ -56,7 +48,7 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
     case Int8Op::subsample_pad:
       return make_subsample_pad_step(lowering, node);
     case Int8Op::flatten:
-      return flatten_is_alias(lowering.graph, node) ? nullptr : make_flatten_step(lowering, node);
+      return lowering.flatten_is_alias(node) ? nullptr : make_flatten_step(lowering, node);
   }
   return nullptr;
 }

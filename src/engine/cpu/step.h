@@ -33,7 +33,4 @@ class CpuStep {
 /// the graph may go away afterwards.
 std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 
-/// Whether a flatten can read its input's memory as it is: its pixels lie without gaps.
-bool flatten_is_alias(const Int8Graph& graph, int node);
-
 }  // namespace octet

@@ -1,0 +1,227 @@
+#include "src/engine/cuda/cuda_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/common/error.h"
+#include "src/engine/cuda/timing.h"
+#include "src/engine/memory_plan.h"
+#include "src/engine/support.h"
+
+namespace octet {
+namespace {
+
+// Batch sizes whose CUDA graphs are kept: training's report uses three (the recipe's, the last of a data set, 1).
+constexpr size_t kPlansKept = 8;
+
+constexpr size_t kDeviceAlignment = 256;
+
+size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
+
+}  // namespace
+
+CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step)
+    : graph_(graph), lowering_{graph_, kernels::cuda_channel_stride}, max_batch_(options.max_batch) {
+  make_layers(make_step);
+  make_arena();
+  plan_for(max_batch_);
+}
+
+void CudaProgram::make_layers(const CudaStepFactory& make_step) {
+  for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
+    const Int8Node& n = graph_.nodes[node];
+    Layer layer;
+    layer.step = make_step(lowering_, node);
+    layer.buffer = layer.step ? node : layers_[n.inputs[0]].buffer;
+    layer.image_bytes = static_cast<size_t>(n.shape.h) * n.shape.w * lowering_.output_stride(node) *
+                        (n.float_output ? sizeof(float) : 1);
+    layers_.push_back(std::move(layer));
+  }
+}
+
+void CudaProgram::make_arena() {
+  std::vector<int> alias;
+  std::vector<size_t> image_bytes;
+  for (const Layer& layer : layers_) {
+    alias.push_back(layer.buffer);
+    image_bytes.push_back(layer.image_bytes);
+  }
+  const size_t pixels = graph_.input_shape().elements();
+  const auto plan = [&](size_t images) {
+    std::vector<size_t> bytes;
+    for (const size_t one : image_bytes) bytes.push_back(aligned(one * images + kernels::kCudaReadSlack));
+    return plan_memory(lifetimes(graph_, bytes, alias));
+  };
+  const MemoryPlan memory = plan(max_batch_);
+  try {
+    arena_ = DeviceBuffer(memory.bytes, fmt::format("activations of {} images", max_batch_));
+    images_ = DeviceBuffer(pixels * max_batch_ + kernels::kCudaReadSlack, fmt::format("{} images", max_batch_));
+  } catch (const OutOfGpuMemory& error) {
+    size_t weights = 0;
+    for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
+    const size_t room = error.free() + arena_.bytes();
+    size_t fits = 0;
+    for (size_t step = max_batch_; step > 0; step /= 2) {
+      while (fits + step < static_cast<size_t>(max_batch_) &&
+             plan(fits + step).bytes + pixels * (fits + step) + weights <= room) {
+        fits += step;
+      }
+    }
+    throw promise_error(fmt::format(
+        "{}; weights take {:.3f} GB; {}", error.what(), static_cast<double>(weights) / 1e9,
+        fits > 0 ? fmt::format("a batch of {} would fit", fits) : std::string("not even a batch of 1 would fit")));
+  }
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    layers_[node].output = arena_.data() + memory.offsets[layers_[node].buffer];
+    for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
+  }
+  layers_.front().inputs = {images_.data()};
+  host_ = HostCopies(std::max(pixels * max_batch_, layers_.back().image_bytes * max_batch_));
+}
+
+template <typename Work>
+void CudaProgram::at_node(size_t node, const Work& work) const {
+  try {
+    work();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("node '{}': {}", graph_.nodes[node].name, error.what()));
+  }
+}
+
+CudaStepData CudaProgram::data(size_t node, const BatchPlan& plan) const {
+  return {plan.batch, layers_[node].inputs.data(), layers_[node].output, plan.scratch.data(), plan.zeroed.data()};
+}
+
+bool CudaProgram::launch(size_t node, const BatchPlan& plan) const {
+  if (!layers_[node].step) return false;
+  at_node(node, [&] { layers_[node].step->launch(data(node, plan), stream_.get()); });
+  return true;
+}
+
+CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
+  const auto known = std::find_if(plans_.begin(), plans_.end(), [&](const BatchPlan& p) { return p.batch == batch; });
+  if (known != plans_.end()) {
+    plans_.splice(plans_.begin(), plans_, known);
+  } else {
+    plans_.push_front(make_plan(batch));
+    if (plans_.size() > kPlansKept) plans_.pop_back();
+  }
+  return plans_.front();
+}
+
+// Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
+CudaProgram::BatchPlan CudaProgram::make_plan(int batch) {
+  BatchPlan plan;
+  plan.batch = batch;
+  upload_random_images(batch);
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    CudaStep* step = layers_[node].step.get();
+    if (step == nullptr) continue;
+    at_node(node, [&] {
+      step->prepare(data(node, plan), stream_);
+      if (step->scratch_bytes(batch) > plan.scratch.bytes())
+        plan.scratch = DeviceBuffer(step->scratch_bytes(batch), fmt::format("work space of {} images", batch));
+      if (step->zeroed_bytes(batch) > plan.zeroed.bytes()) {
+        plan.zeroed = DeviceBuffer(step->zeroed_bytes(batch), fmt::format("partial sums of {} images", batch));
+        fill_device(plan.zeroed.data(), 0, plan.zeroed.bytes(), stream_.get());
+      }
+      step->launch(data(node, plan), stream_.get());
+      stream_.wait("its first run on the GPU");
+    });
+  }
+  plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
+    for (size_t node = 0; node < layers_.size(); ++node) launch(node, plan);
+  });
+  return plan;
+}
+
+void CudaProgram::upload_random_images(int batch) {
+  std::mt19937_64 generator(1);
+  std::vector<uint64_t> words(graph_.input_shape().elements() * batch / sizeof(uint64_t) + 1);
+  for (uint64_t& word : words) word = generator();
+  host_.upload(images_.data(), words.data(), graph_.input_shape().elements() * batch, stream_);
+}
+
+void CudaProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
+  check_batch(batch, max_batch_);
+  const BatchPlan& plan = plan_for(batch);
+  try {
+    host_.upload(images_.data(), images, graph_.input_shape().elements() * batch, stream_);
+    if (tap) {
+      run_with_tap(plan, tap);
+    } else {
+      plan.graph->replay(stream_.get());
+    }
+    host_.download(logits, layers_.back().output, layers_.back().image_bytes * batch, stream_,
+                   "running the network on the GPU");
+  } catch (const Error& error) {
+    // The caller's memory must not be in use any more, whatever happened.
+    try {
+      stream_.wait("");
+    } catch (const Error&) {  // the same failure
+    }
+    throw Error(error.code(), fmt::format("{}, {} images: {}", graph_.name, batch, error.what()));
+  }
+}
+
+void CudaProgram::run_with_tap(const BatchPlan& plan, const NodeTap& tap) {
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    launch(node, plan);
+    show(tap, node, plan.batch);
+  }
+}
+
+void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
+  const Int8Node& n = graph_.nodes[node];
+  const size_t channels = n.shape.c, stride = lowering_.output_stride(static_cast<int>(node));
+  const size_t pixels = static_cast<size_t>(n.shape.h) * n.shape.w * batch;
+  shown_.resize(layers_[node].image_bytes * batch);
+  at_node(node, [&] {
+    host_.download(shown_.data(), layers_[node].output, shown_.size(), stream_, "running it on the GPU");
+  });
+  if (stride == channels) {
+    tap(static_cast<int>(node), shown_.data(), shown_.size());
+    return;
+  }
+  dense_.resize(pixels * channels);
+  for (size_t pixel = 0; pixel < pixels; ++pixel) {
+    std::copy_n(shown_.data() + pixel * stride, channels, dense_.data() + pixel * channels);
+  }
+  tap(static_cast<int>(node), dense_.data(), dense_.size());
+}
+
+std::vector<LayerInfo> CudaProgram::layers() const {
+  std::vector<LayerInfo> layers;
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    const CudaStep* step = layers_[node].step.get();
+    layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias"});
+  }
+  return layers;
+}
+
+std::vector<double> CudaProgram::time_on_device(int batch, int runs) {
+  check_batch(batch, max_batch_);
+  const BatchPlan& plan = plan_for(batch);
+  upload_random_images(batch);
+  return time_replays(*plan.graph, stream_, runs);
+}
+
+// In order, once each before it is timed: its inputs hold what a run leaves there, although layers share memory.
+std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
+  check_batch(batch, max_batch_);
+  const BatchPlan& plan = plan_for(batch);
+  upload_random_images(batch);
+  std::vector<double> medians(layers_.size());
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    if (launch(node, plan))
+      medians[node] = time_launches(
+          stream_, [&] { launch(node, plan); }, runs);
+  }
+  return medians;
+}
+
+}  // namespace octet

@@ -1,0 +1,72 @@
+// A network compiled for the GPU: a list of steps over one arena, replayed as one CUDA graph for each batch size. The
+// engines cuda and cudnn differ in the steps they make.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/cuda/memory.h"
+#include "src/cuda/stream.h"
+#include "src/engine/cuda/host_copies.h"
+#include "src/engine/cuda/step.h"
+#include "src/engine/engine.h"
+
+namespace octet {
+
+class CudaProgram final : public Program {
+ public:
+  /// After check_compile(). Prepares max_batch; other batch sizes when they are first used. Throws Error(promise)
+  /// naming the node when a kernel or memory is missing; out of memory says which batch would fit.
+  CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
+
+  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override;
+  std::vector<LayerInfo> layers() const override;  ///< kernels for max_batch images
+  size_t arena_bytes() const override { return arena_.bytes(); }
+  std::vector<double> time_on_device(int batch, int runs) override;
+  std::vector<double> time_layers_on_device(int batch, int runs) override;
+
+ private:
+  struct Layer {
+    std::unique_ptr<CudaStep> step;  ///< null: the output is the input's memory
+    int buffer = 0;                  ///< node whose memory holds the output
+    size_t image_bytes = 0;          ///< of the output, with lanes between channels and stride
+    std::vector<const uint8_t*> inputs;
+    uint8_t* output = nullptr;
+  };
+
+  /// What one batch size needs besides the arena.
+  struct BatchPlan {
+    int batch = 0;
+    DeviceBuffer scratch, zeroed;
+    std::unique_ptr<CapturedGraph> graph;
+  };
+
+  void make_layers(const CudaStepFactory& make_step);
+  void make_arena();
+  BatchPlan& plan_for(int batch);
+  BatchPlan make_plan(int batch);
+  CudaStepData data(size_t node, const BatchPlan& plan) const;
+  /// launch() of one node; false when it has none.
+  bool launch(size_t node, const BatchPlan& plan) const;
+  /// Calls `work` and names the node in its errors.
+  template <typename Work>
+  void at_node(size_t node, const Work& work) const;
+  void run_with_tap(const BatchPlan& plan, const NodeTap& tap);
+  void show(const NodeTap& tap, size_t node, int batch);
+  void upload_random_images(int batch);
+
+  Int8Graph graph_;    ///< steps pack its weights when a new batch size asks for another kernel
+  Lowering lowering_;  ///< of graph_
+  int max_batch_;
+  Stream stream_;
+  std::vector<Layer> layers_;
+  DeviceBuffer images_;  ///< pixels [max_batch, H, W, C]
+  DeviceBuffer arena_;
+  HostCopies host_;
+  std::vector<uint8_t> shown_, dense_;  ///< a node's output for a tap: as on the device, without gaps
+  std::list<BatchPlan> plans_;          ///< the last used first
+};
+
+}  // namespace octet

@@ -1,0 +1,39 @@
+#include "src/engine/cuda/timing.h"
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+// Launches replayed at once: at most so many, and about so many milliseconds of them.
+constexpr int kMostLaunches = 20;
+constexpr double kReplayMilliseconds = 0.2;
+
+}  // namespace
+
+std::vector<double> time_replays(const CapturedGraph& graph, const Stream& stream, int runs) {
+  graph.replay(stream.get());
+  std::vector<Event> events(static_cast<size_t>(runs) + 1);
+  events[0].record(stream.get());
+  for (int run = 1; run <= runs; ++run) {
+    graph.replay(stream.get());
+    events[run].record(stream.get());
+  }
+  events.back().wait("timing on the GPU");
+  std::vector<double> milliseconds;
+  for (int run = 1; run <= runs; ++run) milliseconds.push_back(events[run].milliseconds_since(events[run - 1]));
+  return milliseconds;
+}
+
+double time_launches(const Stream& stream, const std::function<void()>& launch, int runs) {
+  const double once = time_replays(CapturedGraph(stream, launch), stream, 1).front();
+  const int launches = std::clamp(static_cast<int>(kReplayMilliseconds / std::max(once, 1e-4)), 1, kMostLaunches);
+  const CapturedGraph several(stream, [&] {
+    for (int i = 0; i < launches; ++i) launch();
+  });
+  std::vector<double> milliseconds = time_replays(several, stream, runs);
+  std::nth_element(milliseconds.begin(), milliseconds.begin() + runs / 2, milliseconds.end());
+  return milliseconds[runs / 2] / launches;
+}
+
+}  // namespace octet

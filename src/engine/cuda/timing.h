@@ -1,0 +1,18 @@
+// Times on the GPU by its own events.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "src/cuda/stream.h"
+
+namespace octet {
+
+/// Milliseconds of each of `runs` replays, one right after the other, after one that is not counted.
+std::vector<double> time_replays(const CapturedGraph& graph, const Stream& stream, int runs);
+
+/// Median milliseconds of one launch, `runs` times: launches are captured and replayed several at a time, so that
+/// launching from the host takes no part in it. `launch` puts work on `stream` and may be captured.
+double time_launches(const Stream& stream, const std::function<void()>& launch, int runs);
+
+}  // namespace octet
