@@ -1,0 +1,41 @@
+// What every convolution kernel does with an accumulator, the bits of quantize.h:
+//   t = fma(float(acc), multiplier[k], bias[k]);  t = fma(float(rq - zr), residual_multiplier, t);  y = round_code(t)
+// Include it in .cu files only.
+#pragma once
+
+#include "kernels/conv2d_int8/conv2d_int8.h"
+#include "kernels/cuda_codes.cuh"
+
+namespace octet::kernels {
+
+struct CudaEpilogue {
+  CudaRounding rounding;
+  bool float_output, has_residual, residual_signed;
+  int32_t residual_zero_point;
+  float residual_multiplier;
+
+  explicit CudaEpilogue(const Conv2dParams& p)
+      : rounding({p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output}),
+        float_output(p.float_output),
+        has_residual(p.has_residual),
+        residual_signed(p.residual_signed),
+        residual_zero_point(p.residual_zero_point),
+        residual_multiplier(p.residual_multiplier) {}
+
+  __device__ float add_residual(float t, int32_t code) const {
+    return fmaf(static_cast<float>(code - residual_zero_point), residual_multiplier, t);
+  }
+};
+
+/// Ends one output: `index` is its element in y, `residual_index` the one in residual.
+__device__ inline void finish_output(const CudaEpilogue& e, float t, const void* residual, ptrdiff_t residual_index,
+                                     void* y, ptrdiff_t index) {
+  if (e.has_residual) t = e.add_residual(t, load_code(residual, residual_index, e.residual_signed));
+  if (e.float_output) {
+    static_cast<float*>(y)[index] = t;
+  } else {
+    static_cast<uint8_t*>(y)[index] = static_cast<uint8_t>(e.rounding(t));
+  }
+}
+
+}  // namespace octet::kernels

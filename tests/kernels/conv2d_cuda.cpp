@@ -1,0 +1,86 @@
+#include "tests/kernels/conv2d_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/cuda/device.h"
+#include "tests/kernels/device_bytes.h"
+
+namespace octet::kernels::testing {
+namespace {
+
+/// Makes codes around zero of codes around 128, so that extreme codes stay extreme.
+void flip(std::vector<uint8_t>& codes) {
+  for (uint8_t& code : codes) code ^= 0x80;
+}
+
+size_t output_bytes(const ConvCase& c) {
+  return static_cast<size_t>(c.images) * c.shape.out_h * c.shape.out_w * c.shape.out_stride *
+         (c.params.float_output ? sizeof(float) : 1);
+}
+
+}  // namespace
+
+void use_cuda_strides(ConvCase& c) {
+  c.shape.in_stride = cuda_channel_stride(c.shape.in_c);
+  c.shape.out_stride = c.params.float_output ? c.shape.out_c : cuda_channel_stride(c.shape.out_c);
+  c.shape.residual_stride = cuda_channel_stride(c.shape.out_c);
+}
+
+void vary_for_cuda(ConvCase& c, std::mt19937& random) {
+  Conv2dParams& p = c.params;
+  if (random() & 1) use_cuda_strides(c);
+  if (p.float_output) c.shape.out_stride = c.shape.out_c;
+  fill_random(c, random, {.extreme = random() % 6 == 0});
+  if (random() & 1) {
+    p.x_signed = true;
+    p.x_zero_point -= 128;
+    flip(c.x);
+  }
+  if (random() & 1) {
+    p.out_signed = true;
+    p.out_zero_point -= 128, p.clamp_min -= 128, p.clamp_max -= 128;
+  }
+  if (p.has_residual && random() & 1) {
+    p.residual_signed = true;
+    p.residual_zero_point -= 128;
+    flip(c.residual);
+  }
+}
+
+std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv) {
+  const Stream stream;
+  const std::vector<uint8_t> packed_bytes = cuda_conv2d_pack(conv, c.shape, c.params);
+  const DeviceBytes packed(packed_bytes, stream), x(c.x, stream), residual(c.residual, stream);
+  const DeviceBytes y(std::vector<uint8_t>(output_bytes(c), kCanary), stream, kCanary);
+  const DeviceBytes workspace(std::vector<uint8_t>(cuda_conv2d_workspace(conv, c.shape, c.images)), stream);
+  Conv2dParams scalars = c.params;  // the kernel reads only these
+  scalars.weight = nullptr, scalars.multiplier = scalars.bias = nullptr;
+  const CudaConv2dData data{.images = c.images,
+                            .packed = packed.data(),
+                            .x = x.data(),
+                            .residual = c.params.has_residual ? residual.data() : nullptr,
+                            .y = y.data(),
+                            .workspace = workspace.data()};
+  for (int run = 0; run < 2; ++run) cuda_conv2d(conv, c.shape, scalars, data, stream.get());
+  const std::vector<uint8_t> scratch = workspace.read(stream);
+  EXPECT_TRUE(std::all_of(scratch.begin(), scratch.end(), [](uint8_t byte) { return byte == 0; }))
+      << conv.name << " left its workspace unclean; " << c.describe();
+  return y.read(stream);
+}
+
+int expect_every_choice_exact(const ConvCase& c) {
+  const std::vector<uint8_t> expected = run_reference(c);
+  const std::vector<CudaConv2d> choices =
+      cuda_conv2d_choices(c.shape, c.params, c.images, gpu_status().multiprocessors);
+  for (const CudaConv2d& conv : choices) {
+    const std::vector<uint8_t> actual = run_cuda(c, conv);
+    const auto [a, e] = std::mismatch(actual.begin(), actual.end(), expected.begin());
+    EXPECT_TRUE(a == actual.end()) << conv.name << ": byte " << a - actual.begin() << " of " << actual.size() << " is "
+                                   << int{*a} << ", not " << int{*e} << "; " << c.describe();
+  }
+  return static_cast<int>(choices.size());
+}
+
+}  // namespace octet::kernels::testing
