@@ -8,10 +8,13 @@
 
 namespace octet {
 
+/// Added to the variance of every BatchNorm: PyTorch's default.
+inline constexpr double kBatchNormEps = 1e-5;
+
 enum class Op {
   input,       ///< the image; always node 0
   conv2d,      ///< weight [K, C/groups, R, S], bias [K] optional
-  batch_norm,  ///< weight, bias, running_mean, running_var [C]; eps 1e-5
+  batch_norm,  ///< weight, bias, running_mean, running_var [C]
   relu,
   relu6,
   add,     ///< two inputs of one shape

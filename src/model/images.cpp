@@ -1,38 +1,83 @@
+#include "src/model/images.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/image_float/image_float.h"
 #include "kernels/quantize.h"
-#include "src/model/model.h"
+#include "src/model/device.h"
+
+#if OCTET_CUDA
+#include "kernels/image_float/cuda_image_float.h"
+#endif
 
 namespace octet {
 namespace {
 
-/// Normalizes `pixels` pixels of kChannels (0: `channels`) interleaved bytes. tables: [channels][256].
-template <int kChannels>
-void normalize(const uint8_t* in, float* out, int64_t pixels, int channels, const float* tables) {
-  const int c_count = kChannels > 0 ? kChannels : channels;
-  for (int64_t i = 0; i < pixels; ++i)
-    for (int c = 0; c < c_count; ++c) out[i * c_count + c] = tables[c * 256 + in[i * c_count + c]];
+constexpr int64_t kGrain = 16384;  // pixels a thread takes at least
+
+void look_up_on_host(const Pictures& pictures, const std::vector<float>& tables, at::Tensor& x) {
+  const int channels = pictures.shape.c;
+  float* out = x.mutable_data_ptr<float>();
+  at::parallel_for(0, x.numel() / channels, kGrain, [&](int64_t begin, int64_t end) {
+    kernels::look_up_image({channels, tables.data()}, end - begin, pictures.pixels + begin * channels,
+                           out + begin * channels);
+  });
 }
+
+#if OCTET_CUDA
+/// Tables and pixels go up in one copy that the host does not wait for: page-locked memory, which LibTorch's allocator
+/// keeps until the copy is done, so that the caller may overwrite `pictures` at once.
+void look_up_on_gpu(const Pictures& pictures, const std::vector<float>& tables, at::Tensor& x) {
+  const size_t table_bytes = tables.size() * sizeof(float);
+  const int64_t pixel_bytes = x.numel();
+  const at::Tensor staged =
+      at::empty({static_cast<int64_t>(table_bytes) + pixel_bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  uint8_t* bytes = staged.mutable_data_ptr<uint8_t>();
+  std::memcpy(bytes, tables.data(), table_bytes);
+  constexpr int64_t kCopyGrain = 1 << 20;
+  at::parallel_for(0, pixel_bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(bytes + table_bytes + begin, pictures.pixels + begin, end - begin);
+  });
+  const at::Tensor there = staged.to(x.device(), /*non_blocking=*/true);
+  const uint8_t* data = there.const_data_ptr<uint8_t>();
+  kernels::cuda_look_up_image({pictures.shape.c, reinterpret_cast<const float*>(data)}, pixel_bytes / pictures.shape.c,
+                              data + table_bytes, x.mutable_data_ptr<float>(), current_stream(x.device()));
+}
+#else
+void look_up_on_gpu(const Pictures&, const std::vector<float>&, at::Tensor& x) { current_stream(x.device()); }
+#endif
 
 }  // namespace
 
+at::Tensor look_up_pixels(const Pictures& pictures, const std::vector<float>& tables, at::Device device) {
+  const Shape& shape = pictures.shape;
+  const c10::DeviceGuard guard(device);
+  at::Tensor x = at::empty({pictures.count, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat).device(device),
+                           at::MemoryFormat::ChannelsLast);
+  if (device.is_cpu())
+    look_up_on_host(pictures, tables, x);
+  else
+    look_up_on_gpu(pictures, tables, x);
+  return x;
+}
+
+at::Tensor images_to_tensor(const Pictures& pictures, const std::vector<float>& mean, const std::vector<float>& std,
+                            at::Device device) {
+  const int channels = pictures.shape.c;
+  std::vector<float> tables(static_cast<size_t>(channels) * 256);
+  for (int c = 0; c < channels; ++c)
+    for (int p = 0; p < 256; ++p) tables[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), mean.at(c), std.at(c));
+  return look_up_pixels(pictures, tables, device);
+}
+
 at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,
                             const std::vector<float>& std) {
-  std::vector<float> tables(static_cast<size_t>(shape.c) * 256);
-  for (int c = 0; c < shape.c; ++c)
-    for (int p = 0; p < 256; ++p) tables[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), mean.at(c), std.at(c));
-
-  at::Tensor x =
-      at::empty({batch, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
-  float* out = x.mutable_data_ptr<float>();
-  const int64_t pixels = static_cast<int64_t>(batch) * shape.h * shape.w;
-  constexpr int64_t kGrain = 16384;
-  at::parallel_for(0, pixels, kGrain, [&](int64_t begin, int64_t end) {
-    const auto run = shape.c == 3 ? normalize<3> : shape.c == 1 ? normalize<1> : normalize<0>;
-    run(images + begin * shape.c, out + begin * shape.c, end - begin, shape.c, tables.data());
-  });
-  return x;
+  return images_to_tensor({images, batch, shape}, mean, std, at::kCPU);
 }
 
 }  // namespace octet

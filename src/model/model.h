@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "src/graph/graph.h"
+#include "src/model/images.h"
 
 namespace octet {
 
 /// Parameters and buffers by PyTorch name, float32. Trainable ones require grad.
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Kaiming-normal (fan out, ReLU; He et al. 2015) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1;
-/// deterministic by seed.
+/// On the CPU, so that a seed means the same everywhere; to_device (src/model/device.h) moves them. Kaiming-normal (fan
+/// out, ReLU; He et al. 2015) convolutions, PyTorch's default linears, BatchNorm 1/0/0/1; deterministic by seed.
 Weights initial_weights(const Graph& graph, uint64_t seed);
 
 struct LoadReport {
@@ -25,7 +26,7 @@ struct LoadReport {
 
 /// Reads .safetensors or PyTorch's .pth/.th (see src/graph/pytorch_file.h) into `weights`, strips a leading "module.",
 /// ignores num_batches_tracked. Throws Error(data) if a tensor is missing or misshaped, after listing all of them;
-/// unexpected ones are reported only.
+/// unexpected ones are reported only. `weights` stay on their device.
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path);
 
 void save_weights(const Weights& weights, const std::string& path);  ///< .safetensors, atomically
@@ -44,7 +45,8 @@ struct WalkMode {
 };
 
 /// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes]. Every activation, also after flatten and
-/// linear, is [N, C, H, W]. Under autocast convolutions and linears run in its type and batch_norm in its input's.
+/// linear, is [N, C, H, W]. Runs where x and the weights are. Under autocast convolutions and linears run in its type
+/// and batch_norm in its input's.
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
                 const WalkHooks& hooks = {});
 
@@ -54,8 +56,7 @@ at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x,
 std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode = {},
                              const WalkHooks& hooks = {});
 
-/// uint8 [N, H, W, C] (any integer pointer's worth of pixels) -> normalized float [N, C, H, W], channels-last memory,
-/// through the same normalize_pixel table as the int8 input.
+/// images_to_tensor of src/model/images.h on the CPU: uint8 [batch, H, W, C] -> normalized float [N, C, H, W].
 at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,
                             const std::vector<float>& std);
 

@@ -11,8 +11,6 @@
 
 namespace octet {
 
-inline constexpr double kBatchNormEps = 1e-5;
-
 /// Merges conv2d/linear + batch_norm + add + relu/relu6 chains into one node where the inner results have one consumer.
 /// The merged node keeps the convolution's name, so that parameter names stay; the result computes the same function.
 ///   add: the convolution that feeds only the add takes the other side as its residual (inputs[1]); of two such

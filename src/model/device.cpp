@@ -1,0 +1,64 @@
+#include "src/model/device.h"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+
+#include "src/common/error.h"
+
+#if OCTET_CUDA
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace octet {
+namespace {
+
+using at::Float32Backend;
+using at::Float32Op;
+
+}  // namespace
+
+Weights to_device(const Weights& weights, at::Device device) {
+  const c10::NoGradGuard no_grad;
+  Weights moved;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor there = tensor.to(device);  // dense tensors keep their strides
+    if (!there.is_same(tensor)) there.requires_grad_(tensor.requires_grad());
+    moved.emplace(name, there);
+  }
+  return moved;
+}
+
+#if OCTET_CUDA
+CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
+
+at::Tensor to_host(const at::Tensor& x) {
+  if (x.is_cpu()) return x.contiguous();
+  const at::Tensor dense = x.detach().contiguous();
+  at::Tensor host = at::empty_like(dense, dense.options().device(at::kCPU).pinned_memory(true));
+  host.copy_(dense, /*non_blocking=*/true);
+  c10::cuda::getCurrentCUDAStream(x.device().index()).synchronize();
+  return host;
+}
+#else
+CudaStream current_stream(at::Device device) {
+  throw usage_error("no kernels for " + device.str() +
+                    ": octet was built without CUDA; install nvcc and run tools/setup.sh again");
+}
+
+at::Tensor to_host(const at::Tensor& x) { return x.contiguous(); }
+#endif
+
+FullPrecision::FullPrecision()
+    : convolution_(at::globalContext().float32Precision(Float32Backend::CUDA, Float32Op::CONV)),
+      product_(at::globalContext().float32Precision(Float32Backend::CUDA, Float32Op::MATMUL)),
+      no_autocast_(c10::autocast_dispatch_keyset) {
+  at::globalContext().setFloat32Precision(Float32Backend::CUDA, Float32Op::CONV, at::Float32Precision::IEEE);
+  at::globalContext().setFloat32Precision(Float32Backend::CUDA, Float32Op::MATMUL, at::Float32Precision::IEEE);
+}
+
+FullPrecision::~FullPrecision() {
+  at::globalContext().setFloat32Precision(Float32Backend::CUDA, Float32Op::CONV, convolution_);
+  at::globalContext().setFloat32Precision(Float32Backend::CUDA, Float32Op::MATMUL, product_);
+}
+
+}  // namespace octet

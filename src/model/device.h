@@ -1,0 +1,38 @@
+// Where tensors live, and in which precision: what model and QAT need besides LibTorch's operators, which follow the
+// device of their tensors.
+#pragma once
+
+#include <ATen/Context.h>
+#include <c10/core/Device.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "kernels/cuda_stream.h"
+#include "src/model/model.h"
+
+namespace octet {
+
+/// The same weights on `device`: types, memory formats and requires_grad stay. Those already there are shared, not
+/// copied; the others are new leaves without gradients.
+Weights to_device(const Weights& weights, at::Device device);
+
+/// `x` in the host's memory, dense: x itself, or a copy through page-locked memory, complete on return.
+at::Tensor to_host(const at::Tensor& x);
+
+/// The stream that LibTorch's operators use for `device` in this thread. Throws Error(usage) in a build without CUDA.
+CudaStream current_stream(at::Device device);
+
+/// While it lives, float32 is float32 in this thread and on the GPU: convolutions and matrix products do not round
+/// their inputs to TF32, and autocast does not apply.
+class FullPrecision {
+ public:
+  FullPrecision();
+  ~FullPrecision();
+  FullPrecision(const FullPrecision&) = delete;
+  FullPrecision& operator=(const FullPrecision&) = delete;
+
+ private:
+  at::Float32Precision convolution_, product_;  // to be restored
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_;
+};
+
+}  // namespace octet
