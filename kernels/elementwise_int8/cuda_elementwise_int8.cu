@@ -1,0 +1,119 @@
+// Bound by memory: a thread takes 16 neighbouring channels of a pixel where the layout allows, else 4 or 1.
+#include "kernels/cuda_launch.h"
+#include "kernels/cuda_vector.cuh"
+#include "kernels/elementwise_int8/cuda_elementwise_int8.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// float(xq - zx) * multiplier
+struct Requantize {
+  UnsignedEdge x;
+  float multiplier;
+  static constexpr bool kReadsOther = false;
+
+  __device__ float operator()(uint32_t x_word, uint32_t, int lane) const {
+    return x.centred(x_word, lane) * multiplier;
+  }
+  __device__ uint32_t other_flip() const { return 0; }
+};
+
+struct Add {
+  UnsignedEdge x, other;
+  float x_multiplier, other_multiplier;
+  static constexpr bool kReadsOther = true;
+
+  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
+    return fmaf(other.centred(other_word, lane), other_multiplier, x.centred(x_word, lane) * x_multiplier);
+  }
+  __device__ uint32_t other_flip() const { return other.flip; }
+};
+
+struct ElementwiseArgs {
+  unsigned threads, vectors;  ///< vectors of codes in all, and of one pixel
+  int channels;
+  ptrdiff_t x_stride, other_stride, y_stride;
+  CudaRounding rounding;
+  bool float_output;
+  const uint8_t* x;
+  const uint8_t* other;
+  uint8_t* y;
+};
+
+template <int kCodes, typename Op>
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseArgs a, Op op) {
+  const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
+  if (thread >= a.threads) return;
+  const ptrdiff_t pixel = thread / a.vectors;
+  const int channel = thread % a.vectors * kCodes;
+  using Vector = CodeVector<kCodes>;
+  const Vector x = Vector::load(a.x + pixel * a.x_stride + channel);
+  Vector other = {};
+  if constexpr (Op::kReadsOther) other = Vector::load(a.other + pixel * a.other_stride + channel);
+
+  Vector y;
+  for (int w = 0; w < Vector::kWords; ++w) {
+    int32_t code[4] = {};
+#pragma unroll
+    for (int lane = 0; lane < 4 && lane < kCodes; ++lane) {
+      const float t = op(x.word[w] ^ op.x.flip, other.word[w] ^ op.other_flip(), lane);
+      if (kCodes == 1 && a.float_output) {
+        reinterpret_cast<float*>(a.y)[pixel * a.y_stride + channel] = t;
+        return;
+      }
+      code[lane] = a.rounding(t);
+    }
+    y.word[w] = pack_codes(code[0], code[1], code[2], code[3]);
+  }
+  y.store(a.y + pixel * a.y_stride + channel, a.channels - channel);
+}
+
+template <typename Op>
+void launch(const ElementwiseShape& shape, const CodeOutput& out, const CudaElementwiseData& data, const Op& op,
+            CudaStream stream) {
+  const bool add = Op::kReadsOther;
+  const uintptr_t other_stride = add ? shape.other_stride : 0;
+  const int codes = out.float_output
+                        ? 1
+                        : codes_per_thread({address(data.x), address(data.y), add ? address(data.other) : 0,
+                                            uintptr_t(shape.x_stride), uintptr_t(shape.y_stride), other_stride});
+  const unsigned vectors = blocks_for(shape.channels, codes);
+  const long pixels = static_cast<long>(data.images) * shape.pixels;
+  const ElementwiseArgs args{thread_count(pixels * vectors, "elementwise"),
+                             vectors,
+                             shape.channels,
+                             shape.x_stride,
+                             shape.other_stride,
+                             shape.y_stride,
+                             CudaRounding(out),
+                             out.float_output,
+                             static_cast<const uint8_t*>(data.x),
+                             static_cast<const uint8_t*>(data.other),
+                             static_cast<uint8_t*>(data.y)};
+  const unsigned blocks = blocks_for(args.threads, kThreads);
+  if (codes == 16) {
+    elementwise_kernel<16><<<blocks, kThreads, 0, stream>>>(args, op);
+  } else if (codes == 4) {
+    elementwise_kernel<4><<<blocks, kThreads, 0, stream>>>(args, op);
+  } else {
+    elementwise_kernel<1><<<blocks, kThreads, 0, stream>>>(args, op);
+  }
+  check_launch(add ? "add" : "requantize");
+}
+
+}  // namespace
+
+void cuda_requantize_int8(const ElementwiseShape& shape, const RequantizeParams& params,
+                          const CudaElementwiseData& data, CudaStream stream) {
+  launch(shape, params.y, data, Requantize{UnsignedEdge(params.x), params.multiplier}, stream);
+}
+
+void cuda_add_int8(const ElementwiseShape& shape, const AddParams& params, const CudaElementwiseData& data,
+                   CudaStream stream) {
+  const Add op{UnsignedEdge(params.x), UnsignedEdge(params.other), params.x_multiplier, params.other_multiplier};
+  launch(shape, params.y, data, op, stream);
+}
+
+}  // namespace octet::kernels

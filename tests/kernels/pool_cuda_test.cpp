@@ -1,0 +1,116 @@
+// Pooling on the GPU against the definition, byte for byte.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "kernels/pool_int8/cuda_pool_int8.h"
+#include "tests/cuda/gpu.h"
+#include "tests/kernels/device_bytes.h"
+#include "tests/kernels/random_codes.h"
+
+namespace octet::kernels::testing {
+namespace {
+
+struct PoolCase {
+  PoolShape shape;
+  int images = 1;
+  std::vector<uint8_t> x;
+
+  size_t x_image() const { return static_cast<size_t>(shape.in_h) * shape.in_w * shape.in_stride; }
+  size_t y_image() const { return static_cast<size_t>(shape.out_h) * shape.out_w * shape.out_stride; }
+  std::string describe() const {
+    const PoolShape& s = shape;
+    return std::to_string(images) + " images, " + std::to_string(s.channels) + " channels, strides " +
+           std::to_string(s.in_stride) + " " + std::to_string(s.out_stride) + ", in " + std::to_string(s.in_h) + "x" +
+           std::to_string(s.in_w) + ", kernel " + std::to_string(s.kernel_h) + "x" + std::to_string(s.kernel_w);
+  }
+};
+
+PoolCase random_pool(std::mt19937& random) {
+  PoolCase c;
+  PoolShape& s = c.shape;
+  c.images = uniform(random, 1, 7);
+  s.channels = uniform(random, 0, 3) == 0 ? 16 * uniform(random, 1, 20) : uniform(random, 1, 300);
+  const bool global = uniform(random, 0, 2) == 0;
+  s.in_h = uniform(random, 1, 11), s.in_w = uniform(random, 1, 11);
+  s.kernel_h = global ? s.in_h : uniform(random, 1, std::min(5, s.in_h));
+  s.kernel_w = global ? s.in_w : uniform(random, 1, std::min(5, s.in_w));
+  s.stride_h = uniform(random, 1, 3), s.stride_w = uniform(random, 1, 3);
+  s.pad_h = global ? 0 : uniform(random, 0, s.kernel_h - 1), s.pad_w = global ? 0 : uniform(random, 0, s.kernel_w - 1);
+  s.out_h = (s.in_h + 2 * s.pad_h - s.kernel_h) / s.stride_h + 1;
+  s.out_w = (s.in_w + 2 * s.pad_w - s.kernel_w) / s.stride_w + 1;
+  s.in_stride = random_stride(random, s.channels), s.out_stride = random_stride(random, s.channels);
+  c.x = random_codes(random, c.images * c.x_image());
+  return c;
+}
+
+/// `reference` runs one image, `cuda` the batch; `element` bytes an output.
+template <typename Reference, typename Cuda>
+void expect_equal(const PoolCase& c, int element, const Reference& reference, const Cuda& cuda) {
+  const size_t y_image = c.y_image() * element;
+  std::vector<uint8_t> expected(c.images * y_image, 77);
+  for (int i = 0; i < c.images; ++i) reference(c.x.data() + i * c.x_image(), expected.data() + i * y_image);
+  const Stream stream;
+  const DeviceBytes x(c.x, stream), y(std::vector<uint8_t>(expected.size(), 77), stream);
+  cuda(CudaPoolData{c.images, x.data(), y.data()}, stream.get());
+  EXPECT_TRUE(y.read(stream) == expected) << c.describe();
+}
+
+TEST(PoolCuda, MaxIsTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(1);
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const PoolCase c = random_pool(random);
+    const CodeOutput y = random_output(random);
+    const MaxPoolParams params{y.is_signed, y.clamp_min, y.clamp_max};
+    expect_equal(
+        c, 1, [&](const void* x, void* to) { max_pool_int8_reference(c.shape, params, x, to); },
+        [&](const CudaPoolData& data, CudaStream stream) { cuda_max_pool_int8(c.shape, params, data, stream); });
+  }
+}
+
+TEST(PoolCuda, AverageIsTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(2);
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    PoolCase c = random_pool(random);
+    AvgPoolParams params{random_input(random), 0, random_output(random)};
+    params.y.float_output = uniform(random, 0, 4) == 0;
+    const int window = c.shape.kernel_h * c.shape.kernel_w;
+    // Powers of two make many ties.
+    params.multiplier = random() & 1 ? 0.5f / window * uniform(random, 1, 4) : 1.0f / 16;
+    expect_equal(
+        c, params.y.float_output ? 4 : 1,
+        [&](const void* x, void* to) { avg_pool_int8_reference(c.shape, params, x, to); },
+        [&](const CudaPoolData& data, CudaStream stream) { cuda_avg_pool_int8(c.shape, params, data, stream); });
+  }
+}
+
+TEST(PoolCuda, AWindowMayLieInThePadding) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(3);
+  for (const int stride : {16, 17}) {
+    PoolCase c{.shape = {.channels = 16,
+                         .in_h = 1,
+                         .in_w = 1,
+                         .in_stride = stride,
+                         .out_h = 3,
+                         .out_w = 3,
+                         .out_stride = stride,
+                         .pad_h = 1,
+                         .pad_w = 1},
+               .x = random_codes(random, stride)};
+    const MaxPoolParams max{.clamp_min = 9, .clamp_max = 200};
+    expect_equal(
+        c, 1, [&](const void* x, void* y) { max_pool_int8_reference(c.shape, max, x, y); },
+        [&](const CudaPoolData& data, CudaStream stream) { cuda_max_pool_int8(c.shape, max, data, stream); });
+    const AvgPoolParams average{.x = {100, false}, .multiplier = 0.5f, .y = {.zero_point = 3}};
+    expect_equal(
+        c, 1, [&](const void* x, void* y) { avg_pool_int8_reference(c.shape, average, x, y); },
+        [&](const CudaPoolData& data, CudaStream stream) { cuda_avg_pool_int8(c.shape, average, data, stream); });
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels::testing
