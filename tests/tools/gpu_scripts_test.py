@@ -1,0 +1,179 @@
+"""The scripts of tools/gpu and tools/bench where no GPU is needed: packing, reading results, tables. Standard library only."""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+import xml.dom.minidom
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "tools" / "gpu"), str(ROOT / "tools" / "bench")]
+sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
+import accuracy_table  # noqa: E402
+import parts  # noqa: E402
+import sanitize  # noqa: E402
+import tests  # noqa: E402
+import turns  # noqa: E402
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def write(self, path, content):
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / path).write_text(content)
+        return self.folder / path
+
+
+class Parts(WithFolder):
+    def make(self):
+        for path, size in {"tools/gpu/run.sh": 100, "bin/octet": 700_000, "data/a": 600_000, "data/b": 600_000, "data/empty": 0}.items():
+            self.write(f"all/{path}", "x" * size)
+        parts.split(self.folder / "all", self.folder / "parts", 1)
+
+    def test_each_part_fits_and_brings_the_scripts(self):
+        self.make()
+        folders = sorted((self.folder / "parts").iterdir())
+        self.assertEqual([folder.name for folder in folders], ["part1", "part2", "part3"])
+        for folder in folders:
+            self.assertTrue((folder / "tools/gpu/run.sh").exists())
+            self.assertLessEqual(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), parts.MIB)
+        self.assertTrue((folders[0] / "bin/octet").exists())
+
+    def test_joined_in_any_order_they_are_the_folder(self):
+        self.make()
+        home, seen = self.folder / "home", []
+        for number in (3, 1, 2):
+            parts.join(self.folder / f"parts/part{number}", home)
+            seen.append(parts.missing(home))
+        self.assertEqual(seen, [[1, 2], [2], []])
+        for path in parts.files_of(self.folder / "all"):
+            self.assertEqual((home / path).read_bytes(), (self.folder / "all" / path).read_bytes())
+
+    def test_a_damaged_part_another_package_and_a_large_file_are_refused(self):
+        self.make()
+        damaged = self.folder / "parts/part1/bin/octet"
+        damaged.write_text("y" + damaged.read_text()[1:])
+        with self.assertRaisesRegex(SystemExit, "bin/octet came damaged"):
+            parts.join(self.folder / "parts/part1", self.folder / "home")
+        self.write("home2/manifest.json", '{"parts": 1, "files": {}}')
+        with self.assertRaisesRegex(SystemExit, "holds another package"):
+            parts.join(self.folder / "parts/part2", self.folder / "home2")
+        with self.assertRaisesRegex(SystemExit, "data/a alone is 2.0 MiB"):
+            parts.assign({"data/a": 2 * parts.MIB}, parts.MIB)
+
+
+class GoogleTestResults(WithFolder):
+    def test_counts_failed_skipped_and_disabled_cases(self):
+        path = self.write("r.xml", """<testsuites><testsuite name="A">
+            <testcase name="good" status="run" result="completed" time="0.250" classname="A"/>
+            <testcase name="bad" status="run" result="completed" time="1" classname="A"><failure message="x.cpp:3&#x0A;1 is not 2"/></testcase>
+            <testcase name="none" status="run" result="skipped" time="0" classname="A"><skipped message="x.cpp:4&#x0A;needs a GPU"/></testcase>
+            <testcase name="off" status="notrun" result="suppressed" time="0" classname="A"/></testsuite></testsuites>""")
+        self.assertEqual(tests.cases(path), [("A.good", "passed", 0.25, ""), ("A.bad", "failed", 1, "1 is not 2"),
+                                             ("A.none", "skipped", 0, "needs a GPU"), ("A.off", "skipped", 0, "disabled")])
+
+    def test_a_program_that_died_left_no_cases(self):
+        self.assertEqual(tests.cases(self.write("cut.xml", "<testsuites><testsuite")), [])
+        self.assertEqual(tests.cases(self.folder / "none.xml"), [])
+
+    def test_quick_cases_fit_the_budget_and_are_never_none(self):
+        found = [tests.Case(name, result, seconds, "") for name, result, seconds in
+                 (("slow", "passed", 0.9), ("a", "passed", 0.1), ("b", "passed", 0.15), ("skipped", "skipped", 0.0))]
+        self.assertEqual(sanitize.quick_cases(found, 0.3), ["a", "b"])
+        self.assertEqual(sanitize.quick_cases(found, 0), ["a"])
+        self.assertEqual(sanitize.quick_cases(found[3:], 1), [])
+
+
+class SanitizerReports(unittest.TestCase):
+    LOG = """========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at octet::(anonymous namespace)::pool(int *)+0x90 in pool.cu:12
+=========     by thread (32,0,0) in block (0,0,0)
+=========     Access to 0x7f1 is out of bounds
+=========
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at cudnn::kernel()+0x10
+========= ERROR SUMMARY: 2 errors
+"""
+
+    def test_reports_have_a_place(self):
+        self.assertEqual(sanitize.reports(self.LOG), [
+            ("Invalid __global__ write of size 4 bytes", "octet::(anonymous namespace)::pool(int *)+0x90 in pool.cu:12"),
+            ("Uninitialized __global__ memory read of size 4 bytes", "cudnn::kernel()+0x10")])
+
+    def test_a_log_without_a_summary_did_not_finish(self):
+        self.assertTrue(sanitize.finished(self.LOG))
+        self.assertFalse(sanitize.finished(self.LOG.replace("ERROR SUMMARY", "")))
+
+
+class AccuracyTable(WithFolder):
+    def run_of(self, name, seed, tops, differing=0):
+        rows = [{"name": key, "top1": top1, "images": 10 if key == "reference" else 100} for key, top1 in tops.items()]
+        report = {"rows": rows, "seed": seed, "seconds": 120, "recipe": "quant:\n  activation: affine_u8\n",
+                  "headline": {"compared_codes": 1000},
+                  "comparison": {"programs": ["qat_graph", "cuda", "reference"], "layers": [{"differing": [differing, 0]}] * 2}}
+        self.write(f"{name}-seed{seed}/report.json", json.dumps(report))
+        calibrated = [{"activation": scheme, "calibrator": "mse", "top1": top1} for scheme, top1 in (("affine_u8", 0.9), ("symmetric_s8", 0.1))]
+        self.write(f"{name}-seed{seed}/calibrators.json", json.dumps({"results": calibrated}))
+
+    def test_means_deviations_and_codes(self):
+        self.run_of("net", 1, {"float": 0.94, "ptq": 0.9, "qat_graph": 0.93, "cuda": 0.93, "reference": 0.5})
+        self.run_of("net", 2, {"float": 0.96, "ptq": 0.9, "qat_graph": 0.93, "cuda": 0.93, "reference": 0.5}, differing=3)
+        (self.folder / "net-seed3").mkdir()  # not finished
+        (row,) = accuracy_table.rows(self.folder)
+        self.assertEqual(row["seeds"], [1, 2])
+        self.assertAlmostEqual(row["top1"]["float"]["mean"], 95)
+        self.assertAlmostEqual(row["top1"]["float"]["deviation"], 2**0.5)
+        self.assertEqual(row["top1"]["ptq mse"]["values"], [90, 90])
+        self.assertNotIn("reference", row["top1"])
+        self.assertEqual(row["differing_codes"], {"cuda": 6, "reference": 0})
+        header, _, line = accuracy_table.table([row]).splitlines()
+        self.assertEqual([word.strip() for word in header.split("|")[1:-1]],
+                         ["recipe", "seeds", "float", "ptq mse", "qat", "cuda", "differing codes", "minutes a run"])
+        self.assertEqual([word.strip() for word in line.split("|")[1:-1]],
+                         ["net", "2", "95.00 ± 1.41", "90.00 ± 0.00", "93.00 ± 0.00", "93.00 ± 0.00", "cuda 6, reference 0 of 2,000", "2.0"])
+
+    def test_no_runs_no_rows(self):
+        self.assertEqual(accuracy_table.rows(self.folder), [])
+        self.assertEqual(len(accuracy_table.table([]).splitlines()), 2)
+
+
+class Turns(unittest.TestCase):
+    def rows(self):
+        answers = {"ours": [{"median_ms": 10.0, "peak_gib": 2.0}, {"median_ms": 12.0, "peak_gib": 3.0}], "theirs": [{"median_ms": 22.0}] * 2,
+                   "cannot": [{"refused": "expected Half"}]}
+        original = turns.run_once
+        self.addCleanup(setattr, turns, "run_once", original)
+        turns.run_once = lambda program, what, options: answers[what].pop(0)
+        entries = {"octet": ("p", "ours"), "base": ("p", "theirs"), "refuses": ("p", "cannot")}
+        return turns.measure(entries, [("resnet18", 11)], argparse.Namespace(turns=2))
+
+    def test_median_of_turns_and_ratio(self):
+        ours, base, refuses = self.rows()
+        self.assertEqual((ours["median_ms"], ours["images_per_second"], ours["peak_gib"]), (11.0, 1000.0, 3.0))
+        self.assertEqual(base["images_per_second"], 500.0)
+        self.assertEqual(refuses["refused"], "expected Half")
+        lines = turns.table([ours, base, refuses], "base").splitlines()
+        self.assertEqual(lines[1].split(), ["resnet18", "11", "octet", "11.000", "1,000", "3.0", "2.00"])
+        self.assertIn("refused: expected Half", lines[3])
+
+    def test_the_chart_is_markup_with_a_bar_each(self):
+        picture = turns.chart(self.rows(), "A <title>")
+        xml.dom.minidom.parseString(picture)
+        self.assertEqual(picture.count("<rect"), 3)  # the ground and two bars
+        self.assertIn("1,000", picture)
+
+    def test_a_program_that_is_missing_or_fails_is_a_reason(self):
+        self.assertEqual(turns.run_program(["/nowhere/train_bench"]), {"refused": "/nowhere/train_bench: No such file or directory"})
+        self.assertEqual(turns.run_program(["sh", "-c", "echo a >&2; echo last >&2; exit 2"]), {"refused": "last"})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Times octet on the GPU beside PyTorch, in one run: a table, and on request JSON and an SVG chart.
+
+    tools/bench/training.sh         a training step: octet's float and QAT steps, PyTorch's AMP, AMP + torch.compile, torch.ao QAT
+    tools/bench/inference.sh        images in, logits out: octet's int8 engines, PyTorch fp16 with folded BatchNorm in a CUDA graph
+
+Each measurement is a process of its own (peak memory is its alone) on random data. All of them take turns, so that a slow moment of the
+machine hits everybody; the figure is the median of the turns' medians, images/s follow from it.
+"""
+import argparse
+import json
+import multiprocessing
+import pathlib
+import statistics
+import subprocess
+import sys
+import warnings
+
+import bar_chart
+import training_peers
+
+MODELS = ("resnet18", "resnet50", "mobilenet_v2")
+TRAINING = {  # label: (program, what the program calls it)
+    "octet QAT fp16": ("train_bench", "qat fp16"),
+    "octet float fp16": ("train_bench", "float fp16"),
+    "PyTorch AMP fp16": ("torch", "amp"),
+    "PyTorch AMP + compile": ("torch", "amp_compile"),
+    "torch.ao QAT TF32": ("torch", "qat"),
+    "torch.ao QAT under AMP": ("torch", "qat_amp"),
+}
+INFERENCE = {
+    "octet int8 cuda": ("octet", "cuda"),
+    "octet int8 cudnn": ("octet", "cudnn"),
+    "PyTorch fp16 CUDA graph": ("torch", "inference"),
+}
+MAY_REFUSE = {"octet int8 cudnn"}  # cuDNN has no int8 depthwise convolution, for one
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no message"
+
+
+def run_program(command):
+    """The JSON document that the program prints; its last words if it fails."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        return {"refused": f"{command[0]}: {error.strerror}"}
+    if done.returncode != 0:
+        return {"refused": last_line(done.stderr)}
+    return json.loads(done.stdout)
+
+
+def send_result(connection, function, arguments):
+    warnings.simplefilter("ignore")
+    try:
+        connection.send(function(*arguments))
+    except Exception as error:  # shown in the table: one peer that cannot run stops nobody else
+        connection.send({"refused": last_line(f"{type(error).__name__}: {error}")})
+
+
+def in_child(function, *arguments):
+    """What the function returns, called in a forked process: PyTorch is imported once, here, but only children touch the GPU."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=send_result, args=(sender, function, arguments))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        child.join()
+        return {"refused": f"the process died with exit code {child.exitcode}"}
+    finally:
+        child.join()
+
+
+def run_once(program, what, options):
+    sizes = ["--batch", str(options.batch), "--size", str(options.size), "--seconds", str(options.seconds), "--json"]
+    if program == "torch":
+        return in_child(training_peers.measure, what, options)
+    if program == "train_bench":
+        phase, precision = what.split()
+        return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *sizes])
+    document = run_program([options.octet, "bench", "--model", options.model, "--engine", what, *sizes, "--quiet"])
+    return document if "refused" in document else document["results"][0]
+
+
+def summary(turns):
+    """One row from the turns of one measurement: the median turn; what all turns share is kept."""
+    good = [turn for turn in turns if "refused" not in turn]
+    if not good:
+        return {"refused": turns[-1]["refused"]}
+    row = {"median_ms": statistics.median(turn["median_ms"] for turn in good), "turns_ms": [turn["median_ms"] for turn in good]}
+    if "peak_gib" in good[0]:
+        row["peak_gib"] = max(turn["peak_gib"] for turn in good)
+    return row
+
+
+def measure(entries, cases, arguments):
+    rows = []
+    for model, batch in cases:
+        options = argparse.Namespace(**vars(arguments), model=model, batch=batch)
+        turns = {label: [] for label in entries}
+        for turn in range(arguments.turns):
+            for label, (program, what) in entries.items():
+                if turns[label] and "refused" in turns[label][-1]:
+                    continue  # it will not change its mind
+                print(f"  {model} {batch}: {label}, turn {turn + 1} of {arguments.turns}", file=sys.stderr, flush=True)
+                turns[label].append(run_once(program, what, options))
+        for label in entries:
+            row = {"model": model, "batch": batch, "label": label, **summary(turns[label])}
+            if "median_ms" in row:
+                row["images_per_second"] = 1e3 * batch / row["median_ms"]
+            rows.append(row)
+    return rows
+
+
+def table(rows, baseline):
+    """Aligned text; the last column compares each row with the baseline of its model and batch."""
+    base = {(row["model"], row["batch"]): row.get("images_per_second") for row in rows if row["label"] == baseline}
+    lines = [f"{'model':<14}{'batch':>6}  {'program':<24}{'ms':>10}{'images/s':>11}{'peak GiB':>10}{'x ' + baseline:>{len(baseline) + 4}}"]
+    for row in rows:
+        line = f"{row['model']:<14}{row['batch']:>6}  {row['label']:<24}"
+        if "refused" in row:
+            lines.append(f"{line}  refused: {row['refused']}")
+            continue
+        peak = f"{row['peak_gib']:.1f}" if "peak_gib" in row else ""
+        other = base.get((row["model"], row["batch"]))
+        times = f"{row['images_per_second'] / other:.2f}" if other else ""
+        lines.append(f"{line}{row['median_ms']:>10.3f}{row['images_per_second']:>11,.0f}{peak:>10}{times:>{len(baseline) + 4}}")
+    return "\n".join(lines)
+
+
+def chart(rows, title):
+    groups = {}
+    for row in rows:
+        bar = bar_chart.Bar(row["label"], row.get("images_per_second"), row.get("refused", ""))
+        groups.setdefault(f"{row['model']}, batch {row['batch']}", []).append(bar)
+    return bar_chart.bar_chart(title, "images/s", groups)
+
+
+def main():
+    build = pathlib.Path(__file__).resolve().parents[2] / "build"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("training", "inference"))
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--batch", help="comma-separated (default: training 256; inference 1,32,128,256)")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of measuring, each turn")
+    parser.add_argument("--only", help="comma-separated labels as in the table (default: all)")
+    parser.add_argument("--qat", choices=("fx", "eager"), default="fx", help="which of torch.ao's two ways")
+    parser.add_argument("--octet", default=str(build / "octet"))
+    parser.add_argument("--train-bench", default=str(build / "bin" / "train_bench"))
+    parser.add_argument("--json", type=pathlib.Path, help="write the figures to this file")
+    parser.add_argument("--svg", type=pathlib.Path, help="write the chart to this file")
+    arguments = parser.parse_args()
+
+    training = arguments.what == "training"
+    entries = TRAINING if training else INFERENCE
+    if arguments.only:
+        unknown = [label for label in arguments.only.split(",") if label not in entries]
+        if unknown:
+            parser.error(f"--only: '{unknown[0]}' is none of {', '.join(entries)}")
+        entries = {label: entries[label] for label in arguments.only.split(",")}
+    unknown = [model for model in arguments.models.split(",") if model not in MODELS]
+    if unknown:
+        parser.error(f"--models: '{unknown[0]}' is none of {', '.join(MODELS)}")
+    batches = [int(batch) for batch in (arguments.batch or ("256" if training else "1,32,128,256")).split(",")]
+    del arguments.batch
+    machine = in_child(training_peers.machine)
+    if "refused" in machine:
+        sys.exit(f"turns: PyTorch has no GPU: {machine['refused']}")
+
+    rows = measure(entries, [(model, batch) for model in arguments.models.split(",") for batch in batches], arguments)
+    print(table(rows, "torch.ao QAT TF32" if training else "PyTorch fp16 CUDA graph"))
+    if arguments.json:
+        document = {"what": arguments.what, "size": arguments.size, "turns": arguments.turns, **machine, "rows": rows}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+    if arguments.svg:
+        arguments.svg.write_text(chart(rows, f"{arguments.what.capitalize()}, {arguments.size}x{arguments.size}, {machine['gpu']}"))
+    if any("refused" in row and row["label"].startswith("octet") and row["label"] not in MAY_REFUSE for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

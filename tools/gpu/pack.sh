@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# On the machine that built octet: puts everything that tools/gpu/run.sh needs on a bare GPU machine into DIR/part1, DIR/part2, ...
+# Each part is small enough to be sent alone; `part1/tools/gpu/run.sh unpack` there puts them together again.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+usage() {
+  cat <<'END'
+usage: tools/gpu/pack.sh DIR [--data FOLDER] [--build FOLDER] [--limit MIB]
+  DIR             where part1, part2, ... go; must not exist or be empty
+  --data FOLDER   CIFAR-10 too: a folder with data_batch_1.bin .. test_batch.bin, or with any files and an unpack.py that makes those
+                  (called on the GPU machine as `unpack.py OUT_DIR`)
+  --build FOLDER  the build to take programs from (default: build); needs octet and, with -DOCTET_CUDA=ON, the tests with label gpu
+  --limit MIB     largest size of a part (default: 48)
+Not packed, since run.sh finds them there: LibTorch and CUDA's libraries (a python3 with torch).
+END
+}
+fail() { echo "pack: $*" >&2; exit "${code:-2}"; }
+
+target='' data='' build=$root/build limit=48
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --help | -h) usage; exit 0 ;;
+    --data | --build | --limit) [ $# -ge 2 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift 2 ;;
+    -*) usage >&2; fail "unknown argument '$1'" ;;
+    *) [ -z "$target" ] || fail "one DIR only, not '$target' and '$1'"; target=$1; shift ;;
+  esac
+done
+[ -n "$target" ] || { usage >&2; exit 2; }
+[[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit '$limit': a whole number of MiB"
+[ -z "$(ls -A "$target" 2>/dev/null)" ] || fail "$target is not empty"
+[ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests), or name the build with --build"
+[ -z "$data" ] || [ -d "$data" ] || fail "--data $data: no such folder"
+
+tests=$(python3 "$here/programs.py" --build "$build") || exit
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$stage"/{bin,lib,tools}
+cp -r "$root/recipes" "$stage/"
+cp -r "$root/tools/gpu" "$root/tools/bench" "$stage/tools/"
+rm -rf "$stage"/tools/*/__pycache__
+cp "$build/octet" "$stage/bin/"
+for name in $tests; do
+  cp "$build/bin/$name" "$stage/bin/"
+  echo "$name" >>"$stage/gpu_tests.txt"
+done
+for name in train_bench conv_bench; do
+  if [ -x "$build/bin/$name" ]; then cp "$build/bin/$name" "$stage/bin/"; else echo "pack: no $name in $build/bin; left out" >&2; fi
+done
+strip "$stage"/bin/*
+
+# Libraries from the distribution, except those that every Linux system has, and LibTorch's and CUDA's.
+for program in "$stage"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\/(usr\/)?lib/ { print $3 }' | sort -u |
+  grep -vE '/lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|gomp|torch.*|c10.*|cu.*|nv.*|nccl.*)\.so' |
+  while read -r library; do cp -L "$library" "$stage/lib/"; done
+if [ -n "$data" ]; then
+  mkdir "$stage/data"
+  cp -rL "$data"/. "$stage/data/"
+  chmod -R u+w "$stage/data"
+fi
+python3 "$here/parts.py" split "$stage" "$target" --limit "$limit"

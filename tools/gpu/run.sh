@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Everything octet does on a GPU machine, stage by stage; logs, JSON and tables go under one folder. `run.sh --help`.
+# Works in a source tree (stage build) and, on a machine with nothing but a driver, CUDA and a python3 with torch, in a package that
+# tools/gpu/pack.sh made elsewhere (stage unpack).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+usage() {
+  cat <<'END'
+usage: tools/gpu/run.sh STAGE... [options]
+stages, run in the order given:
+  build      in a source tree: tools/setup.sh --tests, and the programs for benchmarks
+  unpack     in a part made by pack.sh: adds it to --home; once all parts are there, makes the data; later stages run from --home
+  tests      every test program with label gpu
+  sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
+  accuracy   octet train for every recipe and seed, each GPU takes the next; the table of accuracies
+  bench      training and inference beside PyTorch, octet bench with layers
+options:
+  --out DIR        results (default: HOME/out); small ones also in DIR.tar.gz
+  --home DIR       unpack: where the parts go (default: ~/octet-gpu)
+  --dry            every stage for one case, step or epoch
+  --data DIR       accuracy: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
+  --recipes LIST   accuracy: names in recipes/, comma-separated (default: the four CIFAR-10 recipes)
+  --seeds LIST     accuracy (default: 1,2,3)
+  --per-gpu N      accuracy: runs at a time on each GPU (default: 1)
+  --minutes N      accuracy: stop then, with every run saved; the same command later goes on
+  --turns N        bench (default: 2)
+exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
+END
+}
+fail() { echo "run: $*" >&2; exit 2; }
+
+stages=() home=$HOME/octet-gpu out='' dry='' data='' recipes='' seeds='' per_gpu='' minutes='' turns='' given=("$@")
+while [ $# -gt 0 ]; do
+  case "$1" in
+    build | unpack | tests | sanitize | accuracy | bench) stages+=("$1"); shift ;;
+    --dry) dry=--dry; shift ;;
+    --out | --home | --data | --recipes | --seeds | --per-gpu | --minutes | --turns)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      name=${1#--}; declare "${name/-/_}=$2"; shift 2 ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; fail "unknown stage or argument '$1'" ;;
+  esac
+done
+[ ${#stages[@]} -gt 0 ] || { usage >&2; exit 2; }
+
+unpack() {
+  [ -e "$root/manifest.json" ] || fail "unpack: $root is no part made by pack.sh (no manifest.json)"
+  mkdir -p "$home"
+  home=$(cd "$home" && pwd)
+  [ "$root" = "$home" ] || python3 "$here/parts.py" join "$root" "$home" || return
+  if [ -e "$home/data/unpack.py" ] && [ ! -e "$home/data/binary" ] && python3 "$home/tools/gpu/parts.py" complete "$home"; then
+    rm -rf "$home/data/binary.new"
+    python3 "$home/data/unpack.py" "$home/data/binary.new" && mv "$home/data/binary.new" "$home/data/binary"
+  fi
+}
+
+# The stage unpack hands over to the scripts that it unpacked.
+if [ "${stages[0]}" = unpack ]; then
+  unpack || exit 1
+  [ ${#stages[@]} -gt 1 ] || exit 0
+  rest=()
+  for argument in "${given[@]}"; do [ "$argument" = unpack ] || rest+=("$argument"); done
+  [ -e "$home/tools/gpu/run.sh" ] || exit 1
+  exec "$home/tools/gpu/run.sh" "${rest[@]}"
+fi
+
+out=${out:-$root/out}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+if [ -e "$root/manifest.json" ]; then  # a source tree's programs know where their libraries are
+  source "$root/tools/bench/libtorch_path.sh"
+  export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$root/lib
+fi
+octet=$(python3 "$here/programs.py" --path octet)
+train_bench=$(python3 "$here/programs.py" --path train_bench)
+
+build() {
+  (cd "$root" && tools/setup.sh --tests && cmake --build build --target train_bench)
+}
+tests() { python3 "$here/tests.py" --out "$out" $dry; }
+sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
+accuracy() {
+  python3 "$here/accuracy.py" --out "$out" --data "${data:-$root/data/binary}" ${recipes:+--recipes "$recipes"} ${seeds:+--seeds "$seeds"} \
+    ${per_gpu:+--per-gpu "$per_gpu"} ${minutes:+--minutes "$minutes"} $dry
+}
+bench() {
+  local failed=0 what model sizes=(--turns "${turns:-2}") batches=1,128
+  if [ -n "$dry" ]; then sizes=(--turns 1 --seconds 0.05 --models resnet18); batches=1; fi
+  for what in training inference; do
+    "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" "${sizes[@]}" --json "$out/$what.json" --svg "$out/$what.svg" \
+      >"$out/$what.txt" || failed=1
+  done
+  for model in resnet50 resnet18 mobilenet_v2; do
+    "$octet" bench --model "$model" --engine cuda --batch "$batches" --layers ${dry:+--seconds 0.05} --quiet >"$out/bench_$model.txt" || failed=1
+  done
+  cat "$out"/bench_*.txt "$out/inference.txt" "$out/training.txt"
+  return $failed
+}
+
+failed=()
+for stage in "${stages[@]}"; do
+  [ "$stage" != unpack ] || fail "unpack comes first"
+  echo "== $stage" >&2
+  start=$SECONDS
+  # Through a file, so that the stage's exit code stays and the tables stand together at the end.
+  if "$stage" >"$out/$stage.txt"; then verdict=good; else verdict=FAILED; failed+=("$stage"); fi
+  echo "$stage: $verdict, $((SECONDS - start)) s" | tee -a "$out/$stage.txt" >&2
+done
+echo
+for stage in "${stages[@]}"; do echo "== $stage"; cat "$out/$stage.txt"; done
+# What fits everywhere: no weights, no training states.
+(cd "$out" && find . -type f -size -1000k ! -name '*.safetensors' -print0 | tar czf "$out.tar.gz" --null -T -)
+[ ${#failed[@]} = 0 ]

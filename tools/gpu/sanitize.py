@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Runs the quick cases of every GPU test program under compute-sanitizer's four tools.
+
+Quick is what took least time in the stage tests (which runs first if it did not), up to --budget seconds a program: the tools make
+kernels 10 to 1000 times slower. Reports about kernels that are not octet's (LibTorch, cuDNN) are counted apart: they fail nothing.
+"""
+import argparse
+import json
+import pathlib
+import re
+import shutil
+import sys
+import typing
+
+import programs
+import tests
+
+# initcheck must see every kernel, since others may have written what octet reads; races are looked for in octet's kernels alone.
+TOOLS = {
+    "memcheck": ["--report-api-errors", "no"],
+    "racecheck": ["--kernel-name", "kernel_substring=octet"],
+    "initcheck": [],
+    "synccheck": ["--kernel-name", "kernel_substring=octet"],
+}
+
+
+class Report(typing.NamedTuple):
+    what: str  # "Invalid __global__ write of size 4 bytes"
+    where: str  # "octet::(anonymous namespace)::kernel(...)+0x40"
+
+
+def reports(log):
+    """The tool's findings, from lines like "========= Invalid ..." followed by "=========     at KERNEL"."""
+    found, lines = [], [line.removeprefix("=========") for line in log.splitlines() if line.startswith("=========")]
+    for line, following in zip(lines, lines[1:] + [""]):
+        where = re.match(r"\s{2,}(?:at|and|in) (.*)", following)
+        if re.match(r" \S", line) and where and not line.startswith((" ERROR", " RACECHECK", " COMPUTE")):
+            found.append(Report(line.strip(), where.group(1)))
+    return found
+
+
+def finished(log):
+    return "ERROR SUMMARY" in log or "RACECHECK SUMMARY" in log
+
+
+def quick_cases(found, budget):
+    """Names of passed cases, quickest first, that together took at most `budget` seconds; at least one."""
+    chosen, spent = [], 0.0
+    for case in sorted((case for case in found if case.result == "passed"), key=lambda case: case.seconds):
+        spent += case.seconds
+        if chosen and spent > budget:
+            break
+        chosen.append(case.name)
+    return chosen
+
+
+def earlier_cases(name, out):
+    """From the stage tests, or run now."""
+    folder = out / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    result = folder / f"{name}.xml"
+    return tests.cases(result) if result.exists() else tests.run_program(name, folder, 480)[1]
+
+
+def check(name, tool, chosen, folder, limit):
+    """One row: what the tool says about the cases of a program."""
+    code, found, took = tests.run_program(name, folder, limit, [f"--gtest_filter={':'.join(chosen)}"],
+                                          [shutil.which("compute-sanitizer"), "--tool", tool, "--print-limit", "20", *TOOLS[tool]])
+    log = (folder / f"{name}.log").read_text(errors="replace")
+    findings = reports(log)
+    ours = [report for report in findings if "octet" in report.where]
+    failed = sum(case.result == "failed" for case in found)
+    problems = [f"{name}, {tool}: {report.what} at {report.where}" for report in ours]
+    if isinstance(code, str) or not finished(log):
+        problems.append(f"{name}, {tool}: did not finish: {code}; see {folder / name}.log")
+    elif failed or len(found) == 0:
+        problems.append(f"{name}, {tool}: {failed} cases failed under the tool; see {folder / name}.log")
+    return {"program": name, "tool": tool, "cases": len(chosen), "reports": len(ours), "elsewhere": len(findings) - len(ours),
+            "seconds": took}, problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--budget", type=float, default=0.3, help="seconds of a program's cases without a tool")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for one program under one tool")
+    parser.add_argument("--dry", action="store_true", help="one case of each program")
+    arguments = parser.parse_args()
+    if shutil.which("compute-sanitizer") is None:
+        sys.exit("sanitize: no compute-sanitizer in PATH; it comes with the CUDA toolkit")
+    rows, problems = [], []
+    for name in programs.gpu_tests():
+        chosen = quick_cases(earlier_cases(name, arguments.out), 0 if arguments.dry else arguments.budget)
+        if not chosen:
+            problems.append(f"{name}: no case passed without a tool")
+            continue
+        for tool in TOOLS:
+            folder = arguments.out / "sanitize" / tool
+            folder.mkdir(parents=True, exist_ok=True)
+            row, bad = check(name, tool, chosen, folder, arguments.limit)
+            rows.append(row)
+            problems += bad
+    (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
+    print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}")
+    for row in rows:
+        print(f"{row['program']:<28}{row['tool']:<11}{row['cases']:>6}{row['reports']:>9}{row['elsewhere']:>11}{row['seconds']:>9.1f}")
+    for line in problems:
+        print(f"FAILED {line}")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
