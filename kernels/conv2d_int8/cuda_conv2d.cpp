@@ -12,6 +12,7 @@ namespace {
 
 /// In order of preference. A family's place and its own variant number make CudaConv2d::variant.
 const std::array kFamilies = {
+    &cuda_mma_family,
     &cuda_direct_family,
 };
 constexpr int kVariantsPerFamily = 1000;

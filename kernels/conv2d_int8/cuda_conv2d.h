@@ -37,8 +37,11 @@ std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv
 /// multiplier, bias, and the correction x_zero_point * sum(w) of each output channel.
 std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
 
-/// Device scratch for split_k > 1, to be zeroed once when allocated; the kernel leaves it zeroed. Of one launch at a
-/// time.
+/// At the head of the workspace: counters, 0 between launches.
+inline constexpr size_t kCudaWorkspaceZeros = 4096;
+
+/// Device scratch for split_k > 1, of one launch at a time. Its first kCudaWorkspaceZeros bytes are zeroed once when it is
+/// allocated, and every kernel leaves them zeroed; the rest may hold anything. Convolutions share one, of the largest size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
 /// Tensors on the device, `images` images one after another: x [images, H, W, in_stride], residual [images, OH, OW,

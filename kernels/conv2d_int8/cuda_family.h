@@ -27,6 +27,7 @@ struct CudaConvFamily {
                  const CudaConv2dData& data, CudaStream stream);
 };
 
+const CudaConvFamily& cuda_mma_family();     ///< one group, 16-byte strides: tensor cores
 const CudaConvFamily& cuda_direct_family();  ///< everything, slowly
 
 /// The head of packed data: per output channel, padded with zeros to `channels`.

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
-#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "kernels/conv2d_int8/cuda_family.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {
@@ -16,9 +17,17 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random);
 /// Sets every pixel stride to cuda_channel_stride(); call before fill_random().
 void use_cuda_strides(ConvCase& c);
 
-/// Output bytes of one variant, run twice on the same workspace; lanes behind the channels hold kCanary. Fails the test
-/// when bytes behind the output or the zeros of the workspace have changed.
+/// Output bytes of one variant, run twice on the same workspace, whose head starts with zeros and whose rest does not.
+/// Fails the test when bytes behind the output or the zeros of the workspace have changed.
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv);
+
+/// The same for a variant of one family, also one that it would not choose.
+std::vector<uint8_t> run_family(const ConvCase& c, const CudaConvFamily& family, const CudaConv2d& conv);
+
+/// Fails the test, naming the first difference, unless the channels are the reference's and bytes that no kernel may
+/// write hold kCanary: those between round_up(channels, 16) and the stride.
+void expect_exact(const ConvCase& c, const std::string& variant, const std::vector<uint8_t>& actual,
+                  const std::vector<uint8_t>& expected);
 
 /// Runs the case through everything that cuda_conv2d_choices offers and compares with the reference. Returns how many
 /// variants ran.

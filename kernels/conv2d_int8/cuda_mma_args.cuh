@@ -1,0 +1,64 @@
+// What the mma convolution kernels read besides tensors: one struct of plain data, computed on the host. Include it in
+// .cu files only.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/conv2d_int8/cuda_epilogue.cuh"
+#include "kernels/conv2d_int8/cuda_family.h"
+#include "kernels/conv2d_int8/cuda_mma_tiles.h"
+#include "kernels/cuda_stream.h"
+
+namespace octet::kernels {
+
+/// n / divisor for 0 <= n < 2^31 by one multiplication: with p = 31 + ceil(log2 divisor) and m = ceil(2^p / divisor),
+/// floor(n m / 2^p) is exact (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).
+struct FastDivide {
+  uint32_t divisor = 1, multiplier = 0, shift = 0;
+
+  FastDivide() = default;
+  explicit FastDivide(uint32_t d) : divisor(d) {
+    if (d == 1) return;
+    uint32_t log = 0;
+    while ((uint64_t{1} << log) < d) ++log;
+    multiplier = static_cast<uint32_t>(((uint64_t{1} << (31 + log)) + d - 1) / d);
+    shift = log - 1;
+  }
+  OCTET_HOST_DEVICE int divide(int n) const {
+    const uint32_t high = static_cast<uint32_t>((static_cast<uint64_t>(static_cast<uint32_t>(n)) * multiplier) >> 32);
+    return divisor == 1 ? n : static_cast<int>(high >> shift);
+  }
+};
+
+/// The convolution as a matrix product: pixels x channels, summed over chunks of 16 bytes, which lie in the order
+/// (kernel row, kernel column, 16 input channels).
+struct MmaArgs {
+  CudaEpilogue epilogue;
+  CudaChannelConstants constants;     ///< [n_tiles * block_n]
+  const uint8_t* weight = nullptr;    ///< [n_tiles, k_tiles, block_n, block_k], swizzled (mma_pack)
+  const uint8_t* x = nullptr;         ///< [images, H, W, in_stride]
+  const uint8_t* residual = nullptr;  ///< [pixels, residual_stride] or null
+  void* y = nullptr;                  ///< [pixels, out_stride]
+
+  Conv2dShape g;
+  int pixels = 0;                                      ///< of the output
+  int in_chunks = 0;                                   ///< of 16 input channels
+  int image_bytes = 0, row_step = 0, column_step = 0;  ///< bytes: of an image; to the next kernel row, column
+  FastDivide by_image, by_row;                         ///< pixel -> image; pixel of an image -> output row
+  FastDivide by_kernel_w, by_in_chunks;                ///< chunk of the sum -> kernel tap; tap -> kernel row
+  bool dense = false;         ///< pixel i of y reads pixel i of x alone: 1x1, stride 1, no padding
+  bool padded = false;        ///< some windows leave the image
+  uint32_t padding_word = 0;  ///< four times the zero point: what x holds outside the image
+
+  int n_tiles = 0, k_tiles = 0;
+  FastDivide by_n_tiles;
+  int split = 1, k_per_part = 0, k_extra = 0;  ///< steps of a part; the first k_extra parts have one more
+  int32_t* counters = nullptr;                 ///< [tiles]: parts that arrived
+  int32_t* partial = nullptr;                  ///< [tiles, split, block_m * block_n]
+};
+
+/// Launches kMmaTiles[tile] on `blocks` tiles of the output. Defined for each tile in one of cuda_mma_*.cu.
+template <int tile>
+void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream stream);
+
+}  // namespace octet::kernels

@@ -1,0 +1,153 @@
+// Every tile of the mma family, also where it would not be chosen, against the reference, byte for byte.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/conv2d_int8/cuda_mma.h"
+#include "tests/cuda/gpu.h"
+#include "tests/kernels/conv2d_cuda.h"
+
+namespace octet::kernels::testing {
+namespace {
+
+int uniform(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+template <size_t N>
+int one_of(std::mt19937& random, const int (&values)[N]) {
+  return values[random() % N];
+}
+
+/// A convolution of one group on the GPU's strides, at times on wider ones, as slices of a larger tensor have.
+ConvCase random_mma_case(std::mt19937& random) {
+  ConvCase c;
+  Conv2dShape& g = c.shape;
+  c.images = one_of(random, {1, 3, 7});
+  g.in_c = one_of(random, {5, 16, 17, 24, 40, 64, 100, 128, 144, 200});
+  g.out_c = one_of(random, {1, 8, 17, 24, 40, 64, 100, 128, 200, 270});
+  g.kernel_h = one_of(random, {1, 1, 3, 3, 5, 15});
+  g.kernel_w = random() % 4 == 0 ? uniform(random, 1, 7) : g.kernel_h;
+  g.stride_h = uniform(random, 1, 2);
+  g.stride_w = random() % 4 == 0 ? uniform(random, 1, 3) : g.stride_h;
+  g.dilation_h = random() % 3 == 0 ? uniform(random, 1, 3) : 1;
+  g.dilation_w = random() % 3 == 0 ? uniform(random, 1, 3) : g.dilation_h;
+  g.pad_h = uniform(random, 0, g.kernel_h - 1);
+  g.pad_w = uniform(random, 0, g.kernel_w - 1);
+  const int span_h = g.dilation_h * (g.kernel_h - 1) + 1, span_w = g.dilation_w * (g.kernel_w - 1) + 1;
+  g.in_h = std::max(1, span_h - 2 * g.pad_h) + uniform(random, 0, 11);
+  g.in_w = std::max(1, span_w - 2 * g.pad_w) + uniform(random, 0, 11);
+  infer_output(g);
+
+  Conv2dParams& p = c.params;
+  p.x_zero_point = one_of(random, {0, 0, 128, 255, 77});
+  p.out_zero_point = one_of(random, {0, 128, 31});
+  p.clamp_min = random() % 2 ? p.out_zero_point : 0;
+  p.clamp_max = random() % 2 ? 255 : 240;
+  p.has_residual = random() % 2;
+  p.residual_zero_point = one_of(random, {0, 128, 90});
+  p.float_output = random() % 6 == 0;
+  vary_for_cuda(c, random);  // codes and signs
+  use_cuda_strides(c);
+  auto widen = [&](int stride) { return stride + (random() % 4 == 0 ? 16 * uniform(random, 1, 3) : 0); };
+  g.in_stride = cuda_round_up(widen(g.in_stride), 16);
+  g.residual_stride = cuda_round_up(widen(g.residual_stride), 16);
+  if (!p.float_output) g.out_stride = cuda_round_up(widen(g.out_stride), 16);
+  const ConvCase signs = c;
+  fill_random(c, random, {.extreme = random() % 4 == 0});
+  c.params = signs.params;
+  c.bind();
+  return c;
+}
+
+void expect_every_tile_exact(const ConvCase& c, const std::set<int>& splits) {
+  ASSERT_TRUE(mma_supports(c.shape, c.params, c.images)) << c.describe();
+  const std::vector<uint8_t> expected = run_reference(c);
+  for (int tile = 0; tile < static_cast<int>(kMmaTiles.size()); ++tile) {
+    const int max_split = mma_max_split(MmaGrid(kMmaTiles[tile], c.shape, c.images));
+    for (const int split : splits) {
+      if (split > max_split) break;
+      const CudaConv2d conv = mma_choice(tile, split);
+      expect_exact(c, conv.name, run_family(c, cuda_mma_family(), conv), expected);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(Conv2dCudaMma, EveryTileIsExactOnRandomConvolutions) {
+  OCTET_NEEDS_GPU();
+  for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_every_tile_exact(random_mma_case(random), {1, 2, 3, 7});
+  }
+}
+
+// 255 * 127 * 4608 is far beyond float's 2^24; float32 output shows every bit of the accumulator that float keeps.
+TEST(Conv2dCudaMma, LargestAccumulatorsAreExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(5);
+  for (const int zero_point : {0, 255}) {
+    ConvCase c;
+    c.shape = {.in_c = 512, .in_h = 4, .in_w = 4, .out_c = 40, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+    infer_output(c.shape);
+    c.params.x_zero_point = zero_point;
+    c.params.float_output = true;
+    use_cuda_strides(c);
+    fill_random(c, random, {.extreme = true});
+    expect_every_tile_exact(c, {1, 4});
+  }
+}
+
+TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(6);
+  for (const int images : {1, 17}) {
+    ConvCase c;
+    c.shape = {.in_c = 512, .in_h = 1, .in_w = 1, .out_c = 1000};
+    infer_output(c.shape);
+    c.images = images;
+    c.params.float_output = true;
+    use_cuda_strides(c);
+    fill_random(c, random);
+    expect_every_tile_exact(c, {1, 4});
+  }
+}
+
+// What the kernels rely on, checked without a GPU.
+TEST(Conv2dCudaMma, TilesPermuteAndSwizzleOneToOne) {
+  for (const MmaTile& tile : kMmaTiles) {
+    EXPECT_LE(tile.shared_bytes(), 99 * 1024 - 128);
+    std::set<int> rows;
+    for (int channel = 0; channel < tile.block_n; ++channel) rows.insert(mma_weight_row(tile, channel));
+    EXPECT_EQ(static_cast<int>(rows.size()), tile.block_n);
+    EXPECT_EQ(*rows.rbegin(), tile.block_n - 1);
+    for (int chunk = 0; chunk < tile.row_chunks(); ++chunk) {
+      std::set<int> banks;  // eight rows at one chunk: eight groups of four banks
+      for (int row = 0; row < 8; ++row) {
+        banks.insert((row * tile.block_k / 16 + mma_swizzle(tile.block_k, row, chunk)) % 8);
+      }
+      EXPECT_EQ(banks.size(), 8u);
+    }
+  }
+}
+
+TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
+  std::mt19937 random(8);
+  for (int i = 0; i < 200; ++i) {
+    const ConvCase c = random_mma_case(random);
+    std::vector<CudaConv2d> found;
+    mma_choices({c.shape, c.params, c.images, 132}, found);
+    EXPECT_GE(found.size(), 1u) << c.describe();
+    EXPECT_LE(found.size(), 8u);
+    std::set<std::string> names;
+    for (const CudaConv2d& conv : found) {
+      names.insert(conv.name);
+      const MmaGrid grid(kMmaTiles[conv.variant], c.shape, c.images);
+      EXPECT_LE(conv.split_k, grid.k_tiles) << conv.name << ": an empty part; " << c.describe();
+      EXPECT_EQ(mma_workspace(conv, c.shape, c.images) > 0, conv.split_k > 1);
+    }
+    EXPECT_EQ(names.size(), found.size());
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels::testing
