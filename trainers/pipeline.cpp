@@ -10,6 +10,7 @@
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/engine/engine.h"
+#include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
 #include "trainers/metrics.h"
@@ -20,9 +21,12 @@ namespace {
 constexpr std::string_view kReference = "reference";
 
 std::unique_ptr<Program> compile(const Run& run, const std::string& engine, const Int8Graph& graph) {
-  return find_engine(engine).compile(graph,
-                                     {.max_batch = run.recipe.evaluate.batch_size, .threads = run.recipe.threads});
+  return find_engine(engine).compile(graph, {.max_batch = run.recipe.evaluate.batch_size,
+                                             .threads = run.recipe.threads,
+                                             .fallback = run.recipe.evaluate.fallback});
 }
+
+std::vector<std::string> engines_of(const Run& run) { return resolve_engines(run.recipe.evaluate.engines); }
 
 /// How many validation images an engine runs; 0: all.
 long images_for(const Run& run, const std::string& engine) {
@@ -48,11 +52,13 @@ at::Tensor statistics_images(const Run& run) {
 
 std::vector<LayerStatistics> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
   std::vector<LayerStatistics> layers = layer_statistics(model, statistics_images(run));
-  if (run.recipe.evaluate.engines.empty()) return layers;
-  const auto program = compile(run, run.recipe.evaluate.engines.front(), graph);
+  const std::vector<std::string> engines = engines_of(run);
+  if (engines.empty()) return layers;
+  const auto program = compile(run, engines.front(), graph);
   for (const LayerInfo& info : program->layers()) {
     for (LayerStatistics& layer : layers) {
-      if (layer.name == info.name) layer.kernel = info.kernel;
+      if (layer.name == info.name)
+        layer.engine = info.engine.empty() ? engines.front() : info.engine, layer.kernel = info.kernel;
     }
   }
   return layers;
@@ -86,7 +92,7 @@ std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, 
   std::vector<Row> rows;
   rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), quantized));
   rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), quantized));
-  for (const std::string& engine : run.recipe.evaluate.engines) {
+  for (const std::string& engine : engines_of(run)) {
     rows.push_back(measure(run, engine, *compile(run, engine, graph), int8, images_for(run, engine)));
   }
   return rows;
@@ -95,12 +101,13 @@ std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, 
 Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
   std::vector<std::unique_ptr<Program>> owned;
   std::vector<NamedProgram> programs;
-  const auto add = [&](const std::string& name, std::unique_ptr<Program> program) {
-    programs.push_back({name, program.get(), images_for(run, name)});
+  const auto add = [&](const std::string& name, bool exact, std::unique_ptr<Program> program) {
+    programs.push_back({name, program.get(), images_for(run, name), exact});
     owned.push_back(std::move(program));
   };
-  add("qat_graph", qat_graph_program(model, run.preprocessing));
-  for (const std::string& engine : run.recipe.evaluate.engines) add(engine, compile(run, engine, graph));
+  add("qat_graph", true, qat_graph_program(model, run.preprocessing));
+  for (const std::string& engine : engines_of(run))
+    add(engine, find_engine(engine).exact(), compile(run, engine, graph));
   return compare(graph, programs, run.data.evaluation_set(), run.recipe.evaluate.batch_size);
 }
 
@@ -109,6 +116,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
+  const std::vector<std::string> engines = resolve_engines(recipe.evaluate.engines);  // told now, not after training
   const Run run = open_run(recipe, directory);  // before the folder is made: a bad recipe leaves nothing behind
   start_run_directory(directory, recipe, start);
 
@@ -133,7 +141,6 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   for (const Row& row : report.rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
   write_checkpoint(int8_file, graph);
   for (Row& row : report.rows) {  // the accuracies made the file a little longer
-    const auto& engines = recipe.evaluate.engines;
     const bool engine = std::find(engines.begin(), engines.end(), row.evaluation.name) != engines.end();
     if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(int8_file));
   }

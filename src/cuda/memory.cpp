@@ -52,6 +52,13 @@ void copy_to_host(void* host, const void* device, size_t bytes, CudaStream strea
   check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copy from the GPU");
 }
 
+DeviceBuffer to_device(const std::vector<uint8_t>& bytes, const std::string& what, CudaStream stream) {
+  DeviceBuffer buffer(bytes.size(), what);
+  copy_to_device(buffer.data(), bytes.data(), bytes.size(), stream);
+  check_cuda(cudaStreamSynchronize(stream), ("copying " + what + " to the GPU").c_str());
+  return buffer;
+}
+
 void fill_device(void* device, int value, size_t bytes, CudaStream stream) {
   check_cuda(cudaMemsetAsync(device, value, bytes, stream), "fill GPU memory");
 }

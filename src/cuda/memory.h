@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda_stream.h"
 #include "src/common/error.h"
@@ -61,6 +62,8 @@ bool is_page_locked(const void* host);
 /// Asynchronous on the stream; `to_device` needs host memory that stays until the stream got there.
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream);
 void copy_to_host(void* host, const void* device, size_t bytes, CudaStream stream);
+/// Constants on the device: waits, so that `bytes` may go. `what` names them in errors.
+DeviceBuffer to_device(const std::vector<uint8_t>& bytes, const std::string& what, CudaStream stream);
 void fill_device(void* device, int value, size_t bytes, CudaStream stream);
 
 }  // namespace octet

@@ -32,6 +32,7 @@ struct CompileOptions {
 struct LayerInfo {
   std::string name;    ///< of the Int8Node
   std::string kernel;  ///< "conv1x1_avx512_vnni_m6n64"
+  std::string engine;  ///< where another than the program's own may run a node (a fallback); else ""
 };
 
 /// Called after each node with the output's codes as stored in the graph: bytes [batch, H, W, C] (int8 or uint8 by
@@ -59,7 +60,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string_view name() const = 0;
-  virtual Support available() const = 0;  ///< can this machine (and this build) run it at all
+  virtual Support available() const = 0;         ///< can this machine (and this build) run it at all
+  virtual bool on_gpu() const { return false; }  ///< needs a GPU
   /// Promises the reference's bytes at every node. Differences of one that does not are counted and reported, no
   /// failure.
   virtual bool exact() const { return true; }

@@ -4,12 +4,21 @@
 #include "src/engine/missing_engine.h"
 #include "src/engine/reference_engine.h"
 
+#if OCTET_CUDA
+#include "src/engine/cuda/cuda_engine.h"
+#endif
+
 namespace octet {
 
 const std::vector<const Engine*>& engines() {
   static const CpuEngine cpu;
   static const ReferenceEngine reference;
-  static const MissingEngine cuda("cuda"), cudnn("cudnn");
+#if OCTET_CUDA
+  static const CudaEngine cuda;
+#else
+  static const MissingEngine cuda("cuda");
+#endif
+  static const MissingEngine cudnn("cudnn");
   static const std::vector<const Engine*> all = {&cuda, &cudnn, &cpu, &reference};
   return all;
 }

@@ -15,6 +15,7 @@ class MissingEngine final : public Engine {
   Support available() const override {
     return {false, "built without CUDA: install nvcc and run tools/setup.sh again"};
   }
+  bool on_gpu() const override { return true; }
   Support supports(const Int8Graph&, int) const override { return available(); }
   std::unique_ptr<Program> compile(const Int8Graph&, const CompileOptions&) const override {
     throw usage_error("engine " + name_ + ": " + available().reason);

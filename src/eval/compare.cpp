@@ -102,6 +102,8 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
   }
   c.differing_predictions.resize(others);
   c.program_images.resize(others);
+  for (size_t other = 1; other < programs.size(); ++other)
+    c.exact.push_back(programs[0].exact && programs[other].exact);
   return c;
 }
 
@@ -158,8 +160,8 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
 
 int Comparison::first_differing_layer() const {
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (const long n : layers[i].differing) {
-      if (n > 0) return static_cast<int>(i);
+    for (size_t p = 0; p < exact.size(); ++p) {
+      if (exact[p] && layers[i].differing[p] > 0) return static_cast<int>(i);
     }
   }
   return -1;
@@ -175,9 +177,13 @@ long Comparison::codes() const {
 
 long Comparison::differing_codes() const {
   long sum = 0;
-  for (const auto& layer : layers) {
-    for (const long n : layer.differing) sum += n;
-  }
+  for (size_t p = 0; p < exact.size(); ++p) sum += exact[p] ? differing_codes(p) : 0;
+  return sum;
+}
+
+long Comparison::differing_codes(size_t program) const {
+  long sum = 0;
+  for (const auto& layer : layers) sum += layer.differing[program];
   return sum;
 }
 

@@ -23,17 +23,22 @@ struct Comparison {
   std::vector<LayerDifference> layers;  ///< in graph order; the last one holds the logits
   std::vector<long> differing_predictions;
   std::vector<long> program_images;  ///< how many of the images each further program was compared over
+  /// Which further programs promise the bytes of program 0. Differences of the others are counted and shown, they break
+  /// no promise.
+  std::vector<bool> exact;
 
-  bool identical() const;             ///< something was compared and not one code or logit differs
-  int first_differing_layer() const;  ///< index into layers; -1: none
+  bool identical() const;             ///< something was compared and not one code or logit of an exact program differs
+  int first_differing_layer() const;  ///< of an exact program: index into layers; -1: none
   long codes() const;                 ///< codes and logits of one program
-  long differing_codes() const;       ///< over all layers and further programs
+  long differing_codes() const;       ///< over all layers and exact programs
+  long differing_codes(size_t program) const;  ///< of one further program, 0 being the first of them, over all layers
 };
 
 struct NamedProgram {
   std::string name;
   Program* program;
-  long images = 0;  ///< compared over the first so many images only, for slow programs; 0: all. Not for program 0
+  long images = 0;    ///< compared over the first so many images only, for slow programs; 0: all. Not for program 0
+  bool exact = true;  ///< promises the reference's bytes: Engine::exact()
 };
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
@@ -43,7 +48,8 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
                    int batch_size);
 
 /// One line: "identical: 0 of 12,345,678 codes differ in 3 programs over 10,000 images", or "BROKEN: first at ...".
-/// A program that was compared over fewer images is named with their number.
+/// A program that was compared over fewer images is named with their number, one that promises nothing with what
+/// differs.
 std::string verdict(const Comparison& comparison);
 
 /// A table for people: one line a layer, differing layers marked; and the verdict.

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/eval/compare.h"
 #include "src/eval/text_table.h"
 
@@ -16,33 +18,51 @@ std::string shorter_comparisons(const Comparison& c) {
   return text;
 }
 
+/// "; cudnn promises no equal codes: 1,234 of 5,678 differ, largest 2 LSB" for each such program.
+std::string inexact_programs(const Comparison& c) {
+  std::string text;
+  for (size_t p = 0; p < c.exact.size(); ++p) {
+    if (c.exact[p]) continue;
+    int largest = 0;
+    for (const LayerDifference& layer : c.layers) {
+      if (!layer.is_logits) largest = std::max(largest, layer.largest_lsb[p]);
+    }
+    text +=
+        fmt::format("; {} promises no equal codes: {} of {} codes and logits differ, codes by at most {} LSB, and {}",
+                    c.programs[p + 1], with_thousands(c.differing_codes(p)), with_thousands(c.codes()),
+                    with_thousands(largest), counted(c.differing_predictions[p], "prediction"));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string verdict(const Comparison& c) {
   if (c.codes() == 0 || c.programs.size() < 2) return "nothing was compared";
   const int first = c.first_differing_layer();
+  const auto exact = std::count(c.exact.begin(), c.exact.end(), true);
+  if (exact == 0) return fmt::format("nothing promised equal codes{}{}", shorter_comparisons(c), inexact_programs(c));
   if (first < 0) {
-    return fmt::format("identical: 0 of {} codes differ in {} programs over {}", with_thousands(c.codes()),
-                       c.programs.size(), counted(c.images, "image")) +
-           shorter_comparisons(c);
+    return fmt::format("identical: 0 of {} codes differ in {} programs over {}{}{}", with_thousands(c.codes()),
+                       exact + 1, counted(c.images, "image"), shorter_comparisons(c), inexact_programs(c));
   }
   const LayerDifference& layer = c.layers[first];
   std::string text = fmt::format("BROKEN: first at {}:", layer.layer);
   const char* separator = " ";
   for (size_t p = 0; p < layer.differing.size(); ++p) {
-    if (layer.differing[p] == 0) continue;
+    if (layer.differing[p] == 0 || !c.exact[p]) continue;
     text += fmt::format("{}{} differs from {} in {}, largest {} {}", separator, c.programs[p + 1], c.programs[0],
                         counted(layer.differing[p], layer.is_logits ? "logit" : "code"),
                         with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
     separator = "; ";
   }
-  return text + shorter_comparisons(c);
+  return text + shorter_comparisons(c) + inexact_programs(c);
 }
 
 std::string describe(const Comparison& c) {
   std::vector<Column> columns = {{"", Align::left}, {"layer", Align::left}, {"codes"}};
   for (size_t p = 1; p < c.programs.size(); ++p) {
-    columns.push_back({c.programs[p]});
+    columns.push_back({c.programs[p] + (c.exact[p - 1] ? "" : " (inexact)")});
     columns.push_back({"largest", Align::left});
   }
   TextTable table(columns);
@@ -52,7 +72,7 @@ std::string describe(const Comparison& c) {
     bool differs = false;
     std::vector<std::string> cells;
     for (size_t p = 0; p < layer.differing.size(); ++p) {
-      differs = differs || layer.differing[p] > 0;
+      differs = differs || (c.exact[p] && layer.differing[p] > 0);
       cells.push_back(with_thousands(layer.differing[p]));
       cells.push_back(layer.differing[p] == 0 ? ""
                                               : fmt::format("{} {}", with_thousands(layer.largest_lsb[p]),

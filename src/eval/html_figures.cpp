@@ -80,7 +80,9 @@ std::string sqnr_charts(const Report& report) {
 std::string layer_card(const LayerStatistics& layer) {
   std::string html =
       fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_breakable(layer.name), html_escape(layer.op));
-  if (!layer.kernel.empty()) html += " \xC2\xB7 " + html_breakable(layer.kernel);
+  for (const std::string& part : {layer.engine, layer.kernel}) {
+    if (!part.empty()) html += " \xC2\xB7 " + html_breakable(part);
+  }
   if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
   html += "</p><div class=\"pair\">";
   if (!layer.weights.counts.empty()) {

@@ -41,8 +41,8 @@ Card accuracy_card(const Headline& h) {
 Card codes_card(const Comparison& c) {
   if (c.codes() == 0) return {"plain", "differing codes", "not compared", "run octet compare"};
   return {c.identical() ? "good" : "bad", "differing codes", with_thousands(c.differing_codes()),
-          fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())), c.programs.size(),
-                      counted(c.images, "image"))};
+          fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())),
+                      1 + std::count(c.exact.begin(), c.exact.end(), true), counted(c.images, "image"))};
 }
 
 std::string table_cell(const char* label, const std::string& text) {
@@ -88,11 +88,11 @@ BarChart accuracy_chart(const Report& report) {
   return chart;
 }
 
-std::string comparison_row(const LayerDifference& layer, bool first) {
+std::string comparison_row(const LayerDifference& layer, const std::vector<bool>& exact, bool first) {
   bool differs = false;
   std::string cells;
   for (size_t p = 0; p < layer.differing.size(); ++p) {
-    differs = differs || layer.differing[p] > 0;
+    differs = differs || (exact[p] && layer.differing[p] > 0);
     const std::string text =
         layer.differing[p] == 0
             ? "0"
@@ -156,11 +156,13 @@ std::string comparison_section(const Report& report) {
       "<table><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">codes</th>",
       c.identical() ? "good-text" : "bad-text", html_escape(verdict(c)), html_escape(c.programs[0]));
   for (size_t p = 1; p < c.programs.size(); ++p) {
-    html += fmt::format("<th scope=\"col\">{}</th>", html_escape(c.programs[p]));
+    html += fmt::format("<th scope=\"col\">{}{}</th>", html_escape(c.programs[p]),
+                        c.exact[p - 1] ? "" : " <small>promises no equal codes</small>");
   }
   html += "</tr></thead><tbody>\n";
   const int first = c.first_differing_layer();
-  for (size_t i = 0; i < c.layers.size(); ++i) html += comparison_row(c.layers[i], static_cast<int>(i) == first);
+  for (size_t i = 0; i < c.layers.size(); ++i)
+    html += comparison_row(c.layers[i], c.exact, static_cast<int>(i) == first);
   html += fmt::format("<tr><th scope=\"row\">predictions</th><td>{}</td>", with_thousands(c.images));
   for (const long n : c.differing_predictions) html += fmt::format("<td>{}</td>", with_thousands(n));
   return html + "</tr>\n</tbody></table></section>\n";

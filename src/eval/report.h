@@ -23,10 +23,12 @@ struct Histogram {
 };
 
 struct LayerStatistics {
-  std::string name, op, kernel;  ///< kernel: as the first engine names it
-  std::string qparams;           ///< "u8 scale 0.0123 zero 7"
-  double sqnr_db = 0;            ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
-  double weight_sqnr_db = 0;     ///< the same of the weights; meaningful when `weights` holds counts
+  std::string name, op;
+  std::string engine,
+      kernel;           ///< of the first engine: which ran the layer (a fallback may), and how it names its kernel
+  std::string qparams;  ///< "u8 scale 0.0123 zero 7"
+  double sqnr_db = 0;   ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
+  double weight_sqnr_db = 0;  ///< the same of the weights; meaningful when `weights` holds counts
   Histogram weights, activations;
 };
 

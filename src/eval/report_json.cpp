@@ -78,6 +78,7 @@ Json layer_json(const LayerStatistics& l) {
   Json json;
   json["name"] = l.name;
   json["op"] = l.op;
+  json["engine"] = l.engine;
   json["kernel"] = l.kernel;
   json["qparams"] = l.qparams;
   json["sqnr_db"] = l.sqnr_db;
@@ -119,6 +120,7 @@ Json comparison_json(const Comparison& c) {
   json["programs"] = c.programs;
   json["images"] = c.images;
   json["program_images"] = c.program_images;
+  json["exact"] = c.exact;
   json["identical"] = c.identical();
   json["verdict"] = verdict(c);
   json["differing_predictions"] = c.differing_predictions;

@@ -163,7 +163,7 @@ void add_results(std::vector<Field>& fields) {
   SectionFields<&Recipe::evaluate> s(fields, "evaluate");
   s.add("batch_size", &E::batch_size, range(1, 65536), "images a step");
   s.add("engines", &E::engines, one_of({"auto", "cuda", "cudnn", "cpu", "reference"}),
-        "int8 engines to run, in this order; auto: cuda where there is a GPU, cpu and reference");
+        "int8 engines to run, in this order; auto: cuda where there is a GPU, then cpu and reference");
   s.add("fallback", &E::fallback, one_of({"none", "cuda"}),
         "cudnn: the engine that runs the layers it cannot; none: such a layer is an error");
   s.add(

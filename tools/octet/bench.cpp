@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::string checkpoint, model, kernels = "auto", save;
-  std::vector<std::string> engines = {"cpu"};
+  std::vector<std::string> engines;
   std::vector<int> batches = {1};
   int size = 224, threads = 0;
   double seconds = 3;
@@ -59,10 +59,13 @@ ExitCode bench(const Common& common, const Options& options) {
       options.model.empty() ? read_checkpoint(checkpoint_of(options.checkpoint)) : random_network(options);
   if (!options.save.empty()) write_checkpoint(options.save, graph);
 
-  std::string text = fmt::format("{} on {}, random pictures{}\n", graph.name, cpu_model(),
+  std::string text = fmt::format("{} on {}, random pictures{}\n", graph.name, machine_model(),
                                  options.model.empty() ? "" : " and weights");
   nlohmann::json results = nlohmann::json::array();
-  for (const std::string& engine : options.engines) {
+  const std::vector<std::string> engines = options.engines.empty()
+                                               ? std::vector{std::string(preferred_engine(devices(common)).name())}
+                                               : resolve_engines(options.engines, devices(common));
+  for (const std::string& engine : engines) {
     for (int batch : options.batches) {
       CompileOptions compile;
       compile.max_batch = batch;
@@ -76,7 +79,7 @@ ExitCode bench(const Common& common, const Options& options) {
   }
   print_result(common, text, [&] {
     return nlohmann::json{
-        {"network", graph.name}, {"machine", cpu_model()}, {"threads", options.threads}, {"results", results}}
+        {"network", graph.name}, {"machine", machine_model()}, {"threads", options.threads}, {"results", results}}
         .dump(2);
   });
   return ExitCode::ok;
@@ -91,7 +94,8 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--model", options->model, "a network of the zoo, random weights: resnet50, mobilenet_v2, ...");
   command->add_option("--size", options->size, "input height and width for --model")->check(CLI::Range(8, 1024));
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
-  command->add_option("--engine", options->engines, "cpu, reference")->delimiter(',');
+  command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference (default: the first that runs here)")
+      ->delimiter(',');
   command->add_option("--kernels", options->kernels, "cpu engine: auto, avx512_vnni, avx2, portable");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--seconds", options->seconds, "of measuring, each")->check(CLI::Range(0.01, 600.0));

@@ -26,15 +26,16 @@ struct Result {
   double top1 = 0;
 };
 
-/// Calibrates with run.recipe and measures on the first engine of the recipe; the checkpoint stays in `graph`.
-Result quantize(const Run& run, const Weights& weights, Int8Graph& graph) {
+/// Calibrates with run.recipe and measures on `engine`; the checkpoint stays in `graph`.
+Result quantize(const Run& run, const std::string& engine, const Weights& weights, Int8Graph& graph) {
   QuantizedModel model = make_quantized(run, weights);
   octet::calibrate(model, run);
   graph = to_int8(run, model);
   CompileOptions compile;
   compile.max_batch = run.recipe.evaluate.batch_size;
   compile.threads = run.recipe.threads;
-  const std::unique_ptr<Program> program = find_engine(run.recipe.evaluate.engines.front()).compile(graph, compile);
+  compile.fallback = run.recipe.evaluate.fallback;
+  const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
   const std::string& activation = run.recipe.quant.activation;
   const std::string& method = run.recipe.calibrate.method;
   return {activation, method, measure(run, fmt::format("{} {}", activation, method), *program, "").evaluation.top1};
@@ -64,6 +65,8 @@ ExitCode calibrate(const Common& common, const Options& options) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));
   }
+  const std::vector<std::string> engines = resolve_engines(run.recipe.evaluate.engines, devices(common));
+  const std::string engine(engines.empty() ? preferred_engine(devices(common)).name() : engines.front());
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
   const double float_top1 =
       measure(run, "float", *float_program(run.graph, weights, run.preprocessing), "").evaluation.top1;
@@ -71,7 +74,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
   std::vector<Result> results;
   Int8Graph graph, best;
   const auto try_one = [&] {
-    results.push_back(quantize(run, weights, graph));
+    results.push_back(quantize(run, engine, weights, graph));
     if (results.size() == 1 || results.back().top1 > best.accuracies.at("int8_top1")) {
       graph.accuracies = {{"float_top1", float_top1}, {"int8_top1", results.back().top1}};
       best = graph;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/eval/engine_choice.h"
 
 namespace octet::cli {
 
@@ -36,8 +37,11 @@ void add_export(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);
 #endif
 
-/// --device: "auto" and "cpu" are the CPU; "cuda" is an Error(usage) that says what is missing.
+/// --device cuda where no GPU can be used: Error(usage) that says what is missing.
 void check_device(const Common& common);
+
+/// The engines that --device leaves.
+EngineDevices devices(const Common& common);
 
 /// Prints the one JSON document of --json, or else the text, on stdout. A closed pipe is no error: who reads may stop.
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json);

@@ -25,7 +25,9 @@ std::string json(const Comparison& comparison) {
                       {"largest_lsb", layer.largest_lsb}});
   }
   return nlohmann::json{{"identical", comparison.identical()},
+                        {"verdict", verdict(comparison)},
                         {"programs", comparison.programs},
+                        {"exact", comparison.exact},
                         {"images", comparison.images},
                         {"differing_predictions", comparison.differing_predictions},
                         {"layers", layers}}
@@ -33,20 +35,20 @@ std::string json(const Comparison& comparison) {
 }
 
 ExitCode compare(const Common& common, const MeasureOptions& options) {
-  const MeasuredRun run = open_measured_run(common, options);
+  const MeasuredRun run = open_measured_run(common, options, {"auto"});
   std::vector<std::unique_ptr<Program>> programs;
   std::vector<NamedProgram> named;
-  const auto add = [&](const std::string& name, std::unique_ptr<Program> program) {
+  const auto add = [&](const std::string& name, bool exact, std::unique_ptr<Program> program) {
     programs.push_back(std::move(program));
-    named.push_back({name, programs.back().get()});
+    named.push_back({name, programs.back().get(), 0, exact});
   };
   if (std::unique_ptr<Program> trained = trained_program(run.recipe, run.directory))
-    add("qat_graph", std::move(trained));
-  std::vector<std::string> engines = options.engines;
-  if (engines.empty()) {
-    for (const Engine* engine : exact_engines()) engines.emplace_back(engine->name());
-  }
-  for (const std::string& name : engines) add(name, find_engine(name).compile(run.graph, run.compile));
+    add("qat_graph", true, std::move(trained));
+  std::vector<std::string> engines = run.engines;
+  // Without the QAT graph the first engine is what the others are held against: one that promises its codes.
+  const auto is_exact = [](const std::string& name) { return find_engine(name).exact(); };
+  std::stable_partition(engines.begin(), engines.end(), is_exact);
+  for (const std::string& name : engines) add(name, is_exact(name), find_engine(name).compile(run.graph, run.compile));
   if (named.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
 
@@ -61,7 +63,7 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
 void add_compare(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<MeasureOptions>();
   CLI::App* command = app.add_subcommand("compare", "layer by layer: does every engine give the trained codes?");
-  add_measure_options(*command, *options, "all");
+  add_measure_options(*command, *options, "all that can run here and promise the trained codes");
   command->callback([&common, &action, options] { action = [&common, options] { return compare(common, *options); }; });
 }
 

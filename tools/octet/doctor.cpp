@@ -52,9 +52,9 @@ std::vector<Finding> examine() {
     findings.push_back({fmt::format("cpu kernels {}", name), kernels(name)});
   const Support gpu = cuda_gpu();
   findings.push_back({"NVIDIA GPU", gpu});
-  findings.push_back({"engines cuda, cudnn", {false, "this build has none"}});
 #if OCTET_TRAINING
-  findings.push_back({"training", {true, "LibTorch on the CPU"}});
+  const bool on_gpu = gpu.ok && find_engine("cuda").available().ok;
+  findings.push_back({"training", {true, on_gpu ? "LibTorch on the GPU and on the CPU" : "LibTorch on the CPU"}});
 #else
   findings.push_back({"training", {false, "built with -DOCTET_TRAINING=OFF"}});
 #endif

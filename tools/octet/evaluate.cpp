@@ -32,14 +32,14 @@ ExitCode evaluate(const Common& common, const Options& options) {
   const MeasuredRun run = open_measured_run(common, options);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
   if (options.all) programs = all_trained_programs(run.recipe, run.directory);
-  for (const std::string& name : options.engines.empty() ? run.recipe.evaluate.engines : options.engines) {
+  for (const std::string& name : run.engines) {
     programs.emplace_back(name, find_engine(name).compile(run.graph, run.compile));
   }
 
   Report report;
   report.title = run.recipe.model.name;
   report.model = run.graph.name;
-  report.machine = cpu_model();
+  report.machine = machine_model();
   report.recipe_hash = run.graph.recipe_hash;
   report.command = common.command_line;
   report.multiply_adds = multiply_adds(run.graph);

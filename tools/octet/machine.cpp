@@ -1,12 +1,17 @@
 #include "tools/octet/machine.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <fstream>
 #include <thread>
 
 #include "tools/octet/commands.h"
+
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#else
+#include <dlfcn.h>
+#endif
 
 namespace octet::cli {
 
@@ -22,6 +27,25 @@ std::string cpu_model() {
   return fmt::format("{}, {} cores", model, std::thread::hardware_concurrency());
 }
 
+std::string machine_model() {
+#if OCTET_CUDA
+  if (gpu_status().usable) return cpu_model() + "; " + gpu_status().name;
+#endif
+  return cpu_model();
+}
+
+#if OCTET_CUDA
+
+Support cuda_gpu() {
+  const GpuStatus& gpu = gpu_status();
+  if (!gpu.usable) return {false, gpu.reason};
+  return {true, fmt::format("{}, compute capability {}.{}, {:.0f} GB, driver for CUDA {}.{}", gpu.name,
+                            gpu.capability / 10, gpu.capability % 10, static_cast<double>(gpu.memory_bytes) / 1e9,
+                            gpu.driver / 1000, gpu.driver % 1000 / 10)};
+}
+
+#else
+
 Support cuda_gpu() {
   // The driver's own library tells, so that no CUDA toolkit is needed to ask.
   void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -36,11 +60,15 @@ Support cuda_gpu() {
   return {true, fmt::format("{} GPU{}", devices, devices == 1 ? "" : "s")};
 }
 
+#endif
+
+EngineDevices devices(const Common& common) { return common.device == "cpu" ? EngineDevices::cpu : EngineDevices::any; }
+
 void check_device(const Common& common) {
   if (common.device != "cuda") return;
-  const Support gpu = cuda_gpu();
-  throw usage_error(gpu.ok ? "--device cuda: this build has no CUDA engine yet; use --device cpu"
-                           : fmt::format("--device cuda: {}; use --device cpu (octet doctor tells more)", gpu.reason));
+  const Support cuda = find_engine("cuda").available();
+  if (!cuda.ok)
+    throw usage_error(fmt::format("--device cuda: {}; use --device cpu (octet doctor tells more)", cuda.reason));
 }
 
 }  // namespace octet::cli

@@ -1,6 +1,8 @@
 #include "tools/octet/measured_run.h"
 
+#include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
+#include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
@@ -8,21 +10,28 @@ namespace octet::cli {
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
   command.add_option("RUN", options.run, "a run directory")->required();
   command.add_option("--checkpoint", options.checkpoint, "another int8.safetensors than the run's");
-  command.add_option("--engine", options.engines, "engines (default: " + default_engines + ")")->delimiter(',');
+  command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
+      ->delimiter(',');
   command.add_option("--images", options.images, "only the first N validation images")->check(CLI::PositiveNumber);
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")->check(CLI::Range(0, 1024));
 }
 
-MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options) {
+MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
+                              const std::vector<std::string>& engines) {
   MeasuredRun run;
   run.directory = run_directory(options.run);
   run.recipe = recipe_of(run.directory, common.set);
+  run.engines = resolve_engines(!options.engines.empty() ? options.engines
+                                : !engines.empty()       ? engines
+                                                         : run.recipe.evaluate.engines,
+                                devices(common));
   run.checkpoint = checkpoint_of(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
   run.graph = read_checkpoint(run.checkpoint);
   run.data = open_run_data(run.recipe);
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);
+  run.compile.fallback = run.recipe.evaluate.fallback;
   return run;
 }
 

@@ -30,10 +30,13 @@ struct MeasuredRun {
   std::string checkpoint;
   Int8Graph graph;
   RunData data;
-  CompileOptions compile;  ///< for batches of recipe.evaluate.batch_size
+  std::vector<std::string> engines;  ///< that this machine runs
+  CompileOptions compile;            ///< for batches of recipe.evaluate.batch_size
 };
 
-/// Throws Error(data) or Error(usage) when something is missing or does not fit.
-MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options);
+/// `engines`: what runs without --engine, resolve_engines() of it; empty: the recipe's. Throws Error(data) or
+/// Error(usage) when something is missing or does not fit.
+MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
+                              const std::vector<std::string>& engines = {});
 
 }  // namespace octet::cli

@@ -19,7 +19,7 @@ namespace octet::cli {
 namespace {
 
 struct Options {
-  std::string checkpoint, engine = "cpu", kernels = "auto", dump;
+  std::string checkpoint, engine = "auto", kernels = "auto", dump;
   std::vector<std::string> images;
   int threads = 0, top = 5;
 };
@@ -73,7 +73,8 @@ ExitCode run(const Common& common, const Options& options) {
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
-  const std::unique_ptr<Program> program = find_engine(options.engine).compile(graph, compile);
+  const std::unique_ptr<Program> program =
+      find_engine(resolve_engines({options.engine}, devices(common)).front()).compile(graph, compile);
   const Transform transform = transform_of(graph);
 
   std::vector<Prediction> predictions;
@@ -98,8 +99,9 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG)");
   command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory")->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
-  command->add_option("--engine", options->engine, "cpu or reference");
-  command->add_option("--kernels", options->kernels, "cpu engine: auto, avx512_vnni, avx2, portable");
+  command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cpu, reference");
+  command->add_option("--kernels", options->kernels,
+                      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto or part of kernels' names");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--top", options->top, "how many classes to print")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");

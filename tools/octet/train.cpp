@@ -30,7 +30,7 @@ ExitCode train(const Common& common, const std::string& path) {
   }
   RunStart start;
   start.command = common.command_line;
-  start.machine = cpu_model();
+  start.machine = machine_model();
   start.resume = common.resume;
   say(fmt::format("run directory: {}", directory.root));
   const Report report = octet::train(recipe, directory, start);

@@ -198,7 +198,7 @@ std::vector<LayerInfo> CudaProgram::layers() const {
   std::vector<LayerInfo> layers;
   for (size_t node = 0; node < layers_.size(); ++node) {
     const CudaStep* step = layers_[node].step.get();
-    layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias"});
+    layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias", step ? step->engine() : ""});
   }
   return layers;
 }
@@ -217,9 +217,7 @@ std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
   upload_random_images(batch);
   std::vector<double> medians(layers_.size());
   for (size_t node = 0; node < layers_.size(); ++node) {
-    if (launch(node, plan))
-      medians[node] = time_launches(
-          stream_, [&] { launch(node, plan); }, runs);
+    if (launch(node, plan)) medians[node] = time_launches(stream_, [&] { launch(node, plan); }, {.runs = runs});
   }
   return medians;
 }

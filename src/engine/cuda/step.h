@@ -30,7 +30,8 @@ class CudaStep {
  public:
   virtual ~CudaStep() = default;
 
-  /// For LayerInfo; after prepare(images).
+  /// For LayerInfo; the kernel after prepare(images).
+  virtual std::string engine() const { return "cuda"; }
   virtual std::string kernel(int images) const = 0;
 
   /// Makes launches of data.images images possible: the step chooses a kernel (perhaps by timing launches on `data`,

@@ -1,0 +1,102 @@
+#include "src/engine/cuda/conv_choice.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "src/common/error.h"
+#include "src/cuda/device.h"
+#include "src/cuda/memory.h"
+#include "src/engine/cuda/timing.h"
+
+namespace octet {
+namespace {
+
+using kernels::CudaConv2d;
+
+// The likely fastest come first: what is left when this time has passed is not tried.
+constexpr double kMostMilliseconds = 60;
+constexpr int kRuns = 3;
+
+// Everything the time of a convolution depends on.
+std::string signature(const ConvProblem& problem, const std::string& allowed) {
+  const kernels::Conv2dShape& s = problem.shape;
+  const kernels::Conv2dParams& p = problem.params;
+  return fmt::format("{} {} {} | {} {} {} {} > {} {} {} {} + {} | {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {}",
+                     gpu_status().name, allowed, problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, s.out_c,
+                     s.out_h, s.out_w, s.out_stride, s.residual_stride, s.kernel_h, s.kernel_w, s.stride_h, s.stride_w,
+                     s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, s.groups, p.x_zero_point != 0, p.x_signed,
+                     p.out_signed, p.float_output, p.has_residual, p.residual_signed);
+}
+
+std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
+  std::vector<CudaConv2d> choices;
+  std::string names;
+  for (CudaConv2d& conv : kernels::cuda_conv2d_choices(problem.shape, problem.params, problem.tensors.images,
+                                                       gpu_status().multiprocessors)) {
+    names += (names.empty() ? "" : ", ") + conv.name;
+    if (allowed == "auto" || conv.name.find(allowed) != std::string::npos) choices.push_back(std::move(conv));
+  }
+  if (choices.empty()) {
+    throw promise_error(fmt::format("no kernel '{}' runs this convolution of {} images; those that do: {}", allowed,
+                                    problem.tensors.images, names));
+  }
+  return choices;
+}
+
+CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices, const Stream& stream) {
+  size_t workspace_bytes = 0;
+  for (const CudaConv2d& conv : choices) {
+    workspace_bytes =
+        std::max(workspace_bytes, kernels::cuda_conv2d_workspace(conv, problem.shape, problem.tensors.images));
+  }
+  const DeviceBuffer workspace(workspace_bytes, "partial sums of a convolution");
+  if (workspace_bytes > 0) fill_device(workspace.data(), 0, workspace_bytes, stream.get());
+  std::map<int, DeviceBuffer> packed;  // by variant
+  kernels::CudaConv2dData tensors = problem.tensors;
+  tensors.workspace = workspace.data();
+
+  const auto start = std::chrono::steady_clock::now();
+  const CudaConv2d* best = nullptr;
+  double least = std::numeric_limits<double>::max();
+  for (const CudaConv2d& conv : choices) {
+    const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
+    if (best != nullptr && passed.count() > kMostMilliseconds) break;
+    if (!packed.contains(conv.variant)) {
+      packed[conv.variant] =
+          to_device(kernels::cuda_conv2d_pack(conv, problem.shape, problem.params), conv.name, stream.get());
+    }
+    tensors.packed = packed[conv.variant].data();
+    const double time =
+        time_launches(stream, [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
+                      {.runs = kRuns, .hopeless = 2 * least});
+    if (time >= least) continue;
+    least = time;
+    best = &conv;
+  }
+  return *best;
+}
+
+}  // namespace
+
+CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream) {
+  static std::mutex mutex;
+  static std::map<std::string, CudaConv2d> known;
+  const std::vector<CudaConv2d> choices = allowed_choices(problem, allowed);
+  if (choices.size() == 1) return choices.front();
+  const std::string key = signature(problem, allowed);
+  {
+    const std::scoped_lock lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+  }
+  const CudaConv2d chosen = fastest(problem, choices, stream);
+  const std::scoped_lock lock(mutex);
+  return known.emplace(key, chosen).first->second;
+}
+
+}  // namespace octet

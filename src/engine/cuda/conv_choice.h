@@ -1,0 +1,22 @@
+// Which kernel runs a convolution: measured, once a process for each kind of convolution, number of images and GPU.
+#pragma once
+
+#include <string>
+
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/cuda/stream.h"
+
+namespace octet {
+
+/// One convolution with its tensors on the device. `tensors` has neither packed constants nor workspace.
+struct ConvProblem {
+  const kernels::Conv2dShape& shape;
+  const kernels::Conv2dParams& params;
+  kernels::CudaConv2dData tensors;
+};
+
+/// The fastest of the kernels whose names contain `allowed` ("auto": of all). Writes the output. Throws Error(promise)
+/// listing the names when none does.
+kernels::CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream);
+
+}  // namespace octet

@@ -1,0 +1,20 @@
+#include "src/engine/cuda/cuda_engine.h"
+
+#include "src/cuda/device.h"
+#include "src/engine/cuda/cuda_program.h"
+#include "src/engine/support.h"
+
+namespace octet {
+
+Support CudaEngine::available() const { return {gpu_status().usable, gpu_status().reason}; }
+
+Support CudaEngine::supports(const Int8Graph&, int) const { return {true, ""}; }  // a "direct" kernel runs the rest
+
+std::unique_ptr<Program> CudaEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
+  check_compile(*this, graph, options);
+  return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
+    return make_cuda_step(lowering, node, options.kernels);
+  });
+}
+
+}  // namespace octet

@@ -1,0 +1,23 @@
+// From names of engines, as recipes and command lines give them, to engines that this machine can run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+
+namespace octet {
+
+/// What --device leaves: any engine, or those that need no GPU.
+enum class EngineDevices { any, cpu };
+
+/// "auto" becomes all of exact_engines() that are not named besides, in its place; other names stay. Throws
+/// Error(usage) for an engine that is unknown or that this machine (or EngineDevices::cpu) cannot run, with the reason
+/// and the cure. Never empty for names that are not.
+std::vector<std::string> resolve_engines(const std::vector<std::string>& names,
+                                         EngineDevices devices = EngineDevices::any);
+
+/// The engine that "auto" prefers.
+const Engine& preferred_engine(EngineDevices devices = EngineDevices::any);
+
+}  // namespace octet
