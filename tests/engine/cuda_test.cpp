@@ -1,0 +1,233 @@
+// Engine cuda: the promise on random convolutions and networks, batch sizes, memory, forced kernels, refusals.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/common/error.h"
+#include "src/cuda/memory.h"
+#include "src/engine/engine.h"
+#include "tests/cuda/gpu.h"
+#include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
+
+namespace octet::test {
+namespace {
+
+std::unique_ptr<Program> cuda_program(const Int8Graph& graph, int max_batch, const std::string& kernels = "auto") {
+  return find_engine("cuda").compile(graph, {.max_batch = max_batch, .kernels = kernels});
+}
+
+std::vector<float> logits_of(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images, int batch) {
+  std::vector<float> logits(static_cast<size_t>(graph.classes()) * batch);
+  program.run(images.data(), batch, logits.data());
+  return logits;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// "" or where cuda (tapped, and replayed as a graph), cpu and reference differ.
+std::string cuda_difference(const Int8Graph& graph, int batch, uint64_t seed, const std::string& kernels = "auto") {
+  const std::vector<uint8_t> images = random_images(graph, batch, seed);
+  const auto compile = [&](const char* engine) {
+    return find_engine(engine).compile(graph, {.max_batch = batch, .threads = 1});
+  };
+  const Trace expected = trace(*compile("reference"), graph, images, batch);
+  const auto cuda = cuda_program(graph, batch, kernels);
+  const std::string tapped = difference(graph, expected, trace(*cuda, graph, images, batch));
+  if (!tapped.empty()) return "cuda, tapped: " + tapped;
+  if (!same(logits_of(*cuda, graph, images, batch), expected.logits)) return "cuda, as a graph: logits differ";
+  const std::string cpu = difference(graph, expected, trace(*compile("cpu"), graph, images, batch));
+  return cpu.empty() ? "" : "cpu: " + cpu;
+}
+
+int batch_of(uint64_t seed) { return static_cast<int>(seed % 3) + 1; }
+
+constexpr int kShards = 4;
+
+class CudaConvolutions : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Random, CudaConvolutions, testing::Range(0, kShards));
+
+TEST_P(CudaConvolutions, SameBytes) {
+  OCTET_NEEDS_GPU();
+  for (const uint64_t seed : test_seeds(1 + 500 * GetParam(), 500)) {
+    ASSERT_EQ(cuda_difference(random_convolution(seed), batch_of(seed), seed), "") << "OCTET_TEST_SEED=" << seed;
+  }
+}
+
+TEST(CudaNetworks, SameBytes) {
+  OCTET_NEEDS_GPU();
+  for (const uint64_t seed : test_seeds(1, 300)) {
+    ASSERT_EQ(cuda_difference(random_network(seed), batch_of(seed), seed), "") << "OCTET_TEST_SEED=" << seed;
+  }
+}
+
+// What compute-sanitizer runs.
+TEST(CudaSmall, SameBytes) {
+  OCTET_NEEDS_GPU();
+  for (uint64_t seed = 9001; seed < 9012; ++seed) {
+    ASSERT_EQ(cuda_difference(random_network(seed), batch_of(seed), seed), "") << "seed " << seed;
+  }
+}
+
+TEST(CudaProgram, BatchSizesInAnyOrderDoNotDisturbEachOther) {
+  OCTET_NEEDS_GPU();
+  constexpr int kMost = 12;  // more sizes than graphs are kept
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const Int8Graph graph = random_network(seed);
+    const std::vector<uint8_t> images = random_images(graph, kMost, seed);
+    const auto cpu = find_engine("cpu").compile(graph, {.max_batch = kMost, .threads = 1});
+    const std::vector<float> expected = logits_of(*cpu, graph, images, kMost);
+    const auto cuda = cuda_program(graph, kMost);
+    Random random(seed);
+    for (int turn = 0; turn < 40; ++turn) {
+      const int batch = random.between(1, kMost);
+      const std::vector<float> wanted(expected.begin(), expected.begin() + static_cast<long>(batch) * graph.classes());
+      ASSERT_TRUE(same(logits_of(*cuda, graph, images, batch), wanted)) << "seed " << seed << ", batch " << batch;
+    }
+  }
+}
+
+TEST(CudaProgram, PageLockedMemoryGivesTheSameLogits) {
+  OCTET_NEEDS_GPU();
+  Random random(3);
+  NetworkBuilder network(random, {3, 160, 160});
+  const Int8Graph graph = network.finish(network.global_avg_pool(0));
+  constexpr int kBatch = 100;  // 7.7 MB: several pieces of the page-locked buffer
+  const std::vector<uint8_t> images = random_images(graph, kBatch, 3);
+  const auto cuda = cuda_program(graph, kBatch);
+  const std::vector<float> pageable = logits_of(*cuda, graph, images, kBatch);
+  const PinnedBuffer pinned(images.size()), logits(pageable.size() * sizeof(float));
+  ASSERT_TRUE(is_page_locked(pinned.data()));
+  ASSERT_FALSE(is_page_locked(images.data()));
+  std::memcpy(pinned.data(), images.data(), images.size());
+  cuda->run(pinned.data(), kBatch, reinterpret_cast<float*>(logits.data()));
+  EXPECT_EQ(std::memcmp(logits.data(), pageable.data(), logits.bytes()), 0);
+  const auto cpu = find_engine("cpu").compile(graph, {.max_batch = kBatch});
+  EXPECT_TRUE(same(logits_of(*cpu, graph, images, kBatch), pageable));
+}
+
+TEST(CudaProgram, TensorsBeyondFourGigabytes) {
+  OCTET_NEEDS_GPU();
+  if (gpu_status().memory_bytes < (size_t{24} << 30)) GTEST_SKIP() << "needs 24 GiB of GPU memory";
+  Random random(11);
+  NetworkBuilder network(random, {3, 256, 256});
+  const Int8Graph graph = [&] {
+    int x = network.convolution(0);
+    while (network.shape(x).elements() < 1 << 20) x = network.concat({x, x, x});
+    return network.finish(network.requantize(x));
+  }();
+  size_t largest = 0;
+  for (const Int8Node& node : graph.nodes) largest = std::max<size_t>(largest, node.shape.elements());
+  const int batch = static_cast<int>((size_t{9} << 29) / largest);  // 4.5 GiB of codes in one tensor
+  const std::vector<uint8_t> images = random_images(graph, batch, 11);
+  const auto cuda = cuda_program(graph, batch);
+  const std::vector<float> all = logits_of(*cuda, graph, images, batch);
+  const size_t image = graph.input_shape().elements();
+  constexpr int kFew = 4;
+  const auto cpu = find_engine("cpu").compile(graph, {.max_batch = kFew});
+  for (int first = 0; first + kFew <= batch; first += (batch - kFew) / 5) {
+    std::vector<float> expected(static_cast<size_t>(graph.classes()) * kFew);
+    cpu->run(images.data() + image * first, kFew, expected.data());
+    EXPECT_EQ(std::memcmp(expected.data(), all.data() + static_cast<size_t>(graph.classes()) * first,
+                          expected.size() * sizeof(float)),
+              0)
+        << "images from " << first << " of " << batch;
+  }
+}
+
+TEST(CudaProgram, ForcedKernelsRunOrAreRefusedWithTheNames) {
+  OCTET_NEEDS_GPU();
+  int refused = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const Int8Graph graph = random_convolution(seed);
+    ASSERT_EQ(cuda_difference(graph, 2, seed, "direct"), "") << "seed " << seed;
+    for (const LayerInfo& layer : cuda_program(graph, 2, "direct")->layers()) {
+      const bool weighted = layer.name.starts_with("conv2d") || layer.name.starts_with("linear");
+      EXPECT_TRUE(!weighted || layer.kernel.find("direct") != std::string::npos) << layer.name << ": " << layer.kernel;
+    }
+    try {
+      cuda_program(graph, 2, "quantum");
+    } catch (const Error& error) {
+      ++refused;
+      const std::string what = error.what();
+      EXPECT_EQ(error.code(), ExitCode::promise);
+      for (const char* part : {"node '", "quantum", "direct"}) EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+  }
+  EXPECT_EQ(refused, 60);
+}
+
+TEST(CudaProgram, OutOfMemorySaysWhatFits) {
+  OCTET_NEEDS_GPU();
+  Random random(5);
+  NetworkBuilder network(random, {3, 128, 128});
+  const Int8Graph graph = network.finish(network.requantize(0));
+  const size_t image = size_t{8} * 128 * 128;  // two tensors of 4-byte pixels
+  const int too_many = static_cast<int>(2 * gpu_status().memory_bytes / image);
+  int fits = 0;
+  try {
+    cuda_program(graph, too_many);
+    FAIL() << "compiled for " << too_many << " images";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::promise);
+    const std::string what = error.what();
+    EXPECT_NE(what.find("activations of " + std::to_string(too_many) + " images do not fit"), std::string::npos)
+        << what;
+    const size_t at = what.find("a batch of ");
+    ASSERT_NE(at, std::string::npos) << what;
+    fits = std::stoi(what.substr(at + std::strlen("a batch of ")));
+  }
+  EXPECT_GT(fits, too_many / 20);
+  EXPECT_LT(fits, too_many);
+  EXPECT_EQ(cuda_difference(random_network(1), 1, 1), "");  // nothing is left behind
+}
+
+TEST(CudaProgram, TimesEveryNodeThatHasAKernel) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = random_network(5);
+  const auto cuda = cuda_program(graph, 4);
+  const std::vector<uint8_t> images = random_images(graph, 4, 5);
+  const std::vector<float> before = logits_of(*cuda, graph, images, 4);
+  const std::vector<double> runs = cuda->time_on_device(4, 10), layers = cuda->time_layers_on_device(4, 10);
+  ASSERT_EQ(runs.size(), 10u);
+  for (const double ms : runs) EXPECT_GT(ms, 0);
+  ASSERT_EQ(layers.size(), graph.nodes.size());
+  const std::vector<LayerInfo> infos = cuda->layers();
+  for (size_t node = 0; node < layers.size(); ++node) {
+    EXPECT_EQ(layers[node] > 0, infos[node].kernel != "alias") << infos[node].name;
+    EXPECT_EQ(infos[node].engine, infos[node].kernel == "alias" ? "" : "cuda");
+  }
+  EXPECT_TRUE(same(logits_of(*cuda, graph, images, 4), before));
+}
+
+TEST(CudaProgram, RefusesWrongBatches) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = random_convolution(1);
+  const auto cuda = cuda_program(graph, 2);
+  const std::vector<uint8_t> images = random_images(graph, 3, 1);
+  std::vector<float> logits(3 * static_cast<size_t>(graph.classes()));
+  EXPECT_THROW(cuda->run(images.data(), 3, logits.data()), Error);
+  EXPECT_THROW(cuda->run(images.data(), 0, logits.data()), Error);
+  EXPECT_THROW(cuda->time_on_device(3, 1), Error);
+  EXPECT_THROW(cuda_program(graph, 0), Error);
+}
+
+TEST(CudaEngine, WithoutAGpuSaysWhyAndRefuses) {
+  if (gpu_status().usable) GTEST_SKIP() << "this machine has a GPU";
+  const Engine& cuda = find_engine("cuda");
+  EXPECT_FALSE(cuda.available().ok);
+  EXPECT_EQ(cuda.available().reason, gpu_status().reason);
+  try {
+    cuda.compile(random_convolution(1), {});
+    FAIL() << "compiled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::promise);
+    EXPECT_EQ(error.what(), "engine cuda cannot run on this machine: " + gpu_status().reason);
+  }
+}
+
+}  // namespace
+}  // namespace octet::test

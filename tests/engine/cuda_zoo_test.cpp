@@ -1,0 +1,80 @@
+// Every network of the zoo at the shapes of the shipped recipes, in every activation scheme: cuda gives the reference's
+// bytes at every node for batches of 1 and 7, the cpu engine's for 128.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <tuple>
+
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "tests/cuda/gpu.h"
+#include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
+
+namespace octet::test {
+namespace {
+
+constexpr int kFew = 7, kMany = 128;
+
+struct ZooCase {
+  const char* model;
+  Shape input;
+  int classes = 10;
+  char shortcut = 'B';
+  bool folded = false;
+};
+
+class CudaZoo : public testing::TestWithParam<std::tuple<ZooCase, ActivationScheme>> {};
+
+/// The trace of the first `count` of `batch` images.
+Trace first_images(const Trace& trace, int batch, int count) {
+  Trace first;
+  for (const auto& bytes : trace.nodes) {
+    first.nodes.emplace_back(bytes.begin(), bytes.begin() + static_cast<long>(bytes.size()) / batch * count);
+  }
+  first.logits.assign(trace.logits.begin(),
+                      trace.logits.begin() + static_cast<long>(trace.logits.size()) / batch * count);
+  return first;
+}
+
+TEST_P(CudaZoo, SameBytes) {
+  OCTET_NEEDS_GPU();
+  const auto& [zoo, scheme] = GetParam();
+  const Graph network = build_model(
+      {.name = zoo.model, .input = zoo.input, .classes = zoo.classes, .shortcut = zoo.shortcut, .folded = zoo.folded});
+  const Int8Graph graph = random_int8_graph(network, {.activation = scheme}, 1);
+  const std::vector<uint8_t> images = random_images(graph, kMany, 1);
+  const auto cuda = find_engine("cuda").compile(graph, {.max_batch = kMany});
+  {
+    const auto reference = find_engine("reference").compile(graph, {.max_batch = kFew});
+    const Trace expected = trace(*reference, graph, images, kFew);
+    EXPECT_EQ(difference(graph, expected, trace(*cuda, graph, images, kFew)), "") << "batch 7";
+    EXPECT_EQ(difference(graph, first_images(expected, kFew, 1), trace(*cuda, graph, images, 1)), "") << "batch 1";
+  }
+  const auto cpu = find_engine("cpu").compile(graph, {.max_batch = kMany});
+  const Trace expected = trace(*cpu, graph, images, kMany);
+  EXPECT_EQ(difference(graph, expected, trace(*cuda, graph, images, kMany)), "") << "batch 128";
+  std::vector<float> replayed(expected.logits.size());
+  cuda->run(images.data(), kMany, replayed.data());
+  EXPECT_EQ(std::memcmp(replayed.data(), expected.logits.data(), replayed.size() * sizeof(float)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaZoo,
+    testing::Combine(
+        testing::Values(ZooCase{"small_cnn", {1, 28, 28}}, ZooCase{"resnet20", {3, 32, 32}, 10, 'A'},
+                        ZooCase{"resnet32", {3, 32, 32}, 10, 'A'}, ZooCase{"resnet56", {3, 32, 32}, 10, 'A'},
+                        ZooCase{"resnet20", {3, 32, 32}}, ZooCase{"resnet18", {3, 32, 32}},
+                        ZooCase{"vgg16_bn", {3, 32, 32}}, ZooCase{"mobilenet_v2", {3, 32, 32}},
+                        ZooCase{"resnet18", {3, 224, 224}, 1000}, ZooCase{"resnet50", {3, 224, 224}, 1000},
+                        ZooCase{"mobilenet_v2", {3, 224, 224}, 1000, 'B', true},
+                        ZooCase{"squeezenet1_1", {3, 224, 224}, 1000}),
+        testing::Values(ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8)),
+    [](const auto& info) {
+      const ZooCase& zoo = std::get<0>(info.param);
+      return std::string(zoo.model) + "_" + zoo.shortcut + "_" + std::to_string(zoo.input.h) + "_scheme" +
+             std::to_string(static_cast<int>(std::get<1>(info.param)));
+    });
+
+}  // namespace
+}  // namespace octet::test
