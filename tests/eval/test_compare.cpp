@@ -90,6 +90,36 @@ TEST_F(Compare, OneCodeOfOnePictureIsFound) {
   EXPECT_EQ(verdict(c), "BROKEN: first at layer1.0.conv1: cpu differs from qat_graph in 1 code, largest 1 LSB");
 }
 
+TEST_F(Compare, AnInexactProgramIsCountedAndBreaksNothing) {
+  third.change = [](int node, long image, uint8_t* codes) {
+    if (node == kConv) codes[5] = static_cast<uint8_t>(codes[5] + (image == 9 ? 3 : 1));
+  };
+  const auto compared = [&](bool second_exact, bool third_exact) {
+    const std::vector<NamedProgram> programs = {
+        {"qat_graph", &first}, {"cpu", &second, 0, second_exact}, {"cudnn", &third, 0, third_exact}};
+    return compare(graph, programs, all_of(dataset), kBatch);
+  };
+  const Comparison c = compared(true, false);
+  EXPECT_TRUE(c.identical());
+  EXPECT_EQ(c.exact, (std::vector<bool>{true, false}));
+  EXPECT_EQ(c.first_differing_layer(), -1);
+  EXPECT_EQ(c.layers[kConv].differing, (std::vector<long>{0, kImages}));
+  EXPECT_EQ(c.differing_codes(), 0);
+  EXPECT_EQ(c.differing_codes(1), kImages);
+  EXPECT_EQ(verdict(c),
+            "identical: 0 of 253 codes differ in 2 programs over 11 images; cudnn promises no equal codes: 11 of 253 "
+            "codes and logits differ, codes by at most 3 LSB, and 0 predictions");
+  EXPECT_NE(describe(c).find("cudnn (inexact)"), std::string::npos);
+  EXPECT_EQ(describe(c).find("first >>"), std::string::npos);
+
+  EXPECT_FALSE(compared(true, true).identical());
+  const Comparison nothing = compared(false, false);
+  EXPECT_TRUE(nothing.identical());
+  EXPECT_TRUE(verdict(nothing).starts_with("nothing promised equal codes; cpu promises no equal codes: 0 of 253"));
+  second.change = third.change;
+  EXPECT_FALSE(compared(true, false).identical());
+}
+
 TEST_F(Compare, LsbRespectsTheSign) {
   // 0x7f and 0x80 are 127 and -128 as int8 (255 apart), 127 and 128 as uint8 (1 apart).
   const auto set_to = [](uint8_t value) {

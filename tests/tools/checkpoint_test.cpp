@@ -46,7 +46,8 @@ TEST_F(Checkpoint, EnginesAndKernelsGiveTheSameAnswer) {
   const std::string expected = run(checkpoint_, path("picture.png"), {"--engine", "reference"}).out;
   EXPECT_NE(expected, "");
   EXPECT_EQ(run(checkpoint_, path("picture.png")).out, expected);
-  EXPECT_EQ(run(checkpoint_, path("picture.png"), {"--engine", "cpu", "--kernels", "portable", "--threads", "1"}).out, expected);
+  EXPECT_EQ(run(checkpoint_, path("picture.png"), {"--engine", "cpu", "--kernels", "portable", "--threads", "1"}).out,
+            expected);
 }
 
 TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {

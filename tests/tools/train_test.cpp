@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "src/common/files.h"
+#include "src/engine/engine.h"
 #include "src/eval/run_directory.h"
 #include "src/graph/safetensors.h"
 #include "tests/tools/program.h"
@@ -47,6 +48,13 @@ TEST_F(Train, ARunDirectoryHoldsEverythingAndStdoutOneDocument) {
     EXPECT_TRUE(fs::is_regular_file(file)) << file;
   }
   expect_part(read_file(run.command()), "octet train " + path("tiny.yaml") + " --out ");
+}
+
+TEST_F(Train, AnEngineThatCannotRunHereIsRefusedBeforeTraining) {
+  if (find_engine("cuda").available().ok) GTEST_SKIP() << "this machine has a GPU";
+  expect_refusal(train("run", {"--set", "evaluate.engines=[cpu, cuda]", "--quiet"}), 2,
+                 {"engine cuda cannot run on this machine", "--set evaluate.engines=[auto]"});
+  EXPECT_FALSE(fs::exists(path("run")));
 }
 
 TEST_F(Train, ExportWritesTheVeryBytesOfTraining) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "src/engine/engine.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {
@@ -46,7 +47,17 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
 }
 
 TEST_F(Usage, CudaIsRefusedWithTheReason) {
-  expect_refusal(octet({"doctor", "--device", "cuda"}), 2, {"--device cuda:", "--device cpu"});
+  if (find_engine("cuda").available().ok) GTEST_SKIP() << "this machine has a GPU";
+  const std::string reason = find_engine("cuda").available().reason;
+  expect_refusal(octet({"doctor", "--device", "cuda"}), 2, {"--device cuda:", reason, "--device cpu"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda"}), 2, {"engine cuda", reason, "auto"});
+}
+
+TEST_F(Usage, DeviceCpuLeavesTheGpuOut) {
+  expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda", "--device", "cpu"}), 2,
+                 {"engine cuda", "--device cpu excludes it"});
+  const Answer answer = octet({"bench", "--model", "resnet8", "--seconds", "0.01", "--device", "cpu", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(answer.out).at("results").at(0).at("engine"), "cpu") << answer.err;
 }
 
 TEST_F(Usage, GeneralFlagsStandOnEitherSideOfTheCommand) {

@@ -21,7 +21,9 @@ struct CudaStepData {
   const uint8_t* const* inputs = nullptr;
   void* output = nullptr;
   void* scratch = nullptr;  ///< scratch_bytes(images) that hold anything, shared by all steps
-  void* zeroed = nullptr;   ///< zeroed_bytes(images) of zeros, left as zeros, shared by all steps
+  /// zeroed_bytes(images), shared by the steps that ask for some: zeros when it is allocated; how much of it they leave
+  /// as zeros is their agreement (kCudaWorkspaceZeros).
+  void* zeroed = nullptr;
 };
 
 /// For every number of images the program calls prepare(), then scratch_bytes() and zeroed_bytes(), then launch() any
