@@ -28,6 +28,8 @@ Weights to_device(const Weights& weights, at::Device device) {
   return moved;
 }
 
+at::Device device_of(const Weights& weights) { return weights.begin()->second.device(); }
+
 #if OCTET_CUDA
 CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
 

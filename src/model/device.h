@@ -15,14 +15,17 @@ namespace octet {
 /// copied; the others are new leaves without gradients.
 Weights to_device(const Weights& weights, at::Device device);
 
+/// Where a network's weights are; they are all in one place.
+at::Device device_of(const Weights& weights);
+
 /// `x` in the host's memory, dense: x itself, or a copy through page-locked memory, complete on return.
 at::Tensor to_host(const at::Tensor& x);
 
 /// The stream that LibTorch's operators use for `device` in this thread. Throws Error(usage) in a build without CUDA.
 CudaStream current_stream(at::Device device);
 
-/// While it lives, float32 is float32 in this thread and on the GPU: convolutions and matrix products do not round
-/// their inputs to TF32, and autocast does not apply.
+/// While it lives, float32 means float32: autocast does not apply in this thread, and no convolution or matrix product
+/// on the GPU rounds its inputs to TF32, whatever the recipe chose for training. (TF32's switches are the process's.)
 class FullPrecision {
  public:
   FullPrecision();

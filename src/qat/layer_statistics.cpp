@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/model/device.h"
 #include "src/qat/fake_quantize.h"
 
 namespace octet {
@@ -14,7 +15,7 @@ namespace {
 constexpr int kBins = 64;
 
 Histogram histogram(const at::Tensor& x) {
-  const at::Tensor flat = x.detach().contiguous();
+  const at::Tensor flat = to_host(x.detach());
   const float* data = flat.const_data_ptr<float>();
   const int64_t count = flat.numel();
   const auto [lo, hi] = std::minmax_element(data, data + count);
@@ -44,6 +45,7 @@ std::string describe(const QParams& q) {
 
 std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const at::Tensor& x) {
   const c10::NoGradGuard no_grad;
+  const FullPrecision full_precision;
   const Prepared& prepared = model.prepared();
   const std::vector<QParams> edges = model.edges();
   const FloatParams scales = model.weight_scales();
@@ -54,7 +56,7 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     layers[n].op = op_name(node.op);
     if (!prepared.float_output(static_cast<int>(n))) layers[n].qparams = describe(edges[n]);
     if (node.op != Op::conv2d && node.op != Op::linear) continue;
-    const at::Tensor weight = model.weights().at(node.name + ".weight").detach();
+    const at::Tensor weight = to_host(model.weights().at(node.name + ".weight").detach());
     layers[n].weights = histogram(weight);
     layers[n].weight_sqnr_db =
         sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), prepared.spec.weight_bits));

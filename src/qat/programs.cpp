@@ -1,21 +1,14 @@
 // The float network and the float simulation as Programs.
 
-#include <c10/core/GradMode.h>
-
-#include <cstring>
 #include <string>
 
-#include "src/common/error.h"
-#include "src/qat/fake_quantize.h"
+#include "src/model/device.h"
 #include "src/qat/quantized_model.h"
+#include "src/qat/requantize.h"
+#include "src/qat/torch_program.h"
 
 namespace octet {
 namespace {
-
-void copy_logits(const at::Tensor& logits, float* out) {
-  const at::Tensor plain = logits.to(at::kFloat).contiguous();
-  std::memcpy(out, plain.const_data_ptr(), plain.nbytes());
-}
 
 std::vector<LayerInfo> aten_layers(const Graph& graph) {
   std::vector<LayerInfo> infos;
@@ -23,19 +16,22 @@ std::vector<LayerInfo> aten_layers(const Graph& graph) {
   return infos;
 }
 
-class FloatProgram : public Program {
+class FloatProgram : public TorchProgram {
  public:
   FloatProgram(Graph graph, Weights weights, Preprocessing preprocessing)
-      : graph_(std::move(graph)), weights_(std::move(weights)), preprocessing_(std::move(preprocessing)) {}
+      : TorchProgram("the float network"),
+        graph_(std::move(graph)),
+        weights_(std::move(weights)),
+        preprocessing_(std::move(preprocessing)) {}
 
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    const c10::NoGradGuard no_grad;
-    const at::Tensor x =
-        images_to_tensor(images, batch, graph_.nodes[0].shape, preprocessing_.mean, preprocessing_.std);
-    copy_logits(walk(graph_, weights_, x, {}), logits);
-  }
   std::vector<LayerInfo> layers() const override { return aten_layers(graph_); }
-  size_t arena_bytes() const override { return 0; }  // LibTorch's allocator, nothing planned
+
+ protected:
+  at::Tensor forward(const Pictures& pictures, const NodeTap&) override {
+    const at::Tensor x = images_to_tensor(pictures, preprocessing_.mean, preprocessing_.std, device_of(weights_));
+    return walk(graph_, weights_, x, {});
+  }
+  const Graph& graph() const override { return graph_; }
 
  private:
   Graph graph_;
@@ -43,40 +39,29 @@ class FloatProgram : public Program {
   Preprocessing preprocessing_;
 };
 
-class SimulationProgram : public Program {
+class SimulationProgram : public TorchProgram {
  public:
   SimulationProgram(const QuantizedModel& model, Preprocessing preprocessing)
-      : model_(model), preprocessing_(std::move(preprocessing)) {}
+      : TorchProgram("the simulation"), model_(model), preprocessing_(std::move(preprocessing)) {}
 
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    const c10::NoGradGuard no_grad;
-    const at::Tensor x = images_to_tensor(images, batch, model_.prepared().graph.nodes[0].shape, preprocessing_.mean,
-                                          preprocessing_.std);
-    QuantizedModel::Look look;
-    if (tap) look = [&](int node, const at::Tensor& value) { show(node, value, tap); };
-    copy_logits(model_.forward(x, {}, look), logits);
+  std::vector<LayerInfo> layers() const override { return aten_layers(graph()); }
+
+ protected:
+  at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
+    const at::Tensor x =
+        images_to_tensor(pictures, preprocessing_.mean, preprocessing_.std, device_of(model_.weights()));
+    if (!tap) return model_.forward(x, {});
+    const std::vector<QParams> edges = model_.edges();
+    return model_.forward(x, {}, [&](int n, const at::Tensor& value) {
+      const Node& node = graph().nodes[n];
+      const at::Tensor y = node.op == Op::flatten ? unflatten(value, graph().nodes[node.inputs[0]].shape) : value;
+      // A dequantized value divided by its scale is within a rounding of its code: quantize() finds it.
+      show(n, model_.prepared().float_output(n) ? y : quantize_values(edges[n], y), tap);
+    });
   }
-  std::vector<LayerInfo> layers() const override { return aten_layers(model_.prepared().graph); }
-  size_t arena_bytes() const override { return 0; }
+  const Graph& graph() const override { return model_.prepared().graph; }
 
  private:
-  /// A dequantized value divided by its scale is within a rounding of its code: quantize() finds it.
-  void show(int n, const at::Tensor& value, const NodeTap& tap) const {
-    const Graph& graph = model_.prepared().graph;
-    at::Tensor x = value;
-    if (graph.nodes[n].op == Op::flatten) {  // engines keep HWC order
-      const Shape& from = graph.nodes[graph.nodes[n].inputs[0]].shape;
-      x = x.view({x.size(0), from.c, from.h, from.w});
-    }
-    x = x.contiguous(at::MemoryFormat::ChannelsLast);
-    if (model_.prepared().float_output(n)) return tap(n, x.const_data_ptr(), x.nbytes());
-    const QParams q = model_.edges()[n];
-    const float* data = x.const_data_ptr<float>();
-    std::vector<uint8_t> codes(x.numel());
-    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(quantize(data[i], q));
-    tap(n, codes.data(), codes.size());
-  }
-
   QuantizedModel model_;
   Preprocessing preprocessing_;
 };

@@ -9,6 +9,7 @@
 
 #include "kernels/observe/observe.h"
 #include "src/common/error.h"
+#include "src/model/device.h"
 #include "src/qat/fake_quantize.h"
 #include "src/qat/quantized_state.h"
 
@@ -64,7 +65,7 @@ void observe(Observer& observer, ObserverKind kind, const at::Tensor& x) {
 FloatParams float_params(const Weights& weights) {
   FloatParams params;
   for (const auto& [name, tensor] : weights) {
-    const at::Tensor plain = tensor.detach().contiguous();
+    const at::Tensor plain = to_host(tensor.detach());
     const float* data = plain.const_data_ptr<float>();
     params.emplace(name, std::vector<float>(data, data + plain.numel()));
   }
@@ -83,7 +84,7 @@ struct QuantizedModel::Impl {
 
   std::vector<float> scales_of(const at::Tensor& weight) const {
     // Row-major for the search, whose sums depend on the order; a maximum does not.
-    at::Tensor w = weight.detach();
+    at::Tensor w = weight.detach().cpu();
     if (mse_weights || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
     const float* data = w.const_data_ptr<float>();
     const int channels = static_cast<int>(w.size(0));

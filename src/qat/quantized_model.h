@@ -56,13 +56,14 @@ class QuantizedModel {
 FloatParams float_params(const Weights& weights);
 
 /// Programs over LibTorch, so that float, simulation and QAT graph are evaluated and compared exactly like engines.
-/// They read the weights at each run. The float program never calls a tap; the simulation's taps give the codes its
-/// values stand for, in the engines' layout.
+/// They run where the weights are, in float32 proper: on a GPU without TF32, so that a float accuracy does not depend
+/// on what the recipe allows in training. Float and simulation read the weights at each run. The float program never
+/// calls a tap; the simulation's taps give the codes its values stand for, in the engines' layout.
 std::unique_ptr<Program> float_program(const Graph& graph, const Weights& weights, const Preprocessing& preprocessing);
 std::unique_ptr<Program> simulation_program(const QuantizedModel& model, const Preprocessing& preprocessing);
-/// The QAT graph in evaluation mode: exact convolutions on codes by LibTorch operators (float32 where sums provably
-/// stay under 2^24, float64 else), then the shared requantize rule. Taps give the engines' bytes. Takes a snapshot of
-/// weights and qparams.
+/// The QAT graph in evaluation mode: exact convolutions on codes by LibTorch operators (src/qat/exact_conv2d.h: float32
+/// where sums provably stay under 2^24, float64 else), then the shared requantize rule. Taps give the engines' bytes.
+/// Takes a snapshot of weights and qparams.
 std::unique_ptr<Program> qat_graph_program(const QuantizedModel& model, const Preprocessing& preprocessing);
 
 }  // namespace octet

@@ -1,18 +1,14 @@
 #include "src/qat/requantize.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "kernels/quantize.h"
+#include "src/model/device.h"
 
-// The inner loops are compiled for several instruction sets and picked at start; the arithmetic is the same in all: fma
-// and rint round once, by definition. kernels/clones.h has no fma in its sets, which is most of the work here.
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define OCTET_FMA_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define OCTET_FMA_CLONES
+#if OCTET_CUDA
+#include "kernels/requantize/cuda_requantize.h"
 #endif
 
 namespace octet {
@@ -20,84 +16,103 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // values a thread takes at least
 
-inline __attribute__((always_inline)) float finish(float t, const Rounding& r) {
-  return static_cast<float>(round_code(t, r.zero_point, r.lo, r.hi) - r.zero_point);
-}
-
 template <class Acc>
-inline __attribute__((always_inline)) void row_loop(const ChannelRule& rule, const Acc* acc, const float* residual,
-                                                    float* out) {
-  const Rounding rounding = rule.rounding;
-  if (rounding.float_output) {
-    for (int k = 0; k < rule.channels; ++k)
-      out[k] = rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]);
-  } else if (residual != nullptr) {
-    for (int k = 0; k < rule.channels; ++k) {
-      const float t = rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]);
-      out[k] = finish(std::fmaf(residual[k], rule.residual_multiplier, t), rounding);
-    }
-  } else {
-    for (int k = 0; k < rule.channels; ++k)
-      out[k] = finish(rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]), rounding);
-  }
+void requantize_on(const kernels::ChannelRule& rule, const at::Tensor& acc, at::Tensor& out) {
+  const Acc* from = acc.const_data_ptr<Acc>();
+  float* to = out.mutable_data_ptr<float>();
+  const int64_t c = rule.channels, rows = acc.numel() / c;
+#if OCTET_CUDA
+  if (acc.is_cuda()) return kernels::cuda_requantize_rows(rule, from, rows, to, current_stream(acc.device()));
+#endif
+  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / c), [&](int64_t begin, int64_t end) {
+    kernels::ChannelRule share = rule;
+    if (rule.residual) share.residual += begin * c;
+    kernels::requantize_rows(share, from + begin * c, end - begin, to + begin * c);
+  });
 }
-
-OCTET_FMA_CLONES void rows_f32(const ChannelRule& rule, const float* acc, int64_t begin, int64_t end, float* out) {
-  const int64_t c = rule.channels;
-  for (int64_t row = begin; row < end; ++row)
-    row_loop(rule, acc + row * c, rule.residual ? rule.residual + row * c : nullptr, out + row * c);
-}
-
-OCTET_FMA_CLONES void rows_f64(const ChannelRule& rule, const double* acc, int64_t begin, int64_t end, float* out) {
-  const int64_t c = rule.channels;
-  for (int64_t row = begin; row < end; ++row)
-    row_loop(rule, acc + row * c, rule.residual ? rule.residual + row * c : nullptr, out + row * c);
-}
-
-OCTET_FMA_CLONES void rescale_range(const Rounding& rounding, float multiplier, const float* x, int64_t count,
-                                    float* out) {
-  const Rounding r = rounding;
-  if (r.float_output)
-    for (int64_t i = 0; i < count; ++i) out[i] = x[i] * multiplier;
-  else
-    for (int64_t i = 0; i < count; ++i) out[i] = finish(x[i] * multiplier, r);
-}
-
-OCTET_FMA_CLONES void add_range(const AddRule& rule, const float* a, const float* b, int64_t count, float* out) {
-  const AddRule r = rule;
-  for (int64_t i = 0; i < count; ++i)
-    out[i] = finish(std::fmaf(b[i], r.multiplier_b, a[i] * r.multiplier_a), r.rounding);
-}
-
-int64_t row_grain(const ChannelRule& rule) { return std::max<int64_t>(1, kGrain / std::max(1, rule.channels)); }
 
 }  // namespace
 
-void requantize(const ChannelRule& rule, const float* acc, int64_t rows, float* out) {
-  at::parallel_for(0, rows, row_grain(rule), [&](int64_t begin, int64_t end) { rows_f32(rule, acc, begin, end, out); });
+at::Tensor nhwc(const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); }
+
+at::Tensor requantize(const Epilogue& epilogue, const at::Tensor& acc, const at::Tensor& residual) {
+  const at::Tensor sums = nhwc(acc), other = residual.defined() ? nhwc(residual) : residual;
+  at::Tensor out = at::empty_like(sums, at::kFloat);
+  const kernels::ChannelRule rule{
+      static_cast<int>(sums.size(1)),        epilogue.multiplier.const_data_ptr<float>(),
+      epilogue.bias.const_data_ptr<float>(), other.defined() ? other.const_data_ptr<float>() : nullptr,
+      epilogue.residual_multiplier,          epilogue.rounding};
+  const bool wide = sums.scalar_type() == at::kDouble;
+  wide ? requantize_on<double>(rule, sums, out) : requantize_on<float>(rule, sums, out);
+  return out;
 }
 
-void requantize(const ChannelRule& rule, const double* acc, int64_t rows, float* out) {
-  at::parallel_for(0, rows, row_grain(rule), [&](int64_t begin, int64_t end) { rows_f64(rule, acc, begin, end, out); });
-}
-
-void rescale_codes(const Rounding& rounding, float multiplier, const float* x, int64_t count, float* out) {
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
-    rescale_range(rounding, multiplier, x + begin, end - begin, out + begin);
+at::Tensor rescale_codes(const kernels::RescaleRule& rule, const at::Tensor& x) {
+  const at::Tensor codes = nhwc(x);
+  at::Tensor out = at::empty_like(codes);
+  const float* from = codes.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+#if OCTET_CUDA
+  if (x.is_cuda()) {
+    kernels::cuda_rescale_codes(rule, from, codes.numel(), to, current_stream(x.device()));
+    return out;
+  }
+#endif
+  at::parallel_for(0, codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels::rescale_codes(rule, from + begin, end - begin, to + begin);
   });
+  return out;
 }
 
-void add_codes(const AddRule& rule, const float* a, const float* b, int64_t count, float* out) {
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
-    add_range(rule, a + begin, b + begin, end - begin, out + begin);
+at::Tensor add_codes(const kernels::AddRule& rule, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = nhwc(a), y = nhwc(b);
+  at::Tensor out = at::empty_like(x);
+  const float *from_a = x.const_data_ptr<float>(), *from_b = y.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+#if OCTET_CUDA
+  if (a.is_cuda()) {
+    kernels::cuda_add_codes(rule, {from_a, from_b, x.numel(), to}, current_stream(a.device()));
+    return out;
+  }
+#endif
+  at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels::add_codes(rule, from_a + begin, from_b + begin, end - begin, to + begin);
   });
+  return out;
 }
 
-void store_codes(const float* centred, int64_t count, int32_t zero_point, uint8_t* out) {
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      out[i] = static_cast<uint8_t>(static_cast<int32_t>(centred[i]) + zero_point);  // modulo 256: int8 bytes too
+at::Tensor store_codes(int32_t zero_point, const at::Tensor& centred) {
+  const at::Tensor codes = nhwc(centred);
+  at::Tensor out = at::empty_like(codes, at::kByte);
+  const float* from = codes.const_data_ptr<float>();
+  uint8_t* to = out.mutable_data_ptr<uint8_t>();
+#if OCTET_CUDA
+  if (centred.is_cuda()) {
+    kernels::cuda_store_codes(zero_point, from, codes.numel(), to, current_stream(centred.device()));
+    return out;
+  }
+#endif
+  at::parallel_for(0, codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels::store_codes(zero_point, from + begin, end - begin, to + begin);
   });
+  return out;
+}
+
+at::Tensor quantize_values(const QParams& qparams, const at::Tensor& x) {
+  const at::Tensor values = nhwc(x);
+  at::Tensor out = at::empty_like(values, at::kByte);
+  const float* from = values.const_data_ptr<float>();
+  uint8_t* to = out.mutable_data_ptr<uint8_t>();
+#if OCTET_CUDA
+  if (x.is_cuda()) {
+    kernels::cuda_quantize_values(qparams, from, values.numel(), to, current_stream(x.device()));
+    return out;
+  }
+#endif
+  at::parallel_for(0, values.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels::quantize_values(qparams, from + begin, end - begin, to + begin);
+  });
+  return out;
 }
 
 }  // namespace octet

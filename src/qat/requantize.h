@@ -1,42 +1,34 @@
-// The rounding rule of kernels/quantize.h over whole activations of the QAT graph. Codes travel as float32 "code minus
-// zero point", which is what the next convolution multiplies; all are integers, exactly.
+// The rounding rule of kernels/requantize over tensors of centred codes: float32 [N, C, H, W] in channels-last memory,
+// on the CPU or a GPU. Results are new tensors of that kind on the same device.
 #pragma once
 
-#include <cstdint>
+#include <ATen/core/Tensor.h>
+
+#include "kernels/requantize/requantize.h"
 
 namespace octet {
 
-/// What turns t into the output: a centred code clamp(rint(t) + zero_point, lo, hi) - zero_point, or t itself.
-struct Rounding {
-  int32_t zero_point = 0, lo = 0, hi = 0;
-  bool float_output = false;
-};
+at::Tensor nhwc(const at::Tensor& x);  ///< in channels-last memory: x itself if it is
 
-/// The epilogue of a convolution or linear, channel by channel.
-struct ChannelRule {
-  int channels = 0;
-  const float* multiplier = nullptr;  ///< [channels]
-  const float* bias = nullptr;        ///< [channels]
-  const float* residual = nullptr;    ///< centred codes like the output, or null
+/// The epilogue of a convolution or linear.
+struct Epilogue {
+  at::Tensor multiplier, bias;  ///< float32 [K] on the device
   float residual_multiplier = 0;
-  Rounding rounding;
+  kernels::Rounding rounding;
 };
 
-/// acc, out: [rows, channels], rows = pixels of all images. acc holds integers within int32.
-void requantize(const ChannelRule& rule, const float* acc, int64_t rows, float* out);
-void requantize(const ChannelRule& rule, const double* acc, int64_t rows, float* out);
+/// acc: float32 or float64 [N, K, H, W] of integers within int32; residual: like the output, or undefined.
+at::Tensor requantize(const Epilogue& epilogue, const at::Tensor& acc, const at::Tensor& residual);
 
-/// t = float(x) * multiplier: concat, pools and an activation on its own. x: centred codes or sums of them.
-void rescale_codes(const Rounding& rounding, float multiplier, const float* x, int64_t count, float* out);
+/// x: centred codes, or float32 sums of them.
+at::Tensor rescale_codes(const kernels::RescaleRule& rule, const at::Tensor& x);
 
-/// t = fma(float(b), multiplier_b, float(a) * multiplier_a).
-struct AddRule {
-  float multiplier_a = 0, multiplier_b = 0;
-  Rounding rounding;
-};
-void add_codes(const AddRule& rule, const float* a, const float* b, int64_t count, float* out);
+at::Tensor add_codes(const kernels::AddRule& rule, const at::Tensor& a, const at::Tensor& b);
 
-/// Stored bytes (int8 or uint8) of centred codes.
-void store_codes(const float* centred, int64_t count, int32_t zero_point, uint8_t* out);
+/// uint8: the stored bytes (int8 or uint8) of centred codes.
+at::Tensor store_codes(int32_t zero_point, const at::Tensor& centred);
+
+/// uint8: the stored bytes of quantize(x).
+at::Tensor quantize_values(const QParams& qparams, const at::Tensor& x);
 
 }  // namespace octet

@@ -73,14 +73,14 @@ TEST(CudaModel, WeightsGoThroughFiles) {
   }
 }
 
-std::vector<ModelSpec> every_network() {
-  std::vector<ModelSpec> all;
+std::vector<Graph> every_network() {
+  std::vector<Graph> all;
   for (const std::string_view name : model_names()) {
     ModelSpec spec;
     spec.name = std::string(name);
-    spec.classes = 10;
-    spec.input = {3, 64, 64};
-    all.push_back(spec);
+    const int size = name == "squeezenet1_1" ? 64 : 32;
+    spec.input = {3, size, size};
+    all.push_back(build_model(spec));
   }
   return all;
 }
@@ -90,29 +90,26 @@ double relative_error(const at::Tensor& x, const at::Tensor& expected) {
   return (x.to(at::kDouble) - wide).norm().item<double>() / wide.norm().item<double>();
 }
 
-/// Against float64 on the CPU. A float32 operation rounds by 2^-24 and errors of random sign grow with the square root
-/// of their number: through K inputs and 50 layers about sqrt(50 * 4608) * 2^-24 = 3e-5 at the very worst. TF32 rounds
-/// every input by 2^-11 instead and ends near 1e-3, so 1e-4 tells them apart.
+/// Against the CPU's float32. A float32 operation rounds by 2^-24 and errors of random sign grow with the square root
+/// of their number: through 50 layers of up to 4608 inputs to sqrt(50 * 4608) * 2^-24 = 3e-5 at worst, on both sides.
+/// TF32 rounds every input by 2^-11 instead and ends near 1e-3, so 1e-4 tells them apart.
 TEST(CudaModel, WalksEveryNetworkInFullFloat32) {
   OCTET_NEEDS_GPU();
   const c10::NoGradGuard no_grad;
   constexpr double kTolerance = 1e-4;
   at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV, at::Float32Precision::TF32);
   at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL, at::Float32Precision::TF32);
-  for (const ModelSpec& spec : every_network()) {
-    const Graph graph = build_model(spec);
+  for (const Graph& graph : every_network()) {
     const Weights weights = initial_weights(graph, 3), there = to_device(weights, kGpu);
-    Weights wide;
-    for (const auto& [name, tensor] : weights) wide.emplace(name, tensor.to(at::kDouble));
+    const Shape& shape = graph.nodes[0].shape;
     at::manual_seed(5);
-    const at::Tensor x = at::randn({2, spec.input.c, spec.input.h, spec.input.w});
-    const at::Tensor expected = walk(graph, wide, x.to(at::kDouble), {});
-    const at::Tensor moved = x.contiguous(at::MemoryFormat::ChannelsLast).to(kGpu);
+    const at::Tensor x = at::randn({2, shape.c, shape.h, shape.w}).contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor expected = walk(graph, weights, x, {}), moved = x.to(kGpu);
     {
       const FullPrecision full;
-      EXPECT_LT(relative_error(walk(graph, there, moved, {}).cpu(), expected), kTolerance) << spec.name;
+      EXPECT_LT(relative_error(walk(graph, there, moved, {}).cpu(), expected), kTolerance) << graph.name;
     }
-    EXPECT_EQ(first_non_finite(graph, there, moved), "") << spec.name;
+    EXPECT_EQ(first_non_finite(graph, there, moved), "") << graph.name;
   }
   // What the tolerance must be able to tell: one convolution in TF32.
   const at::Tensor x = at::randn({4, 64, 32, 32}), w = at::randn({64, 64, 3, 3});

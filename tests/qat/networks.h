@@ -11,6 +11,24 @@
 
 namespace octet::test {
 
+ModelSpec family(const std::string& name, int size);  ///< of the zoo, with square pictures of three channels
+
+/// Small variants of every family of the zoo, shortcuts and stems of both kinds.
+std::vector<ModelSpec> families();
+
+/// Operators that no family has: an activation of its own, adds without a convolution before them, padded average
+/// pools, several linears.
+ModelSpec other_operators();
+
+/// One convolution whose sums pass 2^24 once its weights are large_weights(), then logits. `groups` of 600 channels; or
+/// 0: depthwise with a window of 41x41.
+Graph large_sums(int groups);
+Weights large_weights(const Graph& graph);
+
+/// Four to nine random nodes of every kind between the picture and the logits: windows, strides, dilations and pictures
+/// of unequal sides, groups, depthwise.
+Graph random_graph(uint64_t seed);
+
 /// initial_weights with BatchNorms of both signs, some gamma = 0, and moved statistics.
 Weights random_weights(const Graph& graph, uint64_t seed);
 

@@ -1,5 +1,4 @@
 // The promise: the QAT graph, through LibTorch, gives the engines' bytes at every node.
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -44,29 +43,9 @@ size_t expect_same_bytes(const QuantizedModel& model, const std::vector<uint8_t>
   return compared;
 }
 
-ModelSpec family(const std::string& name, int size) {
-  ModelSpec spec;
-  spec.name = name;
-  spec.input = {3, size, size};
-  return spec;
-}
-
-std::vector<ModelSpec> families() {
-  std::vector<ModelSpec> all = {family("small_cnn", 28),    family("resnet8", 32),  family("resnet8", 32),
-                                family("resnet18", 33),     family("resnet50", 32), family("mobilenet_v2", 32),
-                                family("mobilenet_v2", 64), family("vgg11_bn", 32), family("squeezenet1_1", 64)};
-  all[0].input.c = 1;
-  all[1].shortcut = 'A';
-  all[3].stem = all[4].stem = "imagenet";
-  all[5].width = 0.5;
-  all[6].width = 0.35;
-  all[6].folded = true;
-  return all;
-}
-
 TEST(QatGraph, EveryByteOfEveryNodeOfEveryFamily) {
   uint64_t seed = 1;
-  for (const ModelSpec& spec : families()) {
+  for (const ModelSpec& spec : test::families()) {
     const Graph graph = build_model(spec);
     const Weights weights = test::random_weights(graph, seed);
     for (const ActivationScheme scheme : kSchemes) {
@@ -81,7 +60,7 @@ TEST(QatGraph, EveryByteOfEveryNodeOfEveryFamily) {
 }
 
 TEST(QatGraph, FewBitsAndPerTensorWeights) {
-  const Graph graph = build_model(family("resnet8", 32));
+  const Graph graph = build_model(test::family("resnet8", 32));
   const Weights weights = test::random_weights(graph, 4);
   for (const int bits : {2, 4}) {
     QuantSpec quant;
@@ -93,24 +72,8 @@ TEST(QatGraph, FewBitsAndPerTensorWeights) {
   }
 }
 
-/// An activation of its own, adds without a convolution before them, padded average pools, several linears.
 TEST(QatGraph, OperatorsNoFamilyHas) {
-  ModelSpec spec = family("graph", 12);
-  spec.classes = 6;
-  spec.graph = {
-      {"a", "conv2d", {"input"}, {{"out_channels", 20}, {"kernel", 3}, {"pad", 1}}},
-      {"r", "relu6", {"a"}, {}},
-      {"m", "max_pool", {"a"}, {{"kernel", 3}, {"stride", 1}, {"pad", 1}}},
-      {"s", "add", {"r", "m"}, {}},
-      {"p", "avg_pool", {"s"}, {{"kernel", 3}, {"stride", 2}, {"pad", 1}}},
-      {"g", "conv2d", {"p"}, {{"out_channels", 10}, {"kernel", 3}, {"dilation", 2}, {"pad", 2}, {"groups", 5}}},
-      {"c", "concat", {"g", "p"}, {}},
-      {"q", "relu", {"c"}, {}},
-      {"f", "flatten", {"q"}, {}},
-      {"l1", "linear", {"f"}, {{"out_channels", 17}}},
-      {"l1r", "relu", {"l1"}, {}},
-      {"l2", "linear", {"l1r"}, {{"out_channels", 6}}},
-  };
+  const ModelSpec spec = test::other_operators();
   const Graph graph = build_model(spec);
   const Weights weights = test::random_weights(graph, 4);
   for (const ActivationScheme scheme : kSchemes) {
@@ -121,31 +84,33 @@ TEST(QatGraph, OperatorsNoFamilyHas) {
   }
 }
 
-/// Large weights over many inputs: sums past 2^24, where only float64 stays exact.
-TEST(QatGraph, SumsPastFloat32) {
-  ModelSpec spec = family("graph", 5);
-  spec.input.c = 600;
-  spec.classes = 4;
-  spec.graph = {{"a", "conv2d", {"input"}, {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}}},
-                {"g", "global_avg_pool", {}, {}},
-                {"f", "flatten", {}, {}},
-                {"l", "linear", {}, {{"out_channels", 4}}}};
-  const Graph graph = build_model(spec);
-  Weights weights = initial_weights(graph, 1);
-  {
-    const c10::NoGradGuard no_grad;
-    weights.at("a.weight").uniform_(0.3, 0.5, at::detail::createCPUGenerator(1));
-    weights.at("a.weight")[4].mul_(-1);
+TEST(QatGraph, RandomNetworks) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const Graph graph = test::random_graph(seed);
+    QuantSpec quant;
+    quant.activation = kSchemes[seed % 3];
+    const Shape& shape = graph.nodes[0].shape;
+    expect_same_bytes(test::calibrated(graph, test::random_weights(graph, seed), quant),
+                      test::random_images(shape, kBatch, seed), test::preprocessing_for(shape),
+                      "seed " + std::to_string(seed));
   }
-  const QuantizedModel model = test::calibrated(graph, weights, {});
-  const Preprocessing preprocessing = test::preprocessing_for(spec.input);
-  EXPECT_EQ(qat_graph_program(model, preprocessing)->layers()[1].kernel, "aten_conv2d_f64");
-  EXPECT_EQ(qat_graph_program(model, preprocessing)->layers().back().kernel, "aten_linear_f32");
-  expect_same_bytes(model, test::random_images(spec.input, kBatch, 8), preprocessing, "large sums");
+}
+
+TEST(QatGraph, SumsPastFloat32) {
+  for (const int groups : {1, 2, 0}) {
+    const Graph graph = test::large_sums(groups);
+    const QuantizedModel model = test::calibrated(graph, test::large_weights(graph), {});
+    const Shape& shape = graph.nodes[0].shape;
+    const Preprocessing preprocessing = test::preprocessing_for(shape);
+    EXPECT_EQ(qat_graph_program(model, preprocessing)->layers()[1].kernel, "aten_conv2d_f64");
+    EXPECT_EQ(qat_graph_program(model, preprocessing)->layers().back().kernel, "aten_linear_f32");
+    expect_same_bytes(model, test::random_images(shape, kBatch, 8), preprocessing,
+                      "large sums, groups " + std::to_string(groups));
+  }
 }
 
 TEST(QatGraph, SimulationIsNearAndCountsItsDifference) {
-  const ModelSpec spec = family("resnet8", 32);
+  const ModelSpec spec = test::family("resnet8", 32);
   const Graph graph = build_model(spec);
   const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
   const Preprocessing preprocessing = test::preprocessing_for(spec.input);

@@ -1,0 +1,32 @@
+#include "src/qat/torch_program.h"
+
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "src/common/error.h"
+#include "src/model/device.h"
+
+namespace octet {
+
+void TorchProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) try {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full_precision;
+  const at::Tensor out = to_host(forward({images, batch, graph().nodes[0].shape}, tap).to(at::kFloat));
+  std::memcpy(logits, out.const_data_ptr(), out.nbytes());
+} catch (const c10::OutOfMemoryError& error) {
+  throw promise_error(fmt::format("{}: {} images at once do not fit on the GPU; set evaluate.batch_size lower ({})",
+                                  what_, batch, error.what_without_backtrace()));
+} catch (const c10::Error& error) {
+  throw promise_error(fmt::format("{}: {}", what_, error.what_without_backtrace()));
+}
+
+void show(int node, const at::Tensor& output, const NodeTap& tap) {
+  const at::Tensor bytes = to_host(output.permute({0, 2, 3, 1}));
+  tap(node, bytes.const_data_ptr(), bytes.nbytes());
+}
+
+at::Tensor unflatten(const at::Tensor& x, const Shape& from) { return x.reshape({x.size(0), from.c, from.h, from.w}); }
+
+}  // namespace octet

@@ -1,0 +1,35 @@
+// What all Programs over LibTorch share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/model/images.h"
+
+namespace octet {
+
+class TorchProgram : public Program {
+ public:
+  /// Throws Error(promise) when the GPU has no room for the batch, with the cure, and for every other error there.
+  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) final;
+  size_t arena_bytes() const final { return 0; }  ///< LibTorch's allocator, nothing planned
+
+ protected:
+  explicit TorchProgram(std::string what) : what_(std::move(what)) {}
+
+  /// Logits [N, classes] on any device. Called without gradients and under FullPrecision.
+  virtual at::Tensor forward(const Pictures& pictures, const NodeTap& tap) = 0;
+  virtual const Graph& graph() const = 0;
+
+ private:
+  std::string what_;  ///< "the float network", for errors
+};
+
+/// Shows a node's output on any device to a tap, as bytes in channels-last order.
+void show(int node, const at::Tensor& output, const NodeTap& tap);
+
+/// Engines keep a flattened tensor in HWC order: [N, C*H*W, 1, 1] in CHW order as the [N, C, H, W] it was.
+at::Tensor unflatten(const at::Tensor& x, const Shape& from);
+
+}  // namespace octet

@@ -1,0 +1,24 @@
+// Random convolutions of codes and their sums in int64.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "src/graph/graph.h"
+
+namespace octet::test {
+
+struct Convolution {
+  at::Tensor x;       ///< centred codes, float32 [N, C, H, W]
+  at::Tensor weight;  ///< codes, float32 [K, C / groups, R, S]
+  Window window;
+  int groups = 1;
+};
+
+/// Groups of all kinds, depthwise with multiplier, every side different; sums stay under 2^24.
+Convolution random_convolution(uint64_t seed);
+
+at::Tensor sums_of(const Convolution& convolution);  ///< int64 [N, K, OH, OW], by loops
+
+}  // namespace octet::test

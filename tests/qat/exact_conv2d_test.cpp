@@ -1,0 +1,36 @@
+// Both ways to convolve codes against sums of int64.
+#include "src/qat/exact_conv2d.h"
+
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include "tests/qat/convolutions.h"
+
+namespace octet {
+namespace {
+
+TEST(ExactConv2d, EverySumOnTheCpu) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const test::Convolution c = test::random_convolution(seed);
+    const at::Tensor expected = test::sums_of(c);
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      const at::Tensor weight = c.weight.to(type);
+      const at::Tensor direct = exact_conv2d(c.x, weight, c.window, c.groups);
+      const at::Tensor columns = column_conv2d(c.x, weight, c.window, c.groups);
+      EXPECT_EQ(direct.scalar_type(), type);
+      EXPECT_TRUE(columns.is_contiguous(at::MemoryFormat::ChannelsLast)) << seed;
+      EXPECT_TRUE(at::equal(direct.to(at::kLong), expected)) << seed;
+      EXPECT_TRUE(at::equal(columns.to(at::kLong), expected)) << seed;
+    }
+  }
+}
+
+TEST(ExactConv2d, ChoosesTheTypeBySums) {
+  at::Tensor codes = at::zeros({2, 1024, 1, 1});
+  codes[1].fill_(-127);
+  EXPECT_EQ(exact_type(codes, 128), at::kFloat);   // 1024 * 127 * 128 < 2^24
+  EXPECT_EQ(exact_type(codes, 130), at::kDouble);  // 16,906,240
+}
+
+}  // namespace
+}  // namespace octet
