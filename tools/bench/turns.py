@@ -76,13 +76,13 @@ def in_child(function, *arguments):
 
 
 def run_once(program, what, options):
-    sizes = ["--batch", str(options.batch), "--size", str(options.size), "--seconds", str(options.seconds), "--json"]
+    sizes = ["--batch", str(options.batch), "--size", str(options.size), "--seconds", str(options.seconds)]
     if program == "torch":
         return in_child(training_peers.measure, what, options)
     if program == "train_bench":
         phase, precision = what.split()
         return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *sizes])
-    document = run_program([options.octet, "bench", "--model", options.model, "--engine", what, *sizes, "--quiet"])
+    document = run_program([options.octet, "bench", "--model", options.model, "--engine", what, *sizes, "--json", "--quiet"])
     return document if "refused" in document else document["results"][0]
 
 
