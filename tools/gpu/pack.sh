@@ -45,9 +45,11 @@ for name in $tests; do
   cp "$build/bin/$name" "$stage/bin/"
   echo "$name" >>"$stage/gpu_tests.txt"
 done
-for name in train_bench conv_bench; do
-  if [ -x "$build/bin/$name" ]; then cp "$build/bin/$name" "$stage/bin/"; else echo "pack: no $name in $build/bin; left out" >&2; fi
-done
+if [ -x "$build/bin/train_bench" ]; then
+  cp "$build/bin/train_bench" "$stage/bin/"
+else
+  echo "pack: no train_bench in $build/bin (cmake --build $build --target train_bench): stage bench will lack it" >&2
+fi
 strip "$stage"/bin/*
 
 # Libraries from the distribution, except those that every Linux system has, and LibTorch's and CUDA's.

@@ -25,13 +25,14 @@ options:
   --seeds LIST     accuracy (default: 1,2,3)
   --per-gpu N      accuracy: runs at a time on each GPU (default: 1)
   --minutes N      accuracy: stop then, with every run saved; the same command later goes on
+  --set KEY=VALUE  accuracy: for every recipe; may be given several times
   --turns N        bench (default: 2)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' recipes='' seeds='' per_gpu='' minutes='' turns='' given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' recipes='' seeds='' per_gpu='' minutes='' turns='' sets=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | accuracy | bench) stages+=("$1"); shift ;;
@@ -39,6 +40,7 @@ while [ $# -gt 0 ]; do
     --out | --home | --data | --recipes | --seeds | --per-gpu | --minutes | --turns)
       [ $# -ge 2 ] || fail "$1 needs a value"
       name=${1#--}; declare "${name/-/_}=$2"; shift 2 ;;
+    --set) [ $# -ge 2 ] || fail "--set needs KEY=VALUE"; sets+=(--set "$2"); shift 2 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; fail "unknown stage or argument '$1'" ;;
   esac
@@ -84,7 +86,7 @@ tests() { python3 "$here/tests.py" --out "$out" $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
 accuracy() {
   python3 "$here/accuracy.py" --out "$out" --data "${data:-$root/data/binary}" ${recipes:+--recipes "$recipes"} ${seeds:+--seeds "$seeds"} \
-    ${per_gpu:+--per-gpu "$per_gpu"} ${minutes:+--minutes "$minutes"} $dry
+    ${per_gpu:+--per-gpu "$per_gpu"} ${minutes:+--minutes "$minutes"} "${sets[@]}" $dry
 }
 bench() {
   local failed=0 what model sizes=(--turns "${turns:-2}") batches=1,128
