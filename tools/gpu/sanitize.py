@@ -5,6 +5,7 @@ Quick is what took least time in the stage tests (which runs first if it did not
 kernels 10 to 1000 times slower. Reports about kernels that are not octet's (LibTorch, cuDNN) are counted apart: they fail nothing.
 """
 import argparse
+import collections
 import json
 import pathlib
 import re
@@ -65,12 +66,12 @@ def earlier_cases(name, out):
 def check(name, tool, chosen, folder, limit):
     """One row: what the tool says about the cases of a program."""
     code, found, took = tests.run_program(name, folder, limit, [f"--gtest_filter={':'.join(chosen)}"],
-                                          [shutil.which("compute-sanitizer"), "--tool", tool, "--print-limit", "20", *TOOLS[tool]])
+                                          [shutil.which("compute-sanitizer"), "--tool", tool, "--print-limit", "10000", *TOOLS[tool]])
     log = (folder / f"{name}.log").read_text(errors="replace")
     findings = reports(log)
     ours = [report for report in findings if "octet" in report.where]
     failed = sum(case.result == "failed" for case in found)
-    problems = [f"{name}, {tool}: {report.what} at {report.where}" for report in ours]
+    problems = [f"{name}, {tool}: {count} times {report.what} at {report.where}" for report, count in collections.Counter(ours).items()]
     if isinstance(code, str) or not finished(log):
         problems.append(f"{name}, {tool}: did not finish: {code}; see {folder / name}.log")
     elif failed or len(found) == 0:
@@ -82,7 +83,7 @@ def check(name, tool, chosen, folder, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--budget", type=float, default=0.3, help="seconds of a program's cases without a tool")
+    parser.add_argument("--budget", type=float, default=0.5, help="seconds of a program's cases without a tool")
     parser.add_argument("--limit", type=float, default=120, help="seconds for one program under one tool")
     parser.add_argument("--dry", action="store_true", help="one case of each program")
     arguments = parser.parse_args()
