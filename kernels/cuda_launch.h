@@ -21,4 +21,14 @@ inline void check_launch(const char* kernel) {
 /// Blocks of `size` that cover `count`.
 inline unsigned blocks_for(long count, int size) { return static_cast<unsigned>((count + size - 1) / size); }
 
+/// Blocks of `threads` threads that the GPU runs at once, for kernels whose blocks loop over the work.
+template <typename Kernel>
+unsigned resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
+  int device = 0, multiprocessors = 0, blocks = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes);
+  return static_cast<unsigned>(multiprocessors * blocks);  // 0 when any of it failed: the launch reports why
+}
+
 }  // namespace octet::kernels

@@ -12,8 +12,7 @@ namespace {
 
 /// In order of preference. A family's place and its own variant number make CudaConv2d::variant.
 const std::array kFamilies = {
-    &cuda_mma_family,
-    &cuda_direct_family,
+    &cuda_depthwise_3x3_family, &cuda_image_family, &cuda_mma_family, &cuda_dp4a_family, &cuda_direct_family,
 };
 constexpr int kVariantsPerFamily = 1000;
 
@@ -59,10 +58,11 @@ void check(const Conv2dShape& g, const Conv2dParams& p, int images) {
   require(p.float_output ||
               (is_code(p.clamp_min, p.out_signed) && is_code(p.clamp_max, p.out_signed) && p.clamp_min <= p.clamp_max),
           "clamp bounds are no codes");
-  // Kernels count pixels in 32 bits, elements in 64.
+  // Kernels count pixels of a batch and bytes of an input image in 32 bits, bytes of a batch in 64.
   require(static_cast<long>(images) * g.in_h * g.in_w <= INT_MAX &&
               static_cast<long>(images) * g.out_h * g.out_w <= INT_MAX,
           "more than 2^31 pixels in a batch");
+  require(static_cast<long>(g.in_h) * g.in_w * g.in_stride <= INT_MAX, "an image of more than 2^31 bytes");
 }
 
 }  // namespace

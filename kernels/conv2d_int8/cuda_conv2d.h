@@ -25,7 +25,7 @@ inline constexpr size_t kCudaReadSlack = 256;
 struct CudaConv2d {
   int variant = 0;   ///< which kernel and tile; meaningful to cuda_conv2d.cpp only
   int split_k = 1;   ///< parts of the sum, added up by the part that comes last
-  std::string name;  ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_depthwise_3x3", "direct": for LayerInfo
+  std::string name;  ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_8x4_w3", "direct": for LayerInfo
 };
 
 /// All that can run this convolution of `images` images on a GPU of `multiprocessors`, the likely fastest first. Never
@@ -40,12 +40,14 @@ std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape&
 /// At the head of the workspace: counters, 0 between launches.
 inline constexpr size_t kCudaWorkspaceZeros = 4096;
 
-/// Device scratch for split_k > 1, of one launch at a time. Its first kCudaWorkspaceZeros bytes are zeroed once when it is
-/// allocated, and every kernel leaves them zeroed; the rest may hold anything. Convolutions share one, of the largest size.
+/// Device scratch for split_k > 1, of one launch at a time. Its first kCudaWorkspaceZeros bytes are zeroed once when it
+/// is allocated, and every kernel leaves them zeroed; the rest may hold anything. Convolutions share one, of the
+/// largest size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
 /// Tensors on the device, `images` images one after another: x [images, H, W, in_stride], residual [images, OH, OW,
-/// residual_stride] or null, y [images, OH, OW, out_stride] (float32, out_stride == out_c, with float_output).
+/// residual_stride] or null, y [images, OH, OW, out_stride] (float32, out_stride == out_c, with float_output). Of each
+/// pixel of y the out_c channels are written, and perhaps lanes up to the next multiple of 16 within the stride.
 struct CudaConv2dData {
   int images = 0;
   const void* packed = nullptr;  ///< from cuda_conv2d_pack

@@ -25,12 +25,17 @@ struct CudaEpilogue {
   __device__ float add_residual(float t, int32_t code) const {
     return fmaf(static_cast<float>(code - residual_zero_point), residual_multiplier, t);
   }
+
+  /// t, with code `index` of residual added if there is one.
+  __device__ float with_residual(float t, const void* residual, ptrdiff_t index) const {
+    return has_residual ? add_residual(t, load_code(residual, index, residual_signed)) : t;
+  }
 };
 
 /// Ends one output: `index` is its element in y, `residual_index` the one in residual.
 __device__ inline void finish_output(const CudaEpilogue& e, float t, const void* residual, ptrdiff_t residual_index,
                                      void* y, ptrdiff_t index) {
-  if (e.has_residual) t = e.add_residual(t, load_code(residual, residual_index, e.residual_signed));
+  t = e.with_residual(t, residual, residual_index);
   if (e.float_output) {
     static_cast<float*>(y)[index] = t;
   } else {

@@ -27,7 +27,10 @@ struct CudaConvFamily {
                  const CudaConv2dData& data, CudaStream stream);
 };
 
+const CudaConvFamily& cuda_depthwise_3x3_family();
+const CudaConvFamily& cuda_image_family();   ///< up to 4 input channels, on tensor cores
 const CudaConvFamily& cuda_mma_family();     ///< one group, 16-byte strides: tensor cores
+const CudaConvFamily& cuda_dp4a_family();    ///< grouped and depthwise of any window
 const CudaConvFamily& cuda_direct_family();  ///< everything, slowly
 
 /// The head of packed data: per output channel, padded with zeros to `channels`.

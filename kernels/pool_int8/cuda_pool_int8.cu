@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kVector = 16;
 /// A window of at least kWideWindow codes is split into kParts parts; a block then takes kLanes vectors of channels.
-constexpr int kParts = 16, kLanes = 16, kWideWindow = 16;
+constexpr int kParts = 16, kLanes = 16, kWideWindow = 16, kAhead = 4;
 
 struct PoolArgs {
   PoolShape s;
@@ -130,9 +130,20 @@ __global__ void __launch_bounds__(kLanes* kParts) wide_avg_pool_kernel(PoolArgs 
   const int codes = window.rows * window.columns, channel = first + lane * kVector;
   int32_t sum[kVector] = {};
   if (channel < a.s.channels) {
-    for (int i = part; i < codes; i += kParts) {
-      const ptrdiff_t tap = static_cast<ptrdiff_t>(i / window.columns) * a.s.in_w + i % window.columns;
-      add_codes<kVector>(CodeVector<kVector>::load(window.from + tap * a.s.in_stride + channel), average.x.flip, sum);
+    for (int i = part; i < codes; i += kAhead * kParts) {
+      CodeVector<kVector> ahead[kAhead];  // loads that wait together
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const int tap = i + j * kParts, row = tap / window.columns, column = tap - row * window.columns;
+        if (tap < codes) {
+          ahead[j] = CodeVector<kVector>::load(
+              window.from + (static_cast<ptrdiff_t>(row) * a.s.in_w + column) * a.s.in_stride + channel);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (i + j * kParts < codes) add_codes<kVector>(ahead[j], average.x.flip, sum);
+      }
     }
   }
   for (int i = 0; i < kVector; i += 4) {

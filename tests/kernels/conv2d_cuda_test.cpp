@@ -21,6 +21,66 @@ TEST(Conv2dCuda, RandomConvolutionsAreExact) {
   }
 }
 
+/// A convolution of this shape with random parameters and signs.
+void expect_shape_exact(Conv2dShape shape, std::mt19937& random, const std::string& variant) {
+  ConvCase c;
+  c.shape = shape;
+  infer_output(c.shape);
+  use_cuda_strides(c);
+  c.images = 1 + random() % 7;
+  Conv2dParams& p = c.params;
+  p.x_zero_point = random() % 256, p.out_zero_point = random() % 256;
+  if (random() & 1) p.clamp_min = p.out_zero_point;
+  vary_for_cuda(c, random);
+  const auto choices = cuda_conv2d_choices(c.shape, p, c.images, gpu_status().multiprocessors);
+  EXPECT_EQ(choices.front().name.substr(0, variant.size()), variant) << c.describe();
+  expect_every_choice_exact(c);
+}
+
+TEST(Conv2dCuda, DepthwiseThreeByThreeIsExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(44);
+  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+    Conv2dShape g;
+    g.in_c = g.out_c = g.groups = 5 + random() % 120;
+    g.in_h = 1 + random() % 35, g.in_w = 1 + random() % 35;
+    g.kernel_h = g.kernel_w = 3;
+    g.stride_h = g.stride_w = 1 + i % 2;
+    g.pad_h = g.in_h < 3 ? 1 : random() % 4, g.pad_w = g.in_w < 3 ? 1 : random() % 4;
+    expect_shape_exact(g, random, "dp4a_depthwise_3x3");
+  }
+}
+
+TEST(Conv2dCuda, FirstLayersAreExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(45);
+  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+    Conv2dShape g;
+    g.in_c = 1 + random() % 4, g.out_c = 5 + random() % 140;
+    g.kernel_h = 1 + random() % 7, g.kernel_w = 1 + random() % 7;
+    g.in_h = 7 + random() % 60, g.in_w = 7 + random() % 60;
+    g.stride_h = 1 + random() % 3, g.stride_w = random() & 1 ? g.stride_h : 1 + random() % 3;
+    g.dilation_h = random() % 4 == 0 && g.kernel_h <= 3 ? 2 : 1;
+    g.pad_h = random() % 4, g.pad_w = random() % 4;
+    expect_shape_exact(g, random, "mma_image");
+  }
+}
+
+TEST(Conv2dCuda, GroupsAreExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(46);
+  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+    Conv2dShape g;
+    g.groups = 2 + random() % 20;
+    g.in_c = g.groups * (1 + random() % 12), g.out_c = g.groups * (1 + random() % 12);
+    g.kernel_h = 1 + random() % 5, g.kernel_w = 1 + random() % 5;
+    g.in_h = 5 + random() % 12, g.in_w = 5 + random() % 12;
+    g.stride_h = g.stride_w = 1 + random() % 2;
+    g.pad_h = random() % 3, g.pad_w = random() % 3;
+    expect_shape_exact(g, random, "");
+  }
+}
+
 TEST(Conv2dCuda, DirectIsTheLastChoiceOfEverything) {
   std::mt19937 random(42);
   for (int i = 0; i < 50; ++i) {
