@@ -46,6 +46,9 @@ class Program {
   /// images: uint8 [batch, H, W, C]; logits: float32 [batch, classes]; 1 <= batch <= max_batch. Both in host memory; an
   /// engine on the GPU copies page-locked memory (PinnedBuffer in src/cuda/memory.h) fastest.
   virtual void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap = nullptr) = 0;
+  /// What run() does once for a batch size that it has not seen: choosing kernels, capturing a graph. For whoever times
+  /// run() and wants to leave that out.
+  virtual void prepare(int batch) {}
   virtual std::vector<LayerInfo> layers() const = 0;
   virtual size_t arena_bytes() const = 0;  ///< planned activation memory
 

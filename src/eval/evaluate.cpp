@@ -25,6 +25,7 @@ void measure_latency(Program& program, const std::vector<uint8_t>& images, size_
                      const EvaluateOptions& options, Evaluation& result) {
   const int count = static_cast<int>(images.size() / image_bytes);
   std::vector<float> logits(options.classes);
+  program.prepare(1);
   const auto start = Clock::now();
   for (int i = 0; i < std::min(kLatencyWarmUps, count) && seconds_since(start) < options.latency_seconds / 4; ++i) {
     program.run(images.data() + i * image_bytes, 1, logits.data());
@@ -68,6 +69,7 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
     Batch batch;
     while (loader.next(batch)) {
       throw_if_interrupted();
+      program.prepare(batch.size);  // the last batch is a size of its own
       float* logits = result.logits.data() + static_cast<size_t>(metrics.images()) * classes;
       const auto start = Clock::now();
       program.run(batch.images.data(), batch.size, logits);

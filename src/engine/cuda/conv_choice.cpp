@@ -50,15 +50,20 @@ std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::s
 }
 
 CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices, const Stream& stream) {
-  size_t workspace_bytes = 0;
+  std::map<int, std::vector<uint8_t>> packed;  // by variant
+  size_t packed_bytes = 0, workspace_bytes = 0;
   for (const CudaConv2d& conv : choices) {
+    if (!packed.contains(conv.variant))
+      packed[conv.variant] = kernels::cuda_conv2d_pack(conv, problem.shape, problem.params);
+    packed_bytes = std::max(packed_bytes, packed[conv.variant].size());
     workspace_bytes =
         std::max(workspace_bytes, kernels::cuda_conv2d_workspace(conv, problem.shape, problem.tensors.images));
   }
+  const DeviceBuffer constants(packed_bytes, "weights");
   const DeviceBuffer workspace(workspace_bytes, "partial sums of a convolution");
   if (workspace_bytes > 0) fill_device(workspace.data(), 0, workspace_bytes, stream.get());
-  std::map<int, DeviceBuffer> packed;  // by variant
   kernels::CudaConv2dData tensors = problem.tensors;
+  tensors.packed = constants.data();
   tensors.workspace = workspace.data();
 
   const auto start = std::chrono::steady_clock::now();
@@ -67,11 +72,7 @@ CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& ch
   for (const CudaConv2d& conv : choices) {
     const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
     if (best != nullptr && passed.count() > kMostMilliseconds) break;
-    if (!packed.contains(conv.variant)) {
-      packed[conv.variant] =
-          to_device(kernels::cuda_conv2d_pack(conv, problem.shape, problem.params), conv.name, stream.get());
-    }
-    tensors.packed = packed[conv.variant].data();
+    copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
     const double time =
         time_launches(stream, [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
                       {.runs = kRuns, .hopeless = 2 * least});

@@ -146,6 +146,11 @@ void CudaProgram::upload_random_images(int batch) {
   host_.upload(images_.data(), words.data(), graph_.input_shape().elements() * batch, stream_);
 }
 
+void CudaProgram::prepare(int batch) {
+  check_batch(batch, max_batch_);
+  plan_for(batch);
+}
+
 void CudaProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
   check_batch(batch, max_batch_);
   const BatchPlan& plan = plan_for(batch);

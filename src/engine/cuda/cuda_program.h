@@ -22,6 +22,7 @@ class CudaProgram final : public Program {
   CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
 
   void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override;
+  void prepare(int batch) override;
   std::vector<LayerInfo> layers() const override;  ///< kernels for max_batch images
   size_t arena_bytes() const override { return arena_.bytes(); }
   std::vector<double> time_on_device(int batch, int runs) override;
