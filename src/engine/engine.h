@@ -23,6 +23,8 @@ struct CompileOptions {
   int threads = 0;    ///< 0: all cores
   /// cpu engine: "auto", "avx512_vnni", "avx2", "portable". cuda engine: "auto" (the fastest by measurement), or part
   /// of the names of the only convolution kernels allowed, as LayerInfo shows them. One the machine lacks is an error.
+  /// cudnn engine: "auto" (the fastest of all plans that cuDNN proposes), or "heuristic" (its first; quicker to
+  /// compile).
   std::string kernels = "auto";
   /// cudnn engine: the engine that runs the nodes it cannot, "cuda"; "none": such a node is an error.
   std::string fallback = "none";

@@ -6,6 +6,7 @@
 
 #if OCTET_CUDA
 #include "src/engine/cuda/cuda_engine.h"
+#include "src/engine/cudnn/cudnn_engine.h"
 #endif
 
 namespace octet {
@@ -15,10 +16,10 @@ const std::vector<const Engine*>& engines() {
   static const ReferenceEngine reference;
 #if OCTET_CUDA
   static const CudaEngine cuda;
+  static const CudnnEngine cudnn;
 #else
-  static const MissingEngine cuda("cuda");
+  static const MissingEngine cuda("cuda"), cudnn("cudnn");
 #endif
-  static const MissingEngine cudnn("cudnn");
   static const std::vector<const Engine*> all = {&cuda, &cudnn, &cpu, &reference};
   return all;
 }

@@ -4,7 +4,8 @@
 
 namespace octet {
 
-void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options) {
+void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
+                   const Engine* fallback) {
   const std::string who = "engine " + std::string(engine.name());
   if (options.max_batch < 1 || options.threads < 0) {
     throw usage_error(who + ": max_batch " + std::to_string(options.max_batch) + " must be 1 or more, threads " +
@@ -15,7 +16,7 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
   validate(graph);
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     const Support support = engine.supports(graph, node);
-    if (!support.ok) {
+    if (!support.ok && !(fallback && fallback->supports(graph, node).ok)) {
       throw promise_error(who + " cannot run node '" + graph.nodes[node].name + "': " + support.reason);
     }
   }

@@ -1,0 +1,96 @@
+#include "src/engine/cudnn/cudnn_engine.h"
+
+#include <fmt/format.h>
+
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/common/error.h"
+#include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cudnn/cudnn_steps.h"
+#include "src/engine/cudnn/libraries.h"
+#include "src/engine/support.h"
+
+namespace octet {
+namespace {
+
+constexpr int kLanes = 16;  ///< channels that one 16-byte access reads
+
+/// Why cuDNN cannot take this edge, or "".
+std::string edge_fault(const Int8Node& node, const char* what) {
+  if (!node.out.is_signed()) {
+    return fmt::format("{} has uint8 codes; cuDNN convolves int8 (activations: symmetric_s8)", what);
+  }
+  if (node.out.zero_point != 0) {
+    return fmt::format("{} has zero point {}; cuDNN pads with 0 (activations: symmetric_s8)", what,
+                       node.out.zero_point);
+  }
+  return "";
+}
+
+std::string fault(const Int8Graph& graph, int node) {
+  const Int8Node& n = graph.nodes[node];
+  if (n.op != Int8Op::conv2d && n.op != Int8Op::linear) {
+    return fmt::format("{}: cuDNN runs conv2d and linear here", int8_op_name(n.op));
+  }
+  const int channels = graph.nodes[n.inputs[0]].shape.c;
+  if (kernels::cuda_channel_stride(channels) % kLanes != 0) {
+    return fmt::format("C={}: cuDNN has no tensor-core int8 kernel for pixels of fewer than {} bytes", channels,
+                       kLanes);
+  }
+  if (n.op == Int8Op::conv2d) {
+    if (n.groups != 1) {
+      return fmt::format("groups={}: cuDNN has no depthwise int8 convolution, and grouped ones are not built here",
+                         n.groups);
+    }
+    if (n.float_output) return "a convolution that writes float logits";
+    if (kernels::cuda_channel_stride(n.shape.c) % kLanes != 0) {
+      return fmt::format("K={}: cuDNN has no tensor-core int8 kernel for pixels of fewer than {} bytes", n.shape.c,
+                         kLanes);
+    }
+  }
+  std::string edge = edge_fault(graph.nodes[n.inputs[0]], "its input");
+  if (edge.empty() && n.inputs.size() > 1) edge = edge_fault(graph.nodes[n.inputs[1]], "its residual");
+  if (edge.empty() && !n.float_output) edge = edge_fault(n, "its output");
+  return edge;
+}
+
+/// For max_batch images; cuDNN compiles their kernels on all cores before the steps ask for them one by one.
+void build_all_plans(const CudnnEngine& engine, const Int8Graph& graph, int images, bool every_plan) {
+  const Lowering lowering{graph, kernels::cuda_channel_stride};
+  std::vector<FusedConvSpec> specs;
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    if (graph.nodes[node].op == Int8Op::conv2d && engine.supports(graph, node).ok) {
+      specs.push_back(fused_conv_spec(lowering, node, images));
+      specs.back().every_plan = every_plan;
+    }
+  }
+  build_plans(specs);
+}
+
+}  // namespace
+
+Support CudnnEngine::available() const { return cudnn_libraries(); }
+
+Support CudnnEngine::supports(const Int8Graph& graph, int node) const {
+  std::string reason = fault(graph, node);
+  return {reason.empty(), std::move(reason)};
+}
+
+std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
+  const bool mixes = options.fallback == "cuda";
+  if (!mixes && options.fallback != "none") {
+    throw usage_error(fmt::format("engine cudnn: unknown fallback '{}'; allowed: none, cuda", options.fallback));
+  }
+  const bool every_plan = options.kernels == "auto";
+  if (!every_plan && options.kernels != "heuristic") {
+    throw usage_error(fmt::format("engine cudnn: unknown kernels '{}'; allowed: auto, heuristic", options.kernels));
+  }
+  check_compile(*this, graph, options, mixes ? &find_engine("cuda") : nullptr);
+  build_all_plans(*this, graph, options.max_batch, every_plan);
+  return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
+    if (!supports(lowering.graph, node).ok) return make_cuda_step(lowering, node, "auto");
+    return lowering.graph.nodes[node].op == Int8Op::linear ? make_cudnn_linear_step(lowering, node)
+                                                           : make_cudnn_conv_step(lowering, node, every_plan);
+  });
+}
+
+}  // namespace octet

@@ -1,0 +1,131 @@
+#include "src/engine/cudnn/cudnn_steps.h"
+
+#include <map>
+#include <optional>
+
+#include "kernels/linear_int8/cuda_rescale_sums.h"
+#include "src/cuda/memory.h"
+#include "src/engine/cudnn/constants.h"
+#include "src/engine/cudnn/int8_matmul.h"
+
+namespace octet {
+namespace {
+
+class CudnnConvStep final : public CudaStep {
+ public:
+  CudnnConvStep(const Lowering& lowering, int node, bool every_plan)
+      : lowering_(lowering), node_(node), every_plan_(every_plan) {}
+
+  std::string engine() const override { return "cudnn"; }
+  std::string kernel(int images) const override { return "cudnn_conv " + convs_.at(images)->name(); }
+
+  void prepare(const CudaStepData& data, const Stream& stream) override {
+    FusedConvSpec spec = fused_conv_spec(lowering_, node_, data.images);
+    spec.every_plan = every_plan_;
+    if (!constants_) {
+      constants_.emplace(lowering_.conv2d_shape(node_), lowering_.conv2d_params(node_), spec.shape.in_c,
+                         spec.shape.out_c, stream);
+    }
+    convs_[data.images] = fused_conv(spec, tensors(data), stream);
+  }
+
+  size_t scratch_bytes(int images) const override { return convs_.at(images)->workspace_bytes(); }
+  size_t constant_bytes() const override { return constants_ ? constants_->bytes() : 0; }
+
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    convs_.at(data.images)->launch(tensors(data), stream);
+  }
+
+ private:
+  FusedConvTensors tensors(const CudaStepData& data) const {
+    const bool residual = lowering_.graph.nodes[node_].inputs.size() > 1;
+    return {.x = data.inputs[0],
+            .weight = constants_->weight(),
+            .multiplier = constants_->multiplier(),
+            .bias = constants_->bias(),
+            .residual = residual ? data.inputs[1] : nullptr,
+            .residual_multiplier = constants_->residual_multiplier(),
+            .y = data.output,
+            .workspace = data.scratch};
+  }
+
+  const Lowering& lowering_;
+  int node_;
+  bool every_plan_;
+  std::optional<CudnnConstants> constants_;
+  std::map<int, std::shared_ptr<const FusedConv>> convs_;  ///< by number of images
+};
+
+/// Exact: int32 sums, then the rule of kernels/quantize.h.
+class CudnnLinearStep final : public CudaStep {
+ public:
+  CudnnLinearStep(const Lowering& lowering, int node)
+      : shape_(lowering.conv2d_shape(node)),
+        params_(lowering.conv2d_params(node)),
+        lanes_((shape_.out_c + 15) / 16 * 16) {}
+
+  std::string engine() const override { return "cudnn"; }
+  std::string kernel(int images) const override { return "cublaslt_int8 " + products_.at(images).name(); }
+
+  void prepare(const CudaStepData& data, const Stream& stream) override {
+    if (!constants_) constants_.emplace(shape_, params_, shape_.in_stride, lanes_, stream);
+    const DeviceBuffer sums(sums_bytes(data.images), "sums of a linear layer");
+    CudaStepData own = data;
+    own.scratch = sums.data();
+    products_.erase(data.images);
+    products_.try_emplace(data.images, Int8MatmulShape{data.images, shape_.in_stride, lanes_}, tensors(own), stream);
+  }
+
+  size_t scratch_bytes(int images) const override {
+    return sums_bytes(images) + products_.at(images).workspace_bytes();
+  }
+  size_t constant_bytes() const override { return constants_ ? constants_->bytes() : 0; }
+
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    const Int8MatmulTensors product = tensors(data);
+    products_.at(data.images).launch(product, stream);
+    const kernels::CodeOutput out{params_.out_zero_point, params_.clamp_min, params_.clamp_max, params_.out_signed,
+                                  params_.float_output};
+    kernels::cuda_rescale_sums({data.images, shape_.out_c, lanes_, shape_.out_stride}, out, product.sums,
+                               constants_->multiplier(), constants_->bias(), data.output, stream);
+  }
+
+ private:
+  /// A multiple of 256, so that the workspace behind it is aligned.
+  size_t sums_bytes(int images) const { return (sizeof(int32_t) * images * lanes_ + 255) / 256 * 256; }
+
+  Int8MatmulTensors tensors(const CudaStepData& data) const {
+    return {reinterpret_cast<const int8_t*>(data.inputs[0]), constants_->weight(), static_cast<int32_t*>(data.scratch),
+            static_cast<uint8_t*>(data.scratch) + sums_bytes(data.images)};
+  }
+
+  kernels::Conv2dShape shape_;
+  kernels::Conv2dParams params_;
+  int lanes_;  ///< outputs, rounded up to whole lanes
+  std::optional<CudnnConstants> constants_;
+  std::map<int, Int8Matmul> products_;  ///< by number of images
+};
+
+}  // namespace
+
+FusedConvSpec fused_conv_spec(const Lowering& lowering, int node, int images) {
+  const kernels::Conv2dParams params = lowering.conv2d_params(node);
+  FusedConvSpec spec;
+  spec.images = images;
+  spec.shape = lowering.conv2d_shape(node);
+  spec.shape.in_c = spec.shape.in_stride;
+  spec.shape.out_c = spec.shape.out_stride;
+  spec.residual = params.has_residual;
+  spec.clamp_min = params.clamp_min, spec.clamp_max = params.clamp_max;
+  return spec;
+}
+
+std::unique_ptr<CudaStep> make_cudnn_conv_step(const Lowering& lowering, int node, bool every_plan) {
+  return std::make_unique<CudnnConvStep>(lowering, node, every_plan);
+}
+
+std::unique_ptr<CudaStep> make_cudnn_linear_step(const Lowering& lowering, int node) {
+  return std::make_unique<CudnnLinearStep>(lowering, node);
+}
+
+}  // namespace octet

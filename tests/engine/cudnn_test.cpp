@@ -1,0 +1,147 @@
+// The cudnn engine against the reference: how many codes differ and by how much; what it refuses; mixing with cuda.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "src/common/error.h"
+#include "src/engine/engine.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "tests/cuda/gpu.h"
+#include "tests/engine/cudnn_networks.h"
+#include "tests/engine/random_network.h"
+
+namespace octet::test {
+namespace {
+
+#define OCTET_NEEDS_CUDNN() \
+  OCTET_NEEDS_GPU();        \
+  if (const Support cudnn = find_engine("cudnn").available(); !cudnn.ok) GTEST_SKIP() << cudnn.reason
+
+const CompileOptions kMixed{.max_batch = 2, .kernels = "heuristic", .fallback = "cuda"};
+
+/// cuDNN promises no order of float operations. If it rounds the product with the multiplier before it adds the bias,
+/// where the rule has one fma, a value of about 100 moves by up to 4e-6 and rounds to the other side of a tie for 1e-5
+/// of all codes, by one LSB. (cuDNN 9.19 on an H200 differed in none of 2.8 million: its compiler fuses, too.)
+constexpr double kLargestShare = 1e-4;
+
+void expect_close(const Int8Graph& graph, const LayerDifference& found) {
+  std::printf("%s: %ld of %ld codes differ, by at most %d LSB\n", graph.name.c_str(), found.differing, found.codes,
+              found.largest);
+  EXPECT_LE(found.largest, 1);
+  EXPECT_LE(static_cast<double>(found.differing), kLargestShare * static_cast<double>(found.codes));
+}
+
+TEST(Cudnn, LayersOfRandomNetworksDifferByOneAtMost) {
+  OCTET_NEEDS_CUDNN();
+  for (const uint64_t seed : test_seeds(1, 8)) {
+    SCOPED_TRACE(seed);
+    const Int8Graph graph = residual_network(seed);
+    const auto program = find_engine("cudnn").compile(graph, kMixed);
+    const Trace shown = trace(*program, graph, random_images(graph, 2, seed), 2);
+    expect_close(graph, layer_difference(graph, shown, 2));
+    EXPECT_EQ(shown.logits, logits_of_last_codes(graph, shown, 2)) << "int32 sums of a linear are exact";
+  }
+}
+
+class CudnnZoo : public testing::TestWithParam<const char*> {};
+
+TEST_P(CudnnZoo, LayersDifferByOneAtMost) {
+  OCTET_NEEDS_CUDNN();
+  const Int8Graph graph = zoo_network(GetParam(), 64, 1);
+  const auto program = find_engine("cudnn").compile(graph, kMixed);
+  const std::vector<uint8_t> images = random_images(graph, 2, 1);
+  const Trace shown = trace(*program, graph, images, 2);
+  expect_close(graph, layer_difference(graph, shown, 2));
+
+  std::vector<float> replayed(shown.logits.size());  // without a tap, a CUDA graph runs the same launches
+  program->run(images.data(), 2, replayed.data());
+  EXPECT_EQ(replayed, shown.logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudnnZoo, testing::Values("resnet18", "resnet50"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Cudnn, TheFastestPlanComputesTheSame) {
+  OCTET_NEEDS_CUDNN();
+  const Int8Graph graph = residual_network(3);
+  const std::vector<uint8_t> images = random_images(graph, 2, 3);
+  const auto program = find_engine("cudnn").compile(graph, {.max_batch = 2, .fallback = "cuda"});
+  expect_close(graph, layer_difference(graph, trace(*program, graph, images, 2), 2));
+  const std::vector<LayerInfo> layers = program->layers();
+  EXPECT_TRUE(std::any_of(layers.begin(), layers.end(), [](const LayerInfo& layer) {
+    return layer.kernel.find("fastest of ") != std::string::npos;
+  })) << "no layer had a choice";
+}
+
+TEST(Cudnn, ReportSaysWhichEngineRanWhat) {
+  OCTET_NEEDS_CUDNN();
+  const Int8Graph graph = residual_network(1);
+  const auto program = find_engine("cudnn").compile(graph, kMixed);
+  const std::vector<LayerInfo> layers = program->layers();
+  ASSERT_EQ(layers.size(), graph.nodes.size());
+  for (size_t node = 0; node < layers.size(); ++node) {
+    const bool cudnn = layers[node].kernel.starts_with("cudnn_conv "), lt = layers[node].kernel.starts_with("cublaslt");
+    EXPECT_EQ(cudnn, graph.nodes[node].op == Int8Op::conv2d) << layers[node].kernel;
+    EXPECT_EQ(layers[node].engine, cudnn || lt ? "cudnn" : "cuda");
+    EXPECT_EQ(lt, graph.nodes[node].op == Int8Op::linear) << layers[node].kernel;
+  }
+}
+
+TEST(Cudnn, OtherBatchSizesGiveTheSameLogits) {
+  OCTET_NEEDS_CUDNN();
+  const Int8Graph graph = residual_network(2);
+  const auto program =
+      find_engine("cudnn").compile(graph, {.max_batch = 3, .kernels = "heuristic", .fallback = "cuda"});
+  const std::vector<uint8_t> images = random_images(graph, 3, 2);
+  std::vector<float> together(3 * graph.classes()), one(graph.classes());
+  program->run(images.data(), 3, together.data());
+  program->run(images.data(), 1, one.data());  // its own plans: codes may differ by an LSB here and there
+  const float reach =
+      *std::max_element(together.begin(), together.end(), [](float a, float b) { return std::abs(a) < std::abs(b); });
+  for (int k = 0; k < graph.classes(); ++k) EXPECT_NEAR(one[k], together[k], 0.05 * std::abs(reach));
+}
+
+TEST(Cudnn, RefusesWithoutAFallbackAndNamesTheNode) {
+  OCTET_NEEDS_CUDNN();
+  const Int8Graph graph = residual_network(1);
+  try {
+    find_engine("cudnn").compile(graph, {});
+    FAIL() << "an input node was compiled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::promise);
+    EXPECT_NE(std::string(error.what()).find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_THROW(find_engine("cudnn").compile(graph, {.fallback = "cpu"}), Error);
+  EXPECT_THROW(find_engine("cudnn").compile(graph, {.kernels = "mma", .fallback = "cuda"}), Error);
+}
+
+/// Why cudnn refuses each node of the network, by name; needs no GPU.
+std::string reason(const Int8Graph& graph, const std::string& name) {
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (graph.nodes[node].name == name) return find_engine("cudnn").supports(graph, static_cast<int>(node)).reason;
+  }
+  return "no such node";
+}
+
+TEST(Cudnn, SupportsNamesReasons) {
+  const Int8Graph symmetric = zoo_network("resnet18", 64, 1);
+  EXPECT_EQ(reason(symmetric, "conv1"), "C=3: cuDNN has no tensor-core int8 kernel for pixels of fewer than 16 bytes");
+  EXPECT_EQ(reason(symmetric, "layer1.0.conv1"), "");
+  EXPECT_EQ(reason(symmetric, "layer1.0.conv2"), "");
+  EXPECT_EQ(reason(symmetric, "fc"), "");
+  EXPECT_EQ(reason(symmetric, "maxpool"), "max_pool: cuDNN runs conv2d and linear here");
+
+  const Int8Graph affine = random_int8_graph(build_model({.name = "resnet18", .input = {3, 64, 64}}), {}, 1);
+  EXPECT_NE(reason(affine, "layer1.0.conv1").find("uint8 codes"), std::string::npos);
+
+  const Int8Graph mobile = zoo_network("mobilenet_v2", 64, 1);
+  const auto grouped =
+      std::find_if(mobile.nodes.begin(), mobile.nodes.end(), [](const Int8Node& n) { return n.groups > 1; });
+  EXPECT_NE(reason(mobile, grouped->name).find("groups=32"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet::test
