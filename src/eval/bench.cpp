@@ -10,6 +10,10 @@
 #include "src/common/interrupt.h"
 #include "src/eval/metrics.h"
 #include "src/eval/text_table.h"
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#include "src/cuda/memory.h"
+#endif
 
 namespace octet {
 namespace {
@@ -21,11 +25,38 @@ constexpr double kWarmUpShare = 0.1;  ///< of the measuring time; at least one r
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-std::vector<uint8_t> random_images(size_t bytes) {
+constexpr int kMostDeviceRuns = 2000;
+constexpr int kLayerRuns = 25;
+
+/// What a program reads and writes: page-locked where there is a GPU, which copies such memory fastest.
+class HostMemory {
+ public:
+  explicit HostMemory(size_t bytes) {
+#if OCTET_CUDA
+    if (gpu_status().usable) {
+      pinned_ = PinnedBuffer(bytes);
+      return;
+    }
+#endif
+    pageable_.resize(bytes);
+  }
+  uint8_t* data() {
+#if OCTET_CUDA
+    if (pinned_.data()) return pinned_.data();
+#endif
+    return pageable_.data();
+  }
+
+ private:
+#if OCTET_CUDA
+  PinnedBuffer pinned_;
+#endif
+  std::vector<uint8_t> pageable_;
+};
+
+void fill_with_noise(uint8_t* pixels, size_t bytes) {
   std::mt19937 generator(1);
-  std::vector<uint8_t> images(bytes);
-  for (uint8_t& pixel : images) pixel = static_cast<uint8_t>(generator() >> 24);
-  return images;
+  for (size_t i = 0; i < bytes; ++i) pixels[i] = static_cast<uint8_t>(generator() >> 24);
 }
 
 /// Calls `run` for about `seconds`, at least `fewest` times.
@@ -38,16 +69,9 @@ void repeat(double seconds, int fewest, const Run& run) {
   }
 }
 
-long node_multiply_adds(const Int8Node& node) {
-  if (node.weight.empty()) return 0;
-  const long per_output = static_cast<long>(node.weight.size()) / node.shape.c;  // R * S * C / groups
-  return node.shape.elements() * per_output;
-}
-
-/// Names from the graph, kernels from the program, times from the taps of many runs.
-std::vector<LayerTime> time_layers(const Int8Graph& graph, const BenchOptions& options,
-                                   const std::vector<LayerInfo>& kernels,
-                                   const std::function<void(const NodeTap&)>& run) {
+/// By node, from the taps of many runs.
+std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions& options,
+                                      const std::function<void(const NodeTap&)>& run) {
   std::vector<std::vector<double>> samples(graph.nodes.size());
   repeat(options.seconds, kFewestRuns, [&] {
     auto last = Clock::now();
@@ -56,15 +80,29 @@ std::vector<LayerTime> time_layers(const Int8Graph& graph, const BenchOptions& o
       last = Clock::now();
     });
   });
+  std::vector<double> medians;
+  for (std::vector<double>& times : samples) medians.push_back(median(std::move(times)));
+  return medians;
+}
+
+/// Names from the graph, kernels from the program.
+std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std::vector<LayerInfo>& kernels,
+                                   const std::vector<double>& milliseconds) {
   std::vector<LayerTime> layers;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Int8Node& node = graph.nodes[i];
     const auto info =
         std::find_if(kernels.begin(), kernels.end(), [&](const LayerInfo& k) { return k.name == node.name; });
-    layers.push_back({node.name, info == kernels.end() ? "" : info->kernel, median(std::move(samples[i])),
-                      options.batch * node_multiply_adds(node)});
+    layers.push_back({node.name, info == kernels.end() ? "" : info->kernel, milliseconds.at(i),
+                      batch * node_multiply_adds(node), node_bytes(graph, static_cast<int>(i), batch)});
   }
   return layers;
+}
+
+/// Runs that take about `seconds`, when the first ones took `samples` milliseconds each.
+int device_runs(double seconds, const std::vector<double>& samples) {
+  const double one = std::max(median(samples), 1e-3);
+  return static_cast<int>(std::clamp(1e3 * seconds / one, static_cast<double>(kFewestRuns), double{kMostDeviceRuns}));
 }
 
 }  // namespace
@@ -75,9 +113,12 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
         fmt::format("bench: batch {} and {} seconds; needs a batch of at least 1 and a time of at least 0",
                     options.batch, options.seconds));
   }
-  const auto images = random_images(static_cast<size_t>(options.batch) * graph.input_shape().elements());
-  std::vector<float> logits(static_cast<size_t>(options.batch) * graph.classes());
-  const auto run = [&](const NodeTap& tap) { program.run(images.data(), options.batch, logits.data(), tap); };
+  const size_t pixels = static_cast<size_t>(options.batch) * graph.input_shape().elements();
+  HostMemory images(pixels), logits(static_cast<size_t>(options.batch) * graph.classes() * sizeof(float));
+  fill_with_noise(images.data(), pixels);
+  const auto run = [&](const NodeTap& tap) {
+    program.run(images.data(), options.batch, reinterpret_cast<float*>(logits.data()), tap);
+  };
 
   repeat(kWarmUpShare * options.seconds, 1, [&] { run(nullptr); });
   std::vector<double> samples;
@@ -94,28 +135,75 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
   result.p99_ms = percentile(std::move(samples), 0.99);
   if (result.median_ms > 0) result.images_per_second = 1e3 * options.batch / result.median_ms;
   for (const Int8Node& node : graph.nodes) result.multiply_adds += options.batch * node_multiply_adds(node);
-  if (options.layers) result.layers = time_layers(graph, options, program.layers(), run);
+
+  const std::vector<double> first = program.time_on_device(options.batch, kFewestRuns);
+  const int runs = first.empty() ? 0 : device_runs(options.seconds, first);
+  if (runs > 0) {
+    std::vector<double> on_device = program.time_on_device(options.batch, runs);
+    result.device_ms = median(on_device);
+    result.device_p99_ms = percentile(std::move(on_device), 0.99);
+  }
+  if (options.layers) {
+    const std::vector<double> layers =
+        runs > 0 ? program.time_layers_on_device(options.batch, kLayerRuns) : time_between_taps(graph, options, run);
+    result.layers = layer_table(graph, options.batch, program.layers(), layers);
+  }
   return result;
 }
 
+long node_multiply_adds(const Int8Node& node) {
+  if (node.weight.empty()) return 0;
+  const long per_output = static_cast<long>(node.weight.size()) / node.shape.c;  // R * S * C / groups
+  return node.shape.elements() * per_output;
+}
+
+long node_bytes(const Int8Graph& graph, int node, int batch) {
+  const Int8Node& n = graph.nodes[node];
+  long activations = n.shape.elements() * (n.float_output ? static_cast<long>(sizeof(float)) : 1);
+  if (n.inputs.empty()) activations += n.shape.elements();  // the picture
+  for (const int input : n.inputs) activations += graph.nodes[input].shape.elements();
+  return batch * activations + static_cast<long>(n.weight.size());
+}
+
 std::string describe(const BenchResult& r) {
-  const auto rate = [](long multiply_adds, double ms) {
-    return multiply_adds > 0 && ms > 0 ? decimal(static_cast<double>(multiply_adds) / (1e6 * ms)) : std::string("-");
+  const bool device = r.device_ms > 0;
+  const auto rate = [](long count, double ms) {
+    return count > 0 && ms > 0 ? decimal(static_cast<double>(count) / (1e6 * ms)) : std::string("-");
   };
+  const auto tera_operations = [&](long multiply_adds, double ms) { return rate(2 * multiply_adds, 1e3 * ms); };
   std::string text =
       fmt::format("batch {}: median {}, p99 {}, {} images/s, {} G multiply-adds/s ({})\n", r.batch,
                   human_seconds(r.median_ms / 1e3), human_seconds(r.p99_ms / 1e3), decimal(r.images_per_second),
                   rate(r.multiply_adds, r.median_ms), counted(r.runs, "run"));
+  if (device) {
+    text += fmt::format("on the GPU alone: median {}, p99 {}, {} images/s, {} TOPS\n", human_seconds(r.device_ms / 1e3),
+                        human_seconds(r.device_p99_ms / 1e3), decimal(1e3 * r.batch / r.device_ms),
+                        tera_operations(r.multiply_adds, r.device_ms));
+  }
   if (r.layers.empty()) return text;
   double sum = 0;
   for (const LayerTime& layer : r.layers) sum += layer.milliseconds;
-  TextTable table({{"layer", Align::left}, {"kernel", Align::left}, {"time"}, {"share"}, {"G multiply-adds/s"}});
-  for (const LayerTime& layer : r.layers) {
-    table.add_row({layer.name, layer.kernel, human_seconds(layer.milliseconds / 1e3),
-                   percent(sum > 0 ? layer.milliseconds / sum : 0, 1), rate(layer.multiply_adds, layer.milliseconds)});
+  std::vector<Column> columns = {{"layer", Align::left}, {"kernel", Align::left}, {"time"}, {"share"}};
+  if (device) {
+    columns.insert(columns.end(), {{"TOPS"}, {"GB/s"}});
+  } else {
+    columns.push_back({"G multiply-adds/s"});
   }
-  return text + fmt::format("\n{}\nlayers: {} in all, timed one by one with their outputs copied out\n", table.render(),
-                            human_seconds(sum / 1e3));
+  TextTable table(columns);
+  for (const LayerTime& layer : r.layers) {
+    std::vector<std::string> row = {layer.name, layer.kernel, human_seconds(layer.milliseconds / 1e3),
+                                    percent(sum > 0 ? layer.milliseconds / sum : 0, 1)};
+    if (device) {
+      row.push_back(tera_operations(layer.multiply_adds, layer.milliseconds));
+      row.push_back(rate(layer.bytes, layer.milliseconds));
+    } else {
+      row.push_back(rate(layer.multiply_adds, layer.milliseconds));
+    }
+    table.add_row(std::move(row));
+  }
+  return text + fmt::format("\n{}\nlayers: {} in all, {}\n", table.render(), human_seconds(sum / 1e3),
+                            device ? "each replayed alone, so that its inputs may lie in the cache"
+                                   : "timed one by one with their outputs copied out");
 }
 
 }  // namespace octet

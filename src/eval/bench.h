@@ -18,16 +18,21 @@ struct LayerTime {
   std::string name, kernel;
   double milliseconds = 0;  ///< median of one batch
   long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear
+  long bytes = 0;           ///< of one batch: every input, weight and output once
 };
 
 struct BenchResult {
   int batch = 0;
   long runs = 0;
-  double median_ms = 0, p99_ms = 0;  ///< of one batch
-  double images_per_second = 0;      ///< batch / median
-  long multiply_adds = 0;            ///< of one batch
-  /// By node, from the time between taps. A tap waits for each layer and may copy its output into the graph's layout,
-  /// so that the sum exceeds median_ms; compare layers with each other.
+  /// Of one batch: pictures in host memory (page-locked for an engine on the GPU) to logits in host memory.
+  double median_ms = 0, p99_ms = 0;
+  double images_per_second = 0;  ///< batch / median
+  long multiply_adds = 0;        ///< of one batch
+  /// By the GPU's events, pictures and logits staying there; 0 for an engine on the host.
+  double device_ms = 0, device_p99_ms = 0;
+  /// By node. On the host: the time between taps. A tap waits for each layer and may copy its output into the graph's
+  /// layout, so that the sum exceeds median_ms; compare layers with each other. On the GPU: device events around each
+  /// node alone, replayed; nodes without a kernel take 0.
   std::vector<LayerTime> layers;
 };
 
@@ -35,7 +40,13 @@ struct BenchResult {
 /// Ctrl-C.
 BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchOptions& options);
 
-/// One line for the network and, when layers were timed, a table with their shares.
+/// One line for the network (two for one on the GPU) and, when layers were timed, a table with their shares.
 std::string describe(const BenchResult& result);
+
+/// Multiply-adds of one image through the node; 0 when it is no conv2d or linear.
+long node_multiply_adds(const Int8Node& node);
+
+/// Bytes that running the node on `batch` images must move at least: inputs, weights and output, each once.
+long node_bytes(const Int8Graph& graph, int node, int batch);
 
 }  // namespace octet

@@ -58,6 +58,39 @@ TEST(Bench, TimesLayersBetweenTaps) {
   EXPECT_NE(text.find("layer1.0.conv1"), std::string::npos) << text;
 }
 
+/// A program on a GPU: it tells what its device's events measured.
+class DeviceProgram : public FunctionProgram {
+ public:
+  DeviceProgram() : FunctionProgram([](const uint8_t*, int, float*) {}) {}
+  std::vector<double> time_on_device(int batch, int runs) override {
+    EXPECT_EQ(batch, 2);
+    asked.push_back(runs);
+    std::vector<double> milliseconds(runs, 0.5);
+    milliseconds[0] = 40;  // an outlier: neither median nor p99 of many
+    return milliseconds;
+  }
+  std::vector<double> time_layers_on_device(int, int) override { return {0.1, 0.2, 0, 0.3}; }
+  std::vector<int> asked;
+};
+
+TEST(Bench, ReportsDeviceEventsBesideHostTime) {
+  Int8Graph graph = fake_graph(5);
+  graph.nodes[1].weight.resize(3 * 9);
+  DeviceProgram program;
+  const BenchResult r = bench_program(program, graph, {2, 0.1, true});
+  ASSERT_EQ(program.asked.size(), 2u);
+  EXPECT_EQ(program.asked[1], 200);  // 0.1 s of runs of 0.5 ms
+  EXPECT_DOUBLE_EQ(r.device_ms, 0.5);
+  EXPECT_DOUBLE_EQ(r.device_p99_ms, 0.5);
+  ASSERT_EQ(r.layers.size(), 4u);
+  EXPECT_DOUBLE_EQ(r.layers[3].milliseconds, 0.3);
+  EXPECT_EQ(r.layers[1].bytes, 2 * (4 + 12) + 27);  // two pictures of 4 codes in, 12 out; the weights once
+  EXPECT_EQ(r.layers[3].bytes, 2 * (2 + 5 * 4));    // logits are floats
+  const std::string text = describe(r);
+  EXPECT_NE(text.find("on the GPU alone: median 500 µs, p99 500 µs, 4,000 images/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("GB/s"), std::string::npos) << text;
+}
+
 TEST(Bench, RefusesNonsense) {
   const Int8Graph graph = fake_graph(5);
   FakeProgram program(graph);

@@ -39,7 +39,7 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
   expect_refusal(octet({"--quiet"}), 2, {"no command"});
   expect_refusal(octet({"bench", "--modle", "resnet8"}), 2,
                  {"bench: unknown argument '--modle'", "did you mean '--model'?", "octet bench --help"});
-  expect_refusal(octet({"bench"}), 2, {"CHECKPOINT or --model"});
+  expect_refusal(octet({"bench"}), 2, {"one of CHECKPOINT, --model", "--layers-of"});
   expect_refusal(octet({"inspect"}), 2, {"inspect: CHECKPOINT is required"});
   expect_refusal(octet({"inspect", "x", "--resume"}), 2, {"unknown argument '--resume'"});  // would change nothing
   expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
@@ -51,6 +51,7 @@ TEST_F(Usage, CudaIsRefusedWithTheReason) {
   const std::string reason = find_engine("cuda").available().reason;
   expect_refusal(octet({"doctor", "--device", "cuda"}), 2, {"--device cuda:", reason, "--device cpu"});
   expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda"}), 2, {"engine cuda", reason, "auto"});
+  expect_refusal(octet({"bench", "--layers-of", "resnet8"}), 2, {"engine cuda", reason});
 }
 
 TEST_F(Usage, DeviceCpuLeavesTheGpuOut) {

@@ -1,15 +1,20 @@
-// octet bench: times whole networks on random pictures; a checkpoint's, or one of the zoo with random weights.
+// octet bench: times whole networks on random pictures; a checkpoint's, or one of the zoo with random weights. With
+// --layers-of, single convolutions (bench_layers.cpp).
 #include "src/eval/bench.h"
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "src/common/files.h"
 #include "src/engine/engine.h"
+#include "src/eval/bench_svg.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
+#include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
@@ -17,22 +22,7 @@
 namespace octet::cli {
 namespace {
 
-struct Options {
-  std::string checkpoint, model, kernels = "auto", save;
-  std::vector<std::string> engines;
-  std::vector<int> batches = {1};
-  int size = 224, threads = 0;
-  double seconds = 3;
-  bool layers = false;
-};
-
-Int8Graph random_network(const Options& options) {
-  ModelSpec spec;
-  spec.name = options.model;
-  spec.input = {3, options.size, options.size};
-  spec.classes = options.size < 64 ? 10 : 1000;
-  return random_int8_graph(build_model(spec), QuantSpec{}, 1);
-}
+const char* const kSchemes[] = {"symmetric_s8", "unsigned_u8", "affine_u8"};
 
 nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
   nlohmann::json layers = nlohmann::json::array();
@@ -40,7 +30,8 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
     layers.push_back({{"name", layer.name},
                       {"kernel", layer.kernel},
                       {"milliseconds", layer.milliseconds},
-                      {"multiply_adds", layer.multiply_adds}});
+                      {"multiply_adds", layer.multiply_adds},
+                      {"bytes", layer.bytes}});
   }
   return {{"engine", engine},
           {"batch", result.batch},
@@ -48,58 +39,106 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
           {"median_ms", result.median_ms},
           {"p99_ms", result.p99_ms},
           {"images_per_second", result.images_per_second},
+          {"device_ms", result.device_ms},
+          {"device_p99_ms", result.device_p99_ms},
           {"multiply_adds", result.multiply_adds},
           {"layers", layers}};
 }
 
-ExitCode bench(const Common& common, const Options& options) {
-  if (options.checkpoint.empty() == options.model.empty())
-    throw usage_error("bench needs either a CHECKPOINT or --model NAME");
-  const Int8Graph graph =
-      options.model.empty() ? read_checkpoint(checkpoint_of(options.checkpoint)) : random_network(options);
-  if (!options.save.empty()) write_checkpoint(options.save, graph);
+/// Bars by layer: a series each engine, at the first batch.
+std::string to_svg(const Int8Graph& graph, const std::vector<LayerSeries>& series, int batch) {
+  std::vector<std::string> layers;
+  for (const Int8Node& node : graph.nodes) layers.push_back(node.name);
+  return svg_layer_bars(fmt::format("{}, batch {}", graph.name, batch), layers, series);
+}
+
+LayerSeries series_of(const std::string& engine, size_t index, const BenchResult& result) {
+  LayerSeries series{engine, series_colour(index), {}, {}};
+  for (const LayerTime& layer : result.layers) {
+    series.milliseconds.push_back(layer.milliseconds);
+    series.notes.push_back(layer.kernel);
+  }
+  return series;
+}
+
+ExitCode bench_network(const Common& common, const BenchCommand& command) {
+  const Int8Graph graph = command.model.empty() ? read_checkpoint(checkpoint_of(command.checkpoint))
+                                                : random_network(command.model, command.size, command.activation);
+  if (!command.save.empty()) write_checkpoint(command.save, graph);
 
   std::string text = fmt::format("{} on {}, random pictures{}\n", graph.name, machine_model(),
-                                 options.model.empty() ? "" : " and weights");
+                                 command.model.empty() ? "" : " and weights");
   nlohmann::json results = nlohmann::json::array();
-  const std::vector<std::string> engines = options.engines.empty()
+  std::vector<LayerSeries> series;
+  const std::vector<std::string> engines = command.engines.empty()
                                                ? std::vector{std::string(preferred_engine(devices(common)).name())}
-                                               : resolve_engines(options.engines, devices(common));
+                                               : resolve_engines(command.engines, devices(common));
   for (const std::string& engine : engines) {
-    for (int batch : options.batches) {
+    for (int batch : command.batches) {
       CompileOptions compile;
       compile.max_batch = batch;
-      compile.threads = options.threads;
-      compile.kernels = engine == "cpu" ? options.kernels : "auto";
+      compile.threads = command.threads;
+      compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
+      compile.fallback = engine == "cudnn" ? command.fallback : "none";
       const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
-      const BenchResult result = bench_program(*program, graph, {batch, options.seconds, options.layers});
+      const bool layers = command.layers || !command.svg.empty();
+      const BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers});
       text += fmt::format("{}: {}\n", engine, describe(result));
       results.push_back(to_json(engine, result));
+      if (layers && batch == command.batches.front()) series.push_back(series_of(engine, series.size(), result));
     }
   }
+  if (!command.svg.empty()) write_file_atomically(command.svg, to_svg(graph, series, command.batches.front()));
   print_result(common, text, [&] {
     return nlohmann::json{
-        {"network", graph.name}, {"machine", machine_model()}, {"threads", options.threads}, {"results", results}}
+        {"network", graph.name}, {"machine", machine_model()}, {"threads", command.threads}, {"results", results}}
         .dump(2);
   });
   return ExitCode::ok;
 }
 
+ExitCode bench(const Common& common, const BenchCommand& command) {
+  const int given = !command.checkpoint.empty() + !command.model.empty() + !command.layers_of.empty();
+  if (given != 1) throw usage_error("bench needs one of CHECKPOINT, --model NAME and --layers-of NAME");
+  return command.layers_of.empty() ? bench_network(common, command) : bench_layers(common, command);
+}
+
 }  // namespace
 
+Int8Graph random_network(const std::string& model, int size, const std::string& activation) {
+  ModelSpec spec;
+  spec.name = model;
+  spec.input = {3, size, size};
+  spec.classes = size < 64 ? 10 : 1000;
+  QuantSpec quant;
+  for (size_t i = 0; i < std::size(kSchemes); ++i) {
+    if (activation == kSchemes[i]) quant.activation = static_cast<ActivationScheme>(i);
+  }
+  return random_int8_graph(build_model(spec), quant, 1);
+}
+
 void add_bench(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "times whole networks on random pictures");
+  auto options = std::make_shared<BenchCommand>();
+  CLI::App* command = app.add_subcommand("bench", "times whole networks, or single convolutions, on random data");
   command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory");
   command->add_option("--model", options->model, "a network of the zoo, random weights: resnet50, mobilenet_v2, ...");
-  command->add_option("--size", options->size, "input height and width for --model")->check(CLI::Range(8, 1024));
+  command->add_option("--layers-of", options->layers_of,
+                      "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16");
+  command->add_option("--size", options->size, "input height and width for --model and --layers-of")
+      ->check(CLI::Range(8, 1024));
+  command->add_option("--activation", options->activation, "codes of --model's activations")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kSchemes), std::end(kSchemes))))
+      ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
-  command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference (default: the first that runs here)")
-      ->delimiter(',');
-  command->add_option("--kernels", options->kernels, "cpu engine: auto, avx512_vnni, avx2, portable");
+  command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');
+  command->add_option("--fallback", options->fallback, "cudnn: what runs the nodes it cannot: none, cuda");
+  command->add_option(
+      "--kernels", options->kernels,
+      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, or part of the names of the only ones allowed");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--seconds", options->seconds, "of measuring, each")->check(CLI::Range(0.01, 600.0));
   command->add_flag("--layers", options->layers, "time every layer too");
+  command->add_option("--svg", options->svg, "draw the layers' times at the first batch size into this file");
   command->add_option("--save", options->save, "write the random network to this .safetensors file");
   command->callback([&common, &action, options] { action = [&common, options] { return bench(common, *options); }; });
 }

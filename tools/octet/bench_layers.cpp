@@ -1,0 +1,70 @@
+// octet bench --layers-of: every distinct convolution of a network on octet's CUDA kernels and on cuDNN.
+#include "src/eval/bench_layers.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/common/files.h"
+#include "src/eval/bench_svg.h"
+#include "src/eval/engine_choice.h"
+#include "tools/octet/bench_options.h"
+
+namespace octet::cli {
+namespace {
+
+nlohmann::json to_json(const ConvBench& bench) {
+  nlohmann::json convs = nlohmann::json::array();
+  for (const ConvTimes& row : bench.convs) {
+    nlohmann::json times;
+    for (int who = 0; who < kContestants; ++who) {
+      const ConvTime& time = row.times[who];
+      times[kContestantNames[who]] = {{"milliseconds", time.milliseconds},
+                                      {"bytes", row.bytes[who]},
+                                      {"kernel", time.kernel},
+                                      {"reason", time.reason}};
+    }
+    convs.push_back({{"convolution", row.conv.description},
+                     {"count", row.conv.count},
+                     {"multiply_adds", row.multiply_adds},
+                     {"times", times}});
+  }
+  nlohmann::json weighted;
+  for (int who = 0; who < kContestants; ++who) weighted[kContestantNames[who]] = bench.weighted[who];
+  return {{"network", bench.network}, {"machine", bench.machine},   {"batch", bench.batch},
+          {"convolutions", convs},    {"compared", bench.compared}, {"weighted_ms", weighted}};
+}
+
+std::string to_svg(const ConvBench& bench) {
+  std::vector<std::string> layers;
+  std::vector<LayerSeries> series(kContestants);
+  for (int who = 0; who < kContestants; ++who) {
+    series[who].name = kContestantNames[who];
+    series[who].colour = series_colour(who);
+  }
+  for (const ConvTimes& row : bench.convs) {
+    layers.push_back(row.conv.description + " (" + std::to_string(row.conv.count) + "x)");
+    for (int who = 0; who < kContestants; ++who) {
+      series[who].milliseconds.push_back(row.times[who].milliseconds);
+      series[who].notes.push_back(row.times[who].kernel);
+    }
+  }
+  return svg_layer_bars(bench.network + ", batch " + std::to_string(bench.batch), layers, series);
+}
+
+}  // namespace
+
+ExitCode bench_layers(const Common& common, const BenchCommand& command) {
+  resolve_engines({"cuda", "cudnn"}, devices(common));
+  const Int8Graph graph = random_network(command.layers_of, command.size, "symmetric_s8");
+  std::string text;
+  nlohmann::json results = nlohmann::json::array();
+  for (const int batch : command.batches) {
+    const ConvBench bench = bench_convolutions(graph, {.batch = batch});
+    text += (text.empty() ? "" : "\n") + describe(bench);
+    results.push_back(to_json(bench));
+    if (!command.svg.empty() && batch == command.batches.front()) write_file_atomically(command.svg, to_svg(bench));
+  }
+  print_result(common, text, [&] { return results.dump(2); });
+  return ExitCode::ok;
+}
+
+}  // namespace octet::cli

@@ -1,0 +1,27 @@
+// What octet bench was asked for, and its two kinds of measurement.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/graph/int8_graph.h"
+#include "tools/octet/commands.h"
+
+namespace octet::cli {
+
+struct BenchCommand {
+  std::string checkpoint, model, layers_of, kernels = "auto", fallback = "none", activation = "affine_u8", save, svg;
+  std::vector<std::string> engines;  ///< empty: the one that auto prefers
+  std::vector<int> batches = {1};
+  int size = 224, threads = 0;
+  double seconds = 3;
+  bool layers = false;
+};
+
+/// A network of the zoo with random weights and edges of the scheme `activation`.
+Int8Graph random_network(const std::string& model, int size, const std::string& activation);
+
+/// octet bench --layers-of.
+ExitCode bench_layers(const Common& common, const BenchCommand& command);
+
+}  // namespace octet::cli
