@@ -32,7 +32,7 @@ struct QParams {
   int32_t zero_point = 0;    ///< the code of real 0, within [quant_min, quant_max]
   int32_t quant_min = -128;  ///< lowest code
   int32_t quant_max = 127;   ///< highest code
-  bool is_signed() const { return quant_min < 0; }
+  OCTET_HOST_DEVICE bool is_signed() const { return quant_min < 0; }
   bool operator==(const QParams&) const = default;
 };
 

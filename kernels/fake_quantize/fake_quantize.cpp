@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "kernels/clones.h"
+#include "kernels/fake_quantize/weight_scale.h"
 
 // Built with -fno-math-errno -fno-trapping-math (kernels/CMakeLists.txt), without which rintf and the comparisons stay
 // scalar. Division and rounding stay exact.
@@ -80,7 +81,7 @@ void fake_quantize(const uint16_t* x, const ChannelQuantization& q, Rows rows, u
 }
 
 OCTET_CLONES double squared_error(const float* x, size_t count, const QParams& qparams) {
-  constexpr size_t kLanes = 16;  // fixed partial sums: the compiler may not reorder a single one
+  constexpr size_t kLanes = kErrorLanes;  // fixed partial sums: the compiler may not reorder a single one
   const QParams q = qparams;
   double sums[kLanes] = {};
   size_t i = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/clones.h"
+#include "kernels/observe/histogram_bins.h"
 
 namespace octet::kernels {
 namespace {
@@ -14,7 +15,7 @@ constexpr size_t kBlock = 1024;
 
 /// Bin of each value; vectorizes, where the counting cannot.
 OCTET_CLONES void find_bins(const float* x, size_t count, float inverse_width, int32_t first, int32_t* bin) {
-  for (size_t i = 0; i < count; ++i) bin[i] = static_cast<int32_t>(std::floor(x[i] * inverse_width)) - first;
+  for (size_t i = 0; i < count; ++i) bin[i] = bin_of(x[i], inverse_width, first);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/observe/histogram_bins.h"
 #include "src/quant/fuse.h"
 
 namespace octet {
@@ -21,7 +22,7 @@ struct Statistics {
 /// Bins are a power of two wide, with edges at its multiples. When a value falls outside, the width doubles and pairs
 /// of bins merge: counts are never split, and the histogram does not depend on the order or size of batches. Between
 /// half and all of the bins are in use.
-inline constexpr int kHistogramBins = 4096;
+inline constexpr int kHistogramBins = kernels::kEdgeBins;
 
 enum class ObserverKind { minmax, moving_average, histogram };
 
@@ -33,6 +34,8 @@ class Observer {
   const Statistics& statistics() const { return statistics_; }
   /// Throws Error(data) for statistics that no observer can have collected: they may come from a file.
   void restore(const Statistics& statistics);
+  /// As kernels::follow() takes it: 0 for minmax and histogram.
+  double averaging() const { return kind_ == ObserverKind::moving_average ? averaging_ : 0; }
 
  private:
   ObserverKind kind_;

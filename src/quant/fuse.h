@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "kernels/quantize.h"
 #include "src/graph/graph.h"
 
@@ -54,9 +55,6 @@ struct Prepared {
   bool float_output(int node) const { return node + 1 == static_cast<int>(graph.nodes.size()); }  ///< no qparams there
 };
 Prepared prepare(Graph fused, const QuantSpec& spec);
-
-/// Least scale of an edge: no real network's steps are smaller, and multipliers stay below kMaxMultiplier.
-inline constexpr float kSmallestScale = 0x1p-64f;
 
 /// Scale and zero point of an edge from the range [lo, hi] of its values, widened to hold zero, which is always exactly
 /// representable. Symmetric: scale = max(|lo|, |hi|) / quant_max (unsigned: hi / quant_max); affine: scale = (hi - lo)

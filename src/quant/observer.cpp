@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "kernels/observe/observe.h"
 #include "src/common/error.h"
 #include "src/quant/calibrator.h"
@@ -9,35 +10,20 @@
 namespace octet {
 namespace {
 
-constexpr int kSmallestExponent = -64;  // of a bin's width; values this near zero are zero
-constexpr float kLargestValue = 1e30f;  // the bins' edges stay finite
-
-/// The bins of least power-of-two width >= 2^exponent that hold [lo, hi] and start at or below zero.
-kernels::Bins bins_for(float lo, float hi, int exponent) {
-  for (;; ++exponent) {
-    const double width = std::ldexp(1.0, exponent);
-    const double first = std::floor(std::min(lo, 0.0f) / width), last = std::floor(std::max(hi, 0.0f) / width);
-    if (last - first < kHistogramBins) {
-      return {static_cast<float>(width), static_cast<int32_t>(first), kHistogramBins};
-    }
-  }
-}
-
 kernels::Bins current_bins(const Statistics& s) {
   const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
   return {static_cast<float>(width), static_cast<int32_t>(s.histogram_lo / width), kHistogramBins};
 }
 
-/// Moves the counts into wider or shifted bins. Widths are powers of two and edges their multiples, so that each old
-/// bin lies within one new bin: no count is split or lost, and the histogram is the one a single pass would have given.
+/// Moves the counts into wider or shifted bins: none is split or lost, and the histogram is the one a single pass would
+/// have given.
 void widen_to(const kernels::Bins& bins, Statistics& s) {
   std::vector<double> counts(kHistogramBins);
   if (!s.histogram.empty()) {
     const kernels::Bins old = current_bins(s);
-    const double ratio = static_cast<double>(old.width) / bins.width;
     for (int i = 0; i < kHistogramBins; ++i) {
       if (s.histogram[i] == 0) continue;  // empty bins past the new end
-      counts[static_cast<int>(std::floor((old.first + i) * ratio)) - bins.first] += s.histogram[i];
+      counts[kernels::bin_within(old, i, bins)] += s.histogram[i];
     }
   }
   s.histogram = std::move(counts);
@@ -46,8 +32,8 @@ void widen_to(const kernels::Bins& bins, Statistics& s) {
 }
 
 void add_histogram(const float* x, size_t count, Statistics& s) {
-  const int exponent = s.histogram.empty() ? kSmallestExponent : std::ilogb(current_bins(s).width);
-  const kernels::Bins bins = bins_for(s.lo, s.hi, exponent);
+  const int exponent = s.histogram.empty() ? kernels::kSmallestExponent : std::ilogb(current_bins(s).width);
+  const kernels::Bins bins = kernels::bins_for(s.lo, s.hi, exponent, kHistogramBins);
   const bool changed =
       s.histogram.empty() || bins.width != current_bins(s).width || bins.first != current_bins(s).first;
   if (changed) widen_to(bins, s);
@@ -84,20 +70,14 @@ void Observer::observe(const float* x, size_t count) {
   if (count == 0) return;
   const kernels::Range range = kernels::find_range(x, count);
   if (!range.finite) throw promise_error("an observed value is not finite");
-  if (std::max(-range.lo, range.hi) > kLargestValue) {
-    throw promise_error("an observed value is beyond " + std::to_string(kLargestValue) + ": the network diverged");
+  if (std::max(-range.lo, range.hi) > kernels::kLargestObserved) {
+    throw promise_error("an observed value is beyond " + std::to_string(kernels::kLargestObserved) +
+                        ": the network diverged");
   }
   Statistics& s = statistics_;
-  if (!s.seen) {
-    s.lo = range.lo;
-    s.hi = range.hi;
-  } else if (kind_ == ObserverKind::moving_average) {
-    s.lo = static_cast<float>(s.lo + averaging_ * (static_cast<double>(range.lo) - s.lo));
-    s.hi = static_cast<float>(s.hi + averaging_ * (static_cast<double>(range.hi) - s.hi));
-  } else {
-    s.lo = std::min(s.lo, range.lo);
-    s.hi = std::max(s.hi, range.hi);
-  }
+  const kernels::RunningRange moved = kernels::follow({s.lo, s.hi, s.seen ? 1 : 0}, range, averaging());
+  s.lo = moved.lo;
+  s.hi = moved.hi;
   s.seen = true;
   if (kind_ == ObserverKind::histogram) add_histogram(x, count, s);
 }

@@ -1,0 +1,76 @@
+#include "kernels/cuda_launch.h"
+#include "kernels/cuda_values.cuh"
+#include "kernels/fake_quantize/cuda_fake_quantize.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kValues = 8;  // a thread's: 16 or 32 bytes, and one byte of bits
+
+template <class T, bool kWide>
+__global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work) {
+  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
+  if (at >= work.count) return;
+  const QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
+  const float lo = static_cast<float>(q.quant_min), hi = static_cast<float>(q.quant_max);
+  const float zero_point = static_cast<float>(q.zero_point);
+  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, work.count - at);
+  unsigned bits = 0;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    const float x = widen(pack.value[i]);
+    const float code = rintf(work.activation(x) / q.scale) + zero_point;
+    const float above = code > lo ? code : lo;  // NaN becomes lo, as in clamp_code
+    const float clamped = above < hi ? above : hi;
+    pack.value[i] = narrow<T>(q.scale * (clamped - zero_point));
+    bits |= static_cast<unsigned>(code == clamped && work.activation.passes(x)) << i;
+  }
+  store<kValues, kWide>(pack, static_cast<T*>(work.y) + at, work.count - at);
+  if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
+}
+
+template <class T, bool kWide>
+__global__ void __launch_bounds__(kThreads) fake_quantize_backward_kernel(FakeQuantizationGradient work) {
+  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
+  if (at >= work.count) return;
+  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.dy) + at, work.count - at);
+  const unsigned bits = work.bits[at / kValues];
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    if ((bits >> i & 1) == 0) pack.value[i] = narrow<T>(0.0f);
+  }
+  store<kValues, kWide>(pack, static_cast<T*>(work.dx) + at, work.count - at);
+}
+
+}  // namespace
+
+void cuda_fake_quantize(const FakeQuantization& work, CudaStream stream) {
+  if (work.count == 0) return;
+  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
+  with_type(work.type, [&](auto type) {
+    using T = decltype(type);
+    if (is_aligned(work.x) && is_aligned(work.y)) {
+      fake_quantize_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work);
+    } else {
+      fake_quantize_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work);
+    }
+  });
+  check_launch("fake_quantize");
+}
+
+void cuda_fake_quantize_backward(const FakeQuantizationGradient& work, CudaStream stream) {
+  if (work.count == 0) return;
+  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
+  with_type(work.type, [&](auto type) {
+    using T = decltype(type);
+    if (is_aligned(work.dy) && is_aligned(work.dx)) {
+      fake_quantize_backward_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work);
+    } else {
+      fake_quantize_backward_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work);
+    }
+  });
+  check_launch("fake_quantize_backward");
+}
+
+}  // namespace octet::kernels

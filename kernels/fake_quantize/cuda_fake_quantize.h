@@ -1,0 +1,40 @@
+// Fake quantization of activations on the GPU, one pass over memory. The definition is fake_quantize.h; every bit is
+// the same.
+#pragma once
+
+#include "kernels/activation.h"
+#include "kernels/cuda_stream.h"
+#include "kernels/quantize.h"
+#include "kernels/value_type.h"
+
+namespace octet::kernels {
+
+/// Pointers on the device. Flat memory: the layout does not matter.
+struct FakeQuantization {
+  const void* x = nullptr;  ///< [count]
+  void* y = nullptr;        ///< [count]; may be x
+  /// [ceil(count / 8)] or null. Bit i % 8 of byte i / 8: the gradient of value i passes the activation and the
+  /// quantizer.
+  uint8_t* bits = nullptr;
+  long count = 0;
+  ValueType type = ValueType::float32;
+  Clamp activation;
+  const QParams* device_qparams = nullptr;  ///< read when the kernel runs; null: `qparams`
+  QParams qparams;
+};
+
+/// y = dequantize(quantize(activation(x))).
+void cuda_fake_quantize(const FakeQuantization& work, CudaStream stream);
+
+struct FakeQuantizationGradient {
+  const void* dy = nullptr;       ///< [count]
+  const uint8_t* bits = nullptr;  ///< as written by cuda_fake_quantize
+  void* dx = nullptr;             ///< [count]; may be dy
+  long count = 0;
+  ValueType type = ValueType::float32;
+};
+
+/// dx = dy where the bit is set, else 0.
+void cuda_fake_quantize_backward(const FakeQuantizationGradient& work, CudaStream stream);
+
+}  // namespace octet::kernels

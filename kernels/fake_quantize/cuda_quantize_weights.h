@@ -1,0 +1,52 @@
+// All weights of a network, scaled and fake-quantized in one launch a step. The scales are those of src/quant's
+// weight_scales and weight_scales_mse, bit for bit.
+#pragma once
+
+#include "kernels/cuda_stream.h"
+#include "kernels/quantize.h"
+#include "kernels/value_type.h"
+
+namespace octet::kernels {
+
+enum class ScaleRule {
+  magnitude,      ///< max |w| / largest
+  least_squares,  ///< the best of some shrunk ranges
+  given,          ///< `scale` is read, not written
+};
+
+struct WeightRules {
+  ScaleRule rule = ScaleRule::magnitude;
+  bool per_tensor = false;              ///< one scale, repeated for every channel
+  int largest = 127;                    ///< codes are in [-largest, largest]
+  ValueType type = ValueType::float32;  ///< of `quantized` and of gradients
+};
+
+/// One weight [channels, per_channel] without gaps. Pointers on the device.
+struct WeightTensor {
+  const float* weight = nullptr;
+  void* quantized = nullptr;      ///< same layout
+  float* scale = nullptr;         ///< [channels]
+  int32_t* not_finite = nullptr;  ///< set to 1 when a weight is NaN or infinite; never cleared
+  int32_t channels = 0, per_channel = 0;
+  /// kernel_h * kernel_w where a channel lies in memory as [kernel_h, kernel_w, in_channels] (channels-last), 0 where
+  /// as PyTorch counts it, [in_channels, kernel_h, kernel_w]. Sums of errors are added in PyTorch's order.
+  int32_t channels_last_window = 0;
+};
+
+/// `weights`: `count` of them, in host memory, copied with the launch (one launch for each 72).
+void cuda_quantize_weights(const WeightRules& rules, const WeightTensor* weights, int count, CudaStream stream);
+
+struct WeightGradient {
+  const void* dy = nullptr;  ///< gradient of `quantized`, same layout
+  float* dx = nullptr;       ///< gradient of `weight`
+  /// As they were in the forward pass; only read where something may have been clipped (not by ScaleRule::magnitude).
+  const float* weight = nullptr;
+  const float* scale = nullptr;
+  int32_t channels = 0, per_channel = 0;
+};
+
+/// dx = dy in float32 where the code was not clipped, else 0.
+void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradient* weights, int count,
+                                    CudaStream stream);
+
+}  // namespace octet::kernels

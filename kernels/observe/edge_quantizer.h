@@ -1,0 +1,77 @@
+// How an edge's running range follows the batches it sees, and which scale and zero point the range gives: the
+// arithmetic of src/quant's Observer and choose_qparams, for host and device. Compile without contraction (see
+// kernels/quantize.h).
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/observe/observe.h"
+#include "kernels/quantize.h"
+
+namespace octet {
+
+/// Least scale of an edge: no real network's steps are smaller, and multipliers stay below kMaxMultiplier.
+inline constexpr float kSmallestScale = 0x1p-64f;
+
+namespace kernels {
+
+/// Larger magnitudes are refused: the network diverged, and the edges of a histogram's bins must stay finite.
+inline constexpr float kLargestObserved = 1e30f;
+
+struct RunningRange {
+  float lo = 0, hi = 0;
+  int32_t seen = 0;  ///< 0: the next batch's range is taken as it is
+};
+
+/// averaging: weight of the new batch in the moving average; 0: minimum and maximum of all batches. Only lo and hi of
+/// `batch` are read.
+OCTET_HOST_DEVICE inline RunningRange follow(const RunningRange& s, const Range& batch, double averaging) {
+  if (s.seen == 0) return {batch.lo, batch.hi, 1};
+  if (averaging > 0) {
+    return {static_cast<float>(s.lo + averaging * (static_cast<double>(batch.lo) - s.lo)),
+            static_cast<float>(s.hi + averaging * (static_cast<double>(batch.hi) - s.hi)), 1};
+  }
+  return {std::min(s.lo, batch.lo), std::max(s.hi, batch.hi), 1};
+}
+
+/// octet::choose_qparams for a finite range lo <= hi; src/quant/fuse.h has the formulas.
+OCTET_HOST_DEVICE inline QParams qparams_of_range(float lo, float hi, const QParams& range, bool affine) {
+  // In double: hi - lo of two floats may overflow, and the quotient is rounded once.
+  double low = std::min(lo, 0.0f), high = std::max(hi, 0.0f);
+  if (!affine) {
+    high = range.is_signed() ? std::max(-low, high) : high;
+    low = 0;
+  }
+  const double steps = affine ? range.quant_max - range.quant_min : range.quant_max;
+  if (high == low) high = low + 1;  // nothing but zeros: any scale is exact
+  const float scale = static_cast<float>((high - low) / steps);
+  QParams q = range;
+  q.scale = scale > kSmallestScale ? scale : kSmallestScale;
+  q.zero_point = 0;
+  if (affine) {
+    const double zero_point = rint(range.quant_min - low / static_cast<double>(q.scale));
+    const double least = range.quant_min, most = range.quant_max;
+    q.zero_point = static_cast<int32_t>(zero_point < least ? least : zero_point > most ? most : zero_point);
+  }
+  return q;
+}
+
+/// What the blocks of one observing launch share; at rest as here.
+struct ObserverBlocks {
+  uint32_t lowest = 0xffffffffu, highest = 0;  ///< floats as integers of the same order
+  uint32_t damaged = 0, done = 0;
+};
+
+/// One edge of a network in device memory: what observing moves and fake quantization reads. `qparams` comes first, so
+/// that a pointer to the edge is one to them.
+struct EdgeQuantizer {
+  QParams qparams;     ///< scale and zero point move; the range of codes stays
+  int32_t affine = 0;  ///< zero_point moves too
+  RunningRange range;
+  int32_t not_finite = 0;  ///< set, and the range left alone, when a batch held NaN, infinity or more than 1e30
+  double averaging = 0;    ///< as in follow()
+  ObserverBlocks blocks;
+};
+
+}  // namespace kernels
+}  // namespace octet
