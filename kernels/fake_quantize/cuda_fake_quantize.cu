@@ -1,6 +1,7 @@
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
+#include "kernels/fake_quantize/rounded_quotient.h"
 
 namespace octet::kernels {
 namespace {
@@ -8,25 +9,46 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kValues = 8;  // a thread's: 16 or 32 bytes, and one byte of bits
 
+/// The activation becomes part of the code's bounds: rint and division keep order.
+struct Bounds {
+  float damaged;  ///< the code of NaN, as clamp_code has it
+  float lo, hi, zero_point;
+
+  __device__ Bounds(const QParams& q, const Clamp& activation)
+      : damaged(static_cast<float>(q.quant_min)),
+        lo(fmaxf(damaged, rintf(activation.lo / q.scale) + static_cast<float>(q.zero_point))),
+        hi(fminf(static_cast<float>(q.quant_max), rintf(activation.hi / q.scale) + static_cast<float>(q.zero_point))),
+        zero_point(static_cast<float>(q.zero_point)) {}
+};
+
 template <class T, bool kWide>
 __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
   if (at >= work.count) return;
+  const long left = work.count - at;
   const QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
-  const float lo = static_cast<float>(q.quant_min), hi = static_cast<float>(q.quant_max);
-  const float zero_point = static_cast<float>(q.zero_point);
-  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, work.count - at);
+  const Bounds bounds(q, work.activation);
+  const RoundedQuotient quotient(q.scale);
+  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, left);
+  float code[kValues];
+  bool sure = true;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) code[i] = quotient.estimate(widen(pack.value[i]), sure);
+  if (!sure) {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) code[i] = quotient.exact(widen(pack.value[i]));
+  }
   unsigned bits = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
     const float x = widen(pack.value[i]);
-    const float code = rintf(work.activation(x) / q.scale) + zero_point;
-    const float above = code > lo ? code : lo;  // NaN becomes lo, as in clamp_code
-    const float clamped = above < hi ? above : hi;
-    pack.value[i] = narrow<T>(q.scale * (clamped - zero_point));
-    bits |= static_cast<unsigned>(code == clamped && work.activation.passes(x)) << i;
+    const float shifted = code[i] + bounds.zero_point;
+    const float clamped = x == x ? fminf(fmaxf(shifted, bounds.lo), bounds.hi) : bounds.damaged;
+    pack.value[i] = narrow<T>(q.scale * (clamped - bounds.zero_point));
+    bits |= static_cast<unsigned>(shifted == clamped && work.activation.passes(x)) << i;
   }
-  store<kValues, kWide>(pack, static_cast<T*>(work.y) + at, work.count - at);
+  store<kValues, kWide>(pack, static_cast<T*>(work.y) + at, left);
+  if (left < kValues) bits &= (1u << left) - 1;
   if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_quantize_weights.h"
+#include "kernels/fake_quantize/rounded_quotient.h"
 #include "kernels/fake_quantize/weight_scale.h"
 
 namespace octet::kernels {
@@ -94,16 +95,28 @@ __device__ float max_magnitude(const Row& row, Shared& shared, bool& damaged) {
   return largest;
 }
 
+/// The fake-quantized weight in float.
+struct WeightCode {
+  RoundedQuotient quotient;
+  float bound;
+
+  __device__ WeightCode(float scale, int largest) : quotient(scale), bound(static_cast<float>(largest)) {}
+  __device__ float rounded(float value) const { return quotient(value) + 0.0f; }  // + zero point: no code is -0
+  __device__ float real(float value) const {
+    const float code = rounded(value);
+    const float above = code > -bound ? code : -bound;  // NaN becomes -bound, as in clamp_code
+    return quotient.scale * (above < bound ? above : bound);
+  }
+};
+
 /// Sum of squared errors as squared_error() of fake_quantize.h gives it, by kErrorLanes neighbouring threads.
 __device__ double squared_error_of(const Row& row, float scale, int largest) {
-  const float bound = static_cast<float>(largest);
+  const WeightCode code(scale, largest);
   const int lane = threadIdx.x % kErrorLanes;
   double sum = 0;
   for (int i = lane; i < row.length; i += kErrorLanes) {
     const float value = row.in_pytorch_order(i);
-    const float code = rintf(value / scale);
-    const float above = code > -bound ? code : -bound;
-    const double error = static_cast<double>(scale * (above < bound ? above : bound)) - value;
+    const double error = static_cast<double>(code.real(value)) - value;
     sum += error * error;
   }
   const unsigned group = 0xffffu << (threadIdx.x % 32 / kErrorLanes * kErrorLanes);
@@ -144,22 +157,17 @@ __device__ float best_scale(const Row& row, float magnitude, int largest, Shared
 
 template <class T>
 __device__ void quantize_row(const Row& row, float scale, int largest, T* y) {
-  const float bound = static_cast<float>(largest);
-  const auto quantized = [&](float value) {
-    const float code = rintf(value / scale);
-    const float above = code > -bound ? code : -bound;
-    return narrow<T>(scale * (above < bound ? above : bound));
-  };
+  const WeightCode code(scale, largest);
   const bool wide = row.length % kValues == 0 && reinterpret_cast<uintptr_t>(row.value) % 16 == 0 &&
                     reinterpret_cast<uintptr_t>(y) % sizeof(Pack<T, kValues>) == 0;
   if (!wide) {
-    for (int i = threadIdx.x; i < row.length; i += blockDim.x) y[i] = quantized(row.value[i]);
+    for (int i = threadIdx.x; i < row.length; i += blockDim.x) y[i] = narrow<T>(code.real(row.value[i]));
     return;
   }
   for (int i = threadIdx.x * kValues; i < row.length; i += blockDim.x * kValues) {
     const Pack<float, kValues> in = load<kValues, true>(row.value + i, kValues);
     Pack<T, kValues> out;
-    for (int j = 0; j < kValues; ++j) out.value[j] = quantized(in.value[j]);
+    for (int j = 0; j < kValues; ++j) out.value[j] = narrow<T>(code.real(in.value[j]));
     store<kValues, true>(out, y + i, kValues);
   }
 }

@@ -10,7 +10,7 @@
 
 namespace octet::kernels {
 
-/// Values on the device in flat memory, looked at after the activation.
+/// Values on the device in flat memory. What counts is their value after the activation, but for NaN and infinity.
 struct ObservedValues {
   const void* x = nullptr;  ///< [count]
   long count = 0;
@@ -18,8 +18,8 @@ struct ObservedValues {
   Clamp activation;
 };
 
-/// The edge's range follows the smallest and the largest value, and its qparams the range, in one launch. Values that
-/// are not finite, or beyond 1e30, set edge->not_finite instead.
+/// The edge's range follows the smallest and the largest value, and its qparams the range, in one launch. NaN,
+/// infinity and magnitudes beyond 1e30 set edge->not_finite instead.
 void cuda_observe(const ObservedValues& values, EdgeQuantizer* edge, CudaStream stream);
 
 /// Histogram of an edge in device memory, for calibration.

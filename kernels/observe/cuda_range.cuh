@@ -56,13 +56,12 @@ __device__ inline bool join_blocks(Range& part, ObserverBlocks& blocks) {
 template <class T, bool kWide, class State>
 __global__ void __launch_bounds__(kRangeThreads) range_kernel(ObservedValues values, State state) {
   const T* x = static_cast<const T*>(values.x);
-  const Clamp activation = values.activation;
   Range part{INFINITY, -INFINITY, true};
   float zero = 0;
   constexpr long kBlock = static_cast<long>(kRangeThreads) * kRangeValues;
   const long stride = kBlock * gridDim.x;
   const auto take = [&](T raw) {
-    const float value = activation(widen(raw));
+    const float value = widen(raw);
     part.lo = fminf(part.lo, value);
     part.hi = fmaxf(part.hi, value);
     zero = fmaf(value, 0.0f, zero);  // NaN for NaN and infinity
@@ -76,6 +75,8 @@ __global__ void __launch_bounds__(kRangeThreads) range_kernel(ObservedValues val
   }
   for (; at < values.count; ++at) take(x[at]);
   part.finite = zero == 0.0f;
+  part.lo = values.activation(part.lo);  // which keeps order
+  part.hi = values.activation(part.hi);
   if (join_blocks(part, state.blocks())) state.take(part);
 }
 

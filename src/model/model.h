@@ -36,13 +36,20 @@ std::vector<int> last_readers(const Graph& graph);
 
 struct WalkHooks {
   std::function<at::Tensor(int node, const at::Tensor& weight)> weight;  ///< replaces the weight of a conv2d or linear
-  std::function<at::Tensor(int node, at::Tensor output)> output;         ///< replaces (or looks at) a node's output
+  /// Takes the place of a node's activation: gets what its operator, BatchNorm and residual gave, must apply
+  /// node.activation (see activate) and may do more in the same pass. `owned`: y is a temporary that no other node and
+  /// no backward needs, to be overwritten at will. Not called for the input.
+  std::function<at::Tensor(int node, at::Tensor y, bool owned)> activation;
+  std::function<at::Tensor(int node, at::Tensor output)> output;  ///< replaces (or looks at) a node's output
 };
 
 struct WalkMode {
   bool training = false;             ///< dropout on
   bool batch_norm_training = false;  ///< batch statistics, running statistics updated with momentum 0.1
 };
+
+/// In place where x is owned (see WalkHooks::activation).
+at::Tensor activate(at::Tensor x, Activation activation, bool owned);
 
 /// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes]. Every activation, also after flatten and
 /// linear, is [N, C, H, W]. Runs where x and the weights are. Under autocast convolutions and linears run in its type

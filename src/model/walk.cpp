@@ -25,19 +25,6 @@ at::Tensor batch_norm(const at::Tensor& x, const Weights& weights, const std::st
                         /*cudnn_enabled=*/true);
 }
 
-/// `owned`: x is a temporary that no other node and no earlier backward needs, so it is overwritten.
-at::Tensor activate(at::Tensor x, Activation activation, bool owned) {
-  switch (activation) {
-    case Activation::none:
-      return x;
-    case Activation::relu:
-      return owned ? at::relu_(x) : at::relu(x);
-    case Activation::relu6:
-      return owned ? at::hardtanh_(x, 0, 6) : at::hardtanh(x, 0, 6);
-  }
-  return x;
-}
-
 at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
   const int64_t added = node.out_channels - x.size(1), before = added / 2;
   const at::Tensor picked =
@@ -117,12 +104,27 @@ struct Step {
     const bool weighted = node.op == Op::conv2d || node.op == Op::linear;
     if (!node.batch_norm.empty()) y = batch_norm(y, weights, node.batch_norm, mode.batch_norm_training);
     if (weighted && node.inputs.size() == 2) y.add_(input(1));
-    // flatten and dropout may return their input's own memory; no other operator's backward reads its output.
-    return activate(std::move(y), node.activation, /*owned=*/node.op != Op::flatten && node.op != Op::dropout);
+    // flatten and dropout may return their input's own memory, relu's backward reads its output; no other operator's
+    // does.
+    const bool owned = node.op != Op::flatten && node.op != Op::dropout && node.op != Op::relu && node.op != Op::relu6;
+    if (hooks.activation) return hooks.activation(index, std::move(y), owned);
+    return activate(std::move(y), node.activation, owned);
   }
 };
 
 }  // namespace
+
+at::Tensor activate(at::Tensor x, Activation activation, bool owned) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return owned ? at::relu_(x) : at::relu(x);
+    case Activation::relu6:
+      return owned ? at::hardtanh_(x, 0, 6) : at::hardtanh(x, 0, 6);
+  }
+  return x;
+}
 
 std::vector<int> last_readers(const Graph& graph) {
   std::vector<int> last(graph.nodes.size(), -1);

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -9,6 +10,8 @@
 
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "src/common/error.h"
+#include "src/qat/cuda_fake_quantize.h"
+#include "src/qat/value_types.h"
 
 namespace octet {
 namespace {
@@ -21,11 +24,6 @@ constexpr int64_t kGrain = 32768;  // values a thread takes at least
 /// bfloat16 as the kernels see it.
 const uint16_t* bits(const at::Tensor& x) { return static_cast<const uint16_t*>(x.const_data_ptr()); }
 uint16_t* mutable_bits(at::Tensor& x) { return static_cast<uint16_t*>(x.mutable_data_ptr()); }
-
-/// x itself when its memory has no gaps (channels-last included), else a dense copy: the loops see flat memory.
-at::Tensor dense(const at::Tensor& x) {
-  return x.is_non_overlapping_and_dense() ? x : x.contiguous(x.suggest_memory_format());
-}
 
 void check_type(const at::Tensor& x) {
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16)
@@ -113,6 +111,7 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
 }  // namespace
 
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
+  if (x.is_cuda()) return cuda_fake_quantize(x, {.qparams = qparams});
   // float16 has no kernel of its own; float32 holds all its values.
   if (x.scalar_type() == at::kHalf) return fake_quantize(x.to(at::kFloat), qparams).to(at::kHalf);
   check_type(x);
@@ -128,6 +127,12 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
   const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor w = outermost ? weight : weight.contiguous();
   const int bound = weight_bound(weight_bits);
+  if (w.is_cuda()) {
+    WeightQuantizer quantizer;
+    quantizer.rules = {.rule = kernels::ScaleRule::given, .largest = bound};
+    quantizer.scales = at::tensor(scales).to(w.device());
+    return cuda_quantize_weights({w}, quantizer, w.scalar_type())[0];
+  }
   if (c10::GradMode::is_enabled() && w.requires_grad())
     return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
   at::Tensor no_mask;

@@ -1,4 +1,4 @@
-// Fake quantization with straight-through gradients, on kernels/fake_quantize.
+// Fake quantization with straight-through gradients, on kernels/fake_quantize, where the tensor is.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +12,11 @@ namespace octet {
 
 /// y = dequantize(quantize(x)), per tensor; float32, bfloat16 or float16, any shape. y has x's type and memory layout.
 /// The gradient is the output's where the code was not clamped and 0 elsewhere (Bengio et al. 2013; Jacob et al. 2018);
-/// only a byte a value is kept for it, and none without gradients.
+/// only a byte a value is kept for it (a bit on the GPU), and none without gradients.
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
 
 /// The same for a weight [K, ...] with one symmetric scale a channel; codes in [-bound, bound], bound from weight_bits.
+/// On the GPU: float32; the scales are copied there.
 at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits);
 
 }  // namespace octet

@@ -10,6 +10,7 @@
 #include "kernels/observe/observe.h"
 #include "src/common/error.h"
 #include "src/model/device.h"
+#include "src/qat/cuda_quantizers.h"
 #include "src/qat/fake_quantize.h"
 #include "src/qat/quantized_state.h"
 
@@ -77,14 +78,34 @@ struct QuantizedModel::Impl {
   Weights weights;
   ObserverKind kind;
   bool mse_weights;
-  std::vector<Observer> calibrators;  ///< histograms, by node; what calibrate() looks at
-  EdgeState edges;                    ///< what QAT moves and a checkpoint keeps
+  std::vector<Observer> calibrators;     ///< histograms, by node; what calibrate() looks at
+  EdgeState edges;                       ///< what QAT moves and a checkpoint keeps; older than the GPU's, if it has one
+  std::unique_ptr<CudaQuantizers> cuda;  ///< null on the CPU
 
   bool has_edge(int node) const { return prepared.root[node] == node && !prepared.float_output(node); }
 
+  /// The quantizers where the weights are now.
+  CudaQuantizers* quantizers_on_gpu() {
+    const at::Device device = weights.empty() ? at::Device(at::kCPU) : weights.begin()->second.device();
+    if (cuda && cuda->device() != device) {
+      fetch();
+      cuda.reset();
+    }
+    if (device.is_cuda() && !cuda) {
+      cuda = make_cuda_quantizers(prepared, {mse_weights, edges.observers[0].averaging()}, device);
+      cuda->upload(edges);
+    }
+    return cuda.get();
+  }
+
+  const EdgeState& fetch() {
+    if (cuda) cuda->download(edges);
+    return edges;
+  }
+
   std::vector<float> scales_of(const at::Tensor& weight) const {
     // Row-major for the search, whose sums depend on the order; a maximum does not.
-    at::Tensor w = weight.detach().cpu();
+    at::Tensor w = to_host(weight.detach());
     if (mse_weights || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
     const float* data = w.const_data_ptr<float>();
     const int channels = static_cast<int>(w.size(0));
@@ -92,6 +113,8 @@ struct QuantizedModel::Impl {
     return mse_weights ? weight_scales_mse(data, channels, per_channel, prepared.spec)
                        : octet::weight_scales(data, channels, per_channel, prepared.spec);
   }
+
+  WalkHooks cpu_hooks(const Mode& mode);
 
   void set_edge(int node, const QParams& qparams) {
     for (size_t n = 0; n < edges.qparams.size(); ++n)
@@ -123,30 +146,44 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, ObserverKind 
   impl_->mse_weights = mse_weights;
 }
 
+WalkHooks QuantizedModel::Impl::cpu_hooks(const Mode& mode) {
+  WalkHooks hooks;
+  if (mode.quantize) {
+    hooks.weight = [this](int node, const at::Tensor& weight) {
+      return at_node(prepared.graph.nodes[node],
+                     [&] { return fake_quantize_weight(weight, scales_of(weight), prepared.spec.weight_bits); });
+    };
+  }
+  hooks.output = [this, mode](int node, at::Tensor y) {
+    if (!has_edge(node)) return y;
+    return at_node(prepared.graph.nodes[node], [&] {
+      if (mode.observe && mode.quantize) follow(node, y);
+      if (mode.observe && !mode.quantize) observe(calibrators[node], ObserverKind::histogram, y);
+      return mode.quantize ? fake_quantize(y, edges.qparams[node]) : y;
+    });
+  };
+  return hooks;
+}
+
 at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const Look& look) {
   Impl& impl = *impl_;
   if (mode.quantize && !mode.observe && !impl.edges.ready)
     throw promise_error("the network has no activation scales yet: calibrate it, or observe while training");
-  const std::vector<Node>& nodes = impl.prepared.graph.nodes;
   WalkHooks hooks;
-  if (mode.quantize) {
-    hooks.weight = [&](int node, const at::Tensor& weight) {
-      return at_node(nodes[node], [&] {
-        return fake_quantize_weight(weight, impl.scales_of(weight), impl.prepared.spec.weight_bits);
-      });
+  if (CudaQuantizers* cuda = impl.quantizers_on_gpu()) {
+    if (mode.quantize && mode.observe) require_observer(impl.kind, at::kCUDA);
+    if (mode.quantize) hooks = cuda->quantizing_hooks(impl.weights, mode.observe);
+    if (mode.observe && !mode.quantize) hooks = cuda->calibrating_hooks();
+  } else {
+    hooks = impl.cpu_hooks(mode);
+  }
+  if (look) {
+    hooks.output = [&look, quantize = std::move(hooks.output)](int node, at::Tensor y) {
+      if (quantize) y = quantize(node, std::move(y));
+      look(node, y);
+      return y;
     };
   }
-  hooks.output = [&](int node, at::Tensor y) {
-    if (impl.has_edge(node)) {
-      y = at_node(nodes[node], [&] {
-        if (mode.observe && mode.quantize) impl.follow(node, y);
-        if (mode.observe && !mode.quantize) observe(impl.calibrators[node], ObserverKind::histogram, y);
-        return mode.quantize ? fake_quantize(y, impl.edges.qparams[node]) : y;
-      });
-    }
-    if (look) look(node, y);
-    return y;
-  };
   const at::Tensor logits =
       walk(impl.prepared.graph, impl.weights, x, {mode.training, mode.batch_norm_training}, hooks);
   if (mode.observe && mode.quantize) impl.edges.ready = true;
@@ -155,6 +192,8 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
 
 void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   Impl& impl = *impl_;
+  impl.fetch();
+  if (impl.cuda) impl.cuda->download_histograms(impl.calibrators);
   const std::vector<Node>& nodes = impl.prepared.graph.nodes;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!impl.has_edge(n)) continue;
@@ -174,11 +213,23 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   impl.edges.method = method;
   impl.edges.percentile = percentile;
   impl.edges.ready = true;
+  if (impl.cuda) impl.cuda->upload(impl.edges);
+}
+
+void QuantizedModel::require_finite() const {
+  if (impl_->cuda) impl_->cuda->require_finite();
+}
+
+void require_observer(ObserverKind observer, at::DeviceType device) {
+  if (device == at::kCUDA && observer == ObserverKind::histogram)
+    throw usage_error(
+        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
+        "quant.observer: moving_average, or train on the CPU");
 }
 
 const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
 const Weights& QuantizedModel::weights() const { return impl_->weights; }
-std::vector<QParams> QuantizedModel::edges() const { return impl_->edges.qparams; }
+std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qparams; }
 
 FloatParams QuantizedModel::weight_scales() const {
   FloatParams scales;
@@ -191,14 +242,15 @@ FloatParams QuantizedModel::weight_scales() const {
 Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
                                   const std::vector<std::string>& class_names) const {
   if (!impl_->edges.ready) throw promise_error("convert: the network has no activation scales yet: calibrate it first");
-  return octet::convert(impl_->prepared, float_params(impl_->weights), impl_->edges.qparams, weight_scales(),
-                        preprocessing, class_names);
+  return octet::convert(impl_->prepared, float_params(impl_->weights), edges(), weight_scales(), preprocessing,
+                        class_names);
 }
 
-std::map<std::string, at::Tensor> QuantizedModel::state() const { return save_state(impl_->edges, impl_->kind); }
+std::map<std::string, at::Tensor> QuantizedModel::state() const { return save_state(impl_->fetch(), impl_->kind); }
 
 void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) {
   octet::load_state(state, impl_->kind, impl_->edges);
+  if (impl_->cuda) impl_->cuda->upload(impl_->edges);
 }
 
 }  // namespace octet

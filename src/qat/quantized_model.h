@@ -30,12 +30,22 @@ class QuantizedModel {
   /// convolutions.
   /// `look`, if given, sees every node's output as its consumers do. Throws Error(promise) naming the node when an
   /// observer meets NaN or infinity, and when quantizing before there are qparams.
+  ///
+  /// Runs where the weights are. On a GPU in autocast's type (x stays float32); observers' ranges, qparams and what
+  /// they met stay there (require_finite()), nothing is read back and nothing copied from the host after the first
+  /// call, so that forward and backward can be captured in a CUDA graph. For the backward pass it keeps each
+  /// convolution's input and output and one bit a value. Observing there with ObserverKind::histogram while quantizing
+  /// throws Error(usage).
   using Look = std::function<void(int node, const at::Tensor& output)>;
   at::Tensor forward(const at::Tensor& x, const Mode& mode, const Look& look = nullptr);
 
   /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}); QAT's
-  /// observers go on from there. May be called again with another method.
+  /// observers go on from there. May be called again with another method. This and all below wait for the GPU.
   void calibrate(CalibrationMethod method, double percentile);
+
+  /// On a GPU an observer that met NaN or infinity, and weights that held them, set a flag: throws Error(promise)
+  /// naming the node if one is set. Waits for the GPU; call it now and then. On the CPU forward() itself throws.
+  void require_finite() const;
 
   const Prepared& prepared() const;
   const Weights& weights() const;
@@ -51,6 +61,10 @@ class QuantizedModel {
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
+
+/// Throws Error(usage) with the cure when QAT on that device cannot use the recipe's quant.observer: to be asked before
+/// anything is trained.
+void require_observer(ObserverKind observer, at::DeviceType device);
 
 /// Weights as plain row-major arrays, for quant's functions.
 FloatParams float_params(const Weights& weights);

@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/fake_quantize/rounded_quotient.h"
+
 namespace octet::kernels {
 namespace {
 
@@ -86,6 +88,37 @@ TEST(FakeQuantize, Bfloat16EqualsTheRuleOnEveryValue) {
       ASSERT_EQ(y[i], narrow(e.y)) << widen(x[i]);
       ASSERT_EQ(mask[i], e.mask) << widen(x[i]);
     }
+  }
+}
+
+/// Ties, their neighbours and everything between: where the estimate calls itself sure, it is right.
+TEST(RoundedQuotient, EqualsDivisionAndRounding) {
+  std::mt19937 engine(4);
+  std::uniform_real_distribution<float> steps(-300, 300), exponent(-60, 90);
+  long unsure = 0, count = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const float scale = std::exp2(exponent(engine));
+    const RoundedQuotient quotient(scale);
+    for (int i = 0; i < 500; ++i) {
+      float x = scale * steps(engine);
+      if (i % 2 == 0) x = scale * (std::floor(x / scale) + 0.5f);  // a tie, up to rounding
+      if (i % 4 == 0) x = std::nextafter(x, i % 8 == 0 ? 1e38f : -1e38f);
+      bool sure = true;
+      const float rounded = quotient.estimate(x, sure);
+      if (sure) {
+        ASSERT_EQ(rounded, std::rint(x / scale)) << x << " / " << scale;
+      }
+      ASSERT_EQ(quotient(x), std::rint(x / scale)) << x << " / " << scale;
+      unsure += i % 2 != 0 && !sure;
+      count += i % 2 != 0;
+    }
+  }
+  EXPECT_LT(unsure, count / 1000);
+  for (const float scale : {1e-44f, 0x1p-64f, 1.0f, 0x1p-126f, 0x1p100f, 3e38f}) {
+    const RoundedQuotient quotient(scale);
+    for (const float x : {0.0f, 1e-45f, -3e-39f, 1.0f, 5e6f, -1e9f, 1e38f, -3.4e38f, INFINITY, -INFINITY})
+      EXPECT_EQ(quotient(x), std::rint(x / scale)) << x << " / " << scale;
+    EXPECT_TRUE(std::isnan(quotient(NAN)));
   }
 }
 

@@ -1,0 +1,41 @@
+// Fake quantization of CUDA tensors with straight-through gradients. Nothing here waits for the GPU or allocates
+// outside LibTorch's allocator, so that steps can be captured in a CUDA graph. In a build without CUDA every call
+// throws.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/fake_quantize/cuda_quantize_weights.h"
+#include "kernels/quantize.h"
+
+namespace octet {
+
+struct TensorQuantizer {
+  const QParams* device = nullptr;  ///< in device memory, read when the kernel runs; null: `qparams`
+  QParams qparams;
+  kernels::Clamp activation;  ///< applied first
+  bool in_place = false;      ///< x is overwritten: no view, no leaf, and no backward may need its values
+};
+
+/// y = fake_quantize(activation(x)) in x's type (float32, float16, bfloat16) and layout. For the gradient one bit a
+/// value is kept, and nothing without gradients.
+at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer);
+
+/// The type convolutions and linears will run in: autocast's, or float32.
+at::ScalarType autocast_type();
+
+struct WeightQuantizer {
+  kernels::WeightRules rules;  ///< but for their type
+  at::Tensor scales;           ///< float [all channels of all weights]: written, or read where they are given
+  at::Tensor not_finite;       ///< int32 [weights], sticky; undefined where scales are given
+};
+
+/// All weights [K, ...], float32, contiguous or channels-last, fake-quantized in `type`, in one launch; so are their
+/// gradients.
+std::vector<at::Tensor> cuda_quantize_weights(const std::vector<at::Tensor>& weights, const WeightQuantizer& quantizer,
+                                              at::ScalarType type);
+
+}  // namespace octet

@@ -1,0 +1,205 @@
+#include "src/qat/cuda_quantizers.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <string>
+#include <utility>
+
+#include "kernels/observe/cuda_observe.h"
+#include "src/common/error.h"
+#include "src/qat/cuda_fake_quantize.h"
+#include "src/qat/value_types.h"
+
+namespace octet {
+namespace {
+
+kernels::Clamp clamp_of(Activation activation) {
+  if (activation == Activation::none) return kernels::kNoClamp;
+  return activation == Activation::relu ? kernels::kRelu : kernels::kRelu6;
+}
+
+/// A row of structs in device memory, at an address that never changes: captured graphs know it.
+template <class T>
+class DeviceTable {
+ public:
+  DeviceTable() = default;
+  DeviceTable(size_t size, at::Device device)
+      : bytes_(at::empty({static_cast<int64_t>(size * sizeof(T))}, at::TensorOptions(device).dtype(at::kByte))) {}
+  bool defined() const { return bytes_.defined(); }
+  T* row(size_t index) const { return static_cast<T*>(bytes_.data_ptr()) + index; }
+  void write(std::vector<T> rows) { bytes_.copy_(at::from_blob(rows.data(), bytes_.sizes(), at::kByte)); }
+  std::vector<T> read() const {
+    std::vector<T> rows(bytes_.numel() / sizeof(T));
+    at::from_blob(rows.data(), bytes_.sizes(), at::kByte).copy_(bytes_);
+    return rows;
+  }
+
+ private:
+  at::Tensor bytes_;
+};
+
+[[noreturn]] void refuse(const Node& node, const char* what) {
+  throw promise_error("'" + node.name + "': " + what + ": the network diverged");
+}
+
+class Quantizers : public CudaQuantizers {
+ public:
+  Quantizers(const Prepared& prepared, const CudaQuantizersOptions& options, at::Device device)
+      : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
+    for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
+      if (nodes()[n].op != Op::conv2d && nodes()[n].op != Op::linear) continue;
+      weighted_.push_back(n);
+      scales_ += nodes()[n].out_channels;
+    }
+    damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
+  }
+
+  at::Device device() const override { return device_; }
+  WalkHooks quantizing_hooks(const Weights& weights, bool observe) override;
+  WalkHooks calibrating_hooks() override;
+  void upload(const EdgeState& edges) override;
+  void download(EdgeState& edges) const override;
+  void download_histograms(std::vector<Observer>& observers) const override;
+  void require_finite() const override;
+
+ private:
+  const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
+  bool has_edge(int node) const { return prepared_.root[node] == node && !prepared_.float_output(node); }
+  std::vector<at::Tensor> quantized_weights(const Weights& weights) const;
+  at::Tensor quantized_edge(int node, const at::Tensor& y, Activation activation, bool observe, bool owned) const;
+
+  const Prepared& prepared_;
+  const CudaQuantizersOptions options_;
+  const at::Device device_;
+  DeviceTable<kernels::EdgeQuantizer> edges_;       // by node; those of roots are used
+  DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
+  std::vector<int> weighted_;                       // conv2d and linear nodes
+  int64_t scales_ = 0;                              // of all their channels
+  at::Tensor damaged_weights_;                      // int32, by weighted_
+};
+
+kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
+  return {flat.const_data_ptr(), flat.numel(), value_type(flat), clamp_of(activation)};
+}
+
+std::vector<at::Tensor> Quantizers::quantized_weights(const Weights& weights) const {
+  std::vector<at::Tensor> all;
+  for (const int n : weighted_) all.push_back(weights.at(nodes()[n].name + ".weight"));
+  WeightQuantizer quantizer;
+  quantizer.rules.rule = options_.mse_weights ? kernels::ScaleRule::least_squares : kernels::ScaleRule::magnitude;
+  quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
+  quantizer.rules.largest = weight_bound(prepared_.spec.weight_bits);
+  quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
+  quantizer.not_finite = damaged_weights_;
+  return cuda_quantize_weights(all, quantizer, autocast_type());
+}
+
+at::Tensor Quantizers::quantized_edge(int node, const at::Tensor& y, Activation activation, bool observe,
+                                      bool owned) const {
+  const at::Tensor flat = dense(y);
+  if (observe) {
+    const c10::DeviceGuard guard(device_);
+    kernels::cuda_observe(observed(flat, activation), edges_.row(node), c10::cuda::getCurrentCUDAStream());
+  }
+  return cuda_fake_quantize(
+      flat,
+      {.device = &edges_.row(node)->qparams, .activation = clamp_of(activation), .in_place = owned && !flat.is_view()});
+}
+
+WalkHooks Quantizers::quantizing_hooks(const Weights& weights, bool observe) {
+  WalkHooks hooks;
+  std::vector<at::Tensor> by_node(nodes().size());
+  const std::vector<at::Tensor> quantized = quantized_weights(weights);
+  for (size_t i = 0; i < quantized.size(); ++i) by_node[weighted_[i]] = quantized[i];
+  hooks.weight = [by_node = std::move(by_node)](int node, const at::Tensor&) { return by_node[node]; };
+  hooks.activation = [this, observe](int node, at::Tensor y, bool owned) {
+    const Activation activation = nodes()[node].activation;
+    if (!has_edge(node)) return activate(std::move(y), activation, owned);
+    return quantized_edge(node, y, activation, observe, owned);
+  };
+  hooks.output = [this, observe](int node, at::Tensor y) {
+    const bool is_input = node == 0;  // which has no activation to hook into
+    return is_input && has_edge(0) ? quantized_edge(0, y, Activation::none, observe, /*owned=*/false) : y;
+  };
+  return hooks;
+}
+
+WalkHooks Quantizers::calibrating_hooks() {
+  if (!histograms_.defined()) {
+    histograms_ = {nodes().size(), device_};
+    histograms_.write(std::vector<kernels::EdgeHistogram>(nodes().size()));
+  }
+  WalkHooks hooks;
+  hooks.output = [this](int node, at::Tensor y) {
+    if (has_edge(node)) {
+      const at::Tensor flat = dense(y.detach());
+      const c10::DeviceGuard guard(device_);
+      kernels::cuda_count(observed(flat, Activation::none), histograms_.row(node), c10::cuda::getCurrentCUDAStream());
+    }
+    return y;
+  };
+  return hooks;
+}
+
+void Quantizers::upload(const EdgeState& edges) {
+  std::vector<kernels::EdgeQuantizer> rows(nodes().size());
+  for (size_t n = 0; n < rows.size(); ++n) {
+    const Statistics& s = edges.observers[n].statistics();
+    rows[n].qparams = edges.qparams[n];
+    rows[n].affine = prepared_.affine[n] ? 1 : 0;
+    rows[n].range = {s.lo, s.hi, s.seen ? 1 : 0};
+    rows[n].averaging = options_.averaging;
+  }
+  edges_.write(std::move(rows));
+  damaged_weights_.zero_();
+}
+
+void Quantizers::download(EdgeState& edges) const {
+  const std::vector<kernels::EdgeQuantizer> rows = edges_.read();
+  for (size_t n = 0; n < rows.size(); ++n) {
+    edges.qparams[n] = rows[prepared_.root[n]].qparams;
+    Statistics s = edges.observers[n].statistics();  // a histogram, if there is one, was not touched
+    s.lo = rows[n].range.lo;
+    s.hi = rows[n].range.hi;
+    s.seen = rows[n].range.seen != 0;
+    edges.observers[n].restore(s);
+  }
+}
+
+void Quantizers::download_histograms(std::vector<Observer>& observers) const {
+  if (!histograms_.defined()) return;
+  const std::vector<kernels::EdgeHistogram> rows = histograms_.read();
+  for (int n = 0; n < static_cast<int>(rows.size()); ++n) {
+    const kernels::EdgeHistogram& h = rows[n];
+    if (h.not_finite != 0) refuse(nodes()[n], "a value is NaN, infinite or beyond 1e30");
+    if (h.range.seen == 0) continue;
+    observers[n].restore({.lo = h.range.lo,
+                          .hi = h.range.hi,
+                          .seen = true,
+                          .histogram = std::vector<double>(h.counts, h.counts + kernels::kEdgeBins),
+                          .histogram_lo = static_cast<float>(h.bins.first) * h.bins.width,
+                          .histogram_hi = static_cast<float>(h.bins.first + h.bins.count) * h.bins.width});
+  }
+}
+
+void Quantizers::require_finite() const {
+  const at::Tensor damaged = damaged_weights_.cpu();
+  for (size_t i = 0; i < weighted_.size(); ++i)
+    if (damaged.const_data_ptr<int32_t>()[i] != 0) refuse(nodes()[weighted_[i]], "a weight is NaN or infinite");
+  const std::vector<kernels::EdgeQuantizer> rows = edges_.read();
+  for (size_t n = 0; n < rows.size(); ++n)
+    if (rows[n].not_finite != 0) refuse(nodes()[n], "a value is NaN, infinite or beyond 1e30");
+}
+
+}  // namespace
+
+std::unique_ptr<CudaQuantizers> make_cuda_quantizers(const Prepared& prepared, const CudaQuantizersOptions& options,
+                                                     at::Device device) {
+  return std::make_unique<Quantizers>(prepared, options, device);
+}
+
+}  // namespace octet
