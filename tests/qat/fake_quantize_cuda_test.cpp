@@ -1,0 +1,154 @@
+// Autograd functions on the GPU: values and gradients are the CPU's on the same tensors, bit for bit.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "src/common/error.h"
+#include "src/qat/cuda_fake_quantize.h"
+#include "src/qat/fake_quantize.h"
+#include "src/quant/calibrator.h"
+#include "tests/cuda/gpu.h"
+
+namespace octet {
+namespace {
+
+constexpr QParams kRanges[] = {{0.0625f, 0, -128, 127}, {0.0371f, 101, 0, 255}, {0.25f, 0, 0, 255}, {0.5f, 3, 0, 15}};
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
+
+at::Tensor values(const QParams& q) {
+  at::manual_seed(11);
+  return at::cat({at::arange(-700, 700, at::kFloat) * (q.scale / 2), at::randn({7000}) * (q.scale * 90)})
+      .view({2, 4, 35, 30});
+}
+
+struct Outcome {
+  at::Tensor y, gradient;  // on the CPU
+};
+
+/// f on a leaf of that device, and the gradient of a sum with different weights.
+template <class F>
+Outcome run(const at::Tensor& x, at::Device device, const F& f) {
+  const at::Tensor leaf = x.detach().to(device).clone().requires_grad_(true);
+  const at::Tensor y = f(leaf);
+  y.backward(at::arange(1, x.numel() + 1, at::kFloat).view(x.sizes()).to(device, x.scalar_type()));
+  return {y.detach().cpu(), leaf.grad().cpu()};
+}
+
+template <class F>
+void expect_same(const at::Tensor& x, const F& f) {
+  const Outcome cpu = run(x, at::kCPU, f), gpu = run(x, at::kCUDA, f);
+  EXPECT_EQ(gpu.y.scalar_type(), x.scalar_type());
+  EXPECT_EQ(gpu.y.strides(), cpu.y.strides());
+  EXPECT_TRUE(at::equal(gpu.y, cpu.y));
+  EXPECT_TRUE(at::equal(gpu.gradient, cpu.gradient));
+  EXPECT_GT((gpu.gradient == 0).sum().item<int64_t>(), 100);
+  EXPECT_GT((gpu.gradient != 0).sum().item<int64_t>(), 100);
+}
+
+TEST(FakeQuantizeCuda, EqualsTheCpu) {
+  OCTET_NEEDS_GPU();
+  for (const QParams& q : kRanges) {
+    for (const at::ScalarType type : kTypes) {
+      const at::Tensor x = values(q).to(type);
+      const auto f = [&](const at::Tensor& t) { return fake_quantize(t, q); };
+      expect_same(x, f);
+      expect_same(x.contiguous(at::MemoryFormat::ChannelsLast), f);
+      expect_same(x.transpose(1, 3), f);
+    }
+  }
+}
+
+TEST(FakeQuantizeCuda, TakesTensorsWithGapsAndExpandedGradients) {
+  OCTET_NEEDS_GPU();
+  const QParams q = kRanges[1];
+  const at::Tensor x = values(q).cuda(), part = x.slice(3, 1, 29, 3);
+  EXPECT_TRUE(at::equal(fake_quantize(part, q), fake_quantize(x, q).slice(3, 1, 29, 3)));
+  const at::Tensor leaf = x.contiguous(at::MemoryFormat::ChannelsLast).detach().requires_grad_(true);
+  fake_quantize(leaf, q).sum().backward();
+  const at::Tensor cpu = values(q).requires_grad_(true);
+  fake_quantize(cpu, q).sum().backward();
+  EXPECT_TRUE(at::equal(leaf.grad().cpu(), cpu.grad()));
+}
+
+TEST(FakeQuantizeCuda, ActivationIsPartOfThePass) {
+  OCTET_NEEDS_GPU();
+  for (const QParams& q : kRanges) {
+    for (const at::ScalarType type : kTypes) {
+      const at::Tensor x = values(q).to(type);
+      for (const bool six : {false, true}) {
+        for (const bool in_place : {false, true}) {
+          expect_same(x, [&](const at::Tensor& leaf) {
+            const at::Tensor t = leaf * 1;  // no leaf is overwritten
+            if (!t.is_cuda()) return fake_quantize(six ? at::hardtanh(t, 0, 6) : at::relu(t), q);
+            const at::Tensor y = cuda_fake_quantize(
+                t, {.qparams = q, .activation = six ? kernels::kRelu6 : kernels::kRelu, .in_place = in_place});
+            EXPECT_EQ(y.data_ptr() == t.data_ptr(), in_place);
+            return y;
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(FakeQuantizeCuda, KeepsNothingWithoutGradients) {
+  OCTET_NEEDS_GPU();
+  const at::Tensor x = values(kRanges[0]).cuda();
+  EXPECT_EQ(fake_quantize(x, kRanges[0]).grad_fn(), nullptr);
+  EXPECT_THROW(fake_quantize(x.to(at::kDouble), kRanges[0]), Error);
+}
+
+TEST(FakeQuantizeCuda, GivenScalesOfAWeight) {
+  OCTET_NEEDS_GPU();
+  at::manual_seed(2);
+  const std::vector<float> scales = {0.5f, 0.0078f, 0.125f, 0.03f, 2.0f};
+  for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const at::Tensor x = at::randn({5, 7, 3, 3}).mul_(3).contiguous(format);
+    const auto f = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, 8); };
+    const Outcome cpu = run(x, at::kCPU, f), gpu = run(x, at::kCUDA, f);
+    EXPECT_TRUE(at::equal(gpu.y, cpu.y));
+    EXPECT_TRUE(at::equal(gpu.gradient, cpu.gradient));
+    EXPECT_GT((gpu.gradient == 0).sum().item<int64_t>(), 10);
+  }
+  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}, at::kCUDA), {1.0f}, 8), Error);
+}
+
+/// A convolution's, a depthwise's and a linear's weight, in one launch, with the CPU's scales.
+TEST(QuantizeWeightsCuda, ValuesAndGradientsEqualTheCpu) {
+  OCTET_NEEDS_GPU();
+  at::manual_seed(3);
+  const std::vector<at::Tensor> weights = {at::randn({16, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast),
+                                           at::randn({24, 1, 3, 3}), at::randn({10, 129})};
+  for (const bool mse : {false, true}) {
+    for (const at::ScalarType type : kTypes) {
+      std::vector<at::Tensor> leaves;
+      for (const at::Tensor& w : weights) leaves.push_back(w.cuda().requires_grad_(true));
+      WeightQuantizer quantizer;
+      quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::magnitude;
+      quantizer.scales = at::empty({16 + 24 + 10}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
+      quantizer.not_finite = at::zeros({3}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
+      const std::vector<at::Tensor> quantized = cuda_quantize_weights(leaves, quantizer, type);
+      at::Tensor sum = at::zeros({}, at::kCUDA);
+      for (const at::Tensor& y : quantized)
+        sum = sum + (y.to(at::kFloat) * at::arange(1, y.numel() + 1, at::kCUDA).view(y.sizes())).sum();
+      sum.backward();
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const at::Tensor w = weights[i].clone().requires_grad_(true), plain = weights[i].contiguous();
+        const int channels = static_cast<int>(w.size(0));
+        const auto scales = (mse ? weight_scales_mse : weight_scales)(plain.const_data_ptr<float>(), channels,
+                                                                      w.numel() / channels, QuantSpec{});
+        const at::Tensor y = fake_quantize_weight(w, scales, 8);
+        // The gradient arrives in `type`.
+        y.backward(at::arange(1, y.numel() + 1, at::kFloat).view(y.sizes()).to(type).to(at::kFloat));
+        EXPECT_TRUE(at::equal(quantized[i].cpu(), y.to(type))) << i;
+        EXPECT_EQ(quantized[i].strides(), w.strides());
+        EXPECT_EQ(leaves[i].grad().scalar_type(), at::kFloat);
+        EXPECT_TRUE(at::equal(leaves[i].grad().cpu(), w.grad())) << i;
+        EXPECT_EQ((w.grad() == 0).any().item<bool>(), mse);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet
