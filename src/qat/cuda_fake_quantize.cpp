@@ -6,13 +6,13 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
 
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
 #include "src/common/error.h"
+#include "src/model/device.h"
 #include "src/qat/value_types.h"
 
 namespace octet {
@@ -32,7 +32,7 @@ void launch(const at::Tensor& x, const TensorQuantizer& q, at::Tensor& y, uint8_
                                .activation = q.activation,
                                .device_qparams = q.device,
                                .qparams = q.qparams},
-                              c10::cuda::getCurrentCUDAStream());
+                              current_stream(x.device()));
 }
 
 struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
@@ -62,7 +62,7 @@ struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
                                           .dx = dx.mutable_data_ptr(),
                                           .count = dy.numel(),
                                           .type = value_type(dy)},
-                                         c10::cuda::getCurrentCUDAStream());
+                                         current_stream(dy.device()));
     return {dx, at::Tensor()};
   }
 };
@@ -106,7 +106,7 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
       throw promise_error("quantizing weights: " + std::to_string(scales.numel()) + " scales do not fit them");
     const c10::DeviceGuard guard(scales.device());
     kernels::cuda_quantize_weights(quantizer.rules, work.data(), static_cast<int>(work.size()),
-                                   c10::cuda::getCurrentCUDAStream());
+                                   current_stream(scales.device()));
     saved.push_back(scales);
     ctx->save_for_backward(saved);
     ctx->saved_data["rule"] = static_cast<int64_t>(quantizer.rules.rule);
@@ -144,7 +144,7 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
     }
     const c10::DeviceGuard guard(scales.device());
     kernels::cuda_quantize_weights_backward(rules, work.data(), static_cast<int>(work.size()),
-                                            c10::cuda::getCurrentCUDAStream());
+                                            current_stream(scales.device()));
     result.emplace_back();  // the quantizer
     return result;
   }

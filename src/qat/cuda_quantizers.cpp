@@ -4,13 +4,13 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include <string>
 #include <utility>
 
 #include "kernels/observe/cuda_observe.h"
 #include "src/common/error.h"
+#include "src/model/device.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/value_types.h"
 
@@ -103,7 +103,7 @@ at::Tensor Quantizers::quantized_edge(int node, const at::Tensor& y, Activation 
   const at::Tensor flat = dense(y);
   if (observe) {
     const c10::DeviceGuard guard(device_);
-    kernels::cuda_observe(observed(flat, activation), edges_.row(node), c10::cuda::getCurrentCUDAStream());
+    kernels::cuda_observe(observed(flat, activation), edges_.row(node), current_stream(device_));
   }
   return cuda_fake_quantize(
       flat,
@@ -138,7 +138,7 @@ WalkHooks Quantizers::calibrating_hooks() {
     if (has_edge(node)) {
       const at::Tensor flat = dense(y.detach());
       const c10::DeviceGuard guard(device_);
-      kernels::cuda_count(observed(flat, Activation::none), histograms_.row(node), c10::cuda::getCurrentCUDAStream());
+      kernels::cuda_count(observed(flat, Activation::none), histograms_.row(node), current_stream(device_));
     }
     return y;
   };

@@ -105,7 +105,7 @@ struct QuantizedModel::Impl {
 
   std::vector<float> scales_of(const at::Tensor& weight) const {
     // Row-major for the search, whose sums depend on the order; a maximum does not.
-    at::Tensor w = to_host(weight.detach());
+    at::Tensor w = weight.is_cpu() ? weight.detach() : to_host(weight.detach());
     if (mse_weights || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
     const float* data = w.const_data_ptr<float>();
     const int channels = static_cast<int>(w.size(0));

@@ -1,0 +1,361 @@
+// QuantizedModel on the GPU against the CPU's, and against itself in a captured CUDA graph.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/GradMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/common/error.h"
+#include "src/model/device.h"
+#include "src/qat/fake_quantize.h"
+#include "tests/cuda/gpu.h"
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
+
+Graph network(const std::string& name = "resnet8") {
+  ModelSpec spec;
+  spec.name = name;
+  return build_model(spec);
+}
+
+at::Tensor batch(int seed, int size = 4) {
+  at::manual_seed(seed);
+  return at::randn({size, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+QuantizedModel model_of(const Graph& graph, const Weights& weights, ObserverKind kind = ObserverKind::moving_average,
+                        bool mse = false, const QuantSpec& spec = {}) {
+  return QuantizedModel(prepare(fuse(graph), spec), weights, kind, 0.1, mse);
+}
+
+Weights copy(const Weights& weights, at::Device device) {
+  Weights result;
+  for (const auto& [name, w] : weights)
+    result.emplace(name, w.detach().to(device).clone().requires_grad_(w.requires_grad()));
+  return result;
+}
+
+void zero_gradients(const Weights& weights) {
+  for (const auto& [name, w] : weights)
+    if (w.grad().defined()) w.mutable_grad().zero_();
+}
+
+void descend(const Weights& weights) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, w] : weights)
+    if (w.grad().defined()) w.sub_(w.grad(), 0.01);
+}
+
+class Autocast {
+ public:
+  explicit Autocast(at::ScalarType type) {
+    at::autocast::set_autocast_enabled(at::kCUDA, type != at::kFloat);
+    if (type != at::kFloat) at::autocast::set_autocast_dtype(at::kCUDA, type);
+  }
+  ~Autocast() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, false);
+  }
+};
+
+/// Gradients of one step, after which observers have moved.
+void step(QuantizedModel& model, const at::Tensor& x, at::ScalarType type, const QuantizedModel::Mode& mode = kTrain) {
+  at::Tensor logits;
+  {
+    const Autocast autocast(type);
+    logits = model.forward(x, mode);
+  }
+  logits.to(at::kFloat).square().mean().backward();
+}
+
+void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t.cpu(), b.at(name).cpu())) << name;
+}
+
+/// Convolutions add in another order, so that here and there a value next to a rounding boundary gets the neighbouring
+/// code. That must stay small against what quantization itself does, which moves every value by up to half a step.
+TEST(QuantizedModelCuda, ForwardAndGradientsAreCloseToTheCpu) {
+  OCTET_NEEDS_GPU();
+  for (const std::string name : {"resnet8", "mobilenet_v2"}) {
+    const Graph graph = network(name);
+    const Weights weights = test::random_weights(graph, 1);
+    QuantizedModel cpu = test::calibrated(graph, weights, {}), gpu = model_of(graph, to_device(weights, at::kCUDA));
+    gpu.load_state(cpu.state());
+    const FullPrecision no_tf32;
+    const QuantizedModel::Mode frozen{.training = true};
+    const at::Tensor x = batch(1, 16);
+    const auto gradients = [&](const Weights& of, const at::Tensor& logits) {
+      zero_gradients(of);
+      logits.square().mean().backward();
+      std::vector<at::Tensor> all;
+      for (const auto& [unused, w] : of)
+        if (w.requires_grad()) all.push_back(w.grad().cpu().flatten());
+      return at::cat(all);
+    };
+    const at::Tensor float_logits = walk(cpu.prepared().graph, weights, x, {});
+    const at::Tensor float_gradients = gradients(weights, float_logits);
+    const at::Tensor cpu_logits = cpu.forward(x, frozen), cpu_gradients = gradients(weights, cpu_logits);
+    const at::Tensor gpu_logits = gpu.forward(x.cuda(), frozen), gpu_gradients = gradients(gpu.weights(), gpu_logits);
+    const auto distance = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).norm().item<double>(); };
+    EXPECT_LT(distance(gpu_logits.cpu(), cpu_logits), 0.25 * distance(float_logits, cpu_logits)) << name;
+    EXPECT_LT(distance(gpu_gradients, cpu_gradients), 0.25 * distance(float_gradients, cpu_gradients)) << name;
+    EXPECT_GT(distance(float_logits, cpu_logits), 0);
+  }
+}
+
+TEST(QuantizedModelCuda, EveryEdgeIsOnItsGrid) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
+  step(model, batch(0).cuda(), at::kFloat);
+  const std::vector<QParams> edges = model.edges();
+  const c10::NoGradGuard no_grad;
+  size_t seen = 0;
+  model.forward(batch(1).cuda(), {}, [&](int n, const at::Tensor& y) {
+    ++seen;
+    if (model.prepared().float_output(n)) return;
+    EXPECT_TRUE(at::equal(y.cpu(), fake_quantize(y.cpu(), edges[n]))) << n;
+    EXPECT_GT(y.abs().max().item<float>(), 0);
+  });
+  EXPECT_EQ(seen, edges.size());
+}
+
+/// The input edge sees the same values on both sides; the kernels' tests do the same for every kind of edge.
+TEST(QuantizedModelCuda, ObserversFollowToTheSameBits) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average}) {
+    const Weights weights = test::random_weights(graph, 1);
+    QuantizedModel cpu = model_of(graph, weights, kind), gpu = model_of(graph, to_device(weights, at::kCUDA), kind);
+    for (int i = 0; i < 4; ++i) {
+      const c10::NoGradGuard no_grad;
+      cpu.forward(batch(i), kTrain);
+      gpu.forward(batch(i).cuda(), kTrain);
+      EXPECT_EQ(cpu.edges()[0], gpu.edges()[0]) << i;
+      EXPECT_TRUE(at::equal(cpu.state().at("observer.range")[0], gpu.state().at("observer.range")[0])) << i;
+    }
+    const std::vector<QParams> moved = gpu.edges();
+    const c10::NoGradGuard no_grad;
+    gpu.forward(batch(9).cuda(), {.training = true, .batch_norm_training = true});
+    EXPECT_EQ(gpu.edges(), moved) << "frozen observers";
+  }
+}
+
+TEST(QuantizedModelCuda, CalibratesLikeTheCpu) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel cpu = model_of(graph, weights, ObserverKind::histogram);
+  QuantizedModel gpu = model_of(graph, to_device(weights, at::kCUDA), ObserverKind::histogram);
+  const FullPrecision no_tf32;
+  const c10::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) {
+    cpu.forward(batch(i), {.observe = true, .quantize = false});
+    gpu.forward(batch(i).cuda(), {.observe = true, .quantize = false});
+  }
+  for (const CalibrationMethod method :
+       {CalibrationMethod::minmax, CalibrationMethod::percentile, CalibrationMethod::mse, CalibrationMethod::entropy}) {
+    cpu.calibrate(method, 99.9);
+    gpu.calibrate(method, 99.9);
+    EXPECT_EQ(cpu.edges()[0], gpu.edges()[0]);
+    EXPECT_TRUE(at::equal(cpu.state().at("observer.histogram")[0], gpu.state().at("observer.histogram")[0]));
+    // Activations differ by rounding errors of convolutions, and so do their ranges.
+    for (size_t n = 0; n < cpu.edges().size(); ++n)
+      EXPECT_NEAR(gpu.edges()[n].scale / cpu.edges()[n].scale, 1, method == CalibrationMethod::minmax ? 1e-4 : 0.1);
+  }
+  gpu.forward(batch(0).cuda(), {});
+}
+
+TEST(QuantizedModelCuda, WeightScalesAndCodesAreTheCpus) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  for (const bool mse : {false, true}) {
+    for (const Granularity granularity : {Granularity::per_channel, Granularity::per_tensor}) {
+      const QuantSpec spec{.weight_bits = mse ? 4 : 8, .weight_granularity = granularity};
+      const Weights weights = test::random_weights(graph, 1);
+      QuantizedModel cpu = model_of(graph, weights, ObserverKind::minmax, mse, spec);
+      QuantizedModel gpu = model_of(graph, to_device(weights, at::kCUDA), ObserverKind::minmax, mse, spec);
+      EXPECT_EQ(cpu.weight_scales(), gpu.weight_scales());
+      step(gpu, batch(0).cuda(), at::kFloat);
+      cpu.load_state(gpu.state());
+      const Preprocessing preprocessing = test::preprocessing_for(graph.nodes[0].shape);
+      for (auto& [name, w] : weights) {  // BatchNorm's statistics moved
+        const c10::NoGradGuard no_grad;
+        at::Tensor(w).copy_(gpu.weights().at(name));
+      }
+      const Int8Graph a = cpu.convert(preprocessing, {}), b = gpu.convert(preprocessing, {});
+      for (size_t n = 0; n < a.nodes.size(); ++n) {
+        EXPECT_EQ(a.nodes[n].weight, b.nodes[n].weight);
+        EXPECT_EQ(a.nodes[n].multiplier, b.nodes[n].multiplier);
+        EXPECT_EQ(a.nodes[n].bias, b.nodes[n].bias);
+      }
+    }
+  }
+}
+
+TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
+  OCTET_NEEDS_GPU();
+  at::globalContext().setDeterministicCuDNN(true);
+  const Graph graph = network();
+  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
+  for (int i = 0; i < 2; ++i) {
+    zero_gradients(model.weights());
+    step(model, batch(i).cuda(), at::kFloat);
+    descend(model.weights());
+  }
+  QuantizedModel resumed = model_of(graph, copy(model.weights(), at::kCUDA));
+  resumed.load_state(model.state());
+  expect_equal(resumed.state(), model.state());
+  for (QuantizedModel* m : {&model, &resumed}) {
+    zero_gradients(m->weights());
+    step(*m, batch(7).cuda(), at::kFloat);
+  }
+  expect_equal(resumed.state(), model.state());
+  for (const auto& [name, w] : model.weights()) {
+    if (!w.requires_grad()) continue;
+    EXPECT_TRUE(at::equal(w.grad(), resumed.weights().at(name).grad())) << name;
+  }
+  // To the CPU and on from there.
+  const std::map<std::string, at::Tensor> before = model.state();
+  for (const auto& [name, w] : model.weights()) at::Tensor(w).set_data(w.detach().cpu());
+  const c10::NoGradGuard no_grad;
+  model.forward(batch(8), {});
+  expect_equal(model.state(), before);
+  model.forward(batch(8), kTrain);
+  EXPECT_FALSE(at::equal(model.state().at("edges.scale"), before.at("edges.scale")));
+  at::globalContext().setDeterministicCuDNN(false);
+}
+
+/// Capturing refuses every wait for the GPU, every copy from the host and every cudaMalloc.
+TEST(QuantizedModelCuda, CapturedStepEqualsEager) {
+  OCTET_NEEDS_GPU();
+  at::globalContext().setDeterministicCuDNN(true);
+  const Graph graph = network();
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const bool mse : {false, true}) {
+      QuantizedModel captured =
+          model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::moving_average, mse);
+      const at::Tensor x = batch(0).cuda();
+      const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+      const c10::cuda::CUDAStreamGuard guard(stream);
+      for (int i = 0; i < 3; ++i) step(captured, x, type);
+      QuantizedModel eager = model_of(graph, copy(captured.weights(), at::kCUDA), ObserverKind::moving_average, mse);
+      eager.load_state(captured.state());
+      at::cuda::CUDAGraph cuda_graph;
+      cuda_graph.capture_begin();
+      zero_gradients(captured.weights());
+      step(captured, x, type);
+      descend(captured.weights());
+      cuda_graph.capture_end();
+      for (int i = 1; i < 4; ++i) {
+        x.copy_(batch(i));
+        cuda_graph.replay();
+        zero_gradients(eager.weights());
+        step(eager, batch(i).cuda(), type);
+        descend(eager.weights());
+        expect_equal(captured.state(), eager.state());
+        expect_equal(captured.weights(), eager.weights());
+      }
+      captured.require_finite();
+    }
+  }
+  at::globalContext().setDeterministicCuDNN(false);
+}
+
+TEST(QuantizedModelCuda, TrainsInEveryPrecision) {
+  OCTET_NEEDS_GPU();
+  for (const std::string name : {"resnet8", "mobilenet_v2", "vgg11_bn"}) {
+    const Graph graph = network(name);
+    for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      QuantizedModel model = model_of(graph, to_device(initial_weights(graph, 1), at::kCUDA));
+      step(model, batch(0, 8).cuda(), type);
+      model.require_finite();
+      for (const auto& [parameter, w] : model.weights()) {
+        if (!w.requires_grad()) continue;
+        ASSERT_TRUE(w.grad().defined()) << parameter;
+        EXPECT_EQ(w.grad().scalar_type(), at::kFloat);
+        EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << parameter;
+      }
+    }
+  }
+}
+
+/// Between forward and backward QAT keeps what plain mixed precision keeps, and a bit a value.
+TEST(QuantizedModelCuda, KeepsLittleForTheBackwardPass) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
+  const at::Tensor x = batch(0, 128).cuda();
+  const auto allocated = [] { return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current; };
+  const auto kept = [&](const auto& forward) {
+    const int64_t before = allocated();
+    const Autocast autocast(at::kHalf);
+    const at::Tensor logits = forward();
+    return static_cast<double>(allocated() - before);
+  };
+  step(model, x, at::kHalf);  // tables and workspaces
+  const double plain =
+      kept([&] { return walk(model.prepared().graph, model.weights(), x, {.batch_norm_training = true}); });
+  const double quantized = kept([&] { return model.forward(x, kTrain); });
+  RecordProperty("kept_by_qat_of_plain", std::to_string(quantized / plain));
+  EXPECT_LT(quantized, 1.1 * plain);
+}
+
+TEST(QuantizedModelCuda, NamesWhatIsNotFinite) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
+  step(model, batch(0).cuda(), at::kFloat);
+  model.require_finite();
+  const std::map<std::string, at::Tensor> good = model.state();
+  const auto refused = [&](const std::string& name) {
+    try {
+      model.require_finite();
+      FAIL() << name << " is not finite";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::promise);
+      EXPECT_NE(std::string(error.what()).find("'" + name + "'"), std::string::npos) << error.what();
+    }
+  };
+  at::Tensor x = batch(0);
+  x[0][0][3][3] = std::numeric_limits<float>::quiet_NaN();
+  const c10::NoGradGuard no_grad;
+  model.forward(x.cuda(), kTrain);
+  refused("input");
+  model.load_state(good);
+  model.require_finite();
+  at::Tensor weight = model.weights().at("layer1.0.conv1.weight");
+  weight.view({-1})[5] = std::numeric_limits<float>::infinity();
+  model.forward(batch(0).cuda(), {});
+  refused("layer1.0.conv1");
+}
+
+TEST(QuantizedModelCuda, RefusesToFollowHistograms) {
+  try {
+    require_observer(ObserverKind::histogram, at::kCUDA);
+    FAIL() << "histograms cannot be followed on the GPU";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_NE(std::string(error.what()).find("moving_average"), std::string::npos);
+  }
+  require_observer(ObserverKind::histogram, at::kCPU);
+  require_observer(ObserverKind::minmax, at::kCUDA);
+  OCTET_NEEDS_GPU();
+  const Graph graph = network();
+  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::histogram);
+  EXPECT_THROW(model.forward(batch(0).cuda(), kTrain), Error);
+}
+
+}  // namespace
+}  // namespace octet
