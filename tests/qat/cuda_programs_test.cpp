@@ -1,12 +1,14 @@
 // The programs over LibTorch on the GPU: the QAT graph gives the CPU's and the reference engine's bytes at every node.
 #include <ATen/Functions.h>
-#include <c10/core/GradMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <set>
 
+#include "src/common/error.h"
+#include "src/cuda/memory.h"
 #include "src/model/device.h"
 #include "src/qat/exact_conv2d.h"
 #include "src/qat/requantize.h"
@@ -122,6 +124,38 @@ TEST(CudaQatGraph, TheRecipesPrecisionDoesNotMatter) {
   EXPECT_EQ(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV), at::Float32Precision::TF32);
   EXPECT_EQ(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL), at::Float32Precision::TF32);
   context.setAllowTF32CuBLAS(false);
+}
+
+/// The GPU is full but for 64 MB; the programs say what to change, and run again when there is room.
+TEST(CudaQatGraph, OutOfMemoryNamesTheCure) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = build_model(test::family("resnet8", 32));
+  const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 4), {});
+  const Preprocessing preprocessing = test::preprocessing_for({3, 32, 32});
+  constexpr int kBatch = 4096;
+  const auto images = test::random_images({3, 32, 32}, kBatch, 1);
+  std::vector<float> logits(kBatch * 10), expected(kBatch * 10);
+  const auto program = qat_graph_program(on_gpu(model), preprocessing);
+  program->run(images.data(), kBatch, expected.data());
+  {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    std::vector<DeviceBuffer> filling;
+    for (size_t bytes = gpu_status().memory_bytes; bytes > (size_t{64} << 20);) try {
+        filling.emplace_back(bytes, "a test");
+      } catch (const Error&) {
+        bytes /= 2;
+      }
+    try {
+      program->run(images.data(), kBatch, logits.data());
+      FAIL() << "4096 pictures in 64 MB";
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find("the QAT graph: 4096 images at once do not fit on the GPU"), std::string::npos) << what;
+      EXPECT_NE(what.find("evaluate.batch_size"), std::string::npos) << what;
+    }
+  }
+  program->run(images.data(), kBatch, logits.data());
+  EXPECT_EQ(logits, expected);
 }
 
 TEST(CudaExactConv2d, EverySum) {
