@@ -3,8 +3,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
-#include "src/common/error.h"
-
 #if OCTET_CUDA
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -30,6 +28,11 @@ Weights to_device(const Weights& weights, at::Device device) {
 
 at::Device device_of(const Weights& weights) { return weights.begin()->second.device(); }
 
+Error no_cuda(at::Device device) {
+  return usage_error("no kernels for " + device.str() +
+                     ": octet was built without CUDA; install nvcc and run tools/setup.sh again");
+}
+
 #if OCTET_CUDA
 CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
 
@@ -42,10 +45,7 @@ at::Tensor to_host(const at::Tensor& x) {
   return host;
 }
 #else
-CudaStream current_stream(at::Device device) {
-  throw usage_error("no kernels for " + device.str() +
-                    ": octet was built without CUDA; install nvcc and run tools/setup.sh again");
-}
+CudaStream current_stream(at::Device device) { throw no_cuda(device); }
 
 at::Tensor to_host(const at::Tensor& x) { return x.contiguous(); }
 #endif

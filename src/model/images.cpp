@@ -20,19 +20,29 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // pixels a thread takes at least
 
-void look_up_on_host(const Pictures& pictures, const std::vector<float>& tables, at::Tensor& x) {
+at::Tensor empty_images(const Pictures& pictures, at::Device device) {
+  const Shape& shape = pictures.shape;
+  return at::empty({pictures.count, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat).device(device),
+                   at::MemoryFormat::ChannelsLast);
+}
+
+at::Tensor look_up_on_host(const Pictures& pictures, const std::vector<float>& tables) {
+  at::Tensor x = empty_images(pictures, at::kCPU);
   const int channels = pictures.shape.c;
   float* out = x.mutable_data_ptr<float>();
   at::parallel_for(0, x.numel() / channels, kGrain, [&](int64_t begin, int64_t end) {
     kernels::look_up_image({channels, tables.data()}, end - begin, pictures.pixels + begin * channels,
                            out + begin * channels);
   });
+  return x;
 }
 
 #if OCTET_CUDA
 /// Tables and pixels go up in one copy that the host does not wait for: page-locked memory, which LibTorch's allocator
 /// keeps until the copy is done, so that the caller may overwrite `pictures` at once.
-void look_up_on_gpu(const Pictures& pictures, const std::vector<float>& tables, at::Tensor& x) {
+at::Tensor look_up_on_gpu(const Pictures& pictures, const std::vector<float>& tables, at::Device device) {
+  const c10::DeviceGuard guard(device);
+  at::Tensor x = empty_images(pictures, device);
   const size_t table_bytes = tables.size() * sizeof(float);
   const int64_t pixel_bytes = x.numel();
   const at::Tensor staged =
@@ -47,23 +57,16 @@ void look_up_on_gpu(const Pictures& pictures, const std::vector<float>& tables, 
   const uint8_t* data = there.const_data_ptr<uint8_t>();
   kernels::cuda_look_up_image({pictures.shape.c, reinterpret_cast<const float*>(data)}, pixel_bytes / pictures.shape.c,
                               data + table_bytes, x.mutable_data_ptr<float>(), current_stream(x.device()));
+  return x;
 }
 #else
-void look_up_on_gpu(const Pictures&, const std::vector<float>&, at::Tensor& x) { current_stream(x.device()); }
+at::Tensor look_up_on_gpu(const Pictures&, const std::vector<float>&, at::Device device) { throw no_cuda(device); }
 #endif
 
 }  // namespace
 
 at::Tensor look_up_pixels(const Pictures& pictures, const std::vector<float>& tables, at::Device device) {
-  const Shape& shape = pictures.shape;
-  const c10::DeviceGuard guard(device);
-  at::Tensor x = at::empty({pictures.count, shape.c, shape.h, shape.w}, at::TensorOptions(at::kFloat).device(device),
-                           at::MemoryFormat::ChannelsLast);
-  if (device.is_cpu())
-    look_up_on_host(pictures, tables, x);
-  else
-    look_up_on_gpu(pictures, tables, x);
-  return x;
+  return device.is_cpu() ? look_up_on_host(pictures, tables) : look_up_on_gpu(pictures, tables, device);
 }
 
 at::Tensor images_to_tensor(const Pictures& pictures, const std::vector<float>& mean, const std::vector<float>& std,
