@@ -28,6 +28,17 @@ Convolution random_convolution(uint64_t seed) {
   return c;
 }
 
+Convolution large_convolution(int groups) {
+  at::Generator generator = at::detail::createCPUGenerator(groups);
+  const int kernel = groups > 1 ? 41 : 3, group_c = groups > 1 ? 1 : 400;  // more than one group: depthwise
+  Convolution c;
+  c.groups = groups;
+  c.window = {kernel, kernel, 1, 1, 0, 1};
+  c.x = at::empty({2, groups * group_c, kernel + 1, kernel + 2}).random_(128, 256, generator);
+  c.weight = at::empty({groups * 2, group_c, kernel, kernel}).random_(64, 128, generator);
+  return c;
+}
+
 at::Tensor sums_of(const Convolution& c) {
   const Window& w = c.window;
   const int64_t out_h = (c.x.size(2) + 2 * w.pad_h - w.dilation_h * (w.kernel_h - 1) - 1) / w.stride_h + 1;

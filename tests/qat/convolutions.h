@@ -19,6 +19,9 @@ struct Convolution {
 /// Groups of all kinds, depthwise with multiplier, every side different; sums stay under 2^24.
 Convolution random_convolution(uint64_t seed);
 
+/// Sums between 2^24 and 2^31, half of them odd, so that float32 cannot hold them.
+Convolution large_convolution(int groups);
+
 at::Tensor sums_of(const Convolution& convolution);  ///< int64 [N, K, OH, OW], by loops
 
 }  // namespace octet::test

@@ -175,6 +175,17 @@ TEST(CudaExactConv2d, EverySum) {
   }
 }
 
+TEST(CudaExactConv2d, SumsThatFloat32CannotHold) {
+  OCTET_NEEDS_GPU();
+  const FullPrecision full_precision;
+  for (const int groups : {1, 3}) {
+    const test::Convolution c = test::large_convolution(groups);
+    const at::Tensor expected = test::sums_of(c), weight = c.weight.to(kGpu, exact_type(c.weight, 255));
+    const at::Tensor sums = exact_conv2d(c.x.to(kGpu), weight, c.window, groups);
+    EXPECT_TRUE(at::equal(sums.to(at::kLong).cpu(), expected)) << groups;
+  }
+}
+
 /// More pictures than one part of the copied inputs holds, large products, by integers of the GPU.
 TEST(CudaExactConv2d, ManyPicturesInParts) {
   OCTET_NEEDS_GPU();

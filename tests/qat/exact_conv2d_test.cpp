@@ -25,6 +25,17 @@ TEST(ExactConv2d, EverySumOnTheCpu) {
   }
 }
 
+TEST(ExactConv2d, SumsThatFloat32CannotHold) {
+  for (const int groups : {1, 3}) {
+    const test::Convolution c = test::large_convolution(groups);
+    const at::Tensor expected = test::sums_of(c);
+    ASSERT_FALSE(at::equal(expected.to(at::kFloat).to(at::kLong), expected));
+    const at::Tensor weight = c.weight.to(exact_type(c.weight, 255));
+    EXPECT_TRUE(at::equal(exact_conv2d(c.x, weight, c.window, groups).to(at::kLong), expected)) << groups;
+    EXPECT_TRUE(at::equal(column_conv2d(c.x, weight, c.window, groups).to(at::kLong), expected)) << groups;
+  }
+}
+
 TEST(ExactConv2d, ChoosesTheTypeBySums) {
   at::Tensor codes = at::zeros({2, 1024, 1, 1});
   codes[1].fill_(-127);
