@@ -82,6 +82,23 @@ TEST(ReportHtml, ABrokenPromiseIsNamed) {
   EXPECT_EQ(text.find("identical:"), std::string::npos);
 }
 
+TEST(ReportHtml, AnInexactEngineIsCountedWithoutBreakingThePromise) {
+  Report report = full_report(10);
+  report.comparison.exact = {true, false};
+  report.comparison.layers[0].differing = {0, 17};
+  report.comparison.layers[0].largest_lsb = {0, 3};
+  const std::string html = report_html(report), text = parse_markup(html).text;
+  EXPECT_NE(text.find("identical: 0 of 1,500 codes differ in 2 programs"), std::string::npos);
+  EXPECT_NE(text.find("reference promises no equal codes: 17 of 1,500 codes and logits differ"), std::string::npos);
+  EXPECT_EQ(text.find("first to differ"), std::string::npos);
+  EXPECT_EQ(html.find("class=\"broken\""), std::string::npos);
+}
+
+TEST(ReportHtml, LayersNameTheirEngineAndKernel) {
+  const std::string text = parse_markup(report_html(full_report(10))).text;
+  EXPECT_NE(text.find("cpu \xC2\xB7 conv3x3_avx2"), std::string::npos);
+}
+
 TEST(ReportHtml, OddNumbersStayMarkup) {
   Report report = full_report(10);
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
