@@ -48,17 +48,21 @@ struct Dp4aArgs {
   uint32_t padding;                ///< four codes of real 0
 };
 
-/// Ends four channels of one pixel. Codes past the last channel are lanes behind it, which may hold anything.
-__device__ void finish_quad(const Dp4aArgs& a, const int32_t* acc, ptrdiff_t pixel, int k) {
-  float t[kQuad];
-#pragma unroll
-  for (int i = 0; i < kQuad; ++i) {
-    t[i] = rescale(acc[i], a.constants.multiplier[k + i], a.constants.bias[k + i]);
-    if (k + i < a.g.out_c) t[i] = a.epilogue.with_residual(t[i], a.residual, pixel * a.g.residual_stride + k + i);
+/// Ends four channels, from k on, of one pixel. Codes past the last channel are lanes behind it, which may hold
+/// anything.
+__device__ void finish_quad(const Dp4aArgs& a, const int32_t (&acc)[kQuad], const float4& multiplier,
+                            const float4& bias, ptrdiff_t pixel, int k) {
+  float t[kQuad] = {rescale(acc[0], multiplier.x, bias.x), rescale(acc[1], multiplier.y, bias.y),
+                    rescale(acc[2], multiplier.z, bias.z), rescale(acc[3], multiplier.w, bias.w)};
+  const int count = min(kQuad, a.g.out_c - k);
+  if (a.epilogue.has_residual) {
+    for (int i = 0; i < count; ++i) {
+      t[i] = a.epilogue.with_residual(t[i], a.residual, pixel * a.g.residual_stride + k + i);
+    }
   }
   const ptrdiff_t index = pixel * a.g.out_stride + k;
   if (a.epilogue.float_output) {
-    for (int i = 0; i < min(kQuad, a.g.out_c - k); ++i) reinterpret_cast<float*>(a.y)[index + i] = t[i];
+    for (int i = 0; i < count; ++i) reinterpret_cast<float*>(a.y)[index + i] = t[i];
   } else {
     const CudaRounding& code = a.epilogue.rounding;
     *reinterpret_cast<uint32_t*>(a.y + index) = pack_codes(code(t[0]), code(t[1]), code(t[2]), code(t[3]));
@@ -136,19 +140,21 @@ __global__ void __launch_bounds__(kThreads) dp4a_kernel(Dp4aArgs a) {
   const int top = static_cast<int>(out_row % g.out_h) * g.stride_h - g.pad_h, left = ox * g.stride_w - g.pad_w;
   const uint8_t* x = a.x + static_cast<ptrdiff_t>(image) * g.in_h * g.in_w * g.in_stride + a.input.first(quad);
 
+  const int4 init = __ldg(reinterpret_cast<const int4*>(a.constants.init) + quad);
   int32_t acc[kPixels][kQuad];
 #pragma unroll
-  for (int p = 0; p < kPixels; ++p) {
-    for (int i = 0; i < kQuad; ++i) acc[p][i] = a.constants.init[k + i];
-  }
+  for (int p = 0; p < kPixels; ++p) acc[p][0] = init.x, acc[p][1] = init.y, acc[p][2] = init.z, acc[p][3] = init.w;
   for (int r = 0; r < g.kernel_h; ++r) {
     const int iy = top + r * g.dilation_h;
     Window::template add_row<kSigned>(a, x + iy * g.in_w * g.in_stride, iy >= 0 && iy < g.in_h, left,
                                       a.weight + r * g.kernel_w * a.input.count * a.quads + quad, acc);
   }
+  const float4 multiplier = __ldg(reinterpret_cast<const float4*>(a.constants.multiplier) + quad);
+  const float4 bias = __ldg(reinterpret_cast<const float4*>(a.constants.bias) + quad);
 #pragma unroll
   for (int p = 0; p < kPixels; ++p) {
-    if (ox + p < g.out_w) finish_quad(a, acc[p], static_cast<ptrdiff_t>(out_row) * g.out_w + ox + p, k);
+    const ptrdiff_t pixel = static_cast<ptrdiff_t>(out_row) * g.out_w + ox + p;
+    if (ox + p < g.out_w) finish_quad(a, acc[p], multiplier, bias, pixel, k);
   }
 }
 

@@ -3,8 +3,9 @@
 //
 // A block keeps the weights of its warps in registers and goes through tiles of 16 x 16 output pixels. The tile's part
 // of the picture, padding filled in, is copied to shared memory while the tile before it is computed; the words of an
-// operand are read from there with any stride or dilation. Columns of the weight operand are permuted so that a thread
-// ends with eight neighbouring channels of a pixel.
+// operand are read from there with any stride or dilation; columns a stride apart lie side by side, so that
+// neighbouring pixels read neighbouring words, without bank conflicts. Columns of the weight operand are permuted so
+// that a thread ends with eight neighbouring channels of a pixel.
 #include <algorithm>
 
 #include "kernels/conv2d_int8/cuda_epilogue.cuh"
@@ -33,6 +34,7 @@ struct ImageArgs {
   uint32_t padding;             ///< four codes of real 0
   int tiles_h, tiles_w, tiles;  ///< of an image and of the batch
   int in_rows, in_columns;      ///< of a tile's part of the picture
+  int phase;                    ///< words of the columns that are stride_w apart
   int groups;                   ///< of kWarpChannels channels, in one block: 1 or 2
 };
 
@@ -50,14 +52,16 @@ __device__ void copy_word_async(uint32_t shared, const void* global) {
 /// Begins to copy a tile's part of the picture to `shared`.
 __device__ void fetch_tile(const ImageArgs& a, int tile, uint32_t* shared) {
   const TileOrigin at(a, tile);
+  const int warp = threadIdx.x / 32, pitch = a.phase * a.g.stride_w;
   const int top = at.oy * a.g.stride_h - a.g.pad_h, left = at.ox * a.g.stride_w - a.g.pad_w;
   const uint32_t* image = a.x + static_cast<ptrdiff_t>(at.image) * a.g.in_h * a.g.in_w;
-  for (int row = threadIdx.x / 32; row < a.in_rows; row += kWarps) {
-    const int iy = top + row;
-    for (int column = threadIdx.x % 32; column < a.in_columns; column += 32) {
-      const int ix = left + column;
-      uint32_t* to = shared + row * a.in_columns + column;
-      if (iy >= 0 && iy < a.g.in_h && ix >= 0 && ix < a.g.in_w) {
+  for (int column = threadIdx.x % 32; column < a.in_columns; column += 32) {
+    const int ix = left + column;
+    const bool inside = ix >= 0 && ix < a.g.in_w;
+    uint32_t* to = shared + warp * pitch + column % a.g.stride_w * a.phase + column / a.g.stride_w;
+    for (int row = warp; row < a.in_rows; row += kWarps, to += kWarps * pitch) {
+      const int iy = top + row;
+      if (inside && iy >= 0 && iy < a.g.in_h) {
         copy_word_async(shared_address(to), image + iy * a.g.in_w + ix);
       } else {
         *to = a.padding;
@@ -67,7 +71,7 @@ __device__ void fetch_tile(const ImageArgs& a, int tile, uint32_t* shared) {
   copy_async_commit();
 }
 
-/// Where this lane's words of each mma operand lie, from the word of a pixel's first tap.
+/// Where this lane's words of each mma operand lie, in words from the word of a pixel's first tap.
 template <int kSteps>
 struct TapOffsets {
   int low[kSteps], high[kSteps];
@@ -81,7 +85,8 @@ struct TapOffsets {
   /// Taps past the last have weight 0 and may read anything.
   __device__ static int of_tap(const ImageArgs& a, int tap) {
     if (tap >= a.g.kernel_h * a.g.kernel_w) return 0;
-    return tap / a.g.kernel_w * a.g.dilation_h * a.in_columns + tap % a.g.kernel_w * a.g.dilation_w;
+    const int row = tap / a.g.kernel_w * a.g.dilation_h, column = tap % a.g.kernel_w * a.g.dilation_w;
+    return (row * a.g.stride_w + column % a.g.stride_w) * a.phase + column / a.g.stride_w;
   }
 };
 
@@ -117,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int group = blockIdx.y * a.groups + warp % a.groups, warps = kWarps / a.groups;
   const int k = group * kWarpChannels + lane % 4 * kThreadChannels;
-  const int tile_words = a.in_rows * a.in_columns;
+  const int pitch = a.phase * a.g.stride_w, tile_words = a.in_rows * pitch;
 
   int tile = blockIdx.x;
   fetch_tile(a, tile, tiles);
@@ -136,12 +141,12 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
       int32_t sum[4][4];
 #pragma unroll
       for (int i = 0; i < 16; ++i) sum[i / 4][i % 4] = constants.init[i / 4 * 2 + i % 2];
-      const uint32_t* first = tiles + buffer * tile_words + row * a.g.stride_h * a.in_columns + lane / 4 * a.g.stride_w;
-      const uint32_t* second = first + 8 * a.g.stride_w;
+      // Pixels of the operand's rows lane / 4 and 8 + lane / 4.
+      const uint32_t* first = tiles + buffer * tile_words + row * a.g.stride_h * pitch + lane / 4;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        const uint32_t codes[4] = {first[offsets.low[step]], second[offsets.low[step]], first[offsets.high[step]],
-                                   second[offsets.high[step]]};
+        const uint32_t *low = first + offsets.low[step], *high = first + offsets.high[step];
+        const uint32_t codes[4] = {low[0], low[8], high[0], high[8]};
         const uint4 w01 = weight[step][0], w23 = weight[step][1];
         multiply_add<kSigned>(sum[0], codes, w01.x, w01.y);
         multiply_add<kSigned>(sum[1], codes, w01.z, w01.w);
@@ -160,9 +165,12 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
 
 int tile_side(int stride, int kernel, int dilation) { return (kTile - 1) * stride + (kernel - 1) * dilation + 1; }
 
+int phase_words(const Conv2dShape& g) {
+  return blocks_for(tile_side(g.stride_w, g.kernel_w, g.dilation_w), g.stride_w);
+}
+
 size_t tile_bytes(const Conv2dShape& g) {
-  return sizeof(uint32_t) * tile_side(g.stride_h, g.kernel_h, g.dilation_h) *
-         tile_side(g.stride_w, g.kernel_w, g.dilation_w);
+  return sizeof(uint32_t) * tile_side(g.stride_h, g.kernel_h, g.dilation_h) * phase_words(g) * g.stride_w;
 }
 
 /// The index of the smallest kernel that holds the window, or -1.
@@ -227,6 +235,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                        data.images * tiles_h * tiles_w,
                        tile_side(g.stride_h, g.kernel_h, g.dilation_h),
                        tile_side(g.stride_w, g.kernel_w, g.dilation_w),
+                       phase_words(g),
                        groups};
   const Kernel kernel = kKernels[steps_index(g)][p.x_signed];
   const size_t shared = 2 * tile_bytes(g);
