@@ -9,7 +9,22 @@ namespace {
 
 double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
+class PinnedMemory : public std::pmr::memory_resource {
+  void* do_allocate(size_t bytes, size_t) override {  // aligned to a page
+    void* data = nullptr;
+    check_cuda(cudaMallocHost(&data, bytes), "page-locked host memory");
+    return data;
+  }
+  void do_deallocate(void* data, size_t, size_t) override { cudaFreeHost(data); }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+
 }  // namespace
+
+std::pmr::memory_resource* pinned_memory() {
+  static PinnedMemory memory;
+  return &memory;
+}
 
 DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes) {
   if (bytes == 0) return;

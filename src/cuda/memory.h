@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,9 @@ class PinnedBuffer {
 
 /// Whether CUDA knows this host memory as page-locked (PinnedBuffer, cudaMallocHost, cudaHostRegister).
 bool is_page_locked(const void* host);
+
+/// Page-locked host memory for standard containers. Throws Error(promise) when there is none left.
+std::pmr::memory_resource* pinned_memory();
 
 /// Asynchronous on the stream; `to_device` needs host memory that stays until the stream got there.
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream);

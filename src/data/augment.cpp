@@ -49,13 +49,15 @@ void copy_crop(const Image& image, int top, int left, const Transform& t, uint8_
   }
 }
 
-/// Room for the crop's position on one axis; throws if the picture is too small.
-int room(int side, int crop, int pad, const Image& image, const Transform& t) {
-  const int slack = side + 2 * pad - crop;
-  if (slack >= 0) return slack;
-  throw data_error(fmt::format("picture of {}x{} is smaller than the crop of {}x{}; set data.resize", image.height,
-                               image.width, t.height, t.width));
+/// Room for the crop's position on both axes; throws if the picture is too small.
+PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
+  const PictureSize slack{picture.height + 2 * pad - t.height, picture.width + 2 * pad - t.width};
+  if (slack.height >= 0 && slack.width >= 0) return slack;
+  throw data_error(fmt::format("picture of {}x{} is smaller than the crop of {}x{}; set data.resize", picture.height,
+                               picture.width, t.height, t.width));
 }
+
+PictureSize size_of(const Image& image) { return {image.height, image.width}; }
 
 template <int kChannels>
 void mirror(const Transform& t, uint8_t* out) {
@@ -68,27 +70,31 @@ void mirror(const Transform& t, uint8_t* out) {
   }
 }
 
-/// A square with its centre anywhere, cut off at the borders.
-void cut_out(const Transform& t, Random& random, uint8_t* out) {
-  const int top = static_cast<int>(random.below(t.height)) - t.cutout / 2;
-  const int left = static_cast<int>(random.below(t.width)) - t.cutout / 2;
-  for (int y = std::max(top, 0); y < std::min(top + t.cutout, t.height); ++y) {
-    for (int x = std::max(left, 0); x < std::min(left + t.cutout, t.width); ++x) {
+/// A square, cut off at the borders.
+void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
+  for (int y = std::max(drawn.cut_y, 0); y < std::min(drawn.cut_y + t.cutout, t.height); ++y) {
+    for (int x = std::max(drawn.cut_x, 0); x < std::min(drawn.cut_x + t.cutout, t.width); ++x) {
       std::copy(t.fill.begin(), t.fill.end(), out + y * row_bytes(t) + static_cast<size_t>(x) * t.channels);
     }
   }
 }
 
-void random_crop(const Image& image, const Transform& t, Random& random, uint8_t* out) {
-  const int rows = room(image.height, t.height, t.pad, image, t), columns = room(image.width, t.width, t.pad, image, t);
-  const int top = static_cast<int>(random.below(rows + 1)) - t.pad;
-  const int left = static_cast<int>(random.below(columns + 1)) - t.pad;
-  copy_crop(image, top, left, t, out);
+void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
+  const PictureSize slack = room(size_of(image), 0, t);
+  copy_crop(image, slack.height / 2, slack.width / 2, t, out);
 }
 
-void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
-  const int rows = room(image.height, t.height, 0, image, t), columns = room(image.width, t.width, 0, image, t);
-  copy_crop(image, rows / 2, columns / 2, t, out);
+/// `image`: resized already, if the transform says so.
+void augment(const Image& image, const Transform& t, Random& random, uint8_t* out) {
+  const Augmentation drawn = draw_augmentation(size_of(image), t, random);
+  if (t.random_resized_crop) {
+    const Image part = resize(view(image, drawn.part), t.height, t.width);
+    std::copy(part.pixels.begin(), part.pixels.end(), out);
+  } else {
+    copy_crop(image, drawn.part.top, drawn.part.left, t, out);
+  }
+  if (drawn.flip) t.channels == 1 ? mirror<1>(t, out) : mirror<3>(t, out);
+  if (t.cutout > 0) cut_out(t, drawn, out);
 }
 
 }  // namespace
@@ -102,7 +108,7 @@ void check_transform(const Transform& t) {
   }
 }
 
-Rectangle random_part(const Image& image, double area_min, Random& random) {
+Rectangle random_part(const PictureSize& image, double area_min, Random& random) {
   constexpr double kLowest = 3.0 / 4, kHighest = 4.0 / 3;
   constexpr int kTries = 10;
   const double area = static_cast<double>(image.height) * image.width;
@@ -131,18 +137,31 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   }
 }
 
+Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, Random& random) {
+  Augmentation drawn;
+  if (t.random_resized_crop) {
+    drawn.part = random_part(picture, t.crop_area_min, random);
+  } else {
+    const PictureSize slack = room(picture, t.pad, t);
+    const int top = static_cast<int>(random.below(slack.height + 1)) - t.pad;
+    const int left = static_cast<int>(random.below(slack.width + 1)) - t.pad;
+    drawn.part = {top, left, t.height, t.width};
+  }
+  if (t.flip) drawn.flip = random.below(2) == 1;
+  if (t.cutout > 0) {  // its centre is anywhere
+    drawn.cut_y = static_cast<int>(random.below(t.height)) - t.cutout / 2;
+    drawn.cut_x = static_cast<int>(random.below(t.width)) - t.cutout / 2;
+  }
+  return drawn;
+}
+
 void training_pixels(const Image& image, const Transform& t, Random& random, uint8_t* out) {
   check_channels(image, t);
-  if (t.random_resized_crop) {
-    const Image part = resize(view(image, random_part(image, t.crop_area_min, random)), t.height, t.width);
-    std::copy(part.pixels.begin(), part.pixels.end(), out);
-  } else if (t.resize > 0) {
-    random_crop(resize_shorter(image, t.resize), t, random, out);
+  if (t.resize > 0 && !t.random_resized_crop) {
+    augment(resize_shorter(image, t.resize), t, random, out);
   } else {
-    random_crop(image, t, random, out);
+    augment(image, t, random, out);
   }
-  if (t.flip && random.below(2) == 1) t.channels == 1 ? mirror<1>(t, out) : mirror<3>(t, out);
-  if (t.cutout > 0) cut_out(t, random, out);
 }
 
 Image evaluation_image(const Image& image, const Transform& transform) {

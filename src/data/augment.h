@@ -16,10 +16,23 @@ void check_transform(const Transform& transform);
 /// channels or is smaller than the crop.
 void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* out);
 
+/// What chance decides about one training picture.
+struct Augmentation {
+  Rectangle part;            ///< random_resized_crop: what is resized to height x width; else the crop, which begins
+                             ///< outside the picture where it reaches into the padding
+  bool flip = false;         ///< after the crop
+  int cut_y = 0, cut_x = 0;  ///< upper left corner of the cutout, which may reach over the borders
+};
+
+/// Draws it for a picture of `picture` (height and width; with `resize` and no random_resized_crop the resized
+/// picture's). The order of the calls of `random` is fixed: batches are the same on every device. Throws Error(data) if
+/// the picture is smaller than the crop.
+Augmentation draw_augmentation(const PictureSize& picture, const Transform& transform, Random& random);
+
 /// Training: random resized crop, or resize, pad and random crop; then flip; then cutout. Errors as above.
 void training_pixels(const Image& image, const Transform& transform, Random& random, uint8_t* out);
 
 /// A part of the picture with area crop_area_min .. 1 and aspect 3/4 .. 4/3 (Szegedy et al. 2014).
-Rectangle random_part(const Image& image, double area_min, Random& random);
+Rectangle random_part(const PictureSize& picture, double area_min, Random& random);
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@ struct Image {
   std::vector<uint8_t> pixels;
 };
 
+struct PictureSize {
+  int height = 0, width = 0;
+  bool operator==(const PictureSize&) const = default;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -23,6 +29,8 @@ class Dataset {
   virtual int label(size_t index) const = 0;   ///< 0 .. class_names().size() - 1
   virtual Image read(size_t index) const = 0;  ///< thread-safe; throws Error(data) naming the file
   virtual const std::vector<std::string>& class_names() const = 0;
+  /// The size of every picture; none when pictures differ or would have to be read to know.
+  virtual std::optional<PictureSize> common_size() const { return std::nullopt; }
   virtual std::string describe(size_t index) const = 0;  ///< file name or "train-images[17]", for messages
 };
 

@@ -11,6 +11,7 @@
 
 #include "src/common/error.h"
 #include "src/data/augment.h"
+#include "src/data/epoch.h"
 
 namespace octet {
 namespace {
@@ -45,12 +46,12 @@ struct Loader::State {
     for (const size_t index : indices) {
       if (index >= dataset.size()) throw usage_error(fmt::format("loader: index {} of {}", index, dataset.size()));
     }
-    if (options.train) Random({options.seed, epoch(), kOrder}).shuffle(indices);
+    if (options.train) shuffle_for(epoch(), indices);
     batches = options.train ? indices.size() / size : (indices.size() + size - 1) / size;
     parts = (size + kPart - 1) / kPart;
     taken = static_cast<size_t>(options.first_batch);
     part = taken * parts;
-    slots.resize(options.prefetch);
+    for (int i = 0; i < options.prefetch; ++i) slots.push_back({.batch = Batch(options.memory)});
   }
 
   /// Not in the constructor: if a thread cannot start, the destructor must end those that run.
@@ -67,9 +68,7 @@ struct Loader::State {
     for (std::thread& worker : workers) worker.join();
   }
 
-  /// Separate streams of random numbers for the order and the pictures of an epoch.
-  enum Stream : uint64_t { kOrder = 1, kPixels };
-  uint64_t epoch() const { return static_cast<uint64_t>(options.epoch); }
+  Epoch epoch() const { return {options.seed, options.epoch}; }
   size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 
   /// Makes room for batch number b. If memory runs out, the batch stays empty for the other workers.
@@ -93,7 +92,7 @@ struct Loader::State {
         const Image image = dataset.read(index);
         uint8_t* out = batch.images.data() + i * picture_bytes();
         if (options.train) {
-          Random random({options.seed, epoch(), kPixels, b * options.batch_size + i});
+          Random random = random_for(epoch(), b * options.batch_size + i);
           training_pixels(image, transform, random, out);
         } else {
           evaluation_pixels(image, transform, out);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "src/data/dataset.h"
@@ -27,10 +28,11 @@ struct Transform {
 };
 
 struct Batch {
+  explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
-  std::vector<uint8_t> images;  ///< [size, height, width, channels]
-  std::vector<int64_t> labels;  ///< [size]
-  std::vector<size_t> indices;  ///< into the data set
+  std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
+  std::vector<int64_t> labels;       ///< [size]
+  std::vector<size_t> indices;       ///< into the data set
 };
 
 struct LoaderOptions {
@@ -41,6 +43,8 @@ struct LoaderOptions {
   int first_batch = 0;  ///< resume in the middle of an epoch
   int workers = 2;      ///< 0: decode in next()
   int prefetch = 4;     ///< batches ahead, at least 1
+  /// Of the pixels, such as page-locked memory. next() hands over a batch without a copy when its own is the same.
+  std::pmr::memory_resource* memory = std::pmr::get_default_resource();
 };
 
 class Loader {

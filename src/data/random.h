@@ -10,7 +10,16 @@
 
 namespace octet {
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// SplitMix64's step and mix (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+inline constexpr uint64_t kSplitMixStep = 0x9E3779B97F4A7C15ull;
+inline uint64_t split_mix(uint64_t x) {
+  uint64_t z = x + kSplitMixStep;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+/// SplitMix64.
 class Random {
  public:
   /// The stream named by the keys, such as {seed, epoch, position}.
@@ -19,10 +28,9 @@ class Random {
   }
 
   uint64_t next() {
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
+    const uint64_t mixed = split_mix(state_);
+    state_ += kSplitMixStep;
+    return mixed;
   }
 
   /// Uniform in 0 .. count - 1; the bias of the multiplication is below count / 2^32.

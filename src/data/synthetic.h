@@ -15,6 +15,7 @@ class SyntheticDataset : public Dataset {
   int label(size_t index) const override { return static_cast<int>(index) % spec_.synthetic_classes; }
   Image read(size_t index) const override;
   const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::optional<PictureSize> common_size() const override { return PictureSize{spec_.image_size, spec_.image_size}; }
   std::string describe(size_t index) const override;
 
  private:

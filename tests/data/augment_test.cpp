@@ -112,7 +112,7 @@ TEST(Cutout, FillsOneSquareCutOffAtTheBorders) {
 }
 
 TEST(RandomPart, AreaAspectAndPlace) {
-  const Image image{100, 120, 1, {}};
+  const PictureSize image{100, 120};
   Random random({21});
   double area_sum = 0, log_aspect_sum = 0;
   constexpr int kDraws = 20000;
@@ -131,7 +131,7 @@ TEST(RandomPart, AreaAspectAndPlace) {
   EXPECT_GT(area_sum / kDraws, 0.44);
   EXPECT_LT(area_sum / kDraws, 0.54);
   EXPECT_NEAR(log_aspect_sum / kDraws, 0, 0.05);
-  const Image ribbon{4, 4000, 1, {}};
+  const PictureSize ribbon{4, 4000};
   const Rectangle part = random_part(ribbon, 1.0, random);  // nothing fits: the middle
   EXPECT_EQ(part.height, 4);
   EXPECT_EQ(part.width, 5);
@@ -143,7 +143,7 @@ TEST(RandomPart, IsResizedToTheBatch) {
   t.random_resized_crop = true;
   const Image image = noise(30, 40, 3, 2);
   Random random({5});
-  const Rectangle part = random_part(image, t.crop_area_min, random);
+  const Rectangle part = random_part({image.height, image.width}, t.crop_area_min, random);
   EXPECT_EQ(train(image, t, 5), resize(view(image, part), 8, 8).pixels);
 }
 
