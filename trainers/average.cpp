@@ -1,6 +1,8 @@
 #include "trainers/average.h"
 
-#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sub.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -12,15 +14,20 @@ WeightAverage::WeightAverage(const Weights& weights, double decay) : weights_(we
   for (const auto& [name, tensor] : weights) average_[name] = tensor.detach().clone();
 }
 
-void WeightAverage::update(long t) {
+double WeightAverage::rate(long t) const {
+  return 1.0 - std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
+}
+
+void WeightAverage::update(const at::Tensor& rate) {
   c10::NoGradGuard no_grad;
-  const double decay = std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
   std::vector<at::Tensor> averages, weights;
   for (auto& [name, average] : average_) {
     averages.push_back(average);
     weights.push_back(weights_.at(name));
   }
-  at::_foreach_lerp_(averages, weights, 1.0 - decay);
+  std::vector<at::Tensor> way = at::_foreach_sub(weights, averages);
+  at::_foreach_mul_(way, rate);
+  at::_foreach_add_(averages, way);
 }
 
 void WeightAverage::apply() {

@@ -10,10 +10,13 @@ class WeightAverage {
   /// Starts from a copy of the weights. 0 < decay < 1.
   WeightAverage(const Weights& weights, double decay);
 
-  /// average += (1 - d) * (weights - average), with d = min(decay, (1 + t) / (10 + t)) at update t = 0, 1, ...: the
-  /// first updates follow the weights quickly instead of holding on to the initial ones. Worked: decay 0.9, average 1,
-  /// weights 2: t = 0, d = 0.1: 1.9.
-  void update(long t);
+  /// 1 - d, with d = min(decay, (1 + t) / (10 + t)) at update t = 0, 1, ...: the first updates follow the weights
+  /// quickly instead of holding on to the initial ones. Worked: decay 0.9, t = 0: d = 0.1, rate 0.9.
+  double rate(long t) const;
+
+  /// average += rate * (weights - average). `rate`: a scalar tensor on the weights' device. Worked: rate 0.9, average
+  /// 1, weights 2: 1.9.
+  void update(const at::Tensor& rate);
 
   const Weights& average() const { return average_; }  ///< the tensors themselves: copy into them to restore
 

@@ -11,6 +11,9 @@
 
 namespace octet {
 
+/// "The last good state is kept in FILE: continue with --resume", or that there is none.
+std::string kept_state(const Phase& phase);
+
 /// Error(promise): "float: the loss is not finite in epoch 2, step 17; first at node 'conv2'. Last good state: ...".
 /// `what`: "the loss is nan".
 Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where);
@@ -19,7 +22,8 @@ Error diverged(const Phase& phase, const Position& position, const std::string& 
 /// forward again (in QAT over the fused graph); with mode.batch_norm_training running statistics move.
 std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode);
 
-/// Throws diverged() naming the first weight that is not finite, so that a bad state never replaces a good one.
-void require_finite_weights(const Phase& phase, const Position& position);
+/// Throws diverged() naming the first weight that is not finite, or the node where an observer on the GPU met such a
+/// value, so that a bad state never replaces a good one.
+void require_finite(const Phase& phase, const Position& position);
 
 }  // namespace octet

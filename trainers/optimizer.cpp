@@ -34,23 +34,17 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const We
     if (adamw_) parameter.second = at::zeros_like(plain);
     parameters_.push_back(std::move(parameter));
   }
-  if (adamw_) steps_ = at::zeros({}, at::kFloat);
+  if (adamw_) steps_ = at::zeros({}, parameters_.front().first.options());
 }
 
-void Optimizer::step(double learning_rate, const std::optional<at::Tensor>& found_inf) {
+void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& skip) {
   c10::NoGradGuard no_grad;
-  if (adamw_) {
-    if (found_inf) {
-      steps_.add_(at::rsub(*found_inf, 1));  // a skipped step does not count
-    } else {
-      steps_.add_(1);
-    }
-  }
-  step_group(true, learning_rate, found_inf);
-  step_group(false, learning_rate, found_inf);
+  if (adamw_) steps_.add_(at::rsub(skip, 1));  // a skipped step does not count
+  step_group(true, learning_rate, skip);
+  step_group(false, learning_rate, skip);
 }
 
-void Optimizer::step_group(bool decay, double learning_rate, const std::optional<at::Tensor>& found_inf) {
+void Optimizer::step_group(bool decay, const at::Tensor& learning_rate, const at::Tensor& skip) {
   // The fused operators walk raw memory: parameter, gradient and state share one memory format. AccumulateGrad
   // guarantees it for gradients (its "gradient layout contract"), the constructor for the state.
   std::vector<at::Tensor> values, gradients, first, second;
@@ -66,11 +60,11 @@ void Optimizer::step_group(bool decay, double learning_rate, const std::optional
   if (adamw_) {
     const std::vector<at::Tensor> steps(values.size(), steps_);
     at::_fused_adamw_(values, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
-                      weight_decay, kAdamEps, /*amsgrad=*/false, /*maximize=*/false, {}, found_inf);
+                      weight_decay, kAdamEps, /*amsgrad=*/false, /*maximize=*/false, {}, skip);
   } else {
     // A momentum buffer of zeros makes the first step like every other one.
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
-                    recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, found_inf);
+                    recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +28,9 @@ class Optimizer {
   /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
   Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights);
 
-  /// One step. `found_inf` (float scalar tensor, from GradScaler) 1: nothing changes, without a host synchronization.
-  void step(double learning_rate, const std::optional<at::Tensor>& found_inf = std::nullopt);
+  /// One step. learning_rate: a scalar on the parameters' device, float64 on the CPU, float32 on a GPU. `skip` (float
+  /// scalar tensor there) 1: nothing changes. The host waits for neither.
+  void step(const at::Tensor& learning_rate, const at::Tensor& skip);
 
   std::vector<at::Tensor> gradients() const;  ///< the defined ones
   void zero_gradients();                      ///< frees them
@@ -45,7 +45,7 @@ class Optimizer {
     at::Tensor value, first, second;  // momentum or mean; square (AdamW only)
     bool decay;
   };
-  void step_group(bool decay, double learning_rate, const std::optional<at::Tensor>& found_inf);
+  void step_group(bool decay, const at::Tensor& learning_rate, const at::Tensor& skip);
 
   OptimizerRecipe recipe_;
   bool adamw_;

@@ -33,10 +33,15 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                                         .learning_rate = result.learning_rate,
                                         .images_per_second = result.images_per_second,
                                         .data_wait_share = result.data_wait_share,
-                                        .seconds = result.seconds});
-  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s", phase,
-                  result.epoch + 1, epochs, result.train_loss, evaluation.loss, 100 * evaluation.top1,
-                  result.images_per_second));
+                                        .seconds = result.seconds,
+                                        .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes)});
+  const std::string memory =
+      result.gpu_memory_bytes == 0
+          ? ""
+          : fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(result.gpu_memory_bytes) / 1e9);
+  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
+                  phase, result.epoch + 1, epochs, result.train_loss, evaluation.loss, 100 * evaluation.top1,
+                  result.images_per_second, 100 * result.data_wait_share, memory));
 }
 
 }  // namespace
@@ -45,6 +50,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
     Phase phase{.name = "float", .recipe = &recipe, .graph = &run.graph, .weights = &weights};
+    phase.cuda = run.recipe.cuda;
     phase.seed = run.recipe.seed;
     phase.fingerprint = fingerprint(run);
     phase.checkpoint = run.directory.float_state();
@@ -62,6 +68,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   if (recipe.epochs == 0) return;
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  phase.cuda = run.recipe.cuda;
   phase.freeze_observers = recipe.freeze_observers;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.seed = run.recipe.seed;

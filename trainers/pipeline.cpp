@@ -47,7 +47,8 @@ at::Tensor statistics_images(const Run& run) {
                 {.batch_size = run.recipe.calibrate.batch_size, .workers = 0});
   Batch batch;
   loader.next(batch);
-  return images_to_tensor(batch.images.data(), batch.size, run.graph.nodes.front().shape, run.data.mean, run.data.std);
+  return images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, run.data.mean, run.data.std,
+                          run.device);
 }
 
 std::vector<LayerStatistics> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
@@ -117,7 +118,9 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
   const std::vector<std::string> engines = resolve_engines(recipe.evaluate.engines);  // told now, not after training
-  const Run run = open_run(recipe, directory);  // before the folder is made: a bad recipe leaves nothing behind
+  // Before the folder is made: a bad recipe leaves nothing behind.
+  const Run run = open_run(recipe, directory, start.device);
+  require_trainable(run);
   start_run_directory(directory, recipe, start);
 
   Report report;

@@ -11,6 +11,8 @@
 #include "src/common/progress.h"
 #include "src/graph/safetensors.h"
 #include "src/graph/zoo.h"
+#include "src/model/device.h"
+#include "trainers/gpu.h"
 #include "trainers/training_state.h"
 
 namespace octet {
@@ -59,9 +61,15 @@ CalibrationMethod calibration_method(const std::string& name) {
 
 }  // namespace
 
-Run open_run(const Recipe& recipe, const RunDirectory& directory) {
+Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
+  set_switches(device, recipe.cuda);
   at::set_num_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
-  Run run{.recipe = recipe, .directory = directory, .data = open_run_data(recipe), .graph = {}, .preprocessing = {}};
+  Run run{.recipe = recipe,
+          .directory = directory,
+          .data = open_run_data(recipe),
+          .graph = {},
+          .preprocessing = {},
+          .device = device};
   run.graph = build_model(model_spec(recipe, run.data.classes()));
   if (run.graph.output().shape.c != run.data.classes()) {
     throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
@@ -79,7 +87,11 @@ Weights starting_weights(const Run& run) {
     for (const std::string& name : report.unexpected)
       say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
   }
-  return weights;
+  return to_device(weights, run.device);
+}
+
+void require_trainable(const Run& run) {
+  if (run.recipe.qat.epochs > 0) require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
@@ -102,7 +114,8 @@ void calibrate(QuantizedModel& model, const Run& run) {
   Batch batch;
   for (long seen = 0; loader.next(batch);) {
     const at::NoGradGuard no_grad;
-    model.forward(images_to_tensor(batch.images.data(), batch.size, run.graph.nodes.front().shape, data.mean, data.std),
+    model.forward(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean,
+                                   data.std, run.device),
                   {.observe = true, .quantize = false});
     progress.update(seen += batch.size);
     throw_if_interrupted();
@@ -121,7 +134,7 @@ void save_quantized(const QuantizedModel& model, const std::string& path) {
 Weights load_float(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   load_weights(weights, run.graph, run.directory.float_weights());
-  return weights;
+  return to_device(weights, run.device);
 }
 
 QuantizedModel load_quantized(const Run& run) {
@@ -135,7 +148,7 @@ QuantizedModel load_quantized(const Run& run) {
   }
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   restore_tensors(file, "weights", weights, path);
-  QuantizedModel model = make_quantized(run, weights);
+  QuantizedModel model = make_quantized(run, to_device(weights, run.device));
   model.load_state(get_tensors(file, "quantizer"));
   return model;
 }

@@ -21,17 +21,20 @@ struct Run {
   RunData data;
   Graph graph;  ///< the float network, not fused
   Preprocessing preprocessing;
+  at::Device device = at::kCPU;  ///< where it trains, calibrates and evaluates
 };
 
-/// Opens the data and builds the graph. Sets the number of threads LibTorch uses.
-Run open_run(const Recipe& recipe, const RunDirectory& directory);
+/// Opens the data and builds the graph. Sets the number of threads LibTorch uses, and on a GPU its switches
+/// (trainers/gpu.h).
+Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device = at::kCPU);
 
 /// Makes the folders and writes recipe.yaml, command.txt and environment.json. A folder that already holds something is
 /// an Error(usage), unless `resume` is set and it holds a run of the very same recipe: then a line is added to
 /// command.txt.
 struct RunStart {
-  std::string command;  ///< as typed
-  std::string machine;  ///< "AMD EPYC ..., 2 cores"
+  std::string command;           ///< as typed
+  std::string machine;           ///< "AMD EPYC ..., 16 cores; NVIDIA H200"
+  at::Device device = at::kCPU;  ///< where to train
   bool resume = false;
 };
 void start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
@@ -42,8 +45,11 @@ std::map<std::string, std::string> versions();
 /// The first of "<parent>/<name>-1", "-2", ... that does not exist: the directory of a run without --out.
 RunDirectory new_run_directory(const std::string& parent, const std::string& name);
 
-/// recipe.model.weights if given, else random by seed.
+/// recipe.model.weights if given, else random by seed; on run.device, like all weights of a run.
 Weights starting_weights(const Run& run);
+
+/// Before anything is trained: throws Error(usage) when QAT cannot run as the recipe says on run.device.
+void require_trainable(const Run& run);
 
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);

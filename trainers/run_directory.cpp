@@ -7,6 +7,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "trainers/gpu.h"
 #include "trainers/run.h"
 
 namespace octet {
@@ -57,6 +58,7 @@ void start_run_directory(const RunDirectory& directory, const Recipe& recipe, co
   const nlohmann::json environment = {{"versions", versions()},
                                       {"seed", recipe.seed},
                                       {"machine", start.machine},
+                                      {"device", device_name(start.device)},
                                       {"recipe_hash", recipe_hash(recipe)}};
   write_file_atomically(directory.environment(), environment.dump(2) + "\n");
 }

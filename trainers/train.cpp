@@ -1,23 +1,25 @@
 #include "trainers/train.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/Context.h>
 #include <fmt/core.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
-#include "trainers/average.h"
+#include "trainers/batches.h"
 #include "trainers/diverged.h"
-#include "trainers/optimizer.h"
-#include "trainers/precision.h"
+#include "trainers/gpu.h"
+#include "trainers/gpu_failure.h"
 #include "trainers/schedule.h"
+#include "trainers/step.h"
+#include "trainers/step_graph.h"
+#include "trainers/totals.h"
 #include "trainers/training_state.h"
 
 namespace octet {
@@ -27,26 +29,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-uint64_t split_mix(uint64_t x) {  // Steele, Lea & Flood 2014
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
-void seed_generator(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+/// Of dropout.
+void seed_generator(at::Device device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(seed);
-}
-
-/// Memory format of all weights, in place: models that share the tensors see it.
-void set_layout(Weights& weights, bool channels_last) {
-  for (auto& [name, tensor] : weights) {
-    if (tensor.dim() != 4) continue;
-    const auto format = channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-    tensor.set_data(tensor.detach().contiguous(format));
-  }
 }
 
 class Trainer {
@@ -54,13 +41,17 @@ class Trainer {
   Trainer(const Phase& phase, const RunData& data);
   void run();
 
+  const Position& position() const { return position_; }
+  /// After running out of the GPU's memory; ends this trainer.
+  long batch_that_fits();
+
  private:
   void resume();
   void run_epoch();
-  void train_step(const Batch& batch);
-  at::Tensor forward(const at::Tensor& x);
-  double share_done() const;  // of the phase's steps, 0..1
-  WalkMode walk_mode() const;
+  void launch_step(const Batches::Labelled& batch);
+  void follow(bool wait);
+  [[noreturn]] void explain(long step, const std::string& what);
+  TrainStep::Mode mode() const;
   EpochResult result() const;
   void save() const;
   long global_step() const { return position_.epoch * steps_ + position_.step; }
@@ -68,14 +59,15 @@ class Trainer {
   const Phase& phase_;
   const RunData& data_;
   const OptimizerRecipe& recipe_;
+  const at::Device device_;
   const StateOwner owner_;
   const long steps_;  // in an epoch
   const Schedule schedule_;
-  const Precision precision_;
-  Optimizer optimizer_;
-  std::optional<WeightAverage> average_;
-  std::optional<GradScaler> scaler_;
-  Position position_;
+  TrainStep step_;
+  StepGraph graph_;
+  std::unique_ptr<Batches> batches_;
+  TotalsReader totals_;
+  Position position_;  // steps launched; sums of those that are known to be done
 };
 
 long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
@@ -87,23 +79,18 @@ long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::st
   return steps;
 }
 
-Weights& laid_out(const Phase& phase) {
-  set_layout(*phase.weights, phase.recipe->channels_last);
-  return *phase.weights;
-}
-
 Trainer::Trainer(const Phase& phase, const RunData& data)
     : phase_(phase),
       data_(data),
       recipe_(*phase.recipe),
+      device_(phase.device()),
       owner_{phase.name, phase.fingerprint},
       steps_(steps_per_epoch(recipe_, data.train.size(), phase.name)),
       schedule_(make_schedule(recipe_, steps_)),
-      precision_(precision_from_name(recipe_.precision)),
-      optimizer_(recipe_, *phase.graph, laid_out(phase)) {
-  if (recipe_.ema > 0) average_.emplace(*phase.weights, recipe_.ema);
-  if (precision_ == Precision::fp16) scaler_.emplace(at::kCPU);
-}
+      step_(phase),
+      graph_(phase.cuda.graph && device_.is_cuda()),
+      batches_(make_batches(data, {recipe_.batch_size, device_, phase.cuda.resident_images})),
+      totals_(device_) {}
 
 void Trainer::run() {
   if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
@@ -113,38 +100,39 @@ void Trainer::run() {
     save();  // before validation, which may be interrupted too
     if (phase_.epoch_done) {
       std::optional<WeightAverage::Swap> averages_in_place;
-      if (average_) averages_in_place.emplace(*average_);
+      if (step_.average() != nullptr) averages_in_place.emplace(*step_.average());
       phase_.epoch_done(result());
     }
   }
-  if (average_) average_->apply();
+  step_.free_gradients();
+  if (step_.average() != nullptr) step_.average()->apply();
   position_.finished = true;
   save();
 }
 
 void Trainer::run_epoch() {
   if (position_.step == steps_) return;  // stopped between its last step and its validation
-  Loader loader(*data_.train_set, data_.train, data_.train_transform,
-                {.batch_size = recipe_.batch_size,
-                 .train = true,
-                 .seed = step_seed(phase_.seed, phase_.name, 0, 0),
-                 .epoch = position_.epoch,
-                 .first_batch = static_cast<int>(position_.step),
-                 .workers = data_.workers});
+  batches_->begin({step_seed(phase_.seed, phase_.name, 0, 0), position_.epoch}, position_.step);
+  step_.begin_epoch(position_.loss_sum, static_cast<double>(position_.correct));
+  totals_.epoch_begins();
+  forget_peak(device_);
   Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
                     steps_ * recipe_.batch_size);
   const auto start = Clock::now();
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
-  Batch batch;
-  while (loader.next(batch)) {
-    train_step(batch);
-    ++position_.step;
+  while (const Batches::Labelled* batch = batches_->next()) {
+    launch_step(*batch);
+    batches_->fetch_ahead();
+    if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
+    const bool stopping = phase_.stop(), last = position_.step == steps_;
+    follow(/*wait=*/stopping || last);
     position_.seconds = seconds_before + seconds_since(start);
-    position_.waited_seconds = waited_before + loader.waited_seconds();
-    const EpochResult so_far = result();
-    progress.update(position_.seen,
-                    fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_loss, 100 * so_far.train_top1));
-    if (phase_.stop()) {
+    if (position_.seen > 0) {
+      const EpochResult so_far = result();
+      progress.update(position_.seen,
+                      fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_loss, 100 * so_far.train_top1));
+    }
+    if (stopping) {
       save();
       throw Error(ExitCode::interrupted,
                   fmt::format("interrupted in phase {}, epoch {}, step {}; saved: continue with --resume", phase_.name,
@@ -153,88 +141,76 @@ void Trainer::run_epoch() {
   }
 }
 
-void Trainer::train_step(const Batch& batch) {
-  const uint64_t seed = step_seed(phase_.seed, phase_.name, position_.epoch, position_.step);
-  const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
-  at::Tensor x = images_to_tensor(batch.images.data(), batch.size, shape, data_.mean, data_.std);
-  if (!recipe_.channels_last) x = x.contiguous();
-  const at::Tensor labels =
-      at::from_blob(const_cast<int64_t*>(batch.labels.data()), {batch.size}, at::TensorOptions(at::kLong));
-
-  seed_generator(seed);  // dropout
-  optimizer_.zero_gradients();
-  at::Tensor logits, loss;
-  double loss_value = 0;
-  {
-    const Autocast autocast(at::kCPU, precision_);
-    std::string what;
-    try {
-      logits = forward(x);
-      loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100,
-                                    recipe_.label_smoothing);
-      loss_value = loss.item<double>();
-      if (!std::isfinite(loss_value)) what = fmt::format("the loss is {}", loss_value);
-    } catch (const Error& error) {  // observers refuse values that are not finite
-      if (error.code() != ExitCode::promise) throw;
-      what = error.what();
-    }
-    if (!what.empty()) {
-      seed_generator(seed);
-      throw diverged(phase_, position_, what, first_non_finite_layer(phase_, x, walk_mode()));
-    }
+/// The next step; on a GPU it only begins.
+void Trainer::launch_step(const Batches::Labelled& batch) {
+  totals_.batch_is_ready();
+  seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
+  step_.set(learning_rate(schedule_, global_step()), global_step());
+  try {
+    graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
+  } catch (const Error& error) {  // observers on the CPU refuse values that are not finite
+    if (error.code() != ExitCode::promise || device_.is_cuda()) throw;
+    explain(position_.step, error.what());
   }
-  (scaler_ ? scaler_->scale(loss) : loss).backward();
-
-  std::optional<at::Tensor> found_inf;
-  if (scaler_) found_inf = scaler_->unscale(optimizer_.gradients());
-  if (recipe_.clip_gradient > 0) clip_gradients(optimizer_.gradients(), recipe_.clip_gradient);
-  optimizer_.step(learning_rate(schedule_, global_step()), found_inf);
-  if (scaler_) scaler_->update(*found_inf);
-  if (average_) average_->update(global_step());
-
-  position_.loss_sum += loss_value;
-  position_.correct += logits.argmax(1).eq(labels).sum().item<int64_t>();
-  position_.seen += batch.size;
+  totals_.step_was_launched(position_.step, step_.totals());
+  ++position_.step;
 }
 
-double Trainer::share_done() const { return static_cast<double>(global_step()) / static_cast<double>(schedule_.steps); }
-
-WalkMode Trainer::walk_mode() const {
-  const bool frozen = phase_.quantized != nullptr && share_done() >= phase_.freeze_batch_norm;
-  return {.training = true, .batch_norm_training = !frozen};
+/// Takes in what is known of the steps so far; `wait`: of all of them.
+void Trainer::follow(bool wait) {
+  while (const std::optional<StepTotals> totals = totals_.next(wait)) {
+    if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
+    position_.loss_sum = totals->loss_sum;
+    position_.correct = totals->correct;
+    position_.seen = (totals->step + 1) * recipe_.batch_size;
+    position_.waited_seconds += totals->idle_seconds;
+  }
 }
 
-at::Tensor Trainer::forward(const at::Tensor& x) {
-  const WalkMode mode = walk_mode();
-  if (phase_.quantized == nullptr) return walk(*phase_.graph, *phase_.weights, x, mode);
-  return phase_.quantized->forward(x, {.training = mode.training,
-                                       .batch_norm_training = mode.batch_norm_training,
-                                       .observe = share_done() < phase_.freeze_observers,
-                                       .quantize = true});
+/// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
+void Trainer::explain(long step, const std::string& what) {
+  position_.step = step;
+  batches_->begin({step_seed(phase_.seed, phase_.name, 0, 0), position_.epoch}, step);
+  const Batches::Labelled* batch = batches_->next();
+  const Autocast autocast(device_.type(), precision_from_name(recipe_.precision));
+  seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
+  const WalkMode walk_mode{.training = true, .batch_norm_training = mode().batch_norm_training};
+  throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));
+}
+
+long Trainer::batch_that_fits() {
+  graph_.forget();
+  const Transform& t = data_.train_transform;
+  return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size});
+}
+
+TrainStep::Mode Trainer::mode() const {
+  if (phase_.quantized == nullptr) return {.batch_norm_training = true, .observe = false};
+  const double share_done = static_cast<double>(global_step()) / static_cast<double>(schedule_.steps);
+  return {.batch_norm_training = share_done < phase_.freeze_batch_norm,
+          .observe = share_done < phase_.freeze_observers};
 }
 
 EpochResult Trainer::result() const {
   EpochResult result;
   result.epoch = position_.epoch;
-  result.train_loss = position_.loss_sum / static_cast<double>(position_.step);
-  result.train_top1 = static_cast<double>(position_.correct) / static_cast<double>(position_.seen);
+  const double seen = static_cast<double>(position_.seen);
+  result.train_loss = position_.loss_sum / (seen / recipe_.batch_size);
+  result.train_top1 = static_cast<double>(position_.correct) / seen;
   result.learning_rate = learning_rate(schedule_, global_step() - 1);
-  result.images_per_second = static_cast<double>(position_.seen) / position_.seconds;
+  result.images_per_second = seen / position_.seconds;
   result.data_wait_share = position_.waited_seconds / position_.seconds;
   result.seconds = position_.seconds;
+  result.gpu_memory_bytes = peak_gpu_memory(device_).held;
   return result;
 }
 
 void Trainer::save() const {
-  require_finite_weights(phase_, position_);
+  require_finite(phase_, position_);
   TensorFile file;
   put_tensors(file, "weights", *phase_.weights);
   if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
-  if (!position_.finished) {
-    put_tensors(file, "optimizer", optimizer_.state());
-    if (average_) put_tensors(file, "average", average_->average());
-    if (scaler_) put_tensors(file, "scaler", scaler_->state());
-  }
+  if (!position_.finished) step_.put_state(file);
   write_state(phase_.checkpoint, owner_, position_, std::move(file));
 }
 
@@ -250,9 +226,7 @@ void Trainer::resume() {
     say(fmt::format("{}: finished before, loaded from {}", phase_.name, phase_.checkpoint));
     return;
   }
-  restore_tensors(file, "optimizer", optimizer_.state(), phase_.checkpoint);
-  if (average_) restore_tensors(file, "average", average_->average(), phase_.checkpoint);
-  if (scaler_) restore_tensors(file, "scaler", scaler_->state(), phase_.checkpoint);
+  step_.restore_state(file, phase_.checkpoint);
   say(fmt::format("{}: resumed from {}, epoch {}, step {}", phase_.name, phase_.checkpoint, position_.epoch + 1,
                   position_.step));
 }
@@ -266,6 +240,23 @@ uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step
   return split_mix(mixed ^ static_cast<uint64_t>(step));
 }
 
-void train_phase(const Phase& phase, const RunData& data) { Trainer(phase, data).run(); }
+void train_phase(const Phase& phase, const RunData& data) {
+  const OwnStream stream(phase.device());
+  std::optional<Trainer> trainer;
+  const auto position = [&] { return trainer ? trainer->position() : Position{}; };
+  try {
+    trainer.emplace(phase, data);
+    trainer->run();
+  } catch (const c10::OutOfMemoryError&) {
+    const GpuMemory then = gpu_memory(phase.device());
+    throw out_of_memory(phase, position(), then, trainer ? trainer->batch_that_fits() : 0);
+  } catch (const c10::Error& error) {
+    if (phase.device().is_cpu()) throw;
+    throw failed(phase, position(), error.what_without_backtrace());
+  } catch (const Error& error) {  // a kernel of ours may be the first to see that the GPU failed
+    if (gpu_works(phase.device())) throw;
+    throw failed(phase, position(), error.what());
+  }
+}
 
 }  // namespace octet

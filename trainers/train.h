@@ -17,13 +17,17 @@ struct EpochResult {
   int epoch = 0;                          ///< from 0
   double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1
   double learning_rate = 0;               ///< of the last step
-  double images_per_second = 0, data_wait_share = 0, seconds = 0;
+  double images_per_second = 0, seconds = 0;
+  double data_wait_share = 0;   ///< GPU: between steps; a batch's augmentation there counts as waiting
+  size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
 };
 
-/// A phase ("float" or "qat"): trains weights in place, from `checkpoint` if that file exists and `resume` is set.
+/// A phase ("float" or "qat"): trains weights in place and where they are, from `checkpoint` if that file exists and
+/// `resume` is set.
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
+  CudaRecipe cuda;                                         ///< of a phase on the GPU
   const Graph* graph = nullptr;                            ///< of the float phase's forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in the float phase
@@ -34,6 +38,8 @@ struct Phase {
   bool resume = false;
   std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics; with EMA it sees the averages
   std::function<bool()> stop = interrupted;            ///< asked after each step
+
+  at::Device device() const { return weights->begin()->second.device(); }
 };
 
 /// Runs the phase to its end; a finished one is only loaded. The result depends on recipe, data and seed alone, not on

@@ -134,12 +134,29 @@ std::string pairs_table(const Report& report, const std::vector<long>& confusion
   return html + "</tbody></table>";
 }
 
+/// What each phase's last epoch took: "float 12,000 images/s, 0.4 % of the time waiting for pictures, 2.13 GB of GPU
+/// memory".
+std::string training_costs(const Report& report) {
+  std::string text;
+  for (size_t i = 0; i < report.epochs.size(); ++i) {
+    const EpochMetrics& m = report.epochs[i];
+    if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
+    text += fmt::format("{}{} {} images/s, {} of the time waiting for pictures", text.empty() ? "" : "; ",
+                        html_escape(m.phase), with_thousands(std::lround(m.images_per_second)),
+                        percent(m.data_wait_share, 1));
+    if (m.gpu_memory_bytes > 0)
+      text += fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(m.gpu_memory_bytes) / 1e9);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string training_section(const Report& report) {
   if (report.epochs.empty()) return "";
   return "<section id=\"training\"><h2>Training</h2>\n<p>Epochs of all phases in order; each phase is named on the "
-         "chart.</p>\n<div class=\"figures\">\n" +
+         "chart. In the last epoch: " +
+         training_costs(report) + ".</p>\n<div class=\"figures\">\n" +
          figure(curves(report, "loss",
                        {{"training", colour::kGrey, true, &EpochMetrics::train_loss},
                         {"validation", colour::kBlue, false, &EpochMetrics::validation_loss}}),

@@ -37,6 +37,7 @@ struct EpochMetrics {  ///< one line of metrics.jsonl
   int epoch = 0;       ///< from 1, within the phase
   double train_loss = 0, train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
+  long gpu_memory_bytes = 0;  ///< the most that training held; 0: trained on the CPU
 };
 
 struct Report {

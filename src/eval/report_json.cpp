@@ -61,6 +61,7 @@ Json epoch_json(const EpochMetrics& m) {
   json["learning_rate"] = m.learning_rate;
   json["images_per_second"] = m.images_per_second;
   json["data_wait_share"] = m.data_wait_share;
+  json["gpu_memory_bytes"] = m.gpu_memory_bytes;
   json["seconds"] = m.seconds;
   return json;
 }

@@ -91,10 +91,10 @@ TEST(WeightAverage, WorkedNumbersAndBuffers) {
   WeightAverage average(weights, 0.9);
   weights.at("p").detach().fill_(2.0f);
   weights.at("running_mean").fill_(20.0f);
-  average.update(0);  // d = min(0.9, 1/10)
+  average.update(at::full({}, average.rate(0), at::kDouble));  // d = min(0.9, 1/10)
   EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.9f, 1e-6);
   EXPECT_NEAR(average.average().at("running_mean")[0].item<float>(), 19.0f, 1e-5);
-  average.update(1000);  // d = 0.9
+  average.update(at::full({}, average.rate(1000), at::kDouble));  // d = 0.9
   EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
 
   const void* storage = weights.at("p").const_data_ptr();

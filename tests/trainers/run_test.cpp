@@ -15,18 +15,8 @@ namespace octet {
 namespace {
 
 using testing_trainers::Folder;
+using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
-
-std::string message_of(ExitCode code, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 TEST(RunDirectory, NamesOfTheFiles) {  // documented in trainers/README.md
   const RunDirectory directory{"runs/a"};

@@ -1,12 +1,15 @@
 // A tiny learnable data set and network for the tests of the loop.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 
+#include "src/common/error.h"
 #include "src/eval/run_data.h"
 #include "src/graph/zoo.h"
 #include "src/recipe/recipe.h"
@@ -36,6 +39,7 @@ class Quadrants : public Dataset {
   int label(size_t index) const override { return labels_[index]; }
   Image read(size_t index) const override { return images_[index]; }
   const std::vector<std::string>& class_names() const override { return names_; }
+  std::optional<PictureSize> common_size() const override { return PictureSize{8, 8}; }
   std::string describe(size_t index) const override { return "quadrants[" + std::to_string(index) + "]"; }
 
  private:
@@ -103,6 +107,18 @@ inline Recipe tiny_recipe() {
   recipe.qat.batch_size = 32;
   recipe.qat.learning_rate = 0.01;
   return recipe;
+}
+
+/// What `body` throws, which must have this exit code.
+inline std::string message_of(ExitCode code, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
 }
 
 /// A folder that goes away with the test.

@@ -1,6 +1,5 @@
 #include "trainers/train.h"
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,80 +7,17 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
-#include "tests/trainers/tiny.h"
+#include "tests/trainers/training.h"
 
 namespace octet {
 namespace {
 
+using testing_trainers::expect_same_bits;
 using testing_trainers::Folder;
-using testing_trainers::tiny_data;
-using testing_trainers::tiny_graph;
-
-/// One training from scratch: network, phase and where its state goes.
-struct Training {
-  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat)
-      : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(initial_weights(graph, 7)) {
-    at::set_num_threads(1);  // a network this small only waits for a second one
-    phase.name = qat ? "qat" : "float";
-    phase.recipe = &recipe_;
-    phase.graph = &graph;
-    phase.weights = &weights;
-    phase.seed = 5;
-    phase.fingerprint = "this run";
-    phase.checkpoint = checkpoint;
-    phase.stop = [] { return false; };
-    phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
-    if (!qat) return;
-    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.1,
-                                                 /*mse_weights=*/false);
-    phase.quantized = quantized.get();
-    phase.freeze_observers = 0.5;
-    phase.freeze_batch_norm = 0.75;
-  }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
-
-  void run() { train_phase(phase, data); }
-
-  OptimizerRecipe recipe_;
-  RunData data;
-  Graph graph;
-  Weights weights;
-  std::unique_ptr<QuantizedModel> quantized;
-  Phase phase;
-  std::vector<EpochResult> epochs;
-};
-
-OptimizerRecipe short_recipe() {
-  OptimizerRecipe recipe;
-  recipe.epochs = 3;
-  recipe.batch_size = 32;  // 4 steps an epoch
-  recipe.learning_rate = 0.05;
-  return recipe;
-}
-
-std::string message_of(ExitCode code, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
-
-void expect_same_bits(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
-}
-
-/// Runs until `step` steps are done, then stops as by Ctrl-C.
-void run_and_stop(Training& training, int step) {
-  int done = 0;
-  training.phase.stop = [&] { return ++done == step; };
-  message_of(ExitCode::interrupted, [&] { training.run(); });
-}
+using testing_trainers::message_of;
+using testing_trainers::run_and_stop;
+using testing_trainers::short_recipe;
+using testing_trainers::Training;
 
 struct ResumeCase {
   std::string name;

@@ -9,9 +9,12 @@
 #include <filesystem>
 
 #include "src/common/error.h"
+#include "tests/trainers/tiny.h"
 
 namespace octet {
 namespace {
+
+using testing_trainers::message_of;
 
 class TrainingState : public testing::Test {
  protected:
@@ -21,17 +24,6 @@ class TrainingState : public testing::Test {
   const std::string path_ = folder_ + "/float.state.safetensors";
   const StateOwner owner_{"float", "0123abcd"};
 };
-
-template <typename Body>
-std::string message_of(ExitCode code, Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
   const Position position{.epoch = 3, .step = 17, .loss_sum = 0.1 + 0.2, .correct = 5, .seen = 9, .seconds = 1.0 / 3};

@@ -11,6 +11,7 @@
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
+#include "trainers/gpu.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -60,7 +61,8 @@ std::string json(double float_top1, const std::vector<Result>& results) {
 ExitCode calibrate(const Common& common, const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  Run run = open_run(read_recipe(is_run ? directory.recipe() : options.target, common.set), directory);
+  Run run = open_run(read_recipe(is_run ? directory.recipe() : options.target, common.set), directory,
+                     choose_device(common.device));
   if (!is_run && run.recipe.model.weights.empty()) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));

@@ -42,7 +42,7 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
     programs.push_back(std::move(program));
     named.push_back({name, programs.back().get(), 0, exact});
   };
-  if (std::unique_ptr<Program> trained = trained_program(run.recipe, run.directory))
+  if (std::unique_ptr<Program> trained = trained_program(run.recipe, run.directory, common.device))
     add("qat_graph", true, std::move(trained));
   std::vector<std::string> engines = run.engines;
   // Without the QAT graph the first engine is what the others are held against: one that promises its codes.

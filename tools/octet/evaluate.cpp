@@ -31,7 +31,7 @@ void count_differing(std::vector<Row>& rows) {
 ExitCode evaluate(const Common& common, const Options& options) {
   const MeasuredRun run = open_measured_run(common, options);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
-  if (options.all) programs = all_trained_programs(run.recipe, run.directory);
+  if (options.all) programs = all_trained_programs(run.recipe, run.directory, common.device);
   for (const std::string& name : run.engines) {
     programs.emplace_back(name, find_engine(name).compile(run.graph, run.compile));
   }

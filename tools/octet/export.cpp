@@ -10,6 +10,7 @@
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
+#include "trainers/gpu.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -35,7 +36,7 @@ std::map<std::string, double> measured(const RunDirectory& directory) {
 
 ExitCode export_run(const Common& common, const std::string& path) {
   const RunDirectory directory = run_directory(path);
-  const Run run = open_run(recipe_of(directory, common.set), directory);
+  const Run run = open_run(recipe_of(directory, common.set), directory, choose_device(common.device));
   const std::string out = common.out.empty() ? directory.int8(run.recipe.export_.file) : common.out;
   Int8Graph graph = to_int8(run, load_quantized(run));
   graph.recipe_hash = recipe_hash(read_recipe(directory.recipe()));  // the trained one, whatever --set said

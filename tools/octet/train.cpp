@@ -9,6 +9,7 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
+#include "trainers/gpu.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -31,6 +32,7 @@ ExitCode train(const Common& common, const std::string& path) {
   RunStart start;
   start.command = common.command_line;
   start.machine = machine_model();
+  start.device = choose_device(common.device);
   start.resume = common.resume;
   say(fmt::format("run directory: {}", directory.root));
   const Report report = octet::train(recipe, directory, start);

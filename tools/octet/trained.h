@@ -12,12 +12,14 @@
 
 namespace octet::cli {
 
-/// `recipe`: the run's, see recipe_of(). The QAT graph of a run in evaluation mode. Without LibTorch: null, after
-/// saying so on stderr.
-std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory);
+/// `recipe`: the run's, see recipe_of(); `device`: the command line's --device. The QAT graph of a run in evaluation
+/// mode. Without LibTorch: null, after saying so on stderr.
+std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory,
+                                         const std::string& device);
 
 /// The run's float network, simulation and QAT graph, by name. Without LibTorch: empty, after saying so.
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
-                                                                                   const RunDirectory& directory);
+                                                                                   const RunDirectory& directory,
+                                                                                   const std::string& device);
 
 }  // namespace octet::cli

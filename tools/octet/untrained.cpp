@@ -4,13 +4,14 @@
 
 namespace octet::cli {
 
-std::unique_ptr<Program> trained_program(const Recipe&, const RunDirectory&) {
+std::unique_ptr<Program> trained_program(const Recipe&, const RunDirectory&, const std::string&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): the QAT graph is left out, engines are held against each "
       "other");
   return nullptr;
 }
 
-std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe&, const RunDirectory&) {
+std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe&, const RunDirectory&,
+                                                                                   const std::string&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): engines only");
   return {};
 }

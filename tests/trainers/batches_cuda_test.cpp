@@ -1,0 +1,97 @@
+// Batches made on the GPU are those of the CPU's loader, byte for byte.
+#include "trainers/batches.h"
+
+#include <gtest/gtest.h>
+
+#include "src/common/error.h"
+#include "tests/cuda/gpu.h"
+#include "tests/trainers/tiny.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::message_of;
+
+constexpr int kBatch = 24;  // 7 batches of 170 images, 2 left over
+
+/// Colour pictures that are not square's best friends: crops of 28 rows and 30 columns from 32x32.
+RunData colour_data() {
+  RunData data;
+  data.train_set = open_dataset({.format = "synthetic", .split = "train", .synthetic_size = 200});
+  for (size_t i = 0; i < 170; ++i) data.train.push_back(i + i / 6);  // with gaps
+  Transform& t = data.train_transform;
+  t.height = 28, t.width = 30;
+  t.pad = 3;
+  t.flip = true;
+  t.cutout = 9;
+  t.fill = {10, 100, 200};
+  data.mean = {0.4f, 0.5f, 0.6f};
+  data.std = {0.2f, 0.25f, 0.3f};
+  data.workers = 3;
+  return data;
+}
+
+/// Three epochs, the second from its third batch on.
+void expect_cpu_bytes(const RunData& data, const std::string& resident_images) {
+  const auto expected = make_batches(data, {.batch_size = kBatch});
+  const auto actual = make_batches(data, {kBatch, {at::kCUDA, 0}, resident_images});
+  int compared = 0;
+  for (const auto& [epoch, first] : std::vector<std::pair<int, long>>{{0, 0}, {1, 2}, {5, 0}}) {
+    expected->begin({.seed = 9, .number = epoch}, first);
+    actual->begin({.seed = 9, .number = epoch}, first);
+    while (const Batches::Labelled* want = expected->next()) {
+      const Batches::Labelled* batch = actual->next();
+      ASSERT_NE(batch, nullptr);
+      actual->fetch_ahead();
+      ASSERT_TRUE(batch->images.is_cuda());
+      ASSERT_TRUE(batch->images.is_contiguous(at::MemoryFormat::ChannelsLast));
+      ASSERT_TRUE(batch->images.cpu().equal(want->images)) << "epoch " << epoch << ", comparison " << compared;
+      ASSERT_TRUE(batch->labels.cpu().equal(want->labels)) << "epoch " << epoch << ", comparison " << compared;
+      ++compared;
+    }
+    EXPECT_EQ(actual->next(), nullptr);
+  }
+  EXPECT_EQ(compared, 7 + 5 + 7);
+}
+
+TEST(BatchesCuda, ResidentAreTheLoaders) {
+  OCTET_NEEDS_GPU();
+  expect_cpu_bytes(colour_data(), "on");
+}
+
+TEST(BatchesCuda, ResidentWithoutAugmentation) {
+  OCTET_NEEDS_GPU();
+  RunData data = colour_data();
+  data.train_transform = {.channels = 3, .height = 32, .width = 32};
+  expect_cpu_bytes(data, "on");
+}
+
+TEST(BatchesCuda, ResidentGrey) {
+  OCTET_NEEDS_GPU();
+  RunData data = testing_trainers::tiny_data(170);
+  data.train_transform.flip = true;
+  expect_cpu_bytes(data, "on");
+}
+
+TEST(BatchesCuda, UploadedAreTheLoaders) {
+  OCTET_NEEDS_GPU();
+  expect_cpu_bytes(colour_data(), "off");
+}
+
+TEST(BatchesCuda, ResizedOnTheCpuAndUploaded) {
+  OCTET_NEEDS_GPU();
+  RunData data = colour_data();
+  data.train_transform.random_resized_crop = true;
+  expect_cpu_bytes(data, "auto");
+}
+
+TEST(BatchesCuda, ATransformTheKernelCannotDoIsRefused) {
+  OCTET_NEEDS_GPU();
+  RunData data = colour_data();
+  data.train_transform.random_resized_crop = true;
+  const std::string message = message_of(ExitCode::usage, [&] { make_batches(data, {kBatch, {at::kCUDA, 0}, "on"}); });
+  EXPECT_NE(message.find("random_resized_crop"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,79 @@
+// A recorded step is replayed, not launched again, and does the same work.
+#include "trainers/step_graph.h"
+
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "tests/cuda/gpu.h"
+#include "trainers/gpu.h"
+
+namespace octet {
+namespace {
+
+const at::Device kGpu{at::kCUDA, 0};
+
+TEST(StepGraph, RecordsOnceAModeAndReplays) {
+  OCTET_NEEDS_GPU();
+  const OwnStream stream(kGpu);
+  StepGraph graph(/*capture=*/true);
+  const at::Tensor sum = at::zeros({3}, kGpu);
+  int launched = 0;
+  const auto launches = [&] {
+    ++launched;
+    sum.add_(at::rand({3}, kGpu).add_(1).floor_());  // with a temporary, as in a step: 1 each time
+  };
+  for (int i = 0; i < 10; ++i) graph.run(0, launches);
+  EXPECT_EQ(launched, StepGraph::kWarmUps + 1);
+  EXPECT_EQ(sum[2].item<float>(), 10.0f);
+  for (int i = 0; i < 10; ++i) graph.run(1, launches);
+  EXPECT_EQ(launched, 2 * (StepGraph::kWarmUps + 1));
+  EXPECT_EQ(sum[2].item<float>(), 20.0f);
+  graph.forget();
+  graph.run(1, launches);
+  EXPECT_EQ(launched, 2 * (StepGraph::kWarmUps + 1) + 1);
+}
+
+TEST(StepGraph, AFailedRecordingLeavesTheStreamUsable) {
+  OCTET_NEEDS_GPU();
+  const OwnStream stream(kGpu);
+  StepGraph graph(/*capture=*/true);
+  at::Tensor sum = at::zeros({3}, kGpu);
+  int launched = 0;
+  const auto launches = [&] {
+    sum.add_(1);
+    if (++launched > StepGraph::kWarmUps) throw std::runtime_error("in the recording");
+  };
+  for (int i = 0; i < StepGraph::kWarmUps; ++i) graph.run(0, launches);
+  EXPECT_THROW(graph.run(0, launches), std::runtime_error);
+  EXPECT_EQ(sum[0].item<float>(), static_cast<float>(StepGraph::kWarmUps));
+}
+
+/// Ends the process: 1 if a step that reads from the GPU cannot be recorded. (LibTorch's generator stays in the broken
+/// recording.)
+[[noreturn]] void record_a_read() {
+  const OwnStream stream(kGpu);
+  StepGraph graph(/*capture=*/true);
+  const at::Tensor value = at::zeros({}, kGpu);
+  const auto launches = [&] { value.add_(1).item<float>(); };
+  for (int i = 0; i < StepGraph::kWarmUps; ++i) graph.run(0, launches);
+  try {
+    graph.run(0, launches);
+  } catch (const std::exception&) {
+    std::_Exit(1);
+  }
+  std::_Exit(0);
+}
+
+/// What the proof "no host synchronization in a step" rests on.
+TEST(StepGraphDeathTest, AReadFromTheGpuCannotBeRecorded) {
+  OCTET_NEEDS_GPU();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(record_a_read(), testing::ExitedWithCode(1), "");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,73 @@
+// A training of the tiny network, as the tests of the loop run it on the CPU and on a GPU.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/model/device.h"
+#include "tests/trainers/tiny.h"
+#include "trainers/train.h"
+
+namespace octet::testing_trainers {
+
+/// One training from scratch: network, phase and where its state goes.
+struct Training {
+  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU)
+      : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(to_device(initial_weights(graph, 7), device)) {
+    at::set_num_threads(1);  // a network this small only waits for a second one
+    phase.name = qat ? "qat" : "float";
+    phase.recipe = &recipe_;
+    phase.graph = &graph;
+    phase.weights = &weights;
+    phase.seed = 5;
+    phase.fingerprint = "this run";
+    phase.checkpoint = checkpoint;
+    phase.stop = [] { return false; };
+    phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
+    if (!qat) return;
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.1,
+                                                 /*mse_weights=*/false);
+    phase.quantized = quantized.get();
+    phase.freeze_observers = 0.5;
+    phase.freeze_batch_norm = 0.75;
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  void run() { train_phase(phase, data); }
+
+  OptimizerRecipe recipe_;
+  RunData data;
+  Graph graph;
+  Weights weights;
+  std::unique_ptr<QuantizedModel> quantized;
+  Phase phase;
+  std::vector<EpochResult> epochs;
+};
+
+inline OptimizerRecipe short_recipe() {
+  OptimizerRecipe recipe;
+  recipe.epochs = 3;
+  recipe.batch_size = 32;  // 4 steps an epoch
+  recipe.learning_rate = 0.05;
+  return recipe;
+}
+
+inline void expect_same_bits(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+}
+
+/// Runs until `step` steps are done, then stops as by Ctrl-C.
+inline void run_and_stop(Training& training, int step) {
+  int done = 0;
+  training.phase.stop = [&] { return ++done == step; };
+  message_of(ExitCode::interrupted, [&] { training.run(); });
+}
+
+}  // namespace octet::testing_trainers

@@ -1,0 +1,42 @@
+// The batches of a training phase, where the network trains.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "src/data/epoch.h"
+#include "src/eval/run_data.h"
+
+namespace octet {
+
+/// The pixels of batch b of an epoch depend on seed, epoch and b only: they are the same from every source and on every
+/// device.
+class Batches {
+ public:
+  virtual ~Batches() = default;
+  virtual void begin(const Epoch& epoch, long first_batch) = 0;
+
+  struct Labelled {
+    at::Tensor images;  ///< normalized float [N, C, H, W], channels-last
+    at::Tensor labels;  ///< int64 [N]
+  };
+  /// The next batch of the epoch; null at its end. On a GPU it is being made when this returns, always in the same
+  /// memory, after what the current stream does so far.
+  virtual const Labelled* next() = 0;
+  virtual void fetch_ahead() {}                        ///< called when the step with the last batch is launched
+  virtual double waited_seconds() const { return 0; }  ///< since begin(), that next() waited for pictures on the CPU
+};
+
+struct BatchesOptions {
+  int batch_size = 0;
+  at::Device device = at::kCPU;
+  std::string resident_images = "auto";  ///< the recipe's cuda.resident_images
+};
+
+/// `data` outlives the batches. Throws Error(usage) when resident_images is "on" and the transform, the pictures or the
+/// GPU's memory do not allow it.
+std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options);
+
+}  // namespace octet

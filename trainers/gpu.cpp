@@ -1,0 +1,114 @@
+#include "trainers/gpu.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "src/common/error.h"
+
+#if OCTET_CUDA
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
+
+#include "src/cuda/device.h"
+#endif
+
+namespace octet {
+namespace {
+
+struct Usable {
+  bool ok = false;
+  std::string why_not, name;
+};
+
+#if OCTET_CUDA
+Usable usable_gpu() {
+  const GpuStatus& status = gpu_status();
+  return {status.usable, status.reason, status.name};
+}
+#else
+Usable usable_gpu() { return {false, "this octet is built without CUDA (-DOCTET_CUDA=ON)", ""}; }
+#endif
+
+}  // namespace
+
+at::Device choose_device(const std::string& name) {
+  if (name == "cpu") return at::kCPU;
+  const Usable gpu = usable_gpu();
+  if (gpu.ok) return {at::kCUDA, 0};
+  if (name == "auto") return at::kCPU;
+  throw usage_error(fmt::format("--device {}: {}; use --device cpu (octet doctor tells more)", name, gpu.why_not));
+}
+
+void set_switches(at::Device device, const CudaRecipe& recipe) {
+  if (device.is_cpu()) return;
+  at::Context& context = at::globalContext();
+  context.setBenchmarkCuDNN(recipe.benchmark && !recipe.deterministic);
+  context.setDeterministicCuDNN(recipe.deterministic);
+  context.setAllowTF32CuDNN(recipe.tf32);
+  context.setAllowTF32CuBLAS(recipe.tf32);
+  // Operators without a deterministic version refuse to run, instead of quietly breaking the promise.
+  context.setDeterministicAlgorithms(recipe.deterministic, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
+  // cuBLAS reads it when it starts (its documentation, "Results reproducibility").
+  if (recipe.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+}
+
+std::string device_name(at::Device device) { return device.is_cpu() ? "cpu" : usable_gpu().name; }
+
+OwnStream::OwnStream(at::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl gpu(device.type());
+  gpu.synchronizeDevice(device.index());
+  guard_.reset_stream(gpu.getStreamFromGlobalPool(device));
+}
+
+OwnStream::~OwnStream() {
+  if (!guard_.current_stream()) return;
+  try {
+    guard_.current_stream()->synchronize();
+  } catch (const std::exception&) {  // a failed GPU: what failed has thrown already, or the next user finds out
+  }
+}
+
+#if OCTET_CUDA
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+bool gpu_works(at::Device device) { return device.is_cpu() || cudaDeviceSynchronize() == cudaSuccess; }
+
+GpuMemory gpu_memory(at::Device device) {
+  if (device.is_cpu()) return {};
+  const auto held = static_cast<size_t>(allocator::getDeviceStats(device.index()).reserved_bytes[kAll].current);
+  const auto [free, total] = allocator::get()->getMemoryInfo(device.index());
+  const auto allowed = static_cast<size_t>(allocator::getMemoryFraction(device.index()) * static_cast<double>(total));
+  return {.held = held, .free = std::min(free, allowed - std::min(allowed, held)), .total = total};
+}
+
+PeakGpuMemory peak_gpu_memory(at::Device device) {
+  if (device.is_cpu()) return {};
+  const auto stats = allocator::getDeviceStats(device.index());
+  return {.held = static_cast<size_t>(stats.reserved_bytes[kAll].peak),
+          .in_tensors = static_cast<size_t>(stats.allocated_bytes[kAll].peak)};
+}
+
+void forget_peak(at::Device device) {
+  if (device.is_cuda()) allocator::resetPeakStats(device.index());
+}
+
+void release_cached(at::Device device) {
+  if (device.is_cuda()) allocator::emptyCache();
+}
+#else
+bool gpu_works(at::Device) { return true; }
+GpuMemory gpu_memory(at::Device) { return {}; }
+PeakGpuMemory peak_gpu_memory(at::Device) { return {}; }
+void forget_peak(at::Device) {}
+void release_cached(at::Device) {}
+#endif
+
+}  // namespace octet

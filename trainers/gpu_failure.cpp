@@ -1,0 +1,75 @@
+#include "trainers/gpu_failure.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "trainers/diverged.h"
+
+namespace octet {
+namespace {
+
+double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+/// The most that tensors take while a step runs on `images` images.
+double bytes_of_step(TrainStep& step, const Shape& shape, long images) {
+  const at::TensorOptions on_gpu(step.device());
+  forget_peak(step.device());
+  step.launch(at::zeros({images, shape.c, shape.h, shape.w}, on_gpu).contiguous(at::MemoryFormat::ChannelsLast),
+              at::zeros({images}, on_gpu.dtype(at::kLong)), {});
+  return static_cast<double>(peak_gpu_memory(step.device()).in_tensors);
+}
+
+bool runs(TrainStep& step, const Shape& shape, long images) {
+  try {
+    bytes_of_step(step, shape, images);
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    step.free_gradients();
+    release_cached(step.device());
+    return false;
+  }
+}
+
+}  // namespace
+
+Error failed(const Phase& phase, const Position& position, const std::string& what) {
+  return promise_error(fmt::format("phase {}, epoch {}, step {}: {}. {}", phase.name, position.epoch + 1,
+                                   position.step + 1, what, kept_state(phase)));
+}
+
+Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, long fitting) {
+  const std::string cure =
+      fitting > 0 ? fmt::format("{}.batch_size {} should fit", phase.name == "float" ? "train" : phase.name, fitting)
+                  : "not even a few images fit: free the GPU, or take a smaller model or image";
+  return failed(
+      phase, position,
+      fmt::format("the GPU is out of memory with batch_size {}: this run held {:.2f} GB, {:.2f} of {:.2f} GB "
+                  "were left to it; {}",
+                  phase.recipe->batch_size, gigabytes(then.held), gigabytes(then.free), gigabytes(then.total), cure));
+}
+
+long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
+  constexpr long kFew = 4, kMore = 12;
+  constexpr double kUsable = 0.9;  // the rest: fragments, cuDNN's workspaces
+  try {
+    step.free_gradients();
+    release_cached(step.device());
+    at::globalContext().setBenchmarkCuDNN(false);  // which tries workspaces of any size
+    const GpuMemory memory = gpu_memory(step.device());
+    const double few = bytes_of_step(step, probe.shape, kFew), more = bytes_of_step(step, probe.shape, kMore);
+    const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
+    const double fits = (kUsable * static_cast<double>(memory.held + memory.free) - fixed) / image;
+    const auto below = static_cast<double>(probe.batch_size) * kUsable;
+    long images = static_cast<long>(std::clamp(fits, 0.0, below));
+    while (images > 0 && !runs(step, probe.shape, images)) images = images * 4 / 5;
+    return images < 8 ? images : images / 8 * 8;
+  } catch (const c10::OutOfMemoryError&) {
+    return 0;
+  }
+}
+
+}  // namespace octet
