@@ -1,0 +1,87 @@
+// train_bench: median time and peak memory of octet's own training step on the GPU, as one JSON object. tools/bench/
+// training.sh runs it beside PyTorch.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/cuda/device.h"
+#include "trainers/time_step.h"
+
+namespace octet {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+struct Options {
+  std::string phase = "qat";
+  int size = 224;
+  bool eager = false;
+};
+
+std::string run(StepBench bench, const Options& options) {
+  bench.model.input = {3, options.size, options.size};
+  bench.model.classes = options.size < 64 ? 10 : 1000;
+  bench.qat = options.phase == "qat";
+  bench.cuda.graph = !options.eager;
+  bench.optimizer.learning_rate = 0.01;
+  const StepTimes times = time_training_step(bench);
+  const auto& ms = times.milliseconds;
+  const double median = ms[ms.size() / 2];
+  return nlohmann::json{{"program", "octet"},
+                        {"peer", options.phase + " " + bench.optimizer.precision},
+                        {"model", bench.model.name},
+                        {"batch", bench.optimizer.batch_size},
+                        {"size", options.size},
+                        {"gpu", gpu_status().name},
+                        {"graph", bench.cuda.graph},
+                        {"runs", ms.size()},
+                        {"median_ms", median},
+                        {"p10_ms", ms[ms.size() / 10]},
+                        {"p90_ms", ms[ms.size() * 9 / 10]},
+                        {"images_per_second", 1e3 * bench.optimizer.batch_size / median},
+                        {"peak_gib", static_cast<double>(times.peak_bytes) / kGiB},
+                        {"loss", times.loss}}
+      .dump();
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("Times octet's training step on random pictures on the GPU; prints one JSON object.");
+  StepBench bench;
+  Options options;
+  bench.optimizer.batch_size = 256;
+  bench.optimizer.precision = "fp16";
+  app.add_option("--model", bench.model.name, "a network of the zoo")->required();
+  app.add_option("--phase", options.phase, "float or qat")->check(CLI::IsMember({"float", "qat"}));
+  app.add_option("--precision", bench.optimizer.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--batch", bench.optimizer.batch_size)->check(CLI::Range(1, 65536));
+  app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
+  app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
+  app.add_flag("--eager", options.eager, "launch every kernel, instead of replaying a CUDA graph");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+  }
+  install_interrupt_handler();
+  try {
+    if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
+    std::printf("%s\n", run(bench, options).c_str());
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "train_bench: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {  // LibTorch's messages go on for pages
+    const std::string text = error.what();
+    std::fprintf(stderr, "train_bench: %s\n", text.substr(0, text.find('\n')).c_str());
+    return static_cast<int>(ExitCode::promise);
+  }
+}
+
+}  // namespace
+}  // namespace octet
+
+int main(int argc, char** argv) { return octet::main(argc, argv); }

@@ -1,0 +1,32 @@
+// Time and memory of one training step on the GPU, on random pictures that stay there.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "src/graph/zoo.h"
+#include "src/recipe/recipe.h"
+
+namespace octet {
+
+struct StepBench {
+  ModelSpec model;
+  bool qat =
+      false;  ///< with fake quantizers, calibrated on some of the pictures; observers and BatchNorm follow the data
+  OptimizerRecipe optimizer;  ///< batch size, precision, layout, ...
+  QuantRecipe quant;
+  CudaRecipe cuda;
+  double seconds = 3;  ///< of measuring, after warm-up; at least 10 steps are made
+};
+
+struct StepTimes {
+  std::vector<double> milliseconds;  ///< of each step, from start to start by device events, sorted
+  size_t peak_bytes = 0;             ///< most that tensors took at a time, once warm
+  double loss = 0;                   ///< mean over all steps made
+};
+
+/// The very step of train_phase(). Throws Error(usage) without a usable GPU, Error(promise) if the loss is not finite:
+/// times on NaN mean nothing.
+StepTimes time_training_step(const StepBench& bench);
+
+}  // namespace octet
