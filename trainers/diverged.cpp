@@ -26,20 +26,10 @@ Error diverged(const Phase& phase, const Position& position, const std::string& 
 }
 
 std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode) {
-  const at::NoGradGuard no_grad;
   const bool qat = phase.quantized != nullptr;
-  const Graph& graph = qat ? phase.quantized->prepared().graph : *phase.graph;
-  std::string found;
-  walk(graph, *phase.weights, x, mode, {.weight = nullptr, .output = [&](int index, at::Tensor output) {
-                                          if (!found.empty() || is_finite(output)) return output;
-                                          const std::string& name = graph.nodes[index].name;
-                                          found = "node '" + name + "'";
-                                          const auto weight = phase.weights->find(name + ".weight");
-                                          if (weight != phase.weights->end() && !is_finite(weight->second))
-                                            found += ", its weights";
-                                          return output;
-                                        }});
-  return found.empty() ? (qat ? "a fake quantizer" : "the loss itself") : found;
+  const std::string found =
+      first_non_finite(qat ? phase.quantized->prepared().graph : *phase.graph, *phase.weights, x, mode);
+  return !found.empty() ? found : qat ? "a fake quantizer" : "the loss itself";
 }
 
 void require_finite(const Phase& phase, const Position& position) {

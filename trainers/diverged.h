@@ -18,8 +18,8 @@ std::string kept_state(const Phase& phase);
 /// `what`: "the loss is nan".
 Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where);
 
-/// Where NaN or infinity first appears on the way of x through the network: "node 'conv2', its weights". Runs the float
-/// forward again (in QAT over the fused graph); with mode.batch_norm_training running statistics move.
+/// first_non_finite() (src/model/model.h) of the float forward, in QAT of the fused graph; "the loss itself" or "a fake
+/// quantizer" when every output is finite.
 std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode);
 
 /// Throws diverged() naming the first weight that is not finite, or the node where an observer on the GPU met such a

@@ -57,11 +57,10 @@ at::Tensor activate(at::Tensor x, Activation activation, bool owned);
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
                 const WalkHooks& hooks = {});
 
-/// Finds where NaN or infinity began: walks without gradients and names the first "weights 'conv1.weight'" or
-/// "node 'layer1.0.conv1'" that is not finite; empty: all is finite. With mode.batch_norm_training running statistics
-/// move.
-std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode = {},
-                             const WalkHooks& hooks = {});
+/// Where NaN or infinity begins on the way of x through the network: "node 'conv2'", or "node 'conv2', its weights";
+/// "": all outputs are finite. Walks without gradients; with mode.batch_norm_training running statistics move.
+std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x,
+                             const WalkMode& mode = {});
 
 /// images_to_tensor of src/model/images.h on the CPU: uint8 [batch, H, W, C] -> normalized float [N, C, H, W].
 at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,

@@ -148,19 +148,19 @@ at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x,
   return values.back().flatten(1);
 }
 
-std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
-                             const WalkHooks& hooks) {
-  for (const auto& [name, tensor] : weights)
-    if (!tensor.isfinite().all().item<bool>()) return "weights '" + name + "'";
+std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode) {
+  const c10::NoGradGuard no_grad;
+  const auto is_finite = [](const at::Tensor& tensor) { return tensor.isfinite().all().item<bool>(); };
   std::string found;
-  WalkHooks looking = hooks;
-  looking.output = [&](int node, at::Tensor output) {
-    if (hooks.output && found.empty()) output = hooks.output(node, std::move(output));
-    if (found.empty() && !output.isfinite().all().item<bool>()) found = "node '" + graph.nodes[node].name + "'";
+  const auto look = [&](int node, at::Tensor output) {
+    if (!found.empty() || is_finite(output)) return output;
+    const std::string& name = graph.nodes[node].name;
+    const auto weight = weights.find(name + ".weight");
+    const bool bad_weight = weight != weights.end() && !is_finite(weight->second);
+    found = "node '" + name + (bad_weight ? "', its weights" : "'");
     return output;
   };
-  const c10::NoGradGuard no_grad;
-  walk(graph, weights, x, mode, looking);
+  walk(graph, weights, x, mode, {.weight = nullptr, .output = look});
   return found;
 }
 
