@@ -54,7 +54,6 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
 
 long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
   constexpr long kFew = 4, kMore = 12;
-  constexpr double kUsable = 0.9;  // the rest: fragments, cuDNN's workspaces
   try {
     step.free_gradients();
     release_cached(step.device());
@@ -62,10 +61,10 @@ long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     const GpuMemory memory = gpu_memory(step.device());
     const double few = bytes_of_step(step, probe.shape, kFew), more = bytes_of_step(step, probe.shape, kMore);
     const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
-    const double fits = (kUsable * static_cast<double>(memory.held + memory.free) - fixed) / image;
-    const auto below = static_cast<double>(probe.batch_size) * kUsable;
-    long images = static_cast<long>(std::clamp(fits, 0.0, below));
+    const double fits = (static_cast<double>(memory.held + memory.free) - fixed) / image;
+    long images = static_cast<long>(std::clamp(fits, 0.0, static_cast<double>(probe.batch_size)));
     while (images > 0 && !runs(step, probe.shape, images)) images = images * 4 / 5;
+    images = images * 9 / 10;  // room for fragments and for the libraries' workspaces
     return images < 8 ? images : images / 8 * 8;
   } catch (const c10::OutOfMemoryError&) {
     return 0;
