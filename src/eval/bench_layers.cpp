@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "src/eval/engine_choice.h"
@@ -57,10 +58,12 @@ std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
   return convs;
 }
 
+bool all_ran(const ConvTimes& row) {
+  return std::all_of(row.times.begin(), row.times.end(), [](const ConvTime& time) { return time.milliseconds > 0; });
+}
+
 void add_row(ConvBench& bench, ConvTimes row) {
-  bool all = true;
-  for (const ConvTime& time : row.times) all = all && time.milliseconds > 0;
-  if (all) {
+  if (all_ran(row)) {
     ++bench.compared;
     for (int who = 0; who < kContestants; ++who) {
       bench.weighted[who] += row.conv.count * row.times[who].milliseconds;

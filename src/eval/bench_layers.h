@@ -52,6 +52,9 @@ struct ConvBenchOptions {
 /// and cudnn cannot run, with the reason, Error(interrupted) on Ctrl-C.
 ConvBench bench_convolutions(const Int8Graph& graph, const ConvBenchOptions& options);
 
+/// Whether every contestant ran it: only such rows are compared.
+bool all_ran(const ConvTimes& row);
+
 /// Adds a measured row up.
 void add_row(ConvBench& bench, ConvTimes row);
 

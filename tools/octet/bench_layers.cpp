@@ -33,6 +33,7 @@ nlohmann::json to_json(const ConvBench& bench) {
           {"convolutions", convs},    {"compared", bench.compared}, {"weighted_ms", weighted}};
 }
 
+/// The rows that can be compared. (A first layer that cuDNN int8 does not run can take more than all others.)
 std::string to_svg(const ConvBench& bench) {
   std::vector<std::string> layers;
   std::vector<LayerSeries> series(kContestants);
@@ -41,7 +42,8 @@ std::string to_svg(const ConvBench& bench) {
     series[who].colour = series_colour(who);
   }
   for (const ConvTimes& row : bench.convs) {
-    layers.push_back(row.conv.description + " (" + std::to_string(row.conv.count) + "x)");
+    if (!all_ran(row)) continue;
+    layers.push_back(std::to_string(row.conv.count) + "x " + row.conv.description);
     for (int who = 0; who < kContestants; ++who) {
       series[who].milliseconds.push_back(row.times[who].milliseconds);
       series[who].notes.push_back(row.times[who].kernel);
