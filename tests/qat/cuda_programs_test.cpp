@@ -11,6 +11,7 @@
 #include "src/cuda/memory.h"
 #include "src/model/device.h"
 #include "src/qat/exact_conv2d.h"
+#include "src/qat/layer_statistics.h"
 #include "src/qat/requantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/convolutions.h"
@@ -124,6 +125,46 @@ TEST(CudaQatGraph, TheRecipesPrecisionDoesNotMatter) {
   EXPECT_EQ(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV), at::Float32Precision::TF32);
   EXPECT_EQ(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL), at::Float32Precision::TF32);
   context.setAllowTF32CuBLAS(false);
+}
+
+/// The simulation rounds sums in float32, so that codes may be one off; its input is the same.
+TEST(CudaSimulation, IsNearTheQatGraph) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = build_model(test::family("resnet8", 32));
+  const QuantizedModel model = on_gpu(test::calibrated(graph, test::random_weights(graph, 9), {}));
+  const Preprocessing preprocessing = test::preprocessing_for({3, 32, 32});
+  const auto images = test::random_images({3, 32, 32}, 7, 3);
+  const auto exact = all_bytes(*qat_graph_program(model, preprocessing), images, 7, 10);
+  const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, 7, 10);
+  ASSERT_EQ(exact.size(), simulated.size());
+  EXPECT_TRUE(exact.at(0) == simulated.at(0));
+  const int last = static_cast<int>(model.prepared().graph.nodes.size()) - 1;
+  for (int n = 0; n < last; ++n) {
+    const std::string &a = exact.at(n), &b = simulated.at(n);
+    ASSERT_EQ(a.size(), b.size());
+    size_t far = 0;
+    for (size_t i = 0; i < a.size(); ++i) far += std::abs(static_cast<uint8_t>(a[i]) - static_cast<uint8_t>(b[i])) > 1;
+    EXPECT_EQ(far, 0u) << n;
+  }
+}
+
+TEST(CudaLayerStatistics, AreTheCpus) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = build_model(test::family("resnet8", 32));
+  const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
+  const auto pixels = test::random_images({3, 32, 32}, 16, 3);
+  const Preprocessing p = test::preprocessing_for({3, 32, 32});
+  const Pictures pictures{pixels.data(), 16, {3, 32, 32}};
+  const auto cpu = layer_statistics(model, images_to_tensor(pictures, p.mean, p.std, at::kCPU));
+  const auto gpu = layer_statistics(on_gpu(model), images_to_tensor(pictures, p.mean, p.std, kGpu));
+  ASSERT_EQ(cpu.size(), gpu.size());
+  for (size_t n = 0; n < cpu.size(); ++n) {
+    EXPECT_EQ(cpu[n].qparams, gpu[n].qparams) << cpu[n].name;
+    EXPECT_EQ(cpu[n].weights.counts, gpu[n].weights.counts) << cpu[n].name;
+    EXPECT_EQ(cpu[n].weight_sqnr_db, gpu[n].weight_sqnr_db) << cpu[n].name;
+    EXPECT_NEAR(cpu[n].activations.hi, gpu[n].activations.hi, 1e-4 * (1 + std::abs(cpu[n].activations.hi)));
+    EXPECT_NEAR(cpu[n].sqnr_db, gpu[n].sqnr_db, 0.05) << cpu[n].name;  // codes next to a tie fall either way
+  }
 }
 
 /// The GPU is full but for 64 MB; the programs say what to change, and run again when there is room.
