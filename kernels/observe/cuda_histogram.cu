@@ -11,7 +11,7 @@ struct FindBins {
   EdgeHistogram* histogram;
 
   __device__ ObserverBlocks& blocks() const { return histogram->blocks; }
-  __device__ void take(const Range& batch) const {
+  __device__ void take(const ValueRange& batch) const {
     EdgeHistogram& h = *histogram;
     if (!batch.finite) h.not_finite = 1;
     if (h.not_finite != 0) return;

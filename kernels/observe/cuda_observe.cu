@@ -9,7 +9,7 @@ struct FollowRange {
   EdgeQuantizer* edge;
 
   __device__ ObserverBlocks& blocks() const { return edge->blocks; }
-  __device__ void take(const Range& batch) const {
+  __device__ void take(const ValueRange& batch) const {
     if (!batch.finite) {
       edge->not_finite = 1;
       return;

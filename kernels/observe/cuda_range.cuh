@@ -23,7 +23,7 @@ __device__ inline float unordered(uint32_t key) {
 }
 
 /// The last block to come here gets true in its thread 0, and the range of all blocks.
-__device__ inline bool join_blocks(Range& part, ObserverBlocks& blocks) {
+__device__ inline bool join_blocks(ValueRange& part, ObserverBlocks& blocks) {
   __shared__ float lowest[kRangeThreads / 32], highest[kRangeThreads / 32];
   for (int other = 16; other > 0; other /= 2) {
     part.lo = fminf(part.lo, __shfl_xor_sync(0xffffffff, part.lo, other));
@@ -56,7 +56,7 @@ __device__ inline bool join_blocks(Range& part, ObserverBlocks& blocks) {
 template <class T, bool kWide, class State>
 __global__ void __launch_bounds__(kRangeThreads) range_kernel(ObservedValues values, State state) {
   const T* x = static_cast<const T*>(values.x);
-  Range part{INFINITY, -INFINITY, true};
+  ValueRange part{INFINITY, -INFINITY, true};
   float zero = 0;
   constexpr long kBlock = static_cast<long>(kRangeThreads) * kRangeValues;
   const long stride = kBlock * gridDim.x;

@@ -25,7 +25,7 @@ struct RunningRange {
 
 /// averaging: weight of the new batch in the moving average; 0: minimum and maximum of all batches. Only lo and hi of
 /// `batch` are read.
-OCTET_HOST_DEVICE inline RunningRange follow(const RunningRange& s, const Range& batch, double averaging) {
+OCTET_HOST_DEVICE inline RunningRange follow(const RunningRange& s, const ValueRange& batch, double averaging) {
   if (s.seen == 0) return {batch.lo, batch.hi, 1};
   if (averaging > 0) {
     return {static_cast<float>(s.lo + averaging * (static_cast<double>(batch.lo) - s.lo)),

@@ -20,7 +20,7 @@ OCTET_CLONES void find_bins(const float* x, size_t count, float inverse_width, i
 
 }  // namespace
 
-OCTET_CLONES Range find_range(const float* x, size_t count) {
+OCTET_CLONES ValueRange find_range(const float* x, size_t count) {
   constexpr size_t kLanes = 16;
   // Multiplying by zero shows NaN and infinity without a branch: any of them makes the product NaN.
   float lo[kLanes], hi[kLanes], zero[kLanes];
@@ -38,7 +38,7 @@ OCTET_CLONES Range find_range(const float* x, size_t count) {
     for (size_t lane = 0; lane < kLanes; ++lane) take(lane, x[i + lane]);
   }
   for (; i < count; ++i) take(i % kLanes, x[i]);
-  Range range{lo[0], hi[0], true};
+  ValueRange range{lo[0], hi[0], true};
   for (size_t lane = 0; lane < kLanes; ++lane) {
     range.lo = std::min(range.lo, lo[lane]);
     range.hi = std::max(range.hi, hi[lane]);

@@ -6,13 +6,13 @@
 
 namespace octet::kernels {
 
-struct Range {
+struct ValueRange {
   float lo = 0, hi = 0;
   bool finite = true;  ///< no NaN, no infinity
 };
 
 /// Smallest and largest of count >= 1 values. When `finite` is false, lo and hi mean nothing.
-Range find_range(const float* x, size_t count);
+ValueRange find_range(const float* x, size_t count);
 
 /// Bins of one width, a power of two: value v falls into bin floor(v / width) - first, which is exact arithmetic, so
 /// that histograms of any two widths agree.

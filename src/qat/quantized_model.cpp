@@ -39,9 +39,9 @@ std::pair<float, float> extremes(const at::Tensor& x) {
   constexpr int64_t kGrain = 65536;
   const float* data = flat.const_data_ptr<float>();
   std::mutex mutex;
-  kernels::Range all{data[0], data[0], true};
+  kernels::ValueRange all{data[0], data[0], true};
   at::parallel_for(0, flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    const kernels::Range part = kernels::find_range(data + begin, end - begin);
+    const kernels::ValueRange part = kernels::find_range(data + begin, end - begin);
     const std::lock_guard<std::mutex> lock(mutex);
     all = {std::min(all.lo, part.lo), std::max(all.hi, part.hi), all.finite && part.finite};
   });

@@ -68,7 +68,7 @@ void Observer::restore(const Statistics& s) {
 
 void Observer::observe(const float* x, size_t count) {
   if (count == 0) return;
-  const kernels::Range range = kernels::find_range(x, count);
+  const kernels::ValueRange range = kernels::find_range(x, count);
   if (!range.finite) throw promise_error("an observed value is not finite");
   if (std::max(-range.lo, range.hi) > kernels::kLargestObserved) {
     throw promise_error("an observed value is beyond " + std::to_string(kernels::kLargestObserved) +

@@ -24,7 +24,7 @@ TEST(FindRange, FindsBothEndsWhereverTheyAre) {
     for (size_t at = 0; at < count; at += 7) {
       std::vector<float> x = values;
       x[at] = at % 2 == 0 ? 50.0f : -50.0f;
-      const Range range = find_range(x.data(), count);
+      const ValueRange range = find_range(x.data(), count);
       EXPECT_TRUE(range.finite);
       EXPECT_EQ(range.lo, *std::min_element(x.begin(), x.end()));
       EXPECT_EQ(range.hi, *std::max_element(x.begin(), x.end()));
