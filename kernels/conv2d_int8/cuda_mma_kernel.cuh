@@ -31,38 +31,33 @@ class WarpProduct {
     }
   }
 
-  __device__ __forceinline__ void multiply(Sums& sums, uint32_t stage) const {
-    Fragments fragments[2];
-    read(fragments[0], stage, 0);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      if (step + 1 < kSteps) read(fragments[(step + 1) % 2], stage, step + 1);
-      const Fragments& f = fragments[step % 2];
-#pragma unroll
-      for (int m = 0; m < Sums::kFragsM; ++m) {
-#pragma unroll
-        for (int n = 0; n < Sums::kFragsN; ++n) {
-          multiply_add<kSigned>(sums.value[m][n], f.x[m], f.w[n / 2][n % 2 * 2], f.w[n / 2][n % 2 * 2 + 1]);
-        }
-      }
-    }
-  }
-
- private:
+  /// What one mma step of 32 bytes multiplies.
   struct Fragments {
     uint32_t x[Sums::kFragsM][4], w[Sums::kFragsN / 2][4];
   };
 
   __device__ __forceinline__ void read(Fragments& f, uint32_t stage, int step) const {
 #pragma unroll
-    for (int m = 0; m < Sums::kFragsM; ++m)
+    for (int m = 0; m < Sums::kFragsM; ++m) {
       load_matrices(f.x[m], stage + x_row_ + x_chunk_[step] + m * 16 * kT.block_k);
+    }
 #pragma unroll
     for (int n = 0; n < Sums::kFragsN / 2; ++n) {
       load_matrices(f.w[n], stage + w_row_ + w_chunk_[step] + n * 16 * kT.block_k);
     }
   }
 
+  __device__ __forceinline__ void multiply(Sums& sums, const Fragments& f) const {
+#pragma unroll
+    for (int m = 0; m < Sums::kFragsM; ++m) {
+#pragma unroll
+      for (int n = 0; n < Sums::kFragsN; ++n) {
+        multiply_add<kSigned>(sums.value[m][n], f.x[m], f.w[n / 2][n % 2 * 2], f.w[n / 2][n % 2 * 2 + 1]);
+      }
+    }
+  }
+
+ private:
   uint32_t x_row_, w_row_, x_chunk_[kSteps], w_chunk_[kSteps];  ///< bytes
 };
 
@@ -122,15 +117,30 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   }
 
   const WarpProduct<kTile, kSigned> product(warp_row, warp_column, lane);
+  // Fragments are read one mma step ahead of the products, also across stages: behind the last stage that reads what is
+  // never used.
+  constexpr int kMmaSteps = kT.block_k / 32;
+  typename WarpProduct<kTile, kSigned>::Fragments fragments[2];
   int read_stage = 0, write_stage = kT.stages - 1;
+  copy_async_wait<kT.stages - 2>();
+  __syncthreads();
+  product.read(fragments[0], shared, 0);
   for (int step = 0; step < steps; ++step) {
-    copy_async_wait<kT.stages - 2>();
-    __syncthreads();  // this step's copies of all threads are there, and the stage read last may be written
-    if (step + kT.stages - 1 < steps) load_stage(write_stage);
-    copy_async_commit();
-    product.multiply(sums, shared + read_stage * kT.stage_bytes());
-    read_stage = read_stage + 1 == kT.stages ? 0 : read_stage + 1;
-    write_stage = write_stage + 1 == kT.stages ? 0 : write_stage + 1;
+#pragma unroll
+    for (int i = 0; i < kMmaSteps; ++i) {
+      if (i == 0) {
+        if (step + kT.stages - 1 < steps) load_stage(write_stage);
+        copy_async_commit();
+        write_stage = write_stage + 1 == kT.stages ? 0 : write_stage + 1;
+      }
+      if (i + 1 == kMmaSteps) {
+        copy_async_wait<kT.stages - 2>();
+        __syncthreads();  // the next step's copies of all threads are there, and this step's stage may be written
+        read_stage = read_stage + 1 == kT.stages ? 0 : read_stage + 1;
+      }
+      product.read(fragments[(i + 1) % 2], shared + read_stage * kT.stage_bytes(), (i + 1) % kMmaSteps);
+      product.multiply(sums, fragments[i % 2]);
+    }
   }
 
   if (p.split > 1 && !add_parts<kTile>(p, sums)) return;

@@ -49,12 +49,8 @@ class InputLoader {
       const uint32_t tap = behind ? kNever : (1u << kernel_row_) | (0x10000u << kernel_column_);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        const uint32_t to = shared + i * kRowsPerPass * kT.block_k;
-        if ((inside_[i] & tap) == tap) {
-          copy_async(to, base_ + (offset_[i] + delta));
-        } else {
-          store_shared(to, p_.padding_word);
-        }
+        copy_async_or_fill(shared + i * kRowsPerPass * kT.block_k, base_ + (offset_[i] + delta),
+                           (inside_[i] & tap) == tap, p_.padding_word);
       }
     } else {
 #pragma unroll

@@ -22,8 +22,17 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void store_shared(uint32_t shared, uint32_t word) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(shared), "r"(word) : "memory");
+/// copy_async where `inside`, elsewhere four times `word`: by predicates, without a branch.
+__device__ __forceinline__ void copy_async_or_fill(uint32_t shared, const void* global, bool inside, uint32_t word) {
+  asm volatile(
+      "{\n"
+      ".reg .pred inside;\n"
+      "setp.ne.b32 inside, %2, 0;\n"
+      "@inside cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+      "@!inside st.shared.v4.b32 [%0], {%3, %3, %3, %3};\n"
+      "}" ::"r"(shared),
+      "l"(global), "r"(static_cast<int>(inside)), "r"(word)
+      : "memory");
 }
 
 /// Four matrices of 8 rows of 16 bytes; lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i. Lane l gets

@@ -1,9 +1,12 @@
 // Every tile of the mma family, also where it would not be chosen, against the reference, byte for byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <climits>
 #include <set>
 
 #include "kernels/conv2d_int8/cuda_mma.h"
+#include "kernels/fast_divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 
@@ -113,6 +116,18 @@ TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
 }
 
 // What the kernels rely on, checked without a GPU.
+TEST(Conv2dCudaMma, FastDivideDivides) {
+  std::mt19937 random(9);
+  for (int i = 0; i < 20000; ++i) {
+    const int divisor = 1 + static_cast<int>(random() % (i % 2 ? 70 : INT_MAX));
+    const int multiple = static_cast<int>(random() % (INT_MAX / divisor + 1u)) * divisor;
+    const FastDivide by(divisor);
+    for (const int n : {0, multiple, std::max(multiple - 1, 0), INT_MAX}) {
+      ASSERT_EQ(by.divide(n), n / divisor) << n << " / " << divisor;
+    }
+  }
+}
+
 TEST(Conv2dCudaMma, TilesPermuteAndSwizzleOneToOne) {
   for (const MmaTile& tile : kMmaTiles) {
     EXPECT_LE(tile.shared_bytes(), 99 * 1024 - 128);
