@@ -13,6 +13,7 @@
 #include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
+#include "trainers/gpu.h"
 #include "trainers/metrics.h"
 
 namespace octet {
@@ -26,7 +27,13 @@ std::unique_ptr<Program> compile(const Run& run, const std::string& engine, cons
                                              .fallback = run.recipe.evaluate.fallback});
 }
 
-std::vector<std::string> engines_of(const Run& run) { return resolve_engines(run.recipe.evaluate.engines); }
+/// A run that was told to keep off the machine's GPU does not evaluate there either.
+std::vector<std::string> engines_of(const Recipe& recipe, at::Device device) {
+  const bool kept_off = !device.is_cuda() && choose_device("auto").is_cuda();
+  return resolve_engines(recipe.evaluate.engines, kept_off ? EngineDevices::cpu : EngineDevices::any);
+}
+
+std::vector<std::string> engines_of(const Run& run) { return engines_of(run.recipe, run.device); }
 
 /// How many validation images an engine runs; 0: all.
 long images_for(const Run& run, const std::string& engine) {
@@ -117,7 +124,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
-  const std::vector<std::string> engines = resolve_engines(recipe.evaluate.engines);  // told now, not after training
+  const std::vector<std::string> engines = engines_of(recipe, start.device);  // told now, not after training
   // Before the folder is made: a bad recipe leaves nothing behind.
   const Run run = open_run(recipe, directory, start.device);
   require_trainable(run);
