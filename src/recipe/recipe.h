@@ -101,8 +101,8 @@ struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
 struct EvaluateRecipe {
   int batch_size = 64;
   std::vector<std::string> engines = {"auto"};  ///< cuda, cudnn, cpu, reference; auto: see the schema
-  std::string fallback = "none";                            ///< cudnn: the engine for nodes it cannot run: none, cuda
-  int reference_images = 0;                                 ///< validation images the slow reference runs; 0: all
+  std::string fallback = "none";                ///< cudnn: the engine for nodes it cannot run: none, cuda
+  int reference_images = 0;                     ///< validation images the slow reference runs; 0: all
   bool operator==(const EvaluateRecipe&) const = default;
 };
 
