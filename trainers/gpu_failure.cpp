@@ -41,10 +41,11 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
                                    position.step + 1, what, kept_state(phase)));
 }
 
-Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, long fitting) {
-  const std::string cure =
-      fitting > 0 ? fmt::format("{}.batch_size {} should fit", phase.name == "float" ? "train" : phase.name, fitting)
-                  : "not even a few images fit: free the GPU, or take a smaller model or image";
+Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting) {
+  const std::string key = (phase.name == "float" ? "train" : phase.name) + ".batch_size";
+  const std::string cure = !fitting       ? fmt::format("take a smaller {}, or cuda.resident_images: off", key)
+                           : *fitting > 0 ? fmt::format("{} {} should fit", key, *fitting)
+                                          : "not even a few images fit: free the GPU, or take a smaller model or image";
   return failed(
       phase, position,
       fmt::format("the GPU is out of memory with batch_size {}: this run held {:.2f} GB, {:.2f} of {:.2f} GB "
@@ -52,7 +53,7 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
                   phase.recipe->batch_size, gigabytes(then.held), gigabytes(then.free), gigabytes(then.total), cure));
 }
 
-long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
+std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe) {
   constexpr long kFew = 4, kMore = 12;
   try {
     step.free_gradients();
@@ -61,6 +62,7 @@ long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     const GpuMemory memory = gpu_memory(step.device());
     const double few = bytes_of_step(step, probe.shape, kFew), more = bytes_of_step(step, probe.shape, kMore);
     const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
+    if (!(image > 0)) return std::nullopt;
     const double fits = (static_cast<double>(memory.held + memory.free) - fixed) / image;
     long images = static_cast<long>(std::clamp(fits, 0.0, static_cast<double>(probe.batch_size)));
     while (images > 0 && !runs(step, probe.shape, images)) images = images * 4 / 5;
@@ -68,6 +70,8 @@ long batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     return images < 8 ? images : images / 8 * 8;
   } catch (const c10::OutOfMemoryError&) {
     return 0;
+  } catch (const std::exception&) {  // a library without room for its workspace; the caller tells of the first failure
+    return std::nullopt;
   }
 }
 

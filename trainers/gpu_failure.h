@@ -1,6 +1,7 @@
 // What the user is told when the GPU runs out of memory or fails, and what to do.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "src/common/error.h"
@@ -14,15 +15,16 @@ namespace octet {
 /// Error(promise): "phase qat, epoch 2, step 17: <what>. The last good state is kept in ...: continue with --resume".
 Error failed(const Phase& phase, const Position& position, const std::string& what);
 
-/// Error(promise): the phase, its batch size, what was in use `then`, and a batch size that should fit (0: none does).
-Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, long fitting);
+/// Error(promise): the phase, its batch size, what was in use `then`, and a batch size that should fit (0: none does;
+/// nothing: it could not be tried).
+Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting);
 
 struct BatchProbe {
   Shape shape;          ///< of an image
   long batch_size = 0;  ///< that did not fit
 };
-/// Estimated from the memory of two steps with few images, then tried; 0: not even they fit. The steps change weights,
-/// optimizer and buffers.
-long batch_that_fits(TrainStep& step, const BatchProbe& probe);
+/// Estimated from the memory of two steps with few images, then tried; 0: not even they fit; nothing: a step failed
+/// otherwise. The steps change weights, optimizer and buffers.
+std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe);
 
 }  // namespace octet

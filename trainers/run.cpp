@@ -111,14 +111,20 @@ void calibrate(QuantizedModel& model, const Run& run) {
   Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
                 {.batch_size = recipe.batch_size, .workers = data.workers});
   Progress progress("calibrate", static_cast<long>(data.calibration.size()));
+  const FullPrecision full;  // ranges are those of the float network, on every device
+  const at::NoGradGuard no_grad;
   Batch batch;
-  for (long seen = 0; loader.next(batch);) {
-    const at::NoGradGuard no_grad;
-    model.forward(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean,
-                                   data.std, run.device),
-                  {.observe = true, .quantize = false});
-    progress.update(seen += batch.size);
-    throw_if_interrupted();
+  try {
+    for (long seen = 0; loader.next(batch);) {
+      model.forward(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean,
+                                     data.std, run.device),
+                    {.observe = true, .quantize = false});
+      progress.update(seen += batch.size);
+      throw_if_interrupted();
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    throw promise_error(fmt::format(
+        "calibrate: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", recipe.batch_size));
   }
   model.calibrate(calibration_method(recipe.method), recipe.percentile);
 }

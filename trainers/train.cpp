@@ -43,7 +43,7 @@ class Trainer {
 
   const Position& position() const { return position_; }
   /// After running out of the GPU's memory; ends this trainer.
-  long batch_that_fits();
+  std::optional<long> batch_that_fits();
 
  private:
   void resume();
@@ -178,7 +178,7 @@ void Trainer::explain(long step, const std::string& what) {
   throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));
 }
 
-long Trainer::batch_that_fits() {
+std::optional<long> Trainer::batch_that_fits() {
   graph_.forget();
   const Transform& t = data_.train_transform;
   return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size});
@@ -249,7 +249,7 @@ void train_phase(const Phase& phase, const RunData& data) {
     trainer->run();
   } catch (const c10::OutOfMemoryError&) {
     const GpuMemory then = gpu_memory(phase.device());
-    throw out_of_memory(phase, position(), then, trainer ? trainer->batch_that_fits() : 0);
+    throw out_of_memory(phase, position(), then, trainer ? trainer->batch_that_fits() : std::nullopt);
   } catch (const c10::Error& error) {
     if (phase.device().is_cpu()) throw;
     throw failed(phase, position(), error.what_without_backtrace());

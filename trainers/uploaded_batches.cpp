@@ -66,6 +66,13 @@ class UploadedBatches : public Batches {
     return &batch_;
   }
 
+  ~UploadedBatches() override {  // a batch fetched ahead may still be on its way
+    try {
+      copies_.synchronize();
+    } catch (const std::exception&) {  // the GPU failed: nothing is on its way any more
+    }
+  }
+
   void fetch_ahead() override {
     Slot& slot = slots_[sent_ % slots_.size()];
     slot.copied.synchronize();  // two batches ago: the loader gets this memory back to fill it again

@@ -13,6 +13,7 @@ namespace octet {
 /// (cudaErrorIllegalAddress)". `what` says what octet was doing. Out of memory is thrown by DeviceBuffer, with sizes.
 inline void check_cuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // told here: the next launch must not be blamed for it
   throw promise_error(std::string(what) + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) + ")");
 }
 

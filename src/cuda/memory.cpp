@@ -9,12 +9,15 @@ namespace {
 
 double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
+void* page_locked(size_t bytes) {
+  void* data = nullptr;
+  check_cuda(cudaMallocHost(&data, bytes),
+             fmt::format("{:.3f} GB of page-locked host memory", gigabytes(bytes)).c_str());
+  return data;
+}
+
 class PinnedMemory : public std::pmr::memory_resource {
-  void* do_allocate(size_t bytes, size_t) override {  // aligned to a page
-    void* data = nullptr;
-    check_cuda(cudaMallocHost(&data, bytes), "page-locked host memory");
-    return data;
-  }
+  void* do_allocate(size_t bytes, size_t) override { return page_locked(bytes); }  // aligned to a page
   void do_deallocate(void* data, size_t, size_t) override { cudaFreeHost(data); }
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
@@ -45,10 +48,7 @@ DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes
 void DeviceBuffer::Free::operator()(uint8_t* data) const { cudaFree(data); }
 
 PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* data = nullptr;
-  check_cuda(cudaMallocHost(&data, bytes), "page-locked host memory");
-  data_.reset(static_cast<uint8_t*>(data));
+  if (bytes > 0) data_.reset(static_cast<uint8_t*>(page_locked(bytes)));
 }
 
 void PinnedBuffer::Free::operator()(uint8_t* data) const { cudaFreeHost(data); }

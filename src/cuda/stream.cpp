@@ -38,10 +38,6 @@ float Event::milliseconds_since(const Event& start) const {
 
 void Event::Destroy::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
 
-void wait_for(CudaStream stream, const Event& event) {
-  check_cuda(cudaStreamWaitEvent(stream, event.get(), 0), "making a stream wait");
-}
-
 CapturedGraph::CapturedGraph(const Stream& stream, const std::function<void()>& launches) {
   check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "starting a CUDA graph");
   cudaGraph_t graph = nullptr;

@@ -45,9 +45,6 @@ class Event {
   std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
-/// `stream` goes on only after `event`.
-void wait_for(CudaStream stream, const Event& event);
-
 /// A recorded sequence of launches, replayed as one.
 class CapturedGraph {
  public:

@@ -15,7 +15,7 @@ bool allowed(const Engine& engine, EngineDevices devices) { return devices == En
 
 void check_usable(const std::string& name, EngineDevices devices) {
   const Engine& engine = find_engine(name);
-  const char* cure = "name others, or auto (--set evaluate.engines=[auto]) for those that can";
+  const char* cure = "name others, or auto for those that can (in a recipe: --set evaluate.engines=[auto])";
   if (!allowed(engine, devices))
     throw usage_error(fmt::format("engine {} runs on a GPU, --device cpu excludes it: {}", name, cure));
   if (const Support machine = engine.available(); !machine.ok)

@@ -40,6 +40,10 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
   expect_refusal(octet({"bench", "--modle", "resnet8"}), 2,
                  {"bench: unknown argument '--modle'", "did you mean '--model'?", "octet bench --help"});
   expect_refusal(octet({"bench"}), 2, {"one of CHECKPOINT, --model", "--layers-of"});
+  expect_refusal(octet({"bench", "--layers-of", "resnet8", "--engine", "cpu"}), 2, {"--layers-of", "--engine"});
+  expect_refusal(octet({"bench", "net.safetensors", "--size", "64"}), 2, {"--size", "CHECKPOINT"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--fallback", "cuda"}), 2,
+                 {"--fallback", "cudnn"});
   expect_refusal(octet({"inspect"}), 2, {"inspect: CHECKPOINT is required"});
   expect_refusal(octet({"inspect", "x", "--resume"}), 2, {"unknown argument '--resume'"});  // would change nothing
   expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
@@ -49,7 +53,9 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
 TEST_F(Usage, CudaIsRefusedWithTheReason) {
   if (find_engine("cuda").available().ok) GTEST_SKIP() << "this machine has a GPU";
   const std::string reason = find_engine("cuda").available().reason;
-  expect_refusal(octet({"doctor", "--device", "cuda"}), 2, {"--device cuda:", reason, "--device cpu"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--device", "cuda"}), 2,
+                 {"--device cuda:", reason, "--device cpu"});
+  EXPECT_EQ(octet({"doctor", "--device", "cuda"}).code, 0);  // says why not
   expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda"}), 2, {"engine cuda", reason, "auto"});
   expect_refusal(octet({"bench", "--layers-of", "resnet8"}), 2, {"engine cuda", reason});
 }

@@ -90,6 +90,7 @@ def main():
     if shutil.which("compute-sanitizer") is None:
         sys.exit("sanitize: no compute-sanitizer in PATH; it comes with the CUDA toolkit")
     rows, problems = [], []
+    print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}", flush=True)
     for name in programs.gpu_tests():
         chosen = quick_cases(earlier_cases(name, arguments.out), 0 if arguments.dry else arguments.budget)
         if not chosen:
@@ -101,10 +102,9 @@ def main():
             row, bad = check(name, tool, chosen, folder, arguments.limit)
             rows.append(row)
             problems += bad
-    (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
-    print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}")
-    for row in rows:
-        print(f"{row['program']:<28}{row['tool']:<11}{row['cases']:>6}{row['reports']:>9}{row['elsewhere']:>11}{row['seconds']:>9.1f}")
+            # Told and kept at once: a machine may be taken away before the last program.
+            print(f"{row['program']:<28}{row['tool']:<11}{row['cases']:>6}{row['reports']:>9}{row['elsewhere']:>11}{row['seconds']:>9.1f}", flush=True)
+            (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
     for line in problems:
         print(f"FAILED {line}")
     sys.exit(1 if problems else 0)

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -61,6 +62,15 @@ LayerSeries series_of(const std::string& engine, size_t index, const BenchResult
   return series;
 }
 
+/// A flag that would change nothing is refused; those that depend on the kind of bench are in add_bench().
+void require_use(const BenchCommand& command, const std::vector<std::string>& engines) {
+  const auto among = [&](const char* name) { return std::find(engines.begin(), engines.end(), name) != engines.end(); };
+  if (command.fallback != "none" && !among("cudnn"))
+    throw usage_error("bench: --fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+  if (command.kernels != "auto" && !among("cpu") && !among("cuda"))
+    throw usage_error("bench: --kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
+}
+
 ExitCode bench_network(const Common& common, const BenchCommand& command) {
   const Int8Graph graph = command.model.empty() ? read_checkpoint(checkpoint_of(command.checkpoint))
                                                 : random_network(command.model, command.size, command.activation);
@@ -73,6 +83,7 @@ ExitCode bench_network(const Common& common, const BenchCommand& command) {
   const std::vector<std::string> engines = command.engines.empty()
                                                ? std::vector{std::string(preferred_engine(devices(common)).name())}
                                                : resolve_engines(command.engines, devices(common));
+  require_use(command, engines);
   for (const std::string& engine : engines) {
     for (int batch : command.batches) {
       CompileOptions compile;
@@ -120,18 +131,23 @@ Int8Graph random_network(const std::string& model, int size, const std::string& 
 void add_bench(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<BenchCommand>();
   CLI::App* command = app.add_subcommand("bench", "times whole networks, or single convolutions, on random data");
-  command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory");
+  CLI::Option* checkpoint =
+      command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory");
   command->add_option("--model", options->model, "a network of the zoo, random weights: resnet50, mobilenet_v2, ...");
-  command->add_option("--layers-of", options->layers_of,
-                      "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16");
+  CLI::Option* layers_of =
+      command->add_option("--layers-of", options->layers_of,
+                          "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16");
   command->add_option("--size", options->size, "input height and width for --model and --layers-of")
-      ->check(CLI::Range(8, 1024));
+      ->check(CLI::Range(8, 1024))
+      ->excludes(checkpoint);
   command->add_option("--activation", options->activation, "codes of --model's activations")
+      ->excludes(checkpoint)
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kSchemes), std::end(kSchemes))))
       ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
   command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');
-  command->add_option("--fallback", options->fallback, "cudnn: what runs the nodes it cannot: none, cuda");
+  command->add_option("--fallback", options->fallback, "cudnn: what runs the nodes it cannot: none, cuda")
+      ->check(CLI::IsMember({"none", "cuda"}));
   command->add_option(
       "--kernels", options->kernels,
       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, or part of the names of the only ones allowed");
@@ -139,7 +155,12 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--seconds", options->seconds, "of measuring, each")->check(CLI::Range(0.01, 600.0));
   command->add_flag("--layers", options->layers, "time every layer too");
   command->add_option("--svg", options->svg, "draw the layers' times at the first batch size into this file");
-  command->add_option("--save", options->save, "write the random network to this .safetensors file");
+  command->add_option("--save", options->save, "write the random network to this .safetensors file")
+      ->excludes(checkpoint);
+  for (const char* name :
+       {"--activation", "--engine", "--fallback", "--kernels", "--threads", "--seconds", "--layers", "--save"}) {
+    layers_of->excludes(command->get_option(name));
+  }
   command->callback([&common, &action, options] { action = [&common, options] { return bench(common, *options); }; });
 }
 

@@ -153,7 +153,8 @@ ExitCode run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // training goes on when nobody reads its progress any more
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error with a message, not a killed process
   set_verbosity(common.quiet ? Verbosity::quiet : Verbosity::normal);
-  check_device(common);
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command != "doctor" && command != "inspect") check_device(common);  // these two run nothing, so they need no GPU
   return action();
 }
 
