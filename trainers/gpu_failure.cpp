@@ -41,6 +41,16 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
                                    position.step + 1, what, kept_state(phase)));
 }
 
+ExitCode tell_failures(const std::function<ExitCode()>& work) try {
+  return work();
+} catch (const c10::OutOfMemoryError& error) {
+  throw promise_error(
+      fmt::format("the GPU is out of memory; lower calibrate.batch_size or evaluate.batch_size, or free the GPU ({})",
+                  error.what_without_backtrace()));
+} catch (const c10::Error& error) {
+  throw promise_error(fmt::format("LibTorch: {}", error.what_without_backtrace()));
+}
+
 Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting) {
   const std::string key = (phase.name == "float" ? "train" : phase.name) + ".batch_size";
   const std::string cure = !fitting       ? fmt::format("take a smaller {}, or cuda.resident_images: off", key)

@@ -1,6 +1,7 @@
 // What the user is told when the GPU runs out of memory or fails, and what to do.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,10 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
 /// Error(promise): the phase, its batch size, what was in use `then`, and a batch size that should fit (0: none does;
 /// nothing: it could not be tried).
 Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting);
+
+/// Runs a command's work. What LibTorch throws outside of phases and programs, which tell more themselves, becomes an
+/// Error(promise) without its backtrace; out of memory says what to lower.
+ExitCode tell_failures(const std::function<ExitCode()>& work);
 
 struct BatchProbe {
   Shape shape;          ///< of an image

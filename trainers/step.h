@@ -28,8 +28,8 @@ class TrainStep {
   /// waiting.
   void set(double learning_rate, long step);
 
-  /// images: float [N, C, H, W]; labels: int64 [N]. Once a loss is not finite, nothing is updated any more: weights and
-  /// optimizer stay as they were before that step until begin_epoch().
+  /// images: float [N, C, H, W]; labels: int64 [N]. Once a loss is not finite, weights and optimizer stay as they were
+  /// before that step until begin_epoch(); BatchNorm's statistics, observers and averages may move on.
   /// Throws Error(promise) on the CPU when an observer meets NaN or infinity.
   void launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
 

@@ -12,6 +12,7 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
+#include "trainers/gpu_failure.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -109,8 +110,9 @@ void add_calibrate(CLI::App& app, const Common& common, Action& action) {
       app.add_subcommand("calibrate", "post-training quantization of float weights; --out FILE writes int8");
   command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
   command->add_flag("--all", options->all, "a table of every activation scheme and calibrator");
-  command->callback(
-      [&common, &action, options] { action = [&common, options] { return calibrate(common, *options); }; });
+  command->callback([&common, &action, options] {
+    action = [&common, options] { return tell_failures([&] { return calibrate(common, *options); }); };
+  });
 }
 
 }  // namespace octet::cli

@@ -11,6 +11,7 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
+#include "trainers/gpu_failure.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -52,7 +53,9 @@ void add_export(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again)");
   command->add_option("RUN", *path, "a run directory")->required();
-  command->callback([&common, &action, path] { action = [&common, path] { return export_run(common, *path); }; });
+  command->callback([&common, &action, path] {
+    action = [&common, path] { return tell_failures([&] { return export_run(common, *path); }); };
+  });
 }
 
 }  // namespace octet::cli

@@ -10,6 +10,7 @@
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
+#include "trainers/gpu_failure.h"
 #include "trainers/pipeline.h"
 
 namespace octet::cli {
@@ -47,7 +48,9 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("train", "recipe and images -> int8 checkpoint and report");
   command->add_option("RECIPE", *path, "a recipe (recipes/README.md), or with --resume a run directory")->required();
-  command->callback([&common, &action, path] { action = [&common, path] { return train(common, *path); }; });
+  command->callback([&common, &action, path] {
+    action = [&common, path] { return tell_failures([&] { return train(common, *path); }); };
+  });
 }
 
 }  // namespace octet::cli
