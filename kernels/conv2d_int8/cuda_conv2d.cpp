@@ -4,6 +4,7 @@
 #include <array>
 #include <climits>
 
+#include "kernels/conv2d_int8/conv2d_check.h"
 #include "kernels/conv2d_int8/cuda_family.h"
 #include "src/common/error.h"
 
@@ -29,31 +30,15 @@ CudaConv2d within_family(CudaConv2d conv) {
   return conv;
 }
 
-int output_size(int in, int kernel, int stride, int pad, int dilation) {
-  return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-void require(bool ok, const char* what) {
-  if (!ok) throw promise_error(std::string("cuda convolution: ") + what);
-}
+void require(bool ok, const char* what) { require_conv2d(ok, "cuda", what); }
 
 bool is_code(int32_t value, bool is_signed) {
   return is_signed ? value >= -128 && value <= 127 : value >= 0 && value <= 255;
 }
 
 void check(const Conv2dShape& g, const Conv2dParams& p, int images) {
-  require(g.in_c > 0 && g.in_h > 0 && g.in_w > 0 && g.out_c > 0 && g.out_h > 0 && g.out_w > 0 && images > 0,
-          "empty tensor");
-  require(g.kernel_h > 0 && g.kernel_w > 0 && g.stride_h > 0 && g.stride_w > 0 && g.pad_h >= 0 && g.pad_w >= 0 &&
-              g.dilation_h > 0 && g.dilation_w > 0,
-          "window out of range");
-  require(g.groups > 0 && g.in_c % g.groups == 0 && g.out_c % g.groups == 0, "channels not divisible by groups");
-  require(g.out_h == output_size(g.in_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
-              g.out_w == output_size(g.in_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w),
-          "output size does not follow from the window");
-  require(g.in_stride >= g.in_c && g.out_stride >= g.out_c, "pixel stride below channels");
-  require(!p.has_residual || g.residual_stride >= g.out_c, "residual's pixel stride below channels");
-  require(p.weight != nullptr && p.multiplier != nullptr && p.bias != nullptr, "parameters missing");
+  require(images > 0, "empty tensor");
+  check_conv2d(g, p, "cuda");
   require(is_code(p.x_zero_point, p.x_signed), "input zero point is no code");
   require(p.float_output ||
               (is_code(p.clamp_min, p.out_signed) && is_code(p.clamp_max, p.out_signed) && p.clamp_min <= p.clamp_max),

@@ -36,7 +36,6 @@ class Event {
   bool reached() const;
   /// Milliseconds from `start` to this event; both have been reached.
   float milliseconds_since(const Event& start) const;
-  CUevent_st* get() const { return event_.get(); }
 
  private:
   struct Destroy {
