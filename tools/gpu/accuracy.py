@@ -5,17 +5,15 @@ A run that is finished is not repeated and one that was stopped goes on, so the 
 """
 import argparse
 import json
-import os
 import pathlib
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 import typing
 
 import accuracy_table
+import gpus
 import programs
 
 RECIPES = "resnet20_cifar10_int8,resnet18_cifar10_int8,vgg16_bn_cifar10_int8,mobilenet_v2_cifar10_int8"
@@ -45,6 +43,7 @@ class Runner:
             out = self.call(job, gpu, ["calibrate", str(job.folder), "--all", "--json"])
             if out is not None:
                 calibrators.write_text(out)
+        print(f"  {job.folder.name}: {'done' if report.exists() else 'not finished'}", file=sys.stderr, flush=True)
 
     def training(self, job):
         if (job.folder / "recipe.yaml").exists():
@@ -54,11 +53,10 @@ class Runner:
 
     def call(self, job, gpu, words):
         """stdout of octet, or None if it failed or the time was over; stderr is added to a log beside the run."""
-        environment = dict(os.environ) if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
         command = [str(programs.program("octet")), *words, "--device", self.arguments.device]
         with open(f"{job.folder}.log", "a") as log:
             print("$", " ".join(command), file=log, flush=True)
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=gpus.environment(gpu))
             try:
                 out, _ = process.communicate(timeout=None if self.deadline is None else max(0.0, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -73,27 +71,6 @@ class Runner:
 
     def late(self):
         return self.deadline is not None and time.monotonic() >= self.deadline
-
-
-def visible_gpus():
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen:
-        return chosen.split(",")
-    try:
-        listing = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"accuracy: cannot list the GPUs: {error}")
-    return listing.split()
-
-
-def work(runner, jobs, gpu):
-    while not runner.late():
-        try:
-            job = jobs.get_nowait()
-        except queue.Empty:
-            return
-        runner.run(job, gpu)
-        print(f"  {job.folder.name}: {'done' if (job.folder / 'report.json').exists() else 'not finished'}", file=sys.stderr, flush=True)
 
 
 def main():
@@ -115,25 +92,18 @@ def main():
     seeds = [int(seed) for seed in arguments.seeds.split(",")][: 1 if arguments.dry else None]
     if arguments.dry and not arguments.data.exists():
         arguments.set.append("data.format=synthetic")
-    gpus = [None] if arguments.device == "cpu" else visible_gpus()
+    devices = [None] if arguments.device == "cpu" else gpus.visible()
 
     folder = arguments.out / ("accuracy_dry" if arguments.dry else "accuracy")
     folder.mkdir(parents=True, exist_ok=True)
-    all_jobs = [Job(name, seed, folder / f"{name}-seed{seed}") for seed in seeds for name in names]
-    jobs = queue.Queue()
-    for job in all_jobs:
-        jobs.put(job)
+    jobs = [Job(name, seed, folder / f"{name}-seed{seed}") for seed in seeds for name in names]
     runner = Runner(arguments)
-    workers = [threading.Thread(target=work, args=(runner, jobs, gpu)) for gpu in gpus for _ in range(arguments.per_gpu)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    gpus.share(jobs, devices * arguments.per_gpu, runner.run, runner.late)
 
     rows = accuracy_table.rows(folder)
     print(accuracy_table.table(rows))
     (arguments.out / f"{folder.name}.json").write_text(json.dumps(rows, indent=2))
-    unfinished = [job.folder.name for job in all_jobs if not (job.folder / "calibrators.json").exists()]
+    unfinished = [job.folder.name for job in jobs if not (job.folder / "calibrators.json").exists()]
     for problem in runner.problems:
         print(f"FAILED {problem}")
     if unfinished:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the quick cases of every GPU test program under compute-sanitizer's four tools.
+"""Runs the quick cases of every GPU test program under compute-sanitizer's four tools, on all GPUs at once.
 
 Quick is what took least time in the stage tests (which runs first if it did not), up to --budget seconds a program: the tools make
 kernels 10 to 1000 times slower. Reports about kernels that are not octet's (LibTorch, cuDNN) are counted apart: they fail nothing.
@@ -11,15 +11,18 @@ import pathlib
 import re
 import shutil
 import sys
+import threading
 import typing
 
+import gpus
 import programs
 import tests
 
 # initcheck must see every kernel, since others may have written what octet reads; races are looked for in octet's kernels alone.
+# The slow tools come first, so that the GPUs end together.
 TOOLS = {
-    "memcheck": ["--report-api-errors", "no"],
     "racecheck": ["--kernel-name", "kernel_substring=octet"],
+    "memcheck": ["--report-api-errors", "no"],
     "initcheck": [],
     "synccheck": ["--kernel-name", "kernel_substring=octet"],
 }
@@ -63,10 +66,10 @@ def earlier_cases(name, out):
     return tests.cases(result) if result.exists() else tests.run_program(name, folder, 480)[1]
 
 
-def check(name, tool, chosen, folder, limit):
+def check(name, tool, chosen, folder, limit, gpu):
     """One row: what the tool says about the cases of a program."""
     code, found, took = tests.run_program(name, folder, limit, [f"--gtest_filter={':'.join(chosen)}"],
-                                          [shutil.which("compute-sanitizer"), "--tool", tool, "--print-limit", "10000", *TOOLS[tool]])
+                                          [shutil.which("compute-sanitizer"), "--tool", tool, "--print-limit", "10000", *TOOLS[tool]], gpu)
     log = (folder / f"{name}.log").read_text(errors="replace")
     findings = reports(log)
     ours = [report for report in findings if "octet" in report.where]
@@ -83,28 +86,29 @@ def check(name, tool, chosen, folder, limit):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--budget", type=float, default=0.5, help="seconds of a program's cases without a tool")
+    parser.add_argument("--budget", type=float, default=1.2, help="seconds of a program's cases without a tool")
     parser.add_argument("--limit", type=float, default=120, help="seconds for one program under one tool")
     parser.add_argument("--dry", action="store_true", help="one case of each program")
     arguments = parser.parse_args()
     if shutil.which("compute-sanitizer") is None:
         sys.exit("sanitize: no compute-sanitizer in PATH; it comes with the CUDA toolkit")
-    rows, problems = [], []
+    cases = {name: quick_cases(earlier_cases(name, arguments.out), 0 if arguments.dry else arguments.budget) for name in programs.gpu_tests()}
+    rows, problems = [], [f"{name}: no case passed without a tool" for name, chosen in cases.items() if not chosen]
+    writing = threading.Lock()
     print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}", flush=True)
-    for name in programs.gpu_tests():
-        chosen = quick_cases(earlier_cases(name, arguments.out), 0 if arguments.dry else arguments.budget)
-        if not chosen:
-            problems.append(f"{name}: no case passed without a tool")
-            continue
-        for tool in TOOLS:
-            folder = arguments.out / "sanitize" / tool
-            folder.mkdir(parents=True, exist_ok=True)
-            row, bad = check(name, tool, chosen, folder, arguments.limit)
+
+    def run(job, gpu):
+        name, tool = job
+        folder = arguments.out / "sanitize" / tool
+        folder.mkdir(parents=True, exist_ok=True)
+        row, bad = check(name, tool, cases[name], folder, arguments.limit, gpu)
+        with writing:  # told and kept at once: a machine may be taken away before the last program
             rows.append(row)
-            problems += bad
-            # Told and kept at once: a machine may be taken away before the last program.
+            problems.extend(bad)
             print(f"{row['program']:<28}{row['tool']:<11}{row['cases']:>6}{row['reports']:>9}{row['elsewhere']:>11}{row['seconds']:>9.1f}", flush=True)
             (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
+
+    gpus.share([(name, tool) for tool in TOOLS for name, chosen in cases.items() if chosen], gpus.visible(), run)
     for line in problems:
         print(f"FAILED {line}")
     sys.exit(1 if problems else 0)

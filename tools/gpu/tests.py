@@ -9,6 +9,7 @@ import time
 import typing
 import xml.etree.ElementTree
 
+import gpus
 import programs
 
 
@@ -56,7 +57,7 @@ def first_case(path):
     raise ValueError(f"{path} has no cases")
 
 
-def run_program(name, folder, limit, arguments=(), wrapper=()):
+def run_program(name, folder, limit, arguments=(), wrapper=(), gpu=None):
     """Runs a test program, perhaps under a tool. Returns (exit code or text, cases, seconds); output goes to folder/name.log."""
     path, result = programs.program(name), folder / f"{name}.xml"
     result.unlink(missing_ok=True)
@@ -64,7 +65,7 @@ def run_program(name, folder, limit, arguments=(), wrapper=()):
     with open(folder / f"{name}.log", "w") as log:
         try:
             code = subprocess.run([*wrapper, path, "--gtest_brief=1", f"--gtest_output=xml:{result}", *arguments], stdout=log,
-                                  stderr=subprocess.STDOUT, timeout=limit).returncode
+                                  stderr=subprocess.STDOUT, timeout=limit, env=gpus.environment(gpu)).returncode
         except subprocess.TimeoutExpired:
             code = f"stopped after {limit} s"
         except OSError as error:
