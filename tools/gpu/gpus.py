@@ -24,13 +24,17 @@ def environment(gpu):
 
 
 def share(jobs, gpus, work, late=lambda: False):
-    """Calls work(job, gpu) for every job, each of `gpus` (with repetition: several at a time) taking the next, until `late()`."""
+    """Calls work(job, gpu) for every job, each of `gpus` (with repetition: several at a time) taking the next, until `late()`.
+
+    Ctrl-C: no job is begun any more, and those that run are waited for.
+    """
+    stopped = threading.Event()
     waiting = queue.Queue()
     for job in jobs:
         waiting.put(job)
 
     def take(gpu):
-        while not late():
+        while not late() and not stopped.is_set():
             try:
                 job = waiting.get_nowait()
             except queue.Empty:
@@ -40,5 +44,12 @@ def share(jobs, gpus, work, late=lambda: False):
     workers = [threading.Thread(target=take, args=(gpu,)) for gpu in gpus]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        stopped.set()
+        print("interrupted: waiting for what runs", file=sys.stderr)
+        for worker in workers:
+            worker.join()
+        raise

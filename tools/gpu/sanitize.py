@@ -19,13 +19,13 @@ import programs
 import tests
 
 # initcheck must see every kernel, since others may have written what octet reads; races are looked for in octet's kernels alone.
-# The slow tools come first, so that the GPUs end together.
 TOOLS = {
     "racecheck": ["--kernel-name", "kernel_substring=octet"],
     "memcheck": ["--report-api-errors", "no"],
     "initcheck": [],
     "synccheck": ["--kernel-name", "kernel_substring=octet"],
 }
+SHARE = {"racecheck": 1 / 3}  # of the budget: convolutions, all shared memory, are ten times slower under it than under the others
 
 
 class Report(typing.NamedTuple):
@@ -73,12 +73,12 @@ def check(name, tool, chosen, folder, limit, gpu):
     log = (folder / f"{name}.log").read_text(errors="replace")
     findings = reports(log)
     ours = [report for report in findings if "octet" in report.where]
-    failed = sum(case.result == "failed" for case in found)
+    passed = sum(case.result == "passed" for case in found)
     problems = [f"{name}, {tool}: {count} times {report.what} at {report.where}" for report, count in collections.Counter(ours).items()]
     if isinstance(code, str) or not finished(log):
         problems.append(f"{name}, {tool}: did not finish: {code}; see {folder / name}.log")
-    elif failed or len(found) == 0:
-        problems.append(f"{name}, {tool}: {failed} cases failed under the tool; see {folder / name}.log")
+    elif passed < len(chosen):
+        problems.append(f"{name}, {tool}: {len(chosen) - passed} of {len(chosen)} cases did not pass under the tool; see {folder / name}.log")
     return {"program": name, "tool": tool, "cases": len(chosen), "reports": len(ours), "elsewhere": len(findings) - len(ours),
             "seconds": took}, problems
 
@@ -92,8 +92,10 @@ def main():
     arguments = parser.parse_args()
     if shutil.which("compute-sanitizer") is None:
         sys.exit("sanitize: no compute-sanitizer in PATH; it comes with the CUDA toolkit")
-    cases = {name: quick_cases(earlier_cases(name, arguments.out), 0 if arguments.dry else arguments.budget) for name in programs.gpu_tests()}
-    rows, problems = [], [f"{name}: no case passed without a tool" for name, chosen in cases.items() if not chosen]
+    budget = 0 if arguments.dry else arguments.budget
+    cases = {name: earlier_cases(name, arguments.out) for name in programs.gpu_tests()}
+    chosen = {(name, tool): quick_cases(found, budget * SHARE.get(tool, 1)) for tool in TOOLS for name, found in cases.items()}
+    rows, problems = [], [f"{name}, {tool}: no case passed without a tool" for (name, tool), some in chosen.items() if not some]
     writing = threading.Lock()
     print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}", flush=True)
 
@@ -101,14 +103,14 @@ def main():
         name, tool = job
         folder = arguments.out / "sanitize" / tool
         folder.mkdir(parents=True, exist_ok=True)
-        row, bad = check(name, tool, cases[name], folder, arguments.limit, gpu)
+        row, bad = check(name, tool, chosen[job], folder, arguments.limit, gpu)
         with writing:  # told and kept at once: a machine may be taken away before the last program
             rows.append(row)
             problems.extend(bad)
             print(f"{row['program']:<28}{row['tool']:<11}{row['cases']:>6}{row['reports']:>9}{row['elsewhere']:>11}{row['seconds']:>9.1f}", flush=True)
             (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
 
-    gpus.share([(name, tool) for tool in TOOLS for name, chosen in cases.items() if chosen], gpus.visible(), run)
+    gpus.share([job for job, some in chosen.items() if some], gpus.visible(), run)
     for line in problems:
         print(f"FAILED {line}")
     sys.exit(1 if problems else 0)

@@ -2,7 +2,9 @@
 """Runs every GPU test program and counts: cases passed, failed and skipped, and the time."""
 import argparse
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -62,14 +64,20 @@ def run_program(name, folder, limit, arguments=(), wrapper=(), gpu=None):
     path, result = programs.program(name), folder / f"{name}.xml"
     result.unlink(missing_ok=True)
     start = time.monotonic()
+    command = [*wrapper, path, "--gtest_brief=1", f"--gtest_output=xml:{result}", *arguments]
     with open(folder / f"{name}.log", "w") as log:
         try:
-            code = subprocess.run([*wrapper, path, "--gtest_brief=1", f"--gtest_output=xml:{result}", *arguments], stdout=log,
-                                  stderr=subprocess.STDOUT, timeout=limit, env=gpus.environment(gpu)).returncode
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=gpus.environment(gpu), start_new_session=True)
+        except OSError as error:
+            return f"{path}: {error.strerror}", [], 0.0
+        try:
+            code = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = f"stopped after {limit} s"
-        except OSError as error:
-            code = f"{path}: {error.strerror}"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # the wrapper and the program under it
+                process.wait()
     return code, cases(result), time.monotonic() - start
 
 
