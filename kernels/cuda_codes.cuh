@@ -8,23 +8,13 @@
 
 namespace octet::kernels {
 
-/// round_code() in five instructions. The clamp goes before the rounding: its bounds are integers and rounding is
-/// monotone, so the code is the same. NaN becomes clamp_min, as the rule asks. Adding 1.5 * 2^23 rounds half to even.
-struct CudaRounding {
-  float low, high;  ///< of t: clamp bounds less the zero point
-  int32_t offset;   ///< undoes the added constant and adds the zero point
-
-  static constexpr float kConstant = 12582912.0f;
-  static constexpr int32_t kConstantBits = 0x4B400000;
-
-  explicit CudaRounding(const CodeOutput& out)
-      : low(static_cast<float>(out.clamp_min - out.zero_point)),
-        high(static_cast<float>(out.clamp_max - out.zero_point)),
-        offset(out.zero_point - kConstantBits) {}
+/// FastRounding on the device: round_code() in five instructions. NaN becomes clamp_min, as the rule asks.
+struct CudaRounding : FastRounding {
+  using FastRounding::FastRounding;
 
 #if defined(__CUDACC__)
   __device__ int32_t operator()(float t) const {
-    return __float_as_int(fminf(fmaxf(t, low), high) + kConstant) + offset;
+    return __float_as_int(fminf(fmaxf(t, low), high) + kRoundingConstant) + offset;
   }
 #endif
 };

@@ -55,7 +55,9 @@ __device__ void transpose(const uint32_t (&row)[2 * kSets + 2], uint32_t (&codes
 }
 
 /// Nine products stay far below 2^22, so a sum that starts from CudaRounding's constant is a float's bits already.
-__device__ float exact_float(int32_t biased_acc) { return __int_as_float(biased_acc) - CudaRounding::kConstant; }
+__device__ float exact_float(int32_t biased_acc) {
+  return __int_as_float(biased_acc) - CudaRounding::kRoundingConstant;
+}
 
 /// What a thread's four channels need.
 struct QuadConstants {
@@ -71,7 +73,7 @@ struct QuadConstants {
     bias[0] = b.x, bias[1] = b.y, bias[2] = b.z, bias[3] = b.w;
     init[0] = from.x, init[1] = from.y, init[2] = from.z, init[3] = from.w;
 #pragma unroll
-    for (int i = 0; i < kQuad; ++i) init[i] += CudaRounding::kConstantBits;
+    for (int i = 0; i < kQuad; ++i) init[i] += CudaRounding::kRoundingConstantBits;
 #pragma unroll
     for (int s = 0; s < kWindow; ++s) {
       const uint4 w = __ldg(a.weight + s * a.quads + quad);
