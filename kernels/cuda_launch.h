@@ -5,18 +5,30 @@
 
 #include <string>
 
+#include "kernels/launch_refused.h"
 #include "src/common/error.h"
 
 namespace octet::kernels {
 
-/// Throws Error(promise) naming the kernel when it could not be launched. An error while it runs shows up later, in
-/// check_cuda() of src/cuda/check.h.
-inline void check_launch(const char* kernel) {
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) {
-    throw promise_error(std::string("CUDA kernel ") + kernel + " could not be launched: " + cudaGetErrorString(status));
+/// `status` of launching a kernel or of preparing that. Throws Error(promise) naming the kernel when it is no success;
+/// LaunchRefused when other kernels may still be launched. An error while a kernel runs shows up later, in check_cuda()
+/// of src/cuda/check.h.
+inline void check_launch(const char* kernel, cudaError_t status) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // told here: the next launch must not be blamed for it
+  const std::string message =
+      std::string("CUDA kernel ") + kernel + " could not be launched: " + cudaGetErrorString(status);
+  switch (status) {
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorInvalidValue:
+    case cudaErrorLaunchOutOfResources:
+      throw LaunchRefused(message);
+    default:
+      throw promise_error(message);
   }
 }
+
+inline void check_launch(const char* kernel) { check_launch(kernel, cudaGetLastError()); }
 
 /// Blocks of `size` that cover `count`.
 inline unsigned blocks_for(long count, int size) { return static_cast<unsigned>((count + size - 1) / size); }

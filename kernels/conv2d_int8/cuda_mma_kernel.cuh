@@ -159,8 +159,9 @@ template <int kTile>
 void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream stream) {
   constexpr MmaTile kT = kMmaTiles[kTile];
   const auto kernel = x_signed ? mma_conv2d_kernel<kTile, true> : mma_conv2d_kernel<kTile, false>;
-  // Not an operation of the stream: allowed while it is captured. A failure shows up in the launch.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kT.shared_bytes());
+  // Not an operation of the stream: allowed while it is captured.
+  check_launch("mma_conv2d",
+               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kT.shared_bytes()));
   const dim3 grid(blocks, static_cast<unsigned>(args.split));
   kernel<<<grid, kT.threads(), kT.shared_bytes(), stream>>>(args);
   check_launch("mma_conv2d");

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
+#include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
 
 namespace octet {
@@ -20,8 +18,7 @@ namespace {
 
 using kernels::CudaConv2d;
 
-// The likely fastest come first: what is left when this time has passed is not tried.
-constexpr double kMostMilliseconds = 60;
+constexpr CandidateSearch kSearch{.hopeless = 2, .milliseconds = 60};
 constexpr int kRuns = 3;
 
 // Everything the time of a convolution depends on.
@@ -67,21 +64,15 @@ CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& ch
   tensors.packed = constants.data();
   tensors.workspace = workspace.data();
 
-  const auto start = std::chrono::steady_clock::now();
-  const CudaConv2d* best = nullptr;
-  double least = std::numeric_limits<double>::max();
-  for (const CudaConv2d& conv : choices) {
-    const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
-    if (best != nullptr && passed.count() > kMostMilliseconds) break;
+  std::vector<std::string> names;
+  for (const CudaConv2d& conv : choices) names.push_back(conv.name);
+  return choices[fastest_candidate(names, kSearch, [&](size_t candidate, double hopeless) {
+    const CudaConv2d& conv = choices[candidate];
     copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
-    const double time =
-        time_launches(stream, [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
-                      {.runs = kRuns, .hopeless = 2 * least});
-    if (time >= least) continue;
-    least = time;
-    best = &conv;
-  }
-  return *best;
+    return time_launches(stream,
+                         [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
+                         {.runs = kRuns, .hopeless = hopeless});
+  })];
 }
 
 }  // namespace

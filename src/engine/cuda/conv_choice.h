@@ -15,8 +15,8 @@ struct ConvProblem {
   kernels::CudaConv2dData tensors;
 };
 
-/// The fastest of the kernels whose names contain `allowed` ("auto": of all). Writes the output. Throws Error(promise)
-/// listing the names when none does.
+/// The fastest of the kernels whose names contain `allowed` ("auto": of all) and that this GPU launches. Writes the
+/// output. Throws Error(promise) listing the names when no name does, and the refusals when the GPU launches none.
 kernels::CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream);
 
 }  // namespace octet

@@ -6,16 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
 #include <unordered_map>
 
+#include "kernels/launch_refused.h"
 #include "src/common/error.h"
 #include "src/common/thread_pool.h"
 #include "src/cuda/check.h"
 #include "src/cuda/memory.h"
+#include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
 #include "src/engine/cudnn/libraries.h"
 
@@ -28,7 +29,7 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 enum TensorId : int64_t { kX = 1, kWeight, kMultiplier, kBias, kResidual, kResidualMultiplier, kY };
 
 constexpr int kTimedReplays = 5;
-constexpr double kHopeless = 3;                       ///< times the best so far: not worth more than one measurement
+constexpr double kHopeless = 3;                       ///< times the best so far
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;  ///< plans that want more are left out
 
 [[noreturn]] void fail(const std::string& what, const std::string& reason) {
@@ -142,30 +143,32 @@ class Plans final : public FusedConv {
       keep(built_.front());
       return;
     }
-    int64_t fastest = -1;
-    double best = std::numeric_limits<double>::max();
-    std::string refusal = "no plan could be captured in a CUDA graph";
-    for (const int64_t plan : built_) {
-      const DeviceBuffer scratch(workspace(plan), "cuDNN's work space");
-      FusedConvTensors with_scratch = tensors;
-      with_scratch.workspace = scratch.data();
-      const auto run = [&] { check(execute(plan, with_scratch, stream.get()), what_.c_str()); };
-      try {
-        run();  // outside of the capture: the first launch may load code
-        stream.wait("a plan of cuDNN");
-        const double milliseconds = time_launches(stream, run, {kTimedReplays, kHopeless * best});
-        if (milliseconds >= best) continue;
-        best = milliseconds;
-        fastest = plan;
-      } catch (const Error& error) {
-        refusal = error.what();
-      }
-    }
-    if (fastest < 0) throw promise_error(refusal);
-    keep(fastest);
+    std::vector<std::string> names;
+    for (const int64_t plan : built_) names.push_back(plan_name(plan));
+    keep(built_[fastest_candidate(names, {.hopeless = kHopeless}, [&](size_t candidate, double hopeless) {
+      return milliseconds(built_[candidate], hopeless, tensors, stream);
+    })]);
   }
 
  private:
+  double milliseconds(int64_t plan, double hopeless, const FusedConvTensors& tensors, const Stream& stream) const {
+    const DeviceBuffer scratch(workspace(plan), "cuDNN's work space");
+    FusedConvTensors with_scratch = tensors;
+    with_scratch.workspace = scratch.data();
+    const auto run = [&] { check(execute(plan, with_scratch, stream.get()), what_.c_str()); };
+    try {
+      run();  // outside of the capture: the first launch may load code
+      stream.wait("a plan of cuDNN");
+      return time_launches(stream, run, {kTimedReplays, hopeless});
+    } catch (const Error& error) {
+      // A plan that does not run here, or not in a CUDA graph, leaves the GPU as it was. A failure of the GPU itself
+      // comes back from everything that follows.
+      cudaGetLastError();
+      stream.wait(fmt::format("the GPU has failed after {}: {}", plan_name(plan), error.what()).c_str());
+      throw kernels::LaunchRefused(error.what());
+    }
+  }
+
   void keep(int64_t plan) {
     fastest_ = plan;
     name_ = plan_name(plan) + (built_.size() > 1 ? fmt::format(", fastest of {}", built_.size()) : "");

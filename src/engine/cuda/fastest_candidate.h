@@ -1,0 +1,27 @@
+// The fastest of several kernels for one piece of work. No CUDA here: who asks brings the clock.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+struct CandidateSearch {
+  double hopeless = 2;  ///< times the best so far: not worth more than one measurement
+  /// The likely fastest come first: what is left when this time has passed, and one has run, is not tried.
+  double milliseconds = std::numeric_limits<double>::max();
+};
+
+/// Milliseconds of one candidate; one that takes longer than `hopeless` need not be measured well. Throws
+/// kernels::LaunchRefused when this GPU does not take it and is as before.
+using TimeCandidate = std::function<double(size_t candidate, double hopeless)>;
+
+/// Index of the candidate of the least time, the first of equals. Those that are refused are left out; any other error
+/// ends the search. Throws Error(promise) with the name and reason of every refusal when none ran.
+size_t fastest_candidate(const std::vector<std::string>& names, const CandidateSearch& search,
+                         const TimeCandidate& time);
+
+}  // namespace octet
