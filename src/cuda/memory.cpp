@@ -39,7 +39,7 @@ DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes
     cudaMemGetInfo(&free, &total);
     throw OutOfGpuMemory(fmt::format("{:.2f} GB for {} do not fit on the GPU: {:.2f} of {:.2f} GB are free",
                                      gigabytes(bytes), what, gigabytes(free), gigabytes(total)),
-                         free);
+                         bytes, free);
   }
   check_cuda(status, what.c_str());
   data_.reset(static_cast<uint8_t*>(data));

@@ -17,11 +17,13 @@ namespace octet {
 /// fit on the GPU: 8.00 of 139.80 GB are free".
 class OutOfGpuMemory : public Error {
  public:
-  OutOfGpuMemory(const std::string& message, size_t free) : Error(ExitCode::promise, message), free_(free) {}
-  size_t free() const { return free_; }  ///< bytes, when it was thrown
+  OutOfGpuMemory(const std::string& message, size_t asked, size_t free)
+      : Error(ExitCode::promise, message), asked_(asked), free_(free) {}
+  size_t asked() const { return asked_; }  ///< bytes that there was no room for
+  size_t free() const { return free_; }    ///< bytes, when it was thrown
 
  private:
-  size_t free_;
+  size_t asked_, free_;
 };
 
 /// On the device, aligned to 256 bytes, not initialized.

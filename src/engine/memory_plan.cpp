@@ -66,4 +66,13 @@ std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size
   return lives;
 }
 
+int largest_batch(size_t room, int batch, const std::function<size_t(int)>& bytes) {
+  int fits = 0, too_many = batch;
+  while (too_many - fits > 1) {
+    const int images = fits + (too_many - fits) / 2;
+    (bytes(images) <= room ? fits : too_many) = images;
+  }
+  return fits;
+}
+
 }  // namespace octet

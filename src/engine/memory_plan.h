@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "src/graph/int8_graph.h"
@@ -31,5 +32,9 @@ MemoryPlan plan_memory(const std::vector<BufferLife>& buffers);
 /// alias gets an empty one.
 std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size_t>& bytes,
                                   const std::vector<int>& alias);
+
+/// The most images, fewer than `batch`, that take at most `room` bytes; 0 when not even one fits. `bytes(images)` grows
+/// with images.
+int largest_batch(size_t room, int batch, const std::function<size_t(int)>& bytes);
 
 }  // namespace octet

@@ -87,5 +87,15 @@ TEST(MemoryPlan, AliasKeepsItsSourceAlive) {
   EXPECT_EQ(lives[flat - 1].last, flat + 2);  // finish() reads the flattened tensor behind the requantize
 }
 
+TEST(MemoryPlan, LargestBatchIsTheLastThatFits) {
+  const auto bytes = [](int images) { return size_t{100} + 10 * static_cast<size_t>(images); };
+  EXPECT_EQ(largest_batch(109, 64, bytes), 0);
+  EXPECT_EQ(largest_batch(110, 64, bytes), 1);
+  EXPECT_EQ(largest_batch(479, 64, bytes), 37);
+  EXPECT_EQ(largest_batch(480, 64, bytes), 38);
+  EXPECT_EQ(largest_batch(100'000, 64, bytes), 63);  // 64 themselves did not fit
+  EXPECT_EQ(largest_batch(100'000, 1, bytes), 0);
+}
+
 }  // namespace
 }  // namespace octet::test

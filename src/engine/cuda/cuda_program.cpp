@@ -9,7 +9,6 @@
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/common/error.h"
 #include "src/engine/cuda/timing.h"
-#include "src/engine/memory_plan.h"
 #include "src/engine/support.h"
 
 namespace octet {
@@ -43,62 +42,71 @@ void CudaProgram::make_layers(const CudaStepFactory& make_step) {
   }
 }
 
-void CudaProgram::make_arena() {
+MemoryPlan CudaProgram::arena_plan(int images) const {
   std::vector<int> alias;
-  std::vector<size_t> image_bytes;
+  std::vector<size_t> bytes;
   for (const Layer& layer : layers_) {
     alias.push_back(layer.buffer);
-    image_bytes.push_back(layer.image_bytes);
+    bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack));
   }
-  const size_t pixels = graph_.input_shape().elements();
-  const auto plan = [&](size_t images) {
-    std::vector<size_t> bytes;
-    for (const size_t one : image_bytes) bytes.push_back(aligned(one * images + kernels::kCudaReadSlack));
-    return plan_memory(lifetimes(graph_, bytes, alias));
-  };
-  const MemoryPlan memory = plan(max_batch_);
+  return plan_memory(lifetimes(graph_, bytes, alias));
+}
+
+void CudaProgram::make_arena() {
+  const size_t pixels = graph_.input_shape().elements() * max_batch_;
+  const MemoryPlan memory = arena_plan(max_batch_);
   try {
     arena_ = DeviceBuffer(memory.bytes, fmt::format("activations of {} images", max_batch_));
-    images_ = DeviceBuffer(pixels * max_batch_ + kernels::kCudaReadSlack, fmt::format("{} images", max_batch_));
+    images_ = DeviceBuffer(pixels + kernels::kCudaReadSlack, fmt::format("{} images", max_batch_));
   } catch (const OutOfGpuMemory& error) {
-    size_t weights = 0;
-    for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
-    const size_t room = error.free() + arena_.bytes();
-    size_t fits = 0;
-    for (size_t step = max_batch_; step > 0; step /= 2) {
-      while (fits + step < static_cast<size_t>(max_batch_) &&
-             plan(fits + step).bytes + pixels * (fits + step) + weights <= room) {
-        fits += step;
-      }
-    }
-    throw promise_error(fmt::format(
-        "{}; weights take {:.3f} GB; {}", error.what(), static_cast<double>(weights) / 1e9,
-        fits > 0 ? fmt::format("a batch of {} would fit", fits) : std::string("not even a batch of 1 would fit")));
+    throw does_not_fit(error, max_batch_, 0);
   }
   for (size_t node = 0; node < layers_.size(); ++node) {
     layers_[node].output = arena_.data() + memory.offsets[layers_[node].buffer];
     for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
   }
   layers_.front().inputs = {images_.data()};
-  host_ = HostCopies(std::max(pixels * max_batch_, layers_.back().image_bytes * max_batch_));
+  host_ = HostCopies(std::max(pixels, layers_.back().image_bytes * max_batch_));
+}
+
+// Work space is chosen by measurement: that of fewer images is taken to be in proportion.
+Error CudaProgram::does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const {
+  const auto pixels = [&](int batch) { return graph_.input_shape().elements() * batch + kernels::kCudaReadSlack; };
+  size_t weights = 0, uploaded = 0;
+  for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
+  for (const Layer& layer : layers_) uploaded += layer.step ? layer.step->constant_bytes() : 0;
+  const size_t room = error.free() + arena_.bytes() + images_.bytes() + work_.bytes() + uploaded;
+  const int fits = largest_batch(room, images, [&](int batch) {
+    return arena_plan(batch).bytes + pixels(batch) + std::max(weights, uploaded) + work / images * batch;
+  });
+  const auto gigabytes = [](size_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  return promise_error(fmt::format(
+      "{}; planned for {} images: activations {:.3f} GB, images {:.3f} GB, weights {:.3f} GB; {}", error.what(),
+      max_batch_, gigabytes(arena_plan(max_batch_).bytes), gigabytes(pixels(max_batch_)), gigabytes(weights),
+      fits > 0 ? fmt::format("a batch of {} would fit", fits) : std::string("not even a batch of 1 would fit")));
 }
 
 template <typename Work>
 void CudaProgram::at_node(size_t node, const Work& work) const {
+  const auto named = [&](const Error& error) {
+    return fmt::format("node '{}': {}", graph_.nodes[node].name, error.what());
+  };
   try {
     work();
+  } catch (const OutOfGpuMemory& error) {
+    throw OutOfGpuMemory(named(error), error.asked(), error.free());
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("node '{}': {}", graph_.nodes[node].name, error.what()));
+    throw Error(error.code(), named(error));
   }
 }
 
-CudaStepData CudaProgram::data(size_t node, const BatchPlan& plan) const {
-  return {plan.batch, layers_[node].inputs.data(), layers_[node].output, plan.scratch.data(), plan.zeroed.data()};
+CudaStepData CudaProgram::data(size_t node, int batch) const {
+  return {batch, layers_[node].inputs.data(), layers_[node].output, work_.scratch(), work_.zeroed()};
 }
 
-bool CudaProgram::launch(size_t node, const BatchPlan& plan) const {
+bool CudaProgram::launch(size_t node, int batch) const {
   if (!layers_[node].step) return false;
-  at_node(node, [&] { layers_[node].step->launch(data(node, plan), stream_.get()); });
+  at_node(node, [&] { layers_[node].step->launch(data(node, batch), stream_.get()); });
   return true;
 }
 
@@ -107,36 +115,41 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
   if (known != plans_.end()) {
     plans_.splice(plans_.begin(), plans_, known);
   } else {
-    plans_.push_front(make_plan(batch));
+    prepare_steps(batch);
+    plans_.push_front({.batch = batch});
     if (plans_.size() > kPlansKept) plans_.pop_back();
+  }
+  // Of all batch sizes, so that each is ready when it is run; also after a preparation that failed half-way.
+  for (BatchPlan& plan : plans_) {
+    if (plan.work_moves != work_.moves()) capture(plan);
   }
   return plans_.front();
 }
 
 // Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
-CudaProgram::BatchPlan CudaProgram::make_plan(int batch) {
-  BatchPlan plan;
-  plan.batch = batch;
+void CudaProgram::prepare_steps(int batch) {
   upload_random_images(batch);
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    CudaStep* step = layers_[node].step.get();
-    if (step == nullptr) continue;
-    at_node(node, [&] {
-      step->prepare(data(node, plan), stream_);
-      if (step->scratch_bytes(batch) > plan.scratch.bytes())
-        plan.scratch = DeviceBuffer(step->scratch_bytes(batch), fmt::format("work space of {} images", batch));
-      if (step->zeroed_bytes(batch) > plan.zeroed.bytes()) {
-        plan.zeroed = DeviceBuffer(step->zeroed_bytes(batch), fmt::format("partial sums of {} images", batch));
-        fill_device(plan.zeroed.data(), 0, plan.zeroed.bytes(), stream_.get());
-      }
-      step->launch(data(node, plan), stream_.get());
-      stream_.wait("its first run on the GPU");
-    });
+  try {
+    for (size_t node = 0; node < layers_.size(); ++node) {
+      CudaStep* step = layers_[node].step.get();
+      if (step == nullptr) continue;
+      at_node(node, [&] {
+        step->prepare(data(node, batch), stream_);
+        work_.make_room(*step, batch, stream_);
+        step->launch(data(node, batch), stream_.get());
+        stream_.wait("its first run on the GPU");
+      });
+    }
+  } catch (const OutOfGpuMemory& error) {
+    throw does_not_fit(error, batch, work_.bytes() + error.asked());
   }
+}
+
+void CudaProgram::capture(BatchPlan& plan) {
   plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
-    for (size_t node = 0; node < layers_.size(); ++node) launch(node, plan);
+    for (size_t node = 0; node < layers_.size(); ++node) launch(node, plan.batch);
   });
-  return plan;
+  plan.work_moves = work_.moves();
 }
 
 void CudaProgram::upload_random_images(int batch) {
@@ -157,7 +170,7 @@ void CudaProgram::run(const uint8_t* images, int batch, float* logits, const Nod
   try {
     host_.upload(images_.data(), images, graph_.input_shape().elements() * batch, stream_);
     if (tap) {
-      run_with_tap(plan, tap);
+      run_with_tap(batch, tap);
     } else {
       plan.graph->replay(stream_.get());
     }
@@ -173,10 +186,10 @@ void CudaProgram::run(const uint8_t* images, int batch, float* logits, const Nod
   }
 }
 
-void CudaProgram::run_with_tap(const BatchPlan& plan, const NodeTap& tap) {
+void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
   for (size_t node = 0; node < layers_.size(); ++node) {
-    launch(node, plan);
-    show(tap, node, plan.batch);
+    launch(node, batch);
+    show(tap, node, batch);
   }
 }
 
@@ -218,11 +231,11 @@ std::vector<double> CudaProgram::time_on_device(int batch, int runs) {
 // In order, once each before it is timed: its inputs hold what a run leaves there, although layers share memory.
 std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
   check_batch(batch, max_batch_);
-  const BatchPlan& plan = plan_for(batch);
+  plan_for(batch);
   upload_random_images(batch);
   std::vector<double> medians(layers_.size());
   for (size_t node = 0; node < layers_.size(); ++node) {
-    if (launch(node, plan)) medians[node] = time_launches(stream_, [&] { launch(node, plan); }, {.runs = runs});
+    if (launch(node, batch)) medians[node] = time_launches(stream_, [&] { launch(node, batch); }, {.runs = runs});
   }
   return medians;
 }

@@ -11,7 +11,9 @@
 #include "src/cuda/stream.h"
 #include "src/engine/cuda/host_copies.h"
 #include "src/engine/cuda/step.h"
+#include "src/engine/cuda/work_space.h"
 #include "src/engine/engine.h"
+#include "src/engine/memory_plan.h"
 
 namespace octet {
 
@@ -37,24 +39,28 @@ class CudaProgram final : public Program {
     uint8_t* output = nullptr;
   };
 
-  /// What one batch size needs besides the arena.
   struct BatchPlan {
     int batch = 0;
-    DeviceBuffer scratch, zeroed;
     std::unique_ptr<CapturedGraph> graph;
+    int work_moves = -1;  ///< WorkSpace::moves() that the graph has seen
   };
 
   void make_layers(const CudaStepFactory& make_step);
+  MemoryPlan arena_plan(int images) const;
   void make_arena();
+  /// What was planned and which batch would fit, after an allocation for `images` failed when all memory was there but
+  /// `work` bytes of work space.
+  Error does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const;
   BatchPlan& plan_for(int batch);
-  BatchPlan make_plan(int batch);
-  CudaStepData data(size_t node, const BatchPlan& plan) const;
+  void prepare_steps(int batch);
+  void capture(BatchPlan& plan);
+  CudaStepData data(size_t node, int batch) const;
   /// launch() of one node; false when it has none.
-  bool launch(size_t node, const BatchPlan& plan) const;
+  bool launch(size_t node, int batch) const;
   /// Calls `work` and names the node in its errors.
   template <typename Work>
   void at_node(size_t node, const Work& work) const;
-  void run_with_tap(const BatchPlan& plan, const NodeTap& tap);
+  void run_with_tap(int batch, const NodeTap& tap);
   void show(const NodeTap& tap, size_t node, int batch);
   void upload_random_images(int batch);
 
@@ -65,6 +71,7 @@ class CudaProgram final : public Program {
   std::vector<Layer> layers_;
   DeviceBuffer images_;  ///< pixels [max_batch, H, W, C]
   DeviceBuffer arena_;
+  WorkSpace work_;
   HostCopies host_;
   std::vector<uint8_t> shown_, dense_;  ///< a node's output for a tap: as on the device, without gaps
   std::list<BatchPlan> plans_;          ///< the last used first
