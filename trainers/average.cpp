@@ -35,6 +35,20 @@ void WeightAverage::apply() {
   for (auto& [name, average] : average_) weights_.at(name).copy_(average);
 }
 
+void WeightAverage::while_in_place(const std::function<void()>& body) {
+  exchange();
+  try {
+    body();
+  } catch (...) {
+    try {
+      exchange();
+    } catch (const std::exception&) {  // what failed in `body` is on its way to the user
+    }
+    throw;
+  }
+  exchange();
+}
+
 void WeightAverage::exchange() {
   c10::NoGradGuard no_grad;
   for (auto& [name, average] : average_) {

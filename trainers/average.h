@@ -1,6 +1,8 @@
 // Exponential moving average of weights and BatchNorm buffers.
 #pragma once
 
+#include <functional>
+
 #include "src/model/model.h"
 
 namespace octet {
@@ -22,17 +24,9 @@ class WeightAverage {
 
   void apply();  ///< copies the averages into the weights, for good
 
-  /// While it lives, the weights hold the averages (same storage as before, so every model that shares them sees it).
-  class Swap {
-   public:
-    explicit Swap(WeightAverage& average) : average_(average) { average_.exchange(); }
-    ~Swap() { average_.exchange(); }
-    Swap(const Swap&) = delete;
-    Swap& operator=(const Swap&) = delete;
-
-   private:
-    WeightAverage& average_;
-  };
+  /// Calls `body` while the weights hold the averages (same storage as before, so every model that shares them sees
+  /// it). Not a guard: on a GPU that failed in `body` changing back throws too, as no destructor may.
+  void while_in_place(const std::function<void()>& body);
 
  private:
   void exchange();

@@ -98,11 +98,9 @@ void Trainer::run() {
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
     save();  // before validation, which may be interrupted too
-    if (phase_.epoch_done) {
-      std::optional<WeightAverage::Swap> averages_in_place;
-      if (step_.average() != nullptr) averages_in_place.emplace(*step_.average());
-      phase_.epoch_done(result());
-    }
+    if (!phase_.epoch_done) continue;
+    const auto validate = [&] { phase_.epoch_done(result()); };
+    step_.average() != nullptr ? step_.average()->while_in_place(validate) : validate();
   }
   step_.free_gradients();
   if (step_.average() != nullptr) step_.average()->apply();

@@ -40,8 +40,8 @@ at::Tensor to_host(const at::Tensor& x) {
   if (x.is_cpu()) return x.contiguous();
   const at::Tensor dense = x.detach().contiguous();
   at::Tensor host = at::empty_like(dense, dense.options().device(at::kCPU).pinned_memory(true));
-  host.copy_(dense, /*non_blocking=*/true);
-  c10::cuda::getCurrentCUDAStream(x.device().index()).synchronize();
+  // A copy that LibTorch's allocator has to wait for ends the process in ~Tensor when the GPU has failed meanwhile.
+  host.copy_(dense, /*non_blocking=*/false);
   return host;
 }
 #else

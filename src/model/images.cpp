@@ -38,8 +38,8 @@ at::Tensor look_up_on_host(const Pictures& pictures, const std::vector<float>& t
 }
 
 #if OCTET_CUDA
-/// Tables and pixels go up in one copy that the host does not wait for: page-locked memory, which LibTorch's allocator
-/// keeps until the copy is done, so that the caller may overwrite `pictures` at once.
+/// Tables and pixels go up in one copy, out of page-locked memory. The host waits for it: LibTorch's allocator would
+/// keep the memory until a copy under way is done, but ends the process in ~Tensor when the GPU has failed meanwhile.
 at::Tensor look_up_on_gpu(const Pictures& pictures, const std::vector<float>& tables, at::Device device) {
   const c10::DeviceGuard guard(device);
   at::Tensor x = empty_images(pictures, device);
@@ -53,7 +53,7 @@ at::Tensor look_up_on_gpu(const Pictures& pictures, const std::vector<float>& ta
   at::parallel_for(0, pixel_bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(bytes + table_bytes + begin, pictures.pixels + begin, end - begin);
   });
-  const at::Tensor there = staged.to(x.device(), /*non_blocking=*/true);
+  const at::Tensor there = staged.to(x.device(), /*non_blocking=*/false);
   const uint8_t* data = there.const_data_ptr<uint8_t>();
   kernels::cuda_look_up_image({pictures.shape.c, reinterpret_cast<const float*>(data)}, pixel_bytes / pictures.shape.c,
                               data + table_bytes, x.mutable_data_ptr<float>(), current_stream(x.device()));

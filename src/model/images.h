@@ -18,7 +18,7 @@ struct Pictures {
 };
 
 /// float [N, C, H, W], channels-last memory: tables[c * 256 + pixel]. On a GPU the pixels go up as bytes on the current
-/// stream; the host waits for nothing, and `pictures` may be overwritten at once.
+/// stream; the host waits until they are there, and `pictures` may be overwritten at once.
 at::Tensor look_up_pixels(const Pictures& pictures, const std::vector<float>& tables, at::Device device);
 
 /// Normalized: normalize_pixel(pixel, mean[c], std[c]), the same table as the int8 input's.

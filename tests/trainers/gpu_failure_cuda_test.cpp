@@ -8,11 +8,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
 #include <regex>
 
 #include "src/common/files.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
+#include "trainers/metrics.h"
+#include "trainers/pipeline.h"
 
 namespace octet {
 namespace {
@@ -70,22 +74,31 @@ TEST(GpuFailure, OutOfMemoryNamesABatchThatFits) {
   EXPECT_EQ(again.epochs.size(), 1u);
 }
 
-/// Trains, fails the GPU in epoch 2 and ends as octet does.
-[[noreturn]] void train_on_a_failing_gpu(const std::string& state) {
-  Training training(short_recipe(), state, false, kGpu);
-  int steps = 0;
-  training.phase.stop = [&] {
-    if (++steps == 6)
-      at::zeros({4}, kGpu).index_select(0, at::full({1}, 1 << 20, at::TensorOptions(kGpu).dtype(at::kLong)));
-    return false;
-  };
+/// Launches a kernel that fails; nothing works on the GPU in this process from when it does.
+void fail_the_gpu() {
+  at::zeros({4}, kGpu).index_select(0, at::full({1}, 1 << 20, at::TensorOptions(kGpu).dtype(at::kLong)));
+}
+
+/// Trains and ends as octet does.
+[[noreturn]] void end_as_octet(const std::function<void()>& train) {
   try {
-    training.run();
+    train();
   } catch (const Error& error) {
     std::fprintf(stderr, "octet: %s\n", error.what());
     std::_Exit(static_cast<int>(error.code()));
   }
   std::_Exit(0);
+}
+
+/// Fails the GPU in epoch 2.
+[[noreturn]] void train_on_a_failing_gpu(const std::string& state) {
+  Training training(short_recipe(), state, false, kGpu);
+  int steps = 0;
+  training.phase.stop = [&] {
+    if (++steps == 6) fail_the_gpu();
+    return false;
+  };
+  end_as_octet([&] { training.run(); });
 }
 
 TEST(GpuFailureDeathTest, AFailedGpuKeepsTheLastStateAndSaysHowToGoOn) {
@@ -101,6 +114,51 @@ TEST(GpuFailureDeathTest, AFailedGpuKeepsTheLastStateAndSaysHowToGoOn) {
   ASSERT_EQ(resumed.epochs.size(), 3u);  // epoch 1 was saved before its validation
   EXPECT_EQ(resumed.epochs[0].epoch, 0);
   std::filesystem::remove(state);
+}
+
+/// Validation pictures; with the one in the middle the GPU fails.
+class FailingPictures : public testing_trainers::Quadrants {
+ public:
+  using Quadrants::Quadrants;
+  Image read(size_t index) const override {
+    if (index == size() / 2) fail_the_gpu();
+    return Quadrants::read(index);
+  }
+};
+
+Run run_with_averages(const std::string& folder) {
+  Recipe recipe = testing_trainers::tiny_recipe();
+  recipe.train.ema = 0.9;  // validation sees the averages, which change places with the weights again
+  recipe.evaluate.batch_size = 8;
+  const RunDirectory directory{folder};
+  std::filesystem::create_directories(directory.checkpoints());
+  return open_run(recipe, directory, kGpu);
+}
+
+/// Fails the GPU in the validation after epoch 1.
+[[noreturn]] void validate_on_a_failing_gpu(const std::string& folder) {
+  Run run = run_with_averages(folder);
+  run.data.validation_set = std::make_shared<FailingPictures>(64, 2);
+  run.data.validation.resize(64);
+  std::iota(run.data.validation.begin(), run.data.validation.end(), size_t{0});
+  run.data.workers = 0;  // the pictures are read between two batches on the GPU
+  Weights weights = starting_weights(run);
+  end_as_octet([&] { train_float(run, weights, /*resume=*/false); });
+}
+
+TEST(GpuFailureDeathTest, AFailureInValidationKeepsTheLastStateToo) {
+  OCTET_NEEDS_GPU();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::string folder = testing::TempDir() + "octet_failing_validation";
+  std::filesystem::remove_all(folder);
+  EXPECT_EXIT(validate_on_a_failing_gpu(folder), testing::ExitedWithCode(1),
+              "octet: phase float, epoch 1, .*The last good state is kept in .*continue with --resume");
+  const auto run = run_with_averages(folder);
+  EXPECT_TRUE(read_metrics(run.directory.metrics()).empty());  // no epoch was validated
+  Weights weights = starting_weights(run);
+  train_float(run, weights, /*resume=*/true);
+  EXPECT_EQ(read_metrics(run.directory.metrics()).size(), 2u);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

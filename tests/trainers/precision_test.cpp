@@ -98,11 +98,13 @@ TEST(WeightAverage, WorkedNumbersAndBuffers) {
   EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
 
   const void* storage = weights.at("p").const_data_ptr();
-  {
-    const WeightAverage::Swap swap(average);
+  const auto body = [&] {
     EXPECT_NEAR(weights.at("p")[0].item<float>(), 1.91f, 1e-6);
     EXPECT_EQ(weights.at("p").const_data_ptr(), storage);
-  }
+  };
+  average.while_in_place(body);
+  EXPECT_EQ(weights.at("p")[0].item<float>(), 2.0f);
+  EXPECT_THROW(average.while_in_place([&] { throw(body(), std::runtime_error("in validation")); }), std::runtime_error);
   EXPECT_EQ(weights.at("p")[0].item<float>(), 2.0f);
   EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
   average.apply();
