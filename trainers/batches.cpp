@@ -47,7 +47,14 @@ class LoadedBatches : public Batches {
 
 }  // namespace
 
+void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
+#if OCTET_CUDA
+  if (options.device.is_cuda() && options.resident_images == "on") require_resident(data, options.device);
+#endif
+}
+
 std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options) {
+  require_batches(data, options);
 #if OCTET_CUDA
   if (options.device.is_cuda()) return make_gpu_batches(data, options);
 #endif

@@ -35,8 +35,11 @@ struct BatchesOptions {
   std::string resident_images = "auto";  ///< the recipe's cuda.resident_images
 };
 
-/// `data` outlives the batches. Throws Error(usage) when resident_images is "on" and the transform, the pictures or the
-/// GPU's memory do not allow it.
+/// Throws Error(usage) when resident_images is "on" and the transform, the pictures or the GPU's memory do not allow
+/// it.
+void require_batches(const RunData& data, const BatchesOptions& options);
+
+/// `data` outlives the batches. Throws as require_batches() does.
 std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options);
 
 }  // namespace octet

@@ -36,21 +36,22 @@ std::string why_not_resident(const RunData& data) {
   return "";
 }
 
+void require_resident(const RunData& data, at::Device device) {
+  const std::string why_not = why_not_resident(data);
+  if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
+  const size_t bytes = resident_bytes(data), free = gpu_memory(device).free;
+  if (bytes > free)
+    throw usage_error(
+        fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
+                    "off",
+                    data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
+}
+
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {
   if (options.resident_images == "off") return uploaded_batches(data, options);
-  const std::string why_not = why_not_resident(data);
-  if (options.resident_images == "on") {
-    if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
-    const size_t bytes = resident_bytes(data), free = gpu_memory(options.device).free;
-    if (bytes > free)
-      throw usage_error(
-          fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are "
-                      "free; use off",
-                      data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
-    return resident_batches(data, options);
-  }
+  if (options.resident_images == "on") return resident_batches(data, options);
   const double room = kMostOfFreeMemory * static_cast<double>(gpu_memory(options.device).free);
-  const bool resident = why_not.empty() && static_cast<double>(resident_bytes(data)) <= room;
+  const bool resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
   return resident ? resident_batches(data, options) : uploaded_batches(data, options);
 }
 

@@ -8,8 +8,12 @@
 
 namespace octet {
 
-/// Resident where they can be and fit (a quarter of the free memory at most, if "auto"), else uploaded.
+/// After require_batches(). Resident where they can be and fit (a quarter of the free memory at most, if "auto"), else
+/// uploaded.
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options);
+
+/// Throws Error(usage) with the reason and the cure when the training pictures cannot stay on the GPU.
+void require_resident(const RunData& data, at::Device device);
 
 /// Why the training pictures cannot be augmented by our kernel; "": they can.
 std::string why_not_resident(const RunData& data);

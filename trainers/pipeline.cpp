@@ -125,18 +125,19 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
   const std::vector<std::string> engines = engines_of(recipe, start.device);  // told now, not after training
-  // Before the folder is made: a bad recipe leaves nothing behind.
+  // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
   const Run run = open_run(recipe, directory, start.device);
   require_trainable(run);
+  Weights weights = starting_weights(run);
+  QuantizedModel model = make_quantized(run, weights);
   start_run_directory(directory, recipe, start);
+  say(fmt::format("run directory: {}", directory.root));
 
   Report report;
-  Weights weights = starting_weights(run);
   train_float(run, weights, start.resume);
   report.rows.push_back(
       measure(run, "float", *float_program(run.graph, weights, run.preprocessing), directory.float_weights()));
 
-  QuantizedModel model = make_quantized(run, weights);
   calibrate(model, run);
   report.rows.push_back(measure(run, "ptq", *qat_graph_program(model, run.preprocessing), ""));
   train_qat(run, model, start.resume);

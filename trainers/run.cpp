@@ -12,7 +12,9 @@
 #include "src/graph/safetensors.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
+#include "trainers/batches.h"
 #include "trainers/gpu.h"
+#include "trainers/train.h"
 #include "trainers/training_state.h"
 
 namespace octet {
@@ -91,6 +93,13 @@ Weights starting_weights(const Run& run) {
 }
 
 void require_trainable(const Run& run) {
+  const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
+    if (recipe.epochs == 0) return;
+    steps_per_epoch(recipe, run.data.train.size(), name);
+    require_batches(run.data, {recipe.batch_size, run.device, run.recipe.cuda.resident_images});
+  };
+  require_phase(run.recipe.train, "float");
+  require_phase(run.recipe.qat, "qat");
   if (run.recipe.qat.epochs > 0) require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
 

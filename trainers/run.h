@@ -48,7 +48,7 @@ RunDirectory new_run_directory(const std::string& parent, const std::string& nam
 /// recipe.model.weights if given, else random by seed; on run.device, like all weights of a run.
 Weights starting_weights(const Run& run);
 
-/// Before anything is trained: throws Error(usage) when QAT cannot run as the recipe says on run.device.
+/// Before anything is trained: throws Error(usage) when a phase cannot run as the recipe says on run.device.
 void require_trainable(const Run& run);
 
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.

@@ -70,15 +70,6 @@ class Trainer {
   Position position_;  // steps launched; sums of those that are known to be done
 };
 
-long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
-  const long steps = static_cast<long>(images) / recipe.batch_size;
-  if (steps == 0) {
-    throw usage_error(fmt::format("{}: batch_size {} is more than the {} training images; use a smaller batch", phase,
-                                  recipe.batch_size, images));
-  }
-  return steps;
-}
-
 Trainer::Trainer(const Phase& phase, const RunData& data)
     : phase_(phase),
       data_(data),
@@ -230,6 +221,15 @@ void Trainer::resume() {
 }
 
 }  // namespace
+
+long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
+  const long steps = static_cast<long>(images) / recipe.batch_size;
+  if (steps == 0) {
+    throw usage_error(fmt::format("{}: batch_size {} is more than the {} training images; use a smaller batch", phase,
+                                  recipe.batch_size, images));
+  }
+  return steps;
+}
 
 uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step) {
   uint64_t mixed = split_mix(seed);

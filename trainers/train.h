@@ -49,6 +49,10 @@ struct Phase {
 /// training set or a state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
 
+/// Steps of an epoch; what is left of the images is not trained on. Throws Error(usage) when not even one batch is
+/// there.
+long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase);
+
 /// Seed of one step's random numbers: a function of what it is for, not of what ran before (SplitMix64 over the parts).
 uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step);
 

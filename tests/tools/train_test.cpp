@@ -146,9 +146,37 @@ TEST_F(Train, ListsInSetReachTheRecipeWhole) {
 
 TEST_F(Train, AMissingDataSetLeavesNothingBehind) {
   write("cifar.yaml", "data: {format: cifar10, path: nowhere}\nmodel: {name: resnet8}\ntrain: {epochs: 1}\n");
-  const Answer answer = octet({"train", path("cifar.yaml"), "--out", path("run"), "--quiet"});
+  const Answer answer = octet({"train", path("cifar.yaml"), "--out", path("run")});
   expect_refusal(answer, 3, {"nowhere"});
+  EXPECT_EQ(answer.err.find("run directory"), std::string::npos) << answer.err;
   EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(Train, WhatIsRefusedNamesNoRunDirectoryAndMakesNone) {
+  const auto expect_nothing_begun = [&](const std::vector<std::string>& more, int code,
+                                        const std::vector<std::string>& parts) {
+    const Answer answer = train("run", more);
+    expect_refusal(answer, code, parts);
+    EXPECT_EQ(answer.err.find("run directory"), std::string::npos) << answer.err;
+    EXPECT_FALSE(fs::exists(path("run"))) << answer.err;
+  };
+  expect_nothing_begun({"--set", "model.weights=none.safetensors"}, 3, {"none.safetensors"});
+  expect_nothing_begun({"--set", "train.batch_size=200"}, 2, {"float: batch_size 200", "128 training images"});
+  expect_nothing_begun({"--set", "qat.batch_size=200"}, 2, {"qat: batch_size 200", "128 training images"});
+  if (!find_engine("cuda").available().ok) expect_nothing_begun({"--device", "cuda"}, 2, {"--device cuda"});
+  write(
+      "relu_last.yaml",
+      R"(data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 64, synthetic_classes: 4, mean: [0.5], std: [0.25]}
+model: {name: graph, graph: [{name: f, op: flatten}, {name: l, op: linear, out_channels: 4}, {name: r, op: relu}]}
+train: {epochs: 1, batch_size: 32}
+)");
+  expect_refusal(octet({"train", path("relu_last.yaml"), "--out", path("run")}), 2, {"the last node 'l' (linear)"});
+  EXPECT_FALSE(fs::exists(path("run")));
+
+  EXPECT_EQ(train("run").err.find("run directory: " + path("run")), 0u);
+  const Answer again = train("run");
+  expect_refusal(again, 2, {"already holds files"});
+  EXPECT_EQ(again.err.find("run directory"), std::string::npos) << again.err;
 }
 
 TEST_F(Train, ResumeAndOutAreChecked) {

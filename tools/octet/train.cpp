@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "src/common/progress.h"
 #include "src/recipe/recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
@@ -35,7 +34,6 @@ ExitCode train(const Common& common, const std::string& path) {
   start.machine = machine_model();
   start.device = choose_device(common.device);
   start.resume = common.resume;
-  say(fmt::format("run directory: {}", directory.root));
   const Report report = octet::train(recipe, directory, start);
   print_result(common, fmt::format("{}\nreport: {}\n", report_table(report), directory.report_html()),
                [&] { return report_json(report); });
