@@ -1,10 +1,13 @@
 #include "src/engine/cudnn/libraries.h"
 
+#include <cublasLt.h>
+#include <cudnn_version.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "src/common/error.h"
 #include "src/cuda/device.h"
+#include "src/engine/cudnn/library_version.h"
 
 // Declared by cudnn_frontend (NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING): where it looks functions of cuDNN up.
 namespace cudnn_frontend {
@@ -30,22 +33,42 @@ void* load(const char* name, const char* wheel, Support& support) {
   return handle;
 }
 
+struct Library {
+  const char *file, *name, *wheel;
+  const char* asks_version;  ///< the function that returns its number
+  size_t compiled_for;
+};
+constexpr Library kCublasLt{"libcublasLt.so.13", "cuBLASLt", "nvidia-cublas", "cublasLtGetVersion", CUBLAS_VERSION};
+constexpr Library kCudnn{"libcudnn.so.9", "cuDNN", "nvidia-cudnn-cu13", "cudnnGetVersion", CUDNN_VERSION};
+
+/// load() of a library whose version fits, which `version` receives.
+void* load(const Library& library, Support& support, LibraryVersion& version) {
+  void* handle = load(library.file, library.wheel, support);
+  if (!handle) return nullptr;
+  const auto number = reinterpret_cast<size_t (*)()>(dlsym(handle, library.asks_version));
+  if (!number) {
+    support = {false, fmt::format("{} has no {}: not {}", library.file, library.asks_version, library.name)};
+    return nullptr;
+  }
+  version = LibraryVersion::from_number(number());
+  const std::string fault =
+      version_fault({library.name, library.wheel, version, LibraryVersion::from_number(library.compiled_for)});
+  if (fault.empty()) return handle;
+  support = {false, fault};
+  return nullptr;
+}
+
 Libraries load_all() {
   Libraries all{{true, ""}};
   if (!gpu_status().usable) return {{false, gpu_status().reason}};
   // cudnn_frontend loads the CUDA runtime itself; octet may have been linked with a static one.
   if (!load("libcudart.so.13", "nvidia-cuda-runtime", all.support)) return all;
-  all.cublaslt = load("libcublasLt.so.13", "nvidia-cublas", all.support);
+  LibraryVersion version;
+  all.cublaslt = load(kCublasLt, all.support, version);
   if (!all.cublaslt) return all;
-  cudnn_frontend::cudnn_dlhandle = load("libcudnn.so.9", "nvidia-cudnn-cu13", all.support);
+  cudnn_frontend::cudnn_dlhandle = load(kCudnn, all.support, version);
   if (!cudnn_frontend::cudnn_dlhandle) return all;
-  const auto version = reinterpret_cast<size_t (*)()>(dlsym(cudnn_frontend::cudnn_dlhandle, "cudnnGetVersion"));
-  if (!version) {
-    all.support = {false, "libcudnn.so.9 has no cudnnGetVersion: not cuDNN"};
-    return all;
-  }
-  const size_t number = version();  // 91900 for 9.19.0
-  all.version = fmt::format("cuDNN {}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+  all.version = fmt::format("{} {}", kCudnn.name, version.text());
   return all;
 }
 
