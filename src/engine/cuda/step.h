@@ -20,7 +20,7 @@ struct CudaStepData {
   int images = 0;
   const uint8_t* const* inputs = nullptr;
   void* output = nullptr;
-  void* scratch = nullptr;  ///< scratch_bytes(images) that hold anything, shared by all steps
+  void* scratch = nullptr;  ///< scratch_bytes(images) that hold anything, shared by all steps and numbers of images
   /// zeroed_bytes(images), shared by the steps that ask for some: zeros when it is allocated; how much of it they leave
   /// as zeros is their agreement (kCudaWorkspaceZeros).
   void* zeroed = nullptr;
@@ -38,7 +38,8 @@ class CudaStep {
 
   /// Makes launches of data.images images possible: the step chooses a kernel (perhaps by timing launches on `data`,
   /// whose inputs hold what a run on random images leaves there), uploads constants, allocates. data.scratch and
-  /// data.zeroed are not set: a step that measures brings its own. Constants for other numbers of images stay valid.
+  /// data.zeroed have no size yet: a step that measures brings its own. Constants for other numbers of images stay
+  /// valid.
   virtual void prepare(const CudaStepData& data, const Stream& stream) {}
   virtual size_t scratch_bytes(int images) const { return 0; }
   virtual size_t zeroed_bytes(int images) const { return 0; }

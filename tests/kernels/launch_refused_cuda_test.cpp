@@ -1,0 +1,26 @@
+// Blocks too large for any GPU are refused as such, and leave nothing behind.
+#include <gtest/gtest.h>
+
+#include "kernels/launch_refused.h"
+#include "src/cuda/stream.h"
+#include "tests/cuda/gpu.h"
+#include "tests/kernels/refused_launches.h"
+
+namespace octet {
+namespace {
+
+constexpr int kMegabyte = 1 << 20;  // four times the shared memory of a multiprocessor
+
+TEST(LaunchRefused, BlocksThatAreTooLarge) {
+  OCTET_NEEDS_GPU();
+  const Stream stream;
+  launch_empty({}, stream.get());
+  EXPECT_THROW(launch_empty({.threads = 2048}, stream.get()), kernels::LaunchRefused);
+  EXPECT_THROW(launch_empty({.shared_bytes = kMegabyte}, stream.get()), kernels::LaunchRefused);
+  EXPECT_THROW(allow_shared_bytes(kMegabyte), kernels::LaunchRefused);
+  launch_empty({}, stream.get());
+  stream.wait("a launch after those that were refused");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,22 @@
+#include "tests/kernels/refused_launches.h"
+
+#include "kernels/cuda_launch.h"
+
+namespace octet {
+namespace {
+
+__global__ void empty_kernel() {}
+
+}  // namespace
+
+void launch_empty(const EmptyBlock& block, CudaStream stream) {
+  empty_kernel<<<1, block.threads, block.shared_bytes, stream>>>();
+  kernels::check_launch("empty");
+}
+
+void allow_shared_bytes(int bytes) {
+  kernels::check_launch("empty",
+                        cudaFuncSetAttribute(empty_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+}  // namespace octet

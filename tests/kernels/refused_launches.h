@@ -1,0 +1,18 @@
+// Launches of an empty kernel, checked as kernels' launches are, for launch_refused_cuda_test.cpp.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda_stream.h"
+
+namespace octet {
+
+struct EmptyBlock {
+  unsigned threads = 32;
+  size_t shared_bytes = 0;
+};
+
+void launch_empty(const EmptyBlock& block, CudaStream stream);
+void allow_shared_bytes(int bytes);  ///< of the empty kernel
+
+}  // namespace octet
