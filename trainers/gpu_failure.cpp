@@ -1,6 +1,7 @@
 #include "trainers/gpu_failure.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
@@ -8,30 +9,42 @@
 #include <algorithm>
 
 #include "trainers/diverged.h"
+#include "trainers/step_graph.h"
 
 namespace octet {
 namespace {
 
 double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-/// The most that tensors take while a step runs on `images` images.
-double bytes_of_step(TrainStep& step, const Shape& shape, long images) {
+/// Runs as many steps on `images` images as a StepGraph launches until it has recorded one.
+void run_steps(TrainStep& step, const BatchProbe& probe, long images) {
   const at::TensorOptions on_gpu(step.device());
+  const Shape& shape = probe.shape;
+  const at::Tensor batch =
+      at::empty({images, shape.c, shape.h, shape.w}, on_gpu, at::MemoryFormat::ChannelsLast).zero_();
+  const at::Tensor labels = at::zeros({images}, on_gpu.dtype(at::kLong));
+  StepGraph graph(probe.recorded);
+  for (int i = 0; i <= StepGraph::kWarmUps; ++i) graph.run(/*mode=*/0, [&] { step.launch(batch, labels, {}); });
+}
+
+/// The most that tensors take while a step runs on `images` images.
+double bytes_of_step(TrainStep& step, BatchProbe probe, long images) {
+  probe.recorded = false;
   forget_peak(step.device());
-  step.launch(at::zeros({images, shape.c, shape.h, shape.w}, on_gpu).contiguous(at::MemoryFormat::ChannelsLast),
-              at::zeros({images}, on_gpu.dtype(at::kLong)), {});
+  run_steps(step, probe, images);
   return static_cast<double>(peak_gpu_memory(step.device()).in_tensors);
 }
 
-bool runs(TrainStep& step, const Shape& shape, long images) {
+bool runs(TrainStep& step, const BatchProbe& probe, long images) {
+  bool ran = true;
   try {
-    bytes_of_step(step, shape, images);
-    return true;
+    run_steps(step, probe, images);
   } catch (const c10::OutOfMemoryError&) {
-    step.free_gradients();
-    release_cached(step.device());
-    return false;
+    ran = false;
   }
+  step.free_gradients();
+  release_cached(step.device());
+  return ran;
 }
 
 }  // namespace
@@ -70,12 +83,12 @@ std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     release_cached(step.device());
     at::globalContext().setBenchmarkCuDNN(false);  // which tries workspaces of any size
     const GpuMemory memory = gpu_memory(step.device());
-    const double few = bytes_of_step(step, probe.shape, kFew), more = bytes_of_step(step, probe.shape, kMore);
+    const double few = bytes_of_step(step, probe, kFew), more = bytes_of_step(step, probe, kMore);
     const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
     if (!(image > 0)) return std::nullopt;
     const double fits = (static_cast<double>(memory.held + memory.free) - fixed) / image;
     long images = static_cast<long>(std::clamp(fits, 0.0, static_cast<double>(probe.batch_size)));
-    while (images > 0 && !runs(step, probe.shape, images)) images = images * 4 / 5;
+    while (images > 0 && !runs(step, probe, images)) images = images * 4 / 5;
     images = images * 9 / 10;  // room for fragments and for the libraries' workspaces
     return images < 8 ? images : images / 8 * 8;
   } catch (const c10::OutOfMemoryError&) {

@@ -25,11 +25,13 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
 ExitCode tell_failures(const std::function<ExitCode()>& work);
 
 struct BatchProbe {
-  Shape shape;          ///< of an image
-  long batch_size = 0;  ///< that did not fit
+  Shape shape;            ///< of an image
+  long batch_size = 0;    ///< that did not fit
+  bool recorded = false;  ///< steps are recorded as a CUDA graph, whose memory shares nothing with what lies cached
 };
-/// Estimated from the memory of two steps with few images, then tried; 0: not even they fit; nothing: a step failed
-/// otherwise. The steps change weights, optimizer and buffers.
+/// Estimated from the memory of two steps with few images, then tried as training would; 0: not even they fit; nothing:
+/// a step failed otherwise. Call it while the batches that did not fit, with all their buffers, still lie on the GPU:
+/// smaller ones take less. The steps change weights, optimizer and buffers.
 std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe);
 
 }  // namespace octet

@@ -170,7 +170,9 @@ void Trainer::explain(long step, const std::string& what) {
 std::optional<long> Trainer::batch_that_fits() {
   graph_.forget();
   const Transform& t = data_.train_transform;
-  return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size});
+  return octet::batch_that_fits(
+      step_,
+      {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size, .recorded = phase_.cuda.graph});
 }
 
 TrainStep::Mode Trainer::mode() const {
