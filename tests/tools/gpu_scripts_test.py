@@ -1,7 +1,9 @@
 """The scripts of tools/gpu and tools/bench where no GPU is needed: packing, reading results, tables. Standard library only."""
 import argparse
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import types
@@ -173,6 +175,18 @@ class Turns(unittest.TestCase):
     def test_a_program_that_is_missing_or_fails_is_a_reason(self):
         self.assertEqual(turns.run_program(["/nowhere/train_bench"]), {"refused": "/nowhere/train_bench: No such file or directory"})
         self.assertEqual(turns.run_program(["sh", "-c", "echo a >&2; echo last >&2; exit 2"]), {"refused": "last"})
+
+
+class Help(WithFolder):
+    def test_needs_no_pytorch(self):
+        self.write("torch.py", 'raise ImportError("no PyTorch here")')
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        for what in ("training", "inference"):
+            for flag in ("--help", "-h"):
+                command = [ROOT / "tools" / "bench" / f"{what}.sh", flag]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn("--turns TURNS", done.stdout)
 
 
 if __name__ == "__main__":

@@ -3,5 +3,5 @@
 # python3 must have torch and torchvision, build/bin/train_bench must be built. Arguments go to turns.py; try --help.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-source "$here/libtorch_path.sh"
+[[ " $* " =~ " "(--help|-h)" " ]] || source "$here/libtorch_path.sh"
 exec python3 "$here/turns.py" training "$@"

@@ -17,7 +17,6 @@ import sys
 import warnings
 
 import bar_chart
-import training_peers
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2")
 TRAINING = {  # label: (program, what the program calls it)
@@ -52,15 +51,16 @@ def run_program(command):
 
 
 def send_result(connection, function, arguments):
+    import training_peers
     warnings.simplefilter("ignore")
     try:
-        connection.send(function(*arguments))
+        connection.send(getattr(training_peers, function)(*arguments))
     except Exception as error:  # shown in the table: one peer that cannot run stops nobody else
         connection.send({"refused": last_line(f"{type(error).__name__}: {error}")})
 
 
 def in_child(function, *arguments):
-    """What the function returns, called in a forked process: PyTorch is imported once, here, but only children touch the GPU."""
+    """What training_peers' function returns, called in a forked process: only children touch the GPU."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=send_result, args=(sender, function, arguments))
     child.start()
@@ -77,7 +77,7 @@ def in_child(function, *arguments):
 def run_once(program, what, options):
     sizes = ["--batch", str(options.batch), "--size", str(options.size), "--seconds", str(options.seconds)]
     if program == "torch":
-        return in_child(training_peers.measure, what, options)
+        return in_child("measure", what, options)
     if program == "train_bench":
         phase, precision = what.split()
         return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *sizes])
@@ -170,7 +170,8 @@ def main():
         parser.error(f"--models: '{unknown[0]}' is none of {', '.join(MODELS)}")
     batches = [int(batch) for batch in (arguments.batch or ("256" if training else "1,32,128,256")).split(",")]
     del arguments.batch
-    machine = in_child(training_peers.machine)
+    import training_peers  # noqa: F401 -- PyTorch: once, for all children, but not for --help and wrong arguments
+    machine = in_child("machine")
     if "refused" in machine:
         sys.exit(f"turns: PyTorch has no GPU: {machine['refused']}")
 
