@@ -12,41 +12,24 @@
 namespace octet {
 namespace {
 
-using testing_trainers::expect_same_bits;
+using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
 using testing_trainers::message_of;
+using testing_trainers::recipe_of;
 using testing_trainers::run_and_stop;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
+using testing_trainers::Variant;
 
 const at::Device kGpu{at::kCUDA, 0};
 
-struct Case {
-  std::string name;
-  bool qat = false;
-  std::string precision = "fp32", optimizer = "sgd";
-  double ema = 0, clip_gradient = 0;
-  std::string resident_images = "auto";
-  bool channels_last = true;
-};
-
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-class TrainCuda : public testing::TestWithParam<Case> {
+class TrainCuda : public testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     OCTET_NEEDS_GPU();
     set_switches(kGpu, {.deterministic = true});
-    recipe_ = short_recipe();
+    recipe_ = recipe_of(GetParam());
     recipe_.epochs = 6;  // 24 steps; in QAT the mode changes after 12 and 18
-    recipe_.precision = GetParam().precision;
-    recipe_.optimizer = GetParam().optimizer;
-    recipe_.ema = GetParam().ema;
-    recipe_.clip_gradient = GetParam().clip_gradient;
-    recipe_.channels_last = GetParam().channels_last;
-    recipe_.label_smoothing = 0.1;
-    recipe_.warmup_epochs = 1;
-    if (recipe_.optimizer == "adamw") recipe_.learning_rate = 0.005;
   }
 
   std::unique_ptr<Training> training(const std::string& state, bool graph) const {
@@ -54,14 +37,6 @@ class TrainCuda : public testing::TestWithParam<Case> {
     training->phase.cuda.graph = graph;
     training->phase.cuda.resident_images = GetParam().resident_images;
     return training;
-  }
-
-  static void expect_same(const Training& a, const Training& b) {
-    expect_same_bits(a.weights, b.weights);
-    if (GetParam().qat) expect_same_bits(a.quantized->state(), b.quantized->state());
-    ASSERT_FALSE(b.epochs.empty());
-    EXPECT_EQ(a.epochs.back().train_loss, b.epochs.back().train_loss);
-    EXPECT_EQ(a.epochs.back().train_top1, b.epochs.back().train_top1);
   }
 
   const Folder folder_{"train_cuda"};
@@ -72,7 +47,7 @@ TEST_P(TrainCuda, ReplayedStepsGiveTheBitsOfEagerOnes) {
   const auto eager = training("eager.safetensors", false), replayed = training("replayed.safetensors", true);
   eager->run();
   replayed->run();
-  expect_same(*eager, *replayed);
+  expect_same_end(*eager, *replayed);
   EXPECT_LT(eager->epochs.back().train_loss, 0.9 * eager->epochs.front().train_loss);
   EXPECT_GT(eager->epochs.back().gpu_memory_bytes, 0u);
 }
@@ -86,19 +61,19 @@ TEST_P(TrainCuda, ContinuesToTheSameBits) {
     second->phase.resume = true;
     second->run();
     SCOPED_TRACE("stopped after step " + std::to_string(step));
-    expect_same(*whole, *second);
+    expect_same_end(*whole, *second);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Train, TrainCuda,
-    testing::Values(Case{.name = "fp32"}, Case{.name = "fp16", .precision = "fp16"},
-                    Case{.name = "bf16_ema", .precision = "bf16", .ema = 0.9},
-                    Case{.name = "fp16_adamw_clip", .precision = "fp16", .optimizer = "adamw", .clip_gradient = 0.5},
-                    Case{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
-                    Case{.name = "contiguous", .channels_last = false}, Case{.name = "qat", .qat = true},
-                    Case{.name = "qat_fp16", .qat = true, .precision = "fp16"},
-                    Case{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
+    testing::Values(Variant{.name = "fp32"}, Variant{.name = "fp16", .precision = "fp16"},
+                    Variant{.name = "bf16_ema", .precision = "bf16", .ema = 0.9},
+                    Variant{.name = "fp16_adamw_clip", .optimizer = "adamw", .precision = "fp16", .clip_gradient = 0.5},
+                    Variant{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
+                    Variant{.name = "contiguous", .channels_last = false}, Variant{.name = "qat", .qat = true},
+                    Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+                    Variant{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainDevices, AStateOfOneDeviceIsContinuedOnTheOther) {

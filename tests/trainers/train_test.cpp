@@ -13,36 +13,20 @@ namespace octet {
 namespace {
 
 using testing_trainers::expect_same_bits;
+using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
 using testing_trainers::message_of;
+using testing_trainers::recipe_of;
 using testing_trainers::run_and_stop;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
+using testing_trainers::Variant;
 
-struct ResumeCase {
-  std::string name;
-  bool qat = false;
-  std::string optimizer = "sgd", precision = "fp32";
-  double ema = 0, clip_gradient = 0;
-  bool channels_last = true;
-  int threads = 1;
-};
-
-void PrintTo(const ResumeCase& c, std::ostream* out) { *out << c.name; }
-
-class Resume : public testing::TestWithParam<ResumeCase> {};
+class Resume : public testing::TestWithParam<Variant> {};
 
 TEST_P(Resume, ContinuesToTheSameBits) {
-  const ResumeCase& param = GetParam();
-  OptimizerRecipe recipe = short_recipe();
-  recipe.optimizer = param.optimizer;
-  recipe.precision = param.precision;
-  recipe.ema = param.ema;
-  recipe.clip_gradient = param.clip_gradient;
-  recipe.channels_last = param.channels_last;
-  recipe.label_smoothing = 0.1;
-  recipe.warmup_epochs = 1;
-  if (recipe.optimizer == "adamw") recipe.learning_rate = 0.005;
+  const Variant& param = GetParam();
+  const OptimizerRecipe recipe = recipe_of(param);
   const Folder folder("resume");
   const std::string state = folder.path() + "/state.safetensors";
   Training whole(recipe, folder.path() + "/whole.safetensors", param.qat);
@@ -58,24 +42,20 @@ TEST_P(Resume, ContinuesToTheSameBits) {
     second.phase.resume = true;
     second.run();
     SCOPED_TRACE("stopped after step " + std::to_string(step));
-    expect_same_bits(whole.weights, second.weights);
-    if (param.qat) expect_same_bits(whole.quantized->state(), second.quantized->state());
-    ASSERT_FALSE(second.epochs.empty());
-    EXPECT_EQ(second.epochs.back().train_loss, whole.epochs.back().train_loss);
-    EXPECT_EQ(second.epochs.back().train_top1, whole.epochs.back().train_top1);
+    expect_same_end(whole, second);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Train, Resume,
-    testing::Values(ResumeCase{.name = "sgd"}, ResumeCase{.name = "contiguous", .channels_last = false},
-                    ResumeCase{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
-                    ResumeCase{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
-                    ResumeCase{.name = "fp16_scaler", .precision = "fp16"}, ResumeCase{.name = "qat", .qat = true},
-                    ResumeCase{.name = "qat_fp16", .qat = true, .precision = "fp16"},
-                    ResumeCase{.name = "two_threads", .threads = 2},
-                    ResumeCase{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Train, Resume,
+                         testing::Values(Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
+                                         Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
+                                         Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
+                                         Variant{.name = "fp16_scaler", .precision = "fp16"},
+                                         Variant{.name = "qat", .qat = true},
+                                         Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+                                         Variant{.name = "two_threads", .threads = 2},
+                                         Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Train, LearnsTheQuadrantsInFloatAndQat) {
   OptimizerRecipe recipe = short_recipe();

@@ -15,6 +15,40 @@
 
 namespace octet::testing_trainers {
 
+/// What a test of the loop varies.
+struct Variant {
+  std::string name;
+  bool qat = false;
+  std::string optimizer = "sgd", precision = "fp32";
+  double ema = 0, clip_gradient = 0;
+  bool channels_last = true;
+  int threads = 1;                       ///< CPU
+  std::string resident_images = "auto";  ///< GPU
+};
+
+inline void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
+
+inline OptimizerRecipe short_recipe() {
+  OptimizerRecipe recipe;
+  recipe.epochs = 3;
+  recipe.batch_size = 32;  // 4 steps an epoch
+  recipe.learning_rate = 0.05;
+  return recipe;
+}
+
+inline OptimizerRecipe recipe_of(const Variant& variant) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.optimizer = variant.optimizer;
+  recipe.precision = variant.precision;
+  recipe.ema = variant.ema;
+  recipe.clip_gradient = variant.clip_gradient;
+  recipe.channels_last = variant.channels_last;
+  recipe.label_smoothing = 0.1;
+  recipe.warmup_epochs = 1;
+  if (recipe.optimizer == "adamw") recipe.learning_rate = 0.005;
+  return recipe;
+}
+
 /// One training from scratch: network, phase and where its state goes.
 struct Training {
   Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU)
@@ -50,17 +84,18 @@ struct Training {
   std::vector<EpochResult> epochs;
 };
 
-inline OptimizerRecipe short_recipe() {
-  OptimizerRecipe recipe;
-  recipe.epochs = 3;
-  recipe.batch_size = 32;  // 4 steps an epoch
-  recipe.learning_rate = 0.05;
-  return recipe;
-}
-
 inline void expect_same_bits(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
+}
+
+/// Weights, observers and the last epoch's sums.
+inline void expect_same_end(const Training& a, const Training& b) {
+  expect_same_bits(a.weights, b.weights);
+  if (a.quantized) expect_same_bits(a.quantized->state(), b.quantized->state());
+  ASSERT_FALSE(b.epochs.empty());
+  EXPECT_EQ(a.epochs.back().train_loss, b.epochs.back().train_loss);
+  EXPECT_EQ(a.epochs.back().train_top1, b.epochs.back().train_top1);
 }
 
 /// Runs until `step` steps are done, then stops as by Ctrl-C.
