@@ -1,6 +1,4 @@
 // Autograd functions on the GPU: values and gradients are the CPU's on the same tensors, bit for bit.
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include "src/common/error.h"
@@ -8,35 +6,22 @@
 #include "src/qat/fake_quantize.h"
 #include "src/quant/calibrator.h"
 #include "tests/cuda/gpu.h"
+#include "tests/qat/fake_quantize_outcome.h"
 
 namespace octet {
 namespace {
 
+using test::Outcome;
+using test::run;
+
 constexpr QParams kRanges[] = {{0.0625f, 0, -128, 127}, {0.0371f, 101, 0, 255}, {0.25f, 0, 0, 255}, {0.5f, 3, 0, 15}};
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
 
-at::Tensor values(const QParams& q) {
-  at::manual_seed(11);
-  return at::cat({at::arange(-700, 700, at::kFloat) * (q.scale / 2), at::randn({7000}) * (q.scale * 90)})
-      .view({2, 4, 35, 30});
-}
-
-struct Outcome {
-  at::Tensor y, gradient;  // on the CPU
-};
-
-/// f on a leaf of that device, and the gradient of a sum with different weights.
-template <class F>
-Outcome run(const at::Tensor& x, at::Device device, const F& f) {
-  const at::Tensor leaf = x.detach().to(device).clone().requires_grad_(true);
-  const at::Tensor y = f(leaf);
-  y.backward(at::arange(1, x.numel() + 1, at::kFloat).view(x.sizes()).to(device, x.scalar_type()));
-  return {y.detach().cpu(), leaf.grad().cpu()};
-}
+at::Tensor values(const QParams& q) { return test::values(q, {2, 4, 35, 30}); }
 
 template <class F>
 void expect_same(const at::Tensor& x, const F& f) {
-  const Outcome cpu = run(x, at::kCPU, f), gpu = run(x, at::kCUDA, f);
+  const Outcome cpu = run(x, f), gpu = run(x, f, at::kCUDA);
   EXPECT_EQ(gpu.y.scalar_type(), x.scalar_type());
   EXPECT_EQ(gpu.y.strides(), cpu.y.strides());
   EXPECT_TRUE(at::equal(gpu.y, cpu.y));
@@ -105,7 +90,7 @@ TEST(FakeQuantizeCuda, GivenScalesOfAWeight) {
   for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const at::Tensor x = at::randn({5, 7, 3, 3}).mul_(3).contiguous(format);
     const auto f = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, 8); };
-    const Outcome cpu = run(x, at::kCPU, f), gpu = run(x, at::kCUDA, f);
+    const Outcome cpu = run(x, f), gpu = run(x, f, at::kCUDA);
     EXPECT_TRUE(at::equal(gpu.y, cpu.y));
     EXPECT_TRUE(at::equal(gpu.gradient, cpu.gradient));
     EXPECT_GT((gpu.gradient == 0).sum().item<int64_t>(), 10);

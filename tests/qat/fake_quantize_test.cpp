@@ -1,37 +1,21 @@
 #include "src/qat/fake_quantize.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "src/common/error.h"
+#include "tests/qat/fake_quantize_outcome.h"
 
 namespace octet {
 namespace {
 
+using test::Outcome;
+using test::run;
+
 const QParams kRanges[] = {{0.0625f, 0, -128, 127}, {0.03125f, 37, 0, 255}, {0.25f, 0, 0, 255}, {0.5f, 3, 0, 15}};
 
-/// Half steps, bounds and beyond, then noise: what rounds and clips.
-at::Tensor values(const QParams& q) {
-  at::manual_seed(11);
-  const at::Tensor grid = at::arange(-700, 700, at::kFloat) * (q.scale / 2);
-  return at::cat({grid, at::randn({60000}) * (q.scale * 90)}).view({2, 4, 25, 307});
-}
-
-struct Outcome {
-  at::Tensor y, gradient;
-};
-
-template <class F>
-Outcome run(const at::Tensor& x, const F& f) {
-  const at::Tensor leaf = x.detach().clone().requires_grad_(true);
-  const at::Tensor y = f(leaf);
-  const at::Tensor weights = at::arange(1, x.numel() + 1, at::kFloat).view(x.sizes()).to(x.scalar_type());
-  y.backward(weights);
-  return {y.detach(), leaf.grad()};
-}
+at::Tensor values(const QParams& q) { return test::values(q, {2, 4, 25, 307}); }
 
 /// With a power of two for a scale, multiplying by 1 / scale (ATen) and dividing by it (octet) are the same.
 TEST(FakeQuantize, EqualsAtenForPowersOfTwo) {
