@@ -85,20 +85,22 @@ void fail_the_gpu() {
     train();
   } catch (const Error& error) {
     std::fprintf(stderr, "octet: %s\n", error.what());
-    std::_Exit(static_cast<int>(error.code()));
+    std::exit(static_cast<int>(error.code()));  // with the libraries' destructors
   }
-  std::_Exit(0);
+  std::exit(0);
 }
 
 /// Fails the GPU in epoch 2.
 [[noreturn]] void train_on_a_failing_gpu(const std::string& state) {
-  Training training(short_recipe(), state, false, kGpu);
-  int steps = 0;
-  training.phase.stop = [&] {
-    if (++steps == 6) fail_the_gpu();
-    return false;
-  };
-  end_as_octet([&] { training.run(); });
+  end_as_octet([&] {
+    Training training(short_recipe(), state, false, kGpu);
+    int steps = 0;
+    training.phase.stop = [&] {
+      if (++steps == 6) fail_the_gpu();
+      return false;
+    };
+    training.run();
+  });
 }
 
 TEST(GpuFailureDeathTest, AFailedGpuKeepsTheLastStateAndSaysHowToGoOn) {
@@ -137,13 +139,15 @@ Run run_with_averages(const std::string& folder) {
 
 /// Fails the GPU in the validation after epoch 1.
 [[noreturn]] void validate_on_a_failing_gpu(const std::string& folder) {
-  Run run = run_with_averages(folder);
-  run.data.validation_set = std::make_shared<FailingPictures>(64, 2);
-  run.data.validation.resize(64);
-  std::iota(run.data.validation.begin(), run.data.validation.end(), size_t{0});
-  run.data.workers = 0;  // the pictures are read between two batches on the GPU
-  Weights weights = starting_weights(run);
-  end_as_octet([&] { train_float(run, weights, /*resume=*/false); });
+  end_as_octet([&] {
+    Run run = run_with_averages(folder);
+    run.data.validation_set = std::make_shared<FailingPictures>(64, 2);
+    run.data.validation.resize(64);
+    std::iota(run.data.validation.begin(), run.data.validation.end(), size_t{0});
+    run.data.workers = 0;  // the pictures are read between two batches on the GPU
+    Weights weights = starting_weights(run);
+    train_float(run, weights, /*resume=*/false);
+  });
 }
 
 TEST(GpuFailureDeathTest, AFailureInValidationKeepsTheLastStateToo) {
