@@ -6,7 +6,6 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/value_type.h"
 
@@ -37,23 +36,6 @@ template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T value[N];
 };
-
-/// narrow() of each, two at a time where the GPU has an instruction for that.
-template <class T, int N>
-__device__ inline Pack<T, N> narrowed(const float (&x)[N]) {
-  Pack<T, N> pack;
-#pragma unroll
-  for (int i = 0; i < N; i += 2) {
-    if constexpr (std::is_same_v<T, __half>) {
-      reinterpret_cast<__half2*>(pack.value)[i / 2] = __floats2half2_rn(x[i], x[i + 1]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-      reinterpret_cast<__nv_bfloat162*>(pack.value)[i / 2] = __floats2bfloat162_rn(x[i], x[i + 1]);
-    } else {
-      pack.value[i] = x[i], pack.value[i + 1] = x[i + 1];
-    }
-  }
-  return pack;
-}
 
 /// values[0..N) from x, of which `left` exist; the rest are zeros. kWide: x is aligned like a Pack.
 template <int N, bool kWide, class T>

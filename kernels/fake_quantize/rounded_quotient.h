@@ -19,7 +19,7 @@ struct RoundedQuotient {
     constexpr float kRound = 0x1.8p23f;  // adding it leaves no bits for fractions
     const float e = x * inverse;
     const float rounded = (e + kRound) - kRound;
-    sure &= fabsf(e - rounded) < fmaf(fabsf(e), -0x1p-22f, 0.5f);  // &&, with its branch, costs four instructions more
+    sure = sure && fabsf(e - rounded) < fmaf(fabsf(e), -0x1p-22f, 0.5f);
     return rounded;
   }
   OCTET_HOST_DEVICE float exact(float x) const { return rintf(x / scale); }
