@@ -35,9 +35,12 @@ double bytes_of_step(TrainStep& step, BatchProbe probe, long images) {
   return static_cast<double>(peak_gpu_memory(step.device()).in_tensors);
 }
 
-bool runs(TrainStep& step, const BatchProbe& probe, long images) {
+/// Whether steps on `images` images run beside `taken` bytes.
+bool runs(TrainStep& step, const BatchProbe& probe, long images, size_t taken) {
   bool ran = true;
   try {
+    const at::Tensor other =
+        at::empty({static_cast<int64_t>(taken)}, at::TensorOptions(step.device()).dtype(at::kByte));
     run_steps(step, probe, images);
   } catch (const c10::OutOfMemoryError&) {
     ran = false;
@@ -46,6 +49,15 @@ bool runs(TrainStep& step, const BatchProbe& probe, long images) {
   release_cached(step.device());
   return ran;
 }
+
+/// With all the memory and without an eighth of it: LibTorch takes the convolution whose work space fits, so that more
+/// memory may end in more fragments, and a step that ran once run out of it.
+bool surely_runs(TrainStep& step, const BatchProbe& probe, long images, size_t memory) {
+  return runs(step, probe, images, 0) && runs(step, probe, images, memory / 8);
+}
+
+/// Sizes that convolutions like.
+long whole_eights(long images) { return images < 8 ? images : images / 8 * 8; }
 
 }  // namespace
 
@@ -86,11 +98,12 @@ std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     const double few = bytes_of_step(step, probe, kFew), more = bytes_of_step(step, probe, kMore);
     const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
     if (!(image > 0)) return std::nullopt;
-    const double fits = (static_cast<double>(memory.held + memory.free) - fixed) / image;
-    long images = static_cast<long>(std::clamp(fits, 0.0, static_cast<double>(probe.batch_size)));
-    while (images > 0 && !runs(step, probe, images)) images = images * 4 / 5;
-    images = images * 9 / 10;  // room for fragments and for the libraries' workspaces
-    return images < 8 ? images : images / 8 * 8;
+    const size_t all = memory.held + memory.free;
+    const double fits =
+        std::clamp((static_cast<double>(all) - fixed) / image, 0.0, static_cast<double>(probe.batch_size));
+    long images = whole_eights(static_cast<long>(fits));
+    while (images > 0 && !surely_runs(step, probe, images, memory.free)) images = whole_eights(images * 4 / 5);
+    return images;
   } catch (const c10::OutOfMemoryError&) {
     return 0;
   } catch (const std::exception&) {  // a library without room for its workspace; the caller tells of the first failure
