@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "tools" / "gpu"), str(ROOT / "tools" / "bench")]
 sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
 import accuracy_table  # noqa: E402
+import gpus  # noqa: E402
 import parts  # noqa: E402
 import sanitize  # noqa: E402
 import tests  # noqa: E402
@@ -91,6 +92,21 @@ class GoogleTestResults(WithFolder):
         self.assertEqual(sanitize.quick_cases(found, 0.3), ["a", "b"])
         self.assertEqual(sanitize.quick_cases(found, 0), ["a"])
         self.assertEqual(sanitize.quick_cases(found[3:], 1), [])
+
+
+class Sharing(unittest.TestCase):
+    def test_every_job_is_done_once(self):
+        done = []
+        gpus.share(range(20), ["0", "1", "1"], lambda job, gpu: done.append((job, gpu)))
+        self.assertEqual(sorted(job for job, _ in done), list(range(20)))
+        self.assertLessEqual({gpu for _, gpu in done}, {"0", "1"})
+
+    def test_a_job_that_raises_is_no_success(self):
+        def work(job, gpu):
+            if job == 2:
+                raise OSError("disk full")
+        with self.assertRaisesRegex(OSError, "disk full"):
+            gpus.share(range(5), ["0"], work)
 
 
 class SanitizerReports(unittest.TestCase):

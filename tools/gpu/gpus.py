@@ -26,9 +26,9 @@ def environment(gpu):
 def share(jobs, gpus, work, late=lambda: False):
     """Calls work(job, gpu) for every job, each of `gpus` (with repetition: several at a time) taking the next, until `late()`.
 
-    Ctrl-C: no job is begun any more, and those that run are waited for.
+    Ctrl-C, or a job that raises: no job is begun any more, those that run are waited for, and the exception goes on.
     """
-    stopped = threading.Event()
+    stopped, raised = threading.Event(), []
     waiting = queue.Queue()
     for job in jobs:
         waiting.put(job)
@@ -39,7 +39,11 @@ def share(jobs, gpus, work, late=lambda: False):
                 job = waiting.get_nowait()
             except queue.Empty:
                 return
-            work(job, gpu)
+            try:
+                work(job, gpu)
+            except BaseException as exception:
+                raised.append(exception)
+                stopped.set()
 
     workers = [threading.Thread(target=take, args=(gpu,)) for gpu in gpus]
     for worker in workers:
@@ -53,3 +57,5 @@ def share(jobs, gpus, work, late=lambda: False):
         for worker in workers:
             worker.join()
         raise
+    if raised:
+        raise raised[0]

@@ -89,8 +89,8 @@ accuracy() {
     ${per_gpu:+--per-gpu "$per_gpu"} ${minutes:+--minutes "$minutes"} "${sets[@]}" $dry
 }
 bench() {
-  local failed=0 what model sizes=(--turns "${turns:-2}") batches=1,128
-  if [ -n "$dry" ]; then sizes=(--turns 1 --seconds 0.05 --models resnet18); batches=1; fi
+  local failed=0 what model sizes=(--turns "${turns:-2}") batches=1,128 layers_of=resnet50
+  if [ -n "$dry" ]; then sizes=(--turns 1 --seconds 0.05 --models resnet18); batches=1; layers_of=small_cnn; fi
   for what in training inference; do
     "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" "${sizes[@]}" --json "$out/$what.json" --svg "$out/$what.svg" \
       >"$out/$what.txt" || failed=1
@@ -98,7 +98,8 @@ bench() {
   for model in resnet50 resnet18 mobilenet_v2; do
     "$octet" bench --model "$model" --engine cuda --batch "$batches" --layers ${dry:+--seconds 0.05} --quiet >"$out/bench_$model.txt" || failed=1
   done
-  cat "$out"/bench_*.txt "$out/inference.txt" "$out/training.txt"
+  "$octet" bench --layers-of "$layers_of" --batch 128 --quiet >"$out/layers.txt" || failed=1
+  cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt" "$out/training.txt"
   return $failed
 }
 
