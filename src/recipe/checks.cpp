@@ -96,6 +96,17 @@ class Checker {
     const auto& engines = recipe_.evaluate.engines;
     require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
             "an engine is given twice");
+    const bool cudnn = std::find(engines.begin(), engines.end(), "cudnn") != engines.end();
+    const std::string& fallback = recipe_.evaluate.fallback;
+    require(!cudnn || fallback != "none", "evaluate.engines",
+            "cudnn cannot run every layer (the input, for one); add evaluate.fallback: cuda, or leave cudnn out");
+    require(cudnn || fallback == "none", "evaluate.fallback",
+            fmt::format("{} is for engine cudnn; add it to evaluate.engines, or leave the fallback out", fallback));
+    require(
+        !cudnn || recipe_.quant.activation == "symmetric_s8", "evaluate.engines",
+        fmt::format("cudnn convolves int8 codes and would run no layer of quant.activation {}; set symmetric_s8, or "
+                    "leave cudnn out",
+                    recipe_.quant.activation));
     const std::filesystem::path file = recipe_.export_.file;
     require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
             fmt::format("'{}' is not a plain file name that ends in .safetensors", file.string()));

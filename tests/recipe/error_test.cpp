@@ -98,6 +98,7 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("model.name=graph"), {"model.name: graph needs the nodes in model.graph"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
+  expect_parts(with("evaluate.fallback=cuda"), {"evaluate.fallback: cuda is for engine cudnn", "evaluate.engines"});
   expect_parts(with("export.file=../x.safetensors"), {"export.file"});
   expect_parts(with("export.file=x.bin"), {"export.file"});
   // The file's place is named when the file set the key.
@@ -105,6 +106,17 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
                {"r.yaml:8:3: train.warmup_epochs: 3 is above train.epochs 2"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n", {"data.limit_train=100"}),
                {"data.limit_train: 100 is below"});
+}
+
+TEST(RecipeErrors, CudnnIsRefusedWhereItCouldNotRunAfterTraining) {
+  const std::string cudnn = kMinimal + "evaluate:\n  engines: [auto, cudnn]\n";
+  const std::string symmetric = "quant.activation=symmetric_s8", fallback = "evaluate.fallback=cuda";
+  expect_parts(refusal(cudnn, {symmetric}), {"r.yaml:7:3: evaluate.engines: cudnn cannot", "evaluate.fallback: cuda"});
+  for (const char* scheme : {"affine_u8", "unsigned_u8"}) {
+    expect_parts(refusal(cudnn, {fallback, std::string("quant.activation=") + scheme}),
+                 {"r.yaml:7:3: evaluate.engines: cudnn convolves int8", scheme, "set symmetric_s8"});
+  }
+  EXPECT_EQ(parse_recipe(cudnn, "r.yaml", {symmetric, fallback}).evaluate.fallback, "cuda");
 }
 
 TEST(RecipeErrors, GraphNodes) {

@@ -110,6 +110,8 @@ TEST_F(Train, WhatWasTrainedCannotBeSetAfterwards) {
     expect_refusal(octet({command, path("run"), "--set", "quant.activation=symmetric_s8"}), 2, {"model and quant"});
   }
   expect_refusal(octet({"compare", path("run"), "--checkpoint", random_checkpoint()}), 2, {"3x32x32", "1x8x8"});
+  expect_refusal(octet({"compare", path("run"), "--fallback", "cuda"}), 2,
+                 {"--fallback is for engine cudnn", "--engine"});
 }
 
 TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {

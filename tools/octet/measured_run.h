@@ -15,13 +15,14 @@
 namespace octet::cli {
 
 struct MeasureOptions {
-  std::string run, checkpoint;       ///< checkpoint empty: the run's own
-  std::vector<std::string> engines;  ///< empty: the command's default
-  int images = 0;                    ///< the first N validation images; 0: all
-  std::optional<int> threads;        ///< default: the recipe's
+  std::string run, checkpoint;          ///< checkpoint empty: the run's own
+  std::vector<std::string> engines;     ///< empty: the command's default
+  int images = 0;                       ///< the first N validation images; 0: all
+  std::optional<int> threads;           ///< default: the recipe's
+  std::optional<std::string> fallback;  ///< of engine cudnn; default: the recipe's
 };
 
-/// Declares RUN, --checkpoint, --engine, --images and --threads.
+/// Declares RUN, --checkpoint, --engine, --fallback, --images and --threads.
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
 
 struct MeasuredRun {
