@@ -12,7 +12,7 @@ if(NOT cuda_home)
   set(cuda_home /usr/local/cuda)
 endif()
 # Where the wheels of NVIDIA's libraries lie: beside torch, or where tools/setup.sh puts them.
-file(GLOB nvidia_wheels ${OCTET_TORCH_DIR}/../nvidia/*/lib ${CMAKE_SOURCE_DIR}/.deps/nvidia/*/lib)
+file(GLOB nvidia_wheels ${OCTET_TORCH_DIR}/../nvidia/*/lib ${PROJECT_SOURCE_DIR}/.deps/nvidia/*/lib)
 foreach(folder ${nvidia_wheels} ${cuda_home}/lib64 ${cuda_home}/extras/CUPTI/lib64)
   if(EXISTS ${folder})
     get_filename_component(folder ${folder} REALPATH)
