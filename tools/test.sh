@@ -3,4 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/setup.sh --tests
-exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
+results=$PWD/build/tests.xml
+verdict=0
+ctest --test-dir build --output-on-failure -j "$(nproc)" --output-junit "$results" "$@" || verdict=$?
+python3 tools/skipped_tests.py "$results"
+exit $verdict

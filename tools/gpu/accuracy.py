@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--recipes", default=RECIPES)
-    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
     parser.add_argument("--per-gpu", type=int, default=1)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -88,9 +88,10 @@ def main():
     names = arguments.recipes.split(",")
     for name in names:
         if not (programs.ROOT / "recipes" / f"{name}.yaml").exists():
-            sys.exit(f"accuracy: no recipe {programs.ROOT / 'recipes' / name}.yaml")
-    seeds = [int(seed) for seed in arguments.seeds.split(",")][: 1 if arguments.dry else None]
+            parser.error(f"no recipe {programs.ROOT / 'recipes' / name}.yaml")
+    seeds = arguments.seeds[: 1 if arguments.dry else None]
     if arguments.dry and not arguments.data.exists():
+        print(f"accuracy: no {arguments.data}: this dry run takes synthetic images", file=sys.stderr)
         arguments.set.append("data.format=synthetic")
     devices = [None] if arguments.device == "cpu" else gpus.visible()
 

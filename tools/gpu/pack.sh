@@ -57,8 +57,10 @@ for program in "$stage"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\/(usr\/)?l
   grep -vE '/lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|gomp|torch.*|c10.*|cu.*|nv.*|nccl.*)\.so' |
   while read -r library; do cp -L "$library" "$stage/lib/"; done
 if [ -n "$data" ]; then
-  mkdir "$stage/data"
-  cp -rL "$data"/. "$stage/data/"
+  folder=$stage/data/binary  # where stage accuracy looks
+  [ ! -e "$data/unpack.py" ] || folder=$stage/data
+  mkdir -p "$folder"
+  cp -rL "$data"/. "$folder/"
   chmod -R u+w "$stage/data"
 fi
 python3 "$here/parts.py" split "$stage" "$target" --limit "$limit"

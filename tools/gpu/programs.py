@@ -35,7 +35,7 @@ def gpu_tests(build=BUILD):
         if name not in names:
             names.append(name)
     if not names:
-        sys.exit(f"{build} has no tests with label gpu; configure with -DOCTET_CUDA=ON -DOCTET_TESTS=ON")
+        sys.exit(f"{build} has no tests with label gpu; configure with -DOCTET_CUDA=ON -DOCTET_TESTS=ON, as tools/setup.sh --tests does where nvcc is")
     return names
 
 
