@@ -13,6 +13,7 @@
 #include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
+#include "src/quant/convert.h"
 #include "trainers/gpu.h"
 #include "trainers/metrics.h"
 
@@ -21,10 +22,14 @@ namespace {
 
 constexpr std::string_view kReference = "reference";
 
+CompileOptions compile_options(const Run& run) {
+  return {.max_batch = run.recipe.evaluate.batch_size,
+          .threads = run.recipe.threads,
+          .fallback = run.recipe.evaluate.fallback};
+}
+
 std::unique_ptr<Program> compile(const Run& run, const std::string& engine, const Int8Graph& graph) {
-  return find_engine(engine).compile(graph, {.max_batch = run.recipe.evaluate.batch_size,
-                                             .threads = run.recipe.threads,
-                                             .fallback = run.recipe.evaluate.fallback});
+  return find_engine(engine).compile(graph, compile_options(run));
 }
 
 /// A run that was told to keep off the machine's GPU does not evaluate there either.
@@ -34,6 +39,13 @@ std::vector<std::string> engines_of(const Recipe& recipe, at::Device device) {
 }
 
 std::vector<std::string> engines_of(const Run& run) { return engines_of(run.recipe, run.device); }
+
+/// What an engine refuses about the network it refuses now, not after training. Random weights do: engines ask for
+/// shapes, operators and kinds of codes.
+void require_engines_take_it(const Run& run) {
+  const Int8Graph network = random_int8_graph(run.graph, quant_spec(run.recipe.quant), 1);
+  for (const std::string& engine : engines_of(run)) find_engine(engine).check(network, compile_options(run));
+}
 
 /// How many validation images an engine runs; 0: all.
 long images_for(const Run& run, const std::string& engine) {
@@ -128,6 +140,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
   const Run run = open_run(recipe, directory, start.device);
   require_trainable(run);
+  require_engines_take_it(run);
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   start_run_directory(directory, recipe, start);

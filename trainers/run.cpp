@@ -103,14 +103,17 @@ void require_trainable(const Run& run) {
   if (run.recipe.qat.epochs > 0) require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
 
+QuantSpec quant_spec(const QuantRecipe& quant) {
+  return {.activation = activation_scheme(quant.activation),
+          .activation_bits = quant.activation_bits,
+          .weight_bits = quant.weight_bits,
+          .weight_granularity =
+              quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel};
+}
+
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;
-  const QuantSpec spec{.activation = activation_scheme(quant.activation),
-                       .activation_bits = quant.activation_bits,
-                       .weight_bits = quant.weight_bits,
-                       .weight_granularity = quant.weight_granularity == "per_tensor" ? Granularity::per_tensor
-                                                                                      : Granularity::per_channel};
-  return {prepare(fuse(run.graph), spec), weights, observer_kind(quant.observer), quant.averaging,
+  return {prepare(fuse(run.graph), quant_spec(quant)), weights, observer_kind(quant.observer), quant.averaging,
           quant.weight_calibrator == "mse"};
 }
 

@@ -51,6 +51,8 @@ Weights starting_weights(const Run& run);
 /// Before anything is trained: throws Error(usage) when a phase cannot run as the recipe says on run.device.
 void require_trainable(const Run& run);
 
+QuantSpec quant_spec(const QuantRecipe& quant);
+
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 

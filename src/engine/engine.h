@@ -71,7 +71,10 @@ class Engine {
   /// failure.
   virtual bool exact() const { return true; }
   virtual Support supports(const Int8Graph& graph, int node) const = 0;  ///< never throws, never launches
-  /// Throws Error(promise) naming the first node it does not support and why.
+  /// What compile() refuses about the graph, the options and the machine, told without its work. Throws Error(promise)
+  /// naming the first node it does not support and why.
+  virtual void check(const Int8Graph& graph, const CompileOptions& options) const;
+  /// After check(); throws as it does.
   virtual std::unique_ptr<Program> compile(const Int8Graph& graph, const CompileOptions& options) const = 0;
 };
 

@@ -114,7 +114,7 @@ class ReferenceProgram final : public Program {
 Support ReferenceEngine::supports(const Int8Graph&, int) const { return {true, ""}; }
 
 std::unique_ptr<Program> ReferenceEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
-  check_compile(*this, graph, options);
+  check(graph, options);
   return std::make_unique<ReferenceProgram>(graph, options);
 }
 

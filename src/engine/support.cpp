@@ -1,11 +1,32 @@
 #include "src/engine/support.h"
 
+#include <algorithm>
+
 #include "src/common/error.h"
 
 namespace octet {
+namespace {
+
+void require_own_node(const Engine& engine, const Int8Graph& graph, const Engine& fallback) {
+  int weighted = -1;  // the first: its reason tells more than that of an input or a pool
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    if (engine.supports(graph, node).ok) return;
+    if (weighted < 0 && !graph.nodes[node].weight.empty()) weighted = node;
+  }
+  const int shown = std::max(weighted, 0);
+  throw promise_error("engine " + std::string(engine.name()) + " runs no node of " + graph.name + ", engine " +
+                      std::string(fallback.name()) + " would run them all: node '" + graph.nodes[shown].name +
+                      "': " + engine.supports(graph, shown).reason);
+}
+
+}  // namespace
+
+void Engine::check(const Int8Graph& graph, const CompileOptions& options) const {
+  check_compile(*this, graph, options);
+}
 
 void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
-                   const Engine* fallback) {
+                   const Fallback& fallback) {
   const std::string who = "engine " + std::string(engine.name());
   if (options.max_batch < 1 || options.threads < 0) {
     throw usage_error(who + ": max_batch " + std::to_string(options.max_batch) + " must be 1 or more, threads " +
@@ -16,10 +37,11 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
   validate(graph);
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     const Support support = engine.supports(graph, node);
-    if (!support.ok && !(fallback && fallback->supports(graph, node).ok)) {
-      throw promise_error(who + " cannot run node '" + graph.nodes[node].name + "': " + support.reason);
-    }
+    if (support.ok || (fallback.engine && fallback.engine->supports(graph, node).ok)) continue;
+    throw promise_error(who + " cannot run node '" + graph.nodes[node].name + "': " + support.reason +
+                        (fallback.cure.empty() ? "" : "; " + fallback.cure));
   }
+  if (fallback.engine) require_own_node(engine, graph, *fallback.engine);
 }
 
 void check_batch(int batch, int max_batch) {

@@ -5,11 +5,17 @@
 
 namespace octet {
 
+/// For an engine that may leave nodes to another.
+struct Fallback {
+  const Engine* engine = nullptr;  ///< null: none was chosen
+  std::string cure;                ///< how to choose one; ends the error about a node that nobody runs
+};
+
 /// Validates the graph and asks the engine for each node and the machine. Throws Error(promise) naming the first node
-/// that it does not support and why, Error(usage) for options that make no sense.
-/// Nodes that the engine does not support may run on `fallback` instead.
+/// that it does not support and why, Error(usage) for options that make no sense. Nodes that the engine does not
+/// support may run on the fallback instead, but not all of them: what runs under an engine's name is its own work.
 void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
-                   const Engine* fallback = nullptr);
+                   const Fallback& fallback = {});
 
 /// 1 <= batch <= max_batch, or Error(usage).
 void check_batch(int batch, int max_batch);

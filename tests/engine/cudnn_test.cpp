@@ -6,6 +6,7 @@
 
 #include "src/common/error.h"
 #include "src/engine/engine.h"
+#include "src/engine/support.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/cuda/gpu.h"
@@ -111,12 +112,50 @@ TEST(Cudnn, RefusesWithoutAFallbackAndNamesTheNode) {
     FAIL() << "an input node was compiled";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::promise);
-    EXPECT_NE(std::string(error.what()).find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos)
-        << error.what();
+    const std::string what = error.what();
+    EXPECT_NE(what.find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos) << what;
+    EXPECT_NE(what.find("--fallback cuda"), std::string::npos) << what;
   }
   EXPECT_THROW(find_engine("cudnn").compile(graph, {.fallback = "cpu"}), Error);
   EXPECT_THROW(find_engine("cudnn").compile(graph, {.kernels = "mma", .fallback = "cuda"}), Error);
 }
+
+Int8Graph resnet18_of(ActivationScheme scheme) {
+  return random_int8_graph(build_model({.name = "resnet18", .input = {3, 64, 64}}), {.activation = scheme}, 1);
+}
+
+/// As on a machine with a GPU and cuDNN.
+class UsableCudnn final : public Engine {
+ public:
+  std::string_view name() const override { return "cudnn"; }
+  Support available() const override { return {true, ""}; }
+  Support supports(const Int8Graph& graph, int node) const override {
+    return find_engine("cudnn").supports(graph, node);
+  }
+  std::unique_ptr<Program> compile(const Int8Graph&, const CompileOptions&) const override { return nullptr; }
+};
+
+TEST(Cudnn, NothingRunsUnderItsNameThatIsAllTheFallbacks) {
+  const Fallback cuda{&find_engine("cuda"), ""};
+  EXPECT_NO_THROW(check_compile(UsableCudnn(), resnet18_of(ActivationScheme::symmetric_s8), {}, cuda));
+  for (const auto scheme : {ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    try {
+      check_compile(UsableCudnn(), resnet18_of(scheme), {}, cuda);
+      FAIL() << "a network of engine cuda";
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      for (const char* part : {"cudnn runs no node of resnet18", "'conv1'", "uint8 codes", "symmetric_s8"})
+        EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+  }
+}
+
+TEST(Cudnn, CompilesNoNetworkThatIsAllTheFallbacks) {
+  OCTET_NEEDS_CUDNN();
+  EXPECT_THROW(find_engine("cudnn").compile(resnet18_of(ActivationScheme::affine_u8), kMixed), Error);
+}
+
+TEST(Cudnn, NeedsAGpu) { EXPECT_TRUE(find_engine("cudnn").on_gpu()); }
 
 /// Why cudnn refuses each node of the network, by name; needs no GPU.
 std::string reason(const Int8Graph& graph, const std::string& name) {
@@ -134,8 +173,7 @@ TEST(Cudnn, SupportsNamesReasons) {
   EXPECT_EQ(reason(symmetric, "fc"), "");
   EXPECT_EQ(reason(symmetric, "maxpool"), "max_pool: cuDNN runs conv2d and linear here");
 
-  const Int8Graph affine = random_int8_graph(build_model({.name = "resnet18", .input = {3, 64, 64}}), {}, 1);
-  EXPECT_NE(reason(affine, "layer1.0.conv1").find("uint8 codes"), std::string::npos);
+  EXPECT_NE(reason(resnet18_of(ActivationScheme::affine_u8), "layer1.0.conv1").find("uint8 codes"), std::string::npos);
 
   const Int8Graph mobile = zoo_network("mobilenet_v2", 64, 1);
   const auto grouped =

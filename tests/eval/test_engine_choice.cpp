@@ -47,6 +47,7 @@ TEST(ResolveEngines, NamesStayInOrderAndAutoNamesNoneTwice) {
 TEST(ResolveEngines, WhatCannotRunIsRefusedWithReasonAndCure) {
   expect_refusal({"abacus"}, EngineDevices::any, {"abacus", "cuda, cudnn, cpu, reference"});
   expect_refusal({"cpu", "cuda"}, EngineDevices::cpu, {"engine cuda", "--device cpu", "evaluate.engines=[auto]"});
+  expect_refusal({"cpu", "cudnn"}, EngineDevices::cpu, {"engine cudnn", "--device cpu", "evaluate.engines=[auto]"});
   const Support cuda = find_engine("cuda").available();
   if (!cuda.ok)
     expect_refusal({"cpu", "cuda"}, EngineDevices::any, {"engine cuda", cuda.reason, "evaluate.engines=[auto]"});

@@ -3,7 +3,6 @@
 #include "src/common/error.h"
 #include "src/engine/cpu/cpu_program.h"
 #include "src/engine/cpu/unsigned_edges.h"
-#include "src/engine/support.h"
 
 namespace octet {
 namespace {
@@ -28,7 +27,7 @@ Support CpuEngine::supports(const Int8Graph&, int) const { return {true, ""}; }
 
 std::unique_ptr<Program> CpuEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
   const kernels::CpuIsa isa = choose_isa(options.kernels);
-  check_compile(*this, graph, options);
+  check(graph, options);
   return std::make_unique<CpuProgram>(graph, options, isa);
 }
 

@@ -2,7 +2,6 @@
 
 #include "src/cuda/device.h"
 #include "src/engine/cuda/cuda_program.h"
-#include "src/engine/support.h"
 
 namespace octet {
 
@@ -11,7 +10,7 @@ Support CudaEngine::available() const { return {gpu_status().usable, gpu_status(
 Support CudaEngine::supports(const Int8Graph&, int) const { return {true, ""}; }  // a "direct" kernel runs the rest
 
 std::unique_ptr<Program> CudaEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
-  check_compile(*this, graph, options);
+  check(graph, options);
   return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
     return make_cuda_step(lowering, node, options.kernels);
   });

@@ -19,7 +19,7 @@ namespace octet {
 
 class CudaProgram final : public Program {
  public:
-  /// After check_compile(). Prepares max_batch; other batch sizes when they are first used. Throws Error(promise)
+  /// After Engine::check(). Prepares max_batch; other batch sizes when they are first used. Throws Error(promise)
   /// naming the node when a kernel or memory is missing; out of memory says which batch would fit.
   CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
 

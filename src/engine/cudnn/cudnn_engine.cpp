@@ -13,15 +13,17 @@ namespace octet {
 namespace {
 
 constexpr int kLanes = 16;  ///< channels that one 16-byte access reads
+constexpr const char* kSigned = "quant.activation: symmetric_s8 in the recipe, --activation symmetric_s8 for bench";
+constexpr const char* kMix =
+    "engine cuda can run such nodes: evaluate.fallback: cuda in the recipe, --fallback cuda for bench and run";
 
 /// Why cuDNN cannot take this edge, or "".
 std::string edge_fault(const Int8Node& node, const char* what) {
   if (!node.out.is_signed()) {
-    return fmt::format("{} has uint8 codes; cuDNN convolves int8 (activations: symmetric_s8)", what);
+    return fmt::format("{} has uint8 codes; cuDNN convolves int8 ({})", what, kSigned);
   }
   if (node.out.zero_point != 0) {
-    return fmt::format("{} has zero point {}; cuDNN pads with 0 (activations: symmetric_s8)", what,
-                       node.out.zero_point);
+    return fmt::format("{} has zero point {}; cuDNN pads with 0 ({})", what, node.out.zero_point, kSigned);
   }
   return "";
 }
@@ -31,6 +33,11 @@ std::string fault(const Int8Graph& graph, int node) {
   if (n.op != Int8Op::conv2d && n.op != Int8Op::linear) {
     return fmt::format("{}: cuDNN runs conv2d and linear here", int8_op_name(n.op));
   }
+  // First: it is the reason why cuDNN runs none of a network's nodes.
+  std::string edge = edge_fault(graph.nodes[n.inputs[0]], "its input");
+  if (edge.empty() && n.inputs.size() > 1) edge = edge_fault(graph.nodes[n.inputs[1]], "its residual");
+  if (edge.empty() && !n.float_output) edge = edge_fault(n, "its output");
+  if (!edge.empty()) return edge;
   const int channels = graph.nodes[n.inputs[0]].shape.c;
   if (kernels::cuda_channel_stride(channels) % kLanes != 0) {
     return fmt::format("C={}: cuDNN has no tensor-core int8 kernel for pixels of fewer than {} bytes", channels,
@@ -47,10 +54,7 @@ std::string fault(const Int8Graph& graph, int node) {
                          kLanes);
     }
   }
-  std::string edge = edge_fault(graph.nodes[n.inputs[0]], "its input");
-  if (edge.empty() && n.inputs.size() > 1) edge = edge_fault(graph.nodes[n.inputs[1]], "its residual");
-  if (edge.empty() && !n.float_output) edge = edge_fault(n, "its output");
-  return edge;
+  return "";
 }
 
 /// For max_batch images; cuDNN compiles their kernels on all cores before the steps ask for them one by one.
@@ -75,16 +79,20 @@ Support CudnnEngine::supports(const Int8Graph& graph, int node) const {
   return {reason.empty(), std::move(reason)};
 }
 
-std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
+void CudnnEngine::check(const Int8Graph& graph, const CompileOptions& options) const {
   const bool mixes = options.fallback == "cuda";
   if (!mixes && options.fallback != "none") {
     throw usage_error(fmt::format("engine cudnn: unknown fallback '{}'; allowed: none, cuda", options.fallback));
   }
-  const bool every_plan = options.kernels == "auto";
-  if (!every_plan && options.kernels != "heuristic") {
+  if (options.kernels != "auto" && options.kernels != "heuristic") {
     throw usage_error(fmt::format("engine cudnn: unknown kernels '{}'; allowed: auto, heuristic", options.kernels));
   }
-  check_compile(*this, graph, options, mixes ? &find_engine("cuda") : nullptr);
+  check_compile(*this, graph, options, {mixes ? &find_engine("cuda") : nullptr, mixes ? "" : kMix});
+}
+
+std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
+  check(graph, options);
+  const bool every_plan = options.kernels == "auto";
   build_all_plans(*this, graph, options.max_batch, every_plan);
   return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
     if (!supports(lowering.graph, node).ok) return make_cuda_step(lowering, node, "auto");

@@ -10,10 +10,13 @@ class CudnnEngine final : public Engine {
  public:
   std::string_view name() const override { return "cudnn"; }
   Support available() const override;  ///< a GPU, and cuDNN 9 and cuBLASLt 13 where the loader finds them
+  bool on_gpu() const override { return true; }
   bool exact() const override { return false; }
   /// Convolutions and linears of int8 codes with zero point 0; what else a network has, options.fallback may run.
   Support supports(const Int8Graph& graph, int node) const override;
-  /// Also throws Error(usage) for an unknown options.fallback; options.kernels.
+  /// Also throws Error(promise) when all nodes would be the fallback's, Error(usage) for an unknown options.fallback or
+  /// options.kernels.
+  void check(const Int8Graph& graph, const CompileOptions& options) const override;
   std::unique_ptr<Program> compile(const Int8Graph& graph, const CompileOptions& options) const override;
 };
 
