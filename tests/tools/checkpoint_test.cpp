@@ -50,6 +50,13 @@ TEST_F(Checkpoint, EnginesAndKernelsGiveTheSameAnswer) {
             expected);
 }
 
+TEST_F(Checkpoint, TheFallbackIsForCudnn) {
+  expect_refusal(run(checkpoint_, path("picture.png"), {"--engine", "cpu", "--fallback", "cuda"}), 2,
+                 {"run: --fallback", "cudnn"});
+  const std::string expected = run(checkpoint_, path("picture.png"), {"--engine", "cpu"}).out;
+  EXPECT_EQ(run(checkpoint_, path("picture.png"), {"--engine", "cpu", "--fallback", "none"}).out, expected);
+}
+
 TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {
   const std::string python = python_with_numpy();
   if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";

@@ -17,6 +17,7 @@
 #include "src/quant/convert.h"
 #include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/fallback.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
@@ -65,8 +66,7 @@ LayerSeries series_of(const std::string& engine, size_t index, const BenchResult
 /// A flag that would change nothing is refused; those that depend on the kind of bench are in add_bench().
 void require_use(const BenchCommand& command, const std::vector<std::string>& engines) {
   const auto among = [&](const char* name) { return std::find(engines.begin(), engines.end(), name) != engines.end(); };
-  if (command.fallback != "none" && !among("cudnn"))
-    throw usage_error("bench: --fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+  check_fallback("bench", command.fallback, engines);
   if (command.kernels != "auto" && !among("cpu") && !among("cuda"))
     throw usage_error("bench: --kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
 }
@@ -146,8 +146,7 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
       ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
   command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');
-  command->add_option("--fallback", options->fallback, "cudnn: what runs the nodes it cannot: none, cuda")
-      ->check(CLI::IsMember({"none", "cuda"}));
+  add_fallback(*command, options->fallback);
   command->add_option(
       "--kernels", options->kernels,
       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, or part of the names of the only ones allowed");

@@ -13,13 +13,14 @@
 #include "src/graph/checkpoint.h"
 #include "src/graph/code_dump.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/fallback.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
 namespace {
 
 struct Options {
-  std::string checkpoint, engine = "auto", kernels = "auto", dump;
+  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump;
   std::vector<std::string> images;
   int threads = 0, top = 5;
 };
@@ -73,8 +74,10 @@ ExitCode run(const Common& common, const Options& options) {
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
-  const std::unique_ptr<Program> program =
-      find_engine(resolve_engines({options.engine}, devices(common)).front()).compile(graph, compile);
+  compile.fallback = options.fallback;
+  const std::string engine = resolve_engines({options.engine}, devices(common)).front();
+  check_fallback("run", options.fallback, {engine});
+  const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
   const Transform transform = transform_of(graph);
 
   std::vector<Prediction> predictions;
@@ -102,6 +105,7 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cpu, reference");
   command->add_option("--kernels", options->kernels,
                       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto or part of kernels' names");
+  add_fallback(*command, options->fallback);
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--top", options->top, "how many classes to print")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
