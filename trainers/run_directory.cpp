@@ -23,14 +23,15 @@ void make_folders(const RunDirectory& directory) {
   if (error) throw data_error(fmt::format("{}: cannot make this folder: {}", directory.checkpoints(), error.message()));
 }
 
+/// A run may go on where other engines run its int8 network.
 void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
   if (!fs::exists(directory.recipe())) {
     throw usage_error(fmt::format("{}: --resume, but there is no run (no recipe.yaml)", directory.root));
   }
-  if (write_recipe(read_recipe(directory.recipe())) != write_recipe(recipe)) {
+  if (training_part(read_recipe(directory.recipe())) != training_part(recipe)) {
     throw usage_error(
-        fmt::format("{}: --resume with another recipe than the run's own {}; pass that file, or train into "
-                    "another --out",
+        fmt::format("{}: --resume with another recipe than the run's own {} (only `evaluate` may differ); pass that "
+                    "file, or train into another --out",
                     directory.root, directory.recipe()));
   }
 }
@@ -45,6 +46,7 @@ void start_run_directory(const RunDirectory& directory, const Recipe& recipe, co
   if (start.resume) {
     check_same_recipe(directory, recipe);
     make_folders(directory);
+    write_file_atomically(directory.recipe(), write_recipe(recipe));
     write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
     return;
   }

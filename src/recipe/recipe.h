@@ -144,6 +144,9 @@ Recipe parse_recipe(const std::string& text, const std::string& name, const std:
 /// The resolved recipe with every key, as YAML that read_recipe accepts and that gives the same Recipe.
 std::string write_recipe(const Recipe& recipe);
 
+/// What trained weights depend on: all but `evaluate`, which is left at its defaults.
+Recipe training_part(Recipe recipe);
+
 /// SHA-256 of write_recipe(), hex.
 std::string recipe_hash(const Recipe& recipe);
 

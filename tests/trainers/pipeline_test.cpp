@@ -59,6 +59,21 @@ TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
   EXPECT_EQ(report.epochs.size(), 4u);
 }
 
+TEST(Pipeline, ARunGoesOnWithOtherEnginesButNotWithAnotherTraining) {
+  const Folder folder("pipeline_elsewhere");
+  const RunDirectory directory{folder.path() + "/run"};
+  Recipe recipe = tiny_recipe();
+  train(recipe, directory, {});
+  const std::string trained = read_file(directory.quantized());
+  recipe.evaluate.engines = {"reference"};
+  const Report report = train(recipe, directory, {.resume = true});
+  EXPECT_EQ(report.rows.back().evaluation.name, "reference");
+  EXPECT_EQ(read_file(directory.quantized()), trained);
+  EXPECT_EQ(read_recipe(directory.recipe()), recipe);
+  recipe.qat.learning_rate *= 2;
+  EXPECT_THROW(train(recipe, directory, {.resume = true}), Error);
+}
+
 TEST(Pipeline, WithoutQatThePtqNetworkIsExported) {
   const Folder folder("pipeline_ptq");
   Recipe recipe = tiny_recipe();
