@@ -34,7 +34,7 @@ Card accuracy_card(const Headline& h) {
   const std::string value =
       free ? "0.00 points"
            : fmt::format("{}{:.2f} points", h.points_lost > 0 ? "\xE2\x88\x92" : "+", std::abs(h.points_lost));
-  return {"", "what int8 costs", value,
+  return {"", "int8 against float", value,
           percent(h.float_row->evaluation.top1) + kArrow + percent(top1) + " top-1, float" + kArrow + "int8"};
 }
 
