@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernels/launch_refused.h"
+#include "src/cuda/memory.h"
 
 namespace octet {
 
@@ -15,6 +16,7 @@ size_t fastest_candidate(const std::vector<std::string>& names, const CandidateS
   std::optional<size_t> best;
   double least = std::numeric_limits<double>::max();
   std::string refusals;
+  std::optional<OutOfGpuMemory> no_room;
   for (size_t candidate = 0; candidate < names.size(); ++candidate) {
     const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
     if (best && passed.count() > search.milliseconds) break;
@@ -25,8 +27,11 @@ size_t fastest_candidate(const std::vector<std::string>& names, const CandidateS
       least = milliseconds;
     } catch (const kernels::LaunchRefused& refusal) {
       refusals += fmt::format("; {}: {}", names[candidate], refusal.what());
+    } catch (const OutOfGpuMemory& error) {
+      if (!no_room || error.asked() < no_room->asked()) no_room = error;
     }
   }
+  if (!best && no_room) throw OutOfGpuMemory(*no_room);
   if (!best) throw promise_error(fmt::format("this GPU launches none of {} kernels{}", names.size(), refusals));
   return *best;
 }

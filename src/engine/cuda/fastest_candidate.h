@@ -16,11 +16,13 @@ struct CandidateSearch {
 };
 
 /// Milliseconds of one candidate; one that takes longer than `hopeless` need not be measured well. Throws
-/// kernels::LaunchRefused when this GPU does not take it and is as before.
+/// kernels::LaunchRefused when this GPU does not take it and is as before, OutOfGpuMemory when it has no room for the
+/// candidate's work space.
 using TimeCandidate = std::function<double(size_t candidate, double hopeless)>;
 
-/// Index of the candidate of the least time, the first of equals. Those that are refused are left out; any other error
-/// ends the search. Throws Error(promise) with the name and reason of every refusal when none ran.
+/// Index of the candidate of the least time, the first of equals. Those that are refused or find no room are left out;
+/// any other error ends the search. When none ran it throws OutOfGpuMemory of the one that asked for least, if any
+/// found no room, else Error(promise) with the name and reason of every refusal.
 size_t fastest_candidate(const std::vector<std::string>& names, const CandidateSearch& search,
                          const TimeCandidate& time);
 

@@ -11,7 +11,6 @@
 #include <set>
 #include <unordered_map>
 
-#include "kernels/launch_refused.h"
 #include "src/common/error.h"
 #include "src/common/thread_pool.h"
 #include "src/cuda/check.h"
@@ -19,6 +18,7 @@
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
 #include "src/engine/cudnn/libraries.h"
+#include "src/engine/cudnn/library_plan.h"
 
 namespace octet {
 namespace {
@@ -152,21 +152,21 @@ class Plans final : public FusedConv {
 
  private:
   double milliseconds(int64_t plan, double hopeless, const FusedConvTensors& tensors, const Stream& stream) const {
-    const DeviceBuffer scratch(workspace(plan), "cuDNN's work space");
-    FusedConvTensors with_scratch = tensors;
-    with_scratch.workspace = scratch.data();
-    const auto run = [&] { check(execute(plan, with_scratch, stream.get()), what_.c_str()); };
-    try {
+    const auto time = [&] {
+      const DeviceBuffer scratch(workspace(plan), "cuDNN's work space");
+      FusedConvTensors with_scratch = tensors;
+      with_scratch.workspace = scratch.data();
+      const auto run = [&] { check(execute(plan, with_scratch, stream.get()), what_.c_str()); };
       run();  // outside of the capture: the first launch may load code
       stream.wait("a plan of cuDNN");
       return time_launches(stream, run, {kTimedReplays, hopeless});
-    } catch (const Error& error) {
-      // A plan that does not run here, or not in a CUDA graph, leaves the GPU as it was. A failure of the GPU itself
-      // comes back from everything that follows.
+    };
+    // A plan that does not run here, or not in a CUDA graph, leaves the GPU as it was. A failure of the GPU itself
+    // comes back from everything that follows.
+    return time_plan(time, [&](const std::string& failure) {
       cudaGetLastError();
-      stream.wait(fmt::format("the GPU has failed after {}: {}", plan_name(plan), error.what()).c_str());
-      throw kernels::LaunchRefused(error.what());
-    }
+      stream.wait(fmt::format("the GPU has failed after {}: {}", plan_name(plan), failure).c_str());
+    });
   }
 
   void keep(int64_t plan) {
@@ -252,7 +252,7 @@ std::shared_ptr<Plans> plans_of(const FusedConvSpec& spec) {
     const auto found = cache().plans.find(key);
     if (found != cache().plans.end()) return found->second;
   }
-  auto built = std::make_shared<Plans>(spec);
+  auto built = with_errors(fmt::format("{}: {}", cudnn_version(), key), [&] { return std::make_shared<Plans>(spec); });
   const std::lock_guard lock(cache().mutex);
   return cache().plans.emplace(key, std::move(built)).first->second;
 }
@@ -276,8 +276,8 @@ void build_plans(const std::vector<FusedConvSpec>& specs) {
     try {
       check_cuda(cudaSetDevice(0), "choosing the GPU");  // the thread's context: cuDNN loads code into it
       plans_of(*work[task]);
-    } catch (const Error&) {
-      // fused_conv() meets the same refusal and can name the node.
+    } catch (const std::exception&) {
+      // Nothing may leave a thread of the pool. fused_conv() meets the same refusal and can name the node.
     }
   });
 }

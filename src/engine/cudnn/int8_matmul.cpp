@@ -6,15 +6,19 @@
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/cuda/check.h"
 #include "src/cuda/memory.h"
+#include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
 #include "src/engine/cudnn/libraries.h"
+#include "src/engine/cudnn/library_plan.h"
 
 namespace octet {
 namespace {
 
 constexpr int kProposals = 16;
 constexpr int kTimedReplays = 5;
+constexpr double kHopeless = 3;  ///< times the best so far
 constexpr size_t kMostWorkspace = size_t{32}
                                   << 20;  // what NVIDIA's documentation of cublasSetWorkspace advises for Hopper
 
@@ -119,21 +123,26 @@ Int8Matmul::Int8Matmul(const Int8MatmulShape& shape, const Int8MatmulTensors& te
                                     preference, kProposals, plans.data(), &s.proposals),
         what.c_str());
   plans.resize(s.proposals);
+  std::erase_if(plans, [](const auto& plan) { return plan.state != CUBLAS_STATUS_SUCCESS; });
+  if (plans.empty()) throw promise_error("cuBLASLt has no plan for an " + what);
 
-  const DeviceBuffer scratch(kMostWorkspace, "cuBLASLt's work space");
-  double best = 0;
-  for (const cublasLtMatmulHeuristicResult_t& plan : plans) {
-    if (plan.state != CUBLAS_STATUS_SUCCESS) continue;
-    Int8MatmulTensors with_scratch = tensors;
-    with_scratch.workspace = scratch.data();
-    const auto run = [&] { s.launch(plan, with_scratch, stream.get()); };
-    run();  // outside of the capture: the first launch may load code
-    const double milliseconds = time_launches(stream, run, {kTimedReplays});
-    if (best > 0 && milliseconds >= best) continue;
-    best = milliseconds;
-    s.chosen = plan;
-  }
-  if (best == 0) throw promise_error("cuBLASLt has no plan for an " + what);
+  std::vector<std::string> names;
+  for (size_t plan = 0; plan < plans.size(); ++plan) names.push_back(fmt::format("cuBLASLt's proposal {}", plan));
+  s.chosen = plans[fastest_candidate(names, {.hopeless = kHopeless}, [&](size_t candidate, double hopeless) {
+    const auto time = [&] {
+      const DeviceBuffer scratch(plans[candidate].workspaceSize, "cuBLASLt's work space");
+      Int8MatmulTensors with_scratch = tensors;
+      with_scratch.workspace = scratch.data();
+      const auto run = [&] { s.launch(plans[candidate], with_scratch, stream.get()); };
+      run();  // outside of the capture: the first launch may load code
+      stream.wait("a plan of cuBLASLt");
+      return time_launches(stream, run, {kTimedReplays, hopeless});
+    };
+    return time_plan(time, [&](const std::string& failure) {
+      cudaGetLastError();
+      stream.wait(fmt::format("the GPU has failed after {}, {}: {}", names[candidate], what, failure).c_str());
+    });
+  })];
 }
 
 Int8Matmul::~Int8Matmul() = default;
