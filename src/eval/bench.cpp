@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
@@ -93,10 +94,20 @@ std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std:
     const Int8Node& node = graph.nodes[i];
     const auto info =
         std::find_if(kernels.begin(), kernels.end(), [&](const LayerInfo& k) { return k.name == node.name; });
-    layers.push_back({node.name, info == kernels.end() ? "" : info->kernel, milliseconds.at(i),
-                      batch * node_multiply_adds(node), node_bytes(graph, static_cast<int>(i), batch)});
+    const LayerInfo ran = info == kernels.end() ? LayerInfo{} : *info;
+    layers.push_back({node.name, ran.kernel, ran.engine, milliseconds.at(i), batch * node_multiply_adds(node),
+                      node_bytes(graph, static_cast<int>(i), batch)});
   }
   return layers;
+}
+
+/// Whether more than one engine ran the program's nodes.
+bool several_engines(const std::vector<LayerTime>& layers) {
+  std::set<std::string> engines;
+  for (const LayerTime& layer : layers) {
+    if (!layer.engine.empty()) engines.insert(layer.engine);
+  }
+  return engines.size() > 1;
 }
 
 /// Runs that take about `seconds`, when the first ones took `samples` milliseconds each.
@@ -183,7 +194,10 @@ std::string describe(const BenchResult& r) {
   if (r.layers.empty()) return text;
   double sum = 0;
   for (const LayerTime& layer : r.layers) sum += layer.milliseconds;
-  std::vector<Column> columns = {{"layer", Align::left}, {"kernel", Align::left}, {"time"}, {"share"}};
+  const bool engines = several_engines(r.layers);
+  std::vector<Column> columns = {{"layer", Align::left}};
+  if (engines) columns.push_back({"engine", Align::left});
+  columns.insert(columns.end(), {{"kernel", Align::left}, {"time"}, {"share"}});
   if (device) {
     columns.insert(columns.end(), {{"TOPS"}, {"GB/s"}});
   } else {
@@ -191,8 +205,10 @@ std::string describe(const BenchResult& r) {
   }
   TextTable table(columns);
   for (const LayerTime& layer : r.layers) {
-    std::vector<std::string> row = {layer.name, layer.kernel, human_seconds(layer.milliseconds / 1e3),
-                                    percent(sum > 0 ? layer.milliseconds / sum : 0, 1)};
+    std::vector<std::string> row = {layer.name};
+    if (engines) row.push_back(layer.engine);
+    row.insert(row.end(), {layer.kernel, human_seconds(layer.milliseconds / 1e3),
+                           percent(sum > 0 ? layer.milliseconds / sum : 0, 1)});
     if (device) {
       row.push_back(tera_operations(layer.multiply_adds, layer.milliseconds));
       row.push_back(rate(layer.bytes, layer.milliseconds));

@@ -16,6 +16,7 @@ struct BenchOptions {
 
 struct LayerTime {
   std::string name, kernel;
+  std::string engine;       ///< where another than the program's own may run a node (a fallback); else ""
   double milliseconds = 0;  ///< median of one batch
   long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear
   long bytes = 0;           ///< of one batch: every input, weight and output once

@@ -70,8 +70,27 @@ class DeviceProgram : public FunctionProgram {
     return milliseconds;
   }
   std::vector<double> time_layers_on_device(int, int) override { return {0.1, 0.2, 0, 0.3}; }
+  std::vector<LayerInfo> layers() const override { return infos; }
   std::vector<int> asked;
+  std::vector<LayerInfo> infos;
 };
+
+TEST(Bench, TheTableNamesEnginesWhereSeveralRanNodes) {
+  const Int8Graph graph = fake_graph(5);
+  DeviceProgram program;
+  const auto bench = [&](const char* of_pool) {
+    program.infos = {{"layer1.0.conv1", "cudnn_conv", "cudnn"}, {"pool", "max_pool_cuda", of_pool}};
+    return bench_program(program, graph, {2, 0.01, true});
+  };
+  const BenchResult mixed = bench("cuda");
+  EXPECT_EQ(mixed.layers[0].engine, "");
+  EXPECT_EQ(mixed.layers[1].engine, "cudnn");
+  EXPECT_EQ(mixed.layers[2].engine, "cuda");
+  const std::string text = describe(mixed);
+  EXPECT_NE(text.find(" engine "), std::string::npos) << text;
+  EXPECT_LT(text.find("cudnn "), text.find("cudnn_conv")) << text;
+  EXPECT_EQ(describe(bench("cudnn")).find(" engine "), std::string::npos);
+}
 
 TEST(Bench, ReportsDeviceEventsBesideHostTime) {
   Int8Graph graph = fake_graph(5);

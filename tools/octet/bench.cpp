@@ -30,6 +30,7 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerTime& layer : result.layers) {
     layers.push_back({{"name", layer.name},
+                      {"engine", layer.engine.empty() ? engine : layer.engine},
                       {"kernel", layer.kernel},
                       {"milliseconds", layer.milliseconds},
                       {"multiply_adds", layer.multiply_adds},
