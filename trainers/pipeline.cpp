@@ -73,13 +73,9 @@ at::Tensor statistics_images(const Run& run) {
 std::vector<LayerStatistics> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
   std::vector<LayerStatistics> layers = layer_statistics(model, statistics_images(run));
   const std::vector<std::string> engines = engines_of(run);
-  if (engines.empty()) return layers;
-  const auto program = compile(run, engines.front(), graph);
-  for (const LayerInfo& info : program->layers()) {
-    for (LayerStatistics& layer : layers) {
-      if (layer.name == info.name)
-        layer.engine = info.engine.empty() ? engines.front() : info.engine, layer.kernel = info.kernel;
-    }
+  for (const std::string& engine : engines) {
+    if (engine == engines.front() || find_engine(engine).on_gpu())
+      add_kernels(layers, engine, compile(run, engine, graph)->layers());
   }
   return layers;
 }

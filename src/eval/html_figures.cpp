@@ -80,8 +80,9 @@ std::string sqnr_charts(const Report& report) {
 std::string layer_card(const LayerStatistics& layer) {
   std::string html =
       fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_breakable(layer.name), html_escape(layer.op));
-  for (const std::string& part : {layer.engine, layer.kernel}) {
-    if (!part.empty()) html += " \xC2\xB7 " + html_breakable(part);
+  for (const LayerKernel& k : layer.kernels) {
+    html += "<br/>" + html_escape(k.program) + (k.engine == k.program ? "" : ", run by " + html_escape(k.engine)) +
+            " \xC2\xB7 " + html_breakable(k.kernel);
   }
   if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
   html += "</p><div class=\"pair\">";

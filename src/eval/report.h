@@ -22,15 +22,23 @@ struct Histogram {
   std::vector<double> counts;  ///< equally wide bins; empty: none was taken
 };
 
+struct LayerKernel {
+  std::string program;  ///< the engine of the row
+  std::string engine;   ///< that ran the layer there: `program`, or its fallback
+  std::string kernel;   ///< as that engine names it
+};
+
 struct LayerStatistics {
   std::string name, op;
-  std::string engine,
-      kernel;           ///< of the first engine: which ran the layer (a fallback may), and how it names its kernel
-  std::string qparams;  ///< "u8 scale 0.0123 zero 7"
-  double sqnr_db = 0;   ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
+  std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its others on a GPU
+  std::string qparams;               ///< "u8 scale 0.0123 zero 7"
+  double sqnr_db = 0;         ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
   double weight_sqnr_db = 0;  ///< the same of the weights; meaningful when `weights` holds counts
   Histogram weights, activations;
 };
+
+/// Notes at each layer what ran it in the program of engine `program`.
+void add_kernels(std::vector<LayerStatistics>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
 
 struct EpochMetrics {  ///< one line of metrics.jsonl
   std::string phase;   ///< "float", "qat"

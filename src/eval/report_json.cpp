@@ -79,8 +79,13 @@ Json layer_json(const LayerStatistics& l) {
   Json json;
   json["name"] = l.name;
   json["op"] = l.op;
-  json["engine"] = l.engine;
-  json["kernel"] = l.kernel;
+  const LayerKernel first = l.kernels.empty() ? LayerKernel{} : l.kernels.front();
+  json["engine"] = first.engine;
+  json["kernel"] = first.kernel;
+  json["kernels"] = Json::array();
+  for (const LayerKernel& k : l.kernels) {
+    json["kernels"].push_back({{"program", k.program}, {"engine", k.engine}, {"kernel", k.kernel}});
+  }
   json["qparams"] = l.qparams;
   json["sqnr_db"] = l.sqnr_db;
   json["weight_sqnr_db"] = known(!l.weights.counts.empty(), l.weight_sqnr_db);

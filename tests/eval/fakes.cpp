@@ -123,16 +123,16 @@ Report full_report(int classes) {
   report.epochs = {{"float", 1, 0.9, 0.7, 0.8, 0.75, 0.1, 2400, 0.01, 9},
                    {"float", 2, 0.5, 0.8, 0.4, 0.85, 0.05, 2400, 0.01, 9},
                    {"qat", 1, 0.3, 0.9, 0.3, 0.91, 0.01, 1500, 0.02, 12}};
-  report.layers = {{"conv<1>",
-                    "conv2d",
-                    "cpu",
-                    "conv3x3_avx2",
-                    "u8 scale 0.02 zero 3",
-                    38.5,
-                    41,
-                    {-1, 1, {1, 4, 2}},
-                    {0, 6, {9, 3, 1}}},
-                   {"pool", "avg_pool", "cpu", "pool_portable", "u8 scale 0.02 zero 3", 36, 0, {}, {0, 3, {1, 1}}}};
+  report.layers = {
+      {"conv<1>",
+       "conv2d",
+       {{"cpu", "cpu", "conv3x3_avx2"}, {"cudnn", "cudnn", "cudnn_conv engine 1"}},
+       "u8 scale 0.02 zero 3",
+       38.5,
+       41,
+       {-1, 1, {1, 4, 2}},
+       {0, 6, {9, 3, 1}}},
+      {"pool", "avg_pool", {{"cpu", "cpu", "pool_portable"}}, "u8 scale 0.02 zero 3", 36, 0, {}, {0, 3, {1, 1}}}};
   report.comparison.programs = {"qat_graph", "cpu", "reference"};
   report.comparison.images = 100;
   report.comparison.layers = {{"conv<1>", false, 1000, {0, 0}, {0, 0}}, {"fc", true, 500, {0, 0}, {0, 0}}};

@@ -73,6 +73,24 @@ TEST(ReportJson, HoldsTheNumbers) {
   EXPECT_EQ(j["versions"]["octet"], "0.1.0");
 }
 
+TEST(ReportJson, SaysWhichEngineRanEachLayer) {
+  Report report = full_report(3);
+  for (LayerStatistics& layer : report.layers) layer.kernels.clear();
+  add_kernels(report.layers, "cuda", {{"conv<1>", "mma_128", "cuda"}, {"other", "x", ""}, {"pool", "pool_cuda", ""}});
+  add_kernels(report.layers, "cudnn", {{"conv<1>", "cudnn_conv", "cudnn"}, {"pool", "pool_cuda", "cuda"}});
+  const json layers = json::parse(report_json(report)).at("layers");
+  const auto ran = [](const char* program, const char* engine, const char* kernel) {
+    return json{{"program", program}, {"engine", engine}, {"kernel", kernel}};
+  };
+  EXPECT_EQ(layers[0]["kernels"], json::array({ran("cuda", "cuda", "mma_128"), ran("cudnn", "cudnn", "cudnn_conv")}));
+  EXPECT_EQ(layers[1]["kernels"], json::array({ran("cuda", "cuda", "pool_cuda"), ran("cudnn", "cuda", "pool_cuda")}));
+  EXPECT_EQ(layers[0]["engine"], "cuda");
+  EXPECT_EQ(layers[0]["kernel"], "mma_128");
+  const std::string html = report_html(report);
+  EXPECT_NE(html.find("cudnn, run by cuda"), std::string::npos);
+  EXPECT_EQ(html.find("cuda, run by"), std::string::npos);
+}
+
 TEST(ReportJson, AnEmptyReportIsNullNotZero) {
   const json j = json::parse(report_json(Report{}));
   EXPECT_TRUE(j["comparison"].is_null());
