@@ -1,4 +1,4 @@
-// Copies codes between layouts on the GPU: a flatten closes the gaps between pixels, a tap makes a tensor dense.
+// Copies codes between layouts on the GPU: a flatten closes the gaps between pixels.
 #pragma once
 
 #include <cstdint>
