@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
@@ -171,16 +172,8 @@ class Bench {
   Stream stream_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int batch = argc > 1 ? std::atoi(argv[1]) : 128;
-  const size_t rotate = static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20;
-  const int repeats = argc > 3 ? std::atoi(argv[3]) : 15;
-  if (!gpu_status().usable) {
-    fmt::print(stderr, "cuda_conv_bench needs a GPU: {}\n", gpu_status().reason);
-    return 1;
-  }
+void run_all(int batch, size_t rotate, int repeats) {
+  if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
   fmt::print("{}, batch {}\n", gpu_status().name, batch);
   Bench bench(batch, rotate, repeats);
   double sum = 0, first = 0, logits = 0;
@@ -190,5 +183,17 @@ int main(int argc, char** argv) {
   }
   fmt::print("batch {}: {:.3f} ms without the first layer ({:.3f} ms) and the logits ({:.3f} ms)\n", batch, sum * 1e-3,
              first * 1e-3, logits * 1e-3);
-  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run_all(argc > 1 ? std::atoi(argv[1]) : 128, static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20,
+            argc > 3 ? std::atoi(argv[3]) : 15);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "cuda_conv_bench: {}\n", error.what());
+    return 1;
+  }
 }

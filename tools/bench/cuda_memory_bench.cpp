@@ -21,6 +21,7 @@
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
 #include "kernels/image_int8/cuda_image_int8.h"
 #include "kernels/pool_int8/cuda_pool_int8.h"
+#include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
@@ -66,7 +67,11 @@ class Bench {
  private:
   double seconds(size_t x_bytes, size_t y_bytes, const Launch& launch) {
     const auto step = [](size_t bytes) { return (bytes + 511) / 256 * 256; };
-    const size_t sets = std::max<size_t>(1, std::min(kArena / step(x_bytes), kArena / step(y_bytes)));
+    const size_t sets = std::min(kArena / step(x_bytes), kArena / step(y_bytes));
+    if (sets == 0) {
+      throw usage_error(fmt::format("a tensor of {} MiB does not fit in {} MiB: name a smaller batch",
+                                    std::max(x_bytes, y_bytes) >> 20, kArena >> 20));
+    }
     const CapturedGraph graph(stream_, [&] {
       for (size_t i = 0; i < kLaunches; ++i) {
         launch(x_.data() + i % sets * step(x_bytes), y_.data() + i % sets * step(y_bytes), stream_.get());
@@ -167,10 +172,8 @@ void run_pixelwise(Bench& bench, int batch) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int batch = argc > 1 ? std::atoi(argv[1]) : 128;
+void run_all(int batch) {
+  if (batch < 1) throw usage_error("the batch must be 1 or more");
   fmt::print("{}, batch {}\n", gpu_status().name, batch);
   Bench bench;
   for (const int size : {224, 32}) {
@@ -194,5 +197,16 @@ int main(int argc, char** argv) {
   run_pool(bench, batch, "avg_pool", 512, 4, 4, 1);
   run_pool(bench, batch, "avg_pool", 256, 28, 2, 2);
   run_pixelwise(bench, batch);
-  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run_all(argc > 1 ? std::atoi(argv[1]) : 128);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "cuda_memory_bench: {}\n", error.what());
+    return 1;
+  }
 }
