@@ -27,10 +27,12 @@ struct Comparison {
   /// no promise.
   std::vector<bool> exact;
 
-  bool identical() const;             ///< something was compared and not one code or logit of an exact program differs
-  int first_differing_layer() const;  ///< of an exact program: index into layers; -1: none
-  long codes() const;                 ///< codes and logits of one program
-  long differing_codes() const;       ///< over all layers and exact programs
+  bool promised() const;   ///< by at least one further program
+  bool identical() const;  ///< promised, and not one of the codes or logits compared differs
+  bool broken() const { return promised() && !identical(); }
+  int first_differing_layer() const;           ///< of an exact program: index into layers; -1: none
+  long codes() const;                          ///< codes and logits of one program
+  long differing_codes() const;                ///< over all layers and exact programs
   long differing_codes(size_t program) const;  ///< of one further program, 0 being the first of them, over all layers
 };
 

@@ -41,7 +41,8 @@ std::string verdict(const Comparison& c) {
   if (c.codes() == 0 || c.programs.size() < 2) return "nothing was compared";
   const int first = c.first_differing_layer();
   const auto exact = std::count(c.exact.begin(), c.exact.end(), true);
-  if (exact == 0) return fmt::format("nothing promised equal codes{}{}", shorter_comparisons(c), inexact_programs(c));
+  if (!c.promised())
+    return fmt::format("nothing promised equal codes{}{}", shorter_comparisons(c), inexact_programs(c));
   if (first < 0) {
     return fmt::format("identical: 0 of {} codes differ in {} programs over {}{}{}", with_thousands(c.codes()),
                        exact + 1, counted(c.images, "image"), shorter_comparisons(c), inexact_programs(c));

@@ -40,6 +40,7 @@ Card accuracy_card(const Headline& h) {
 
 Card codes_card(const Comparison& c) {
   if (c.codes() == 0) return {"plain", "differing codes", "not compared", "run octet compare"};
+  if (!c.promised()) return {"plain", "differing codes", "not promised", "by any engine of this run"};
   return {c.identical() ? "good" : "bad", "differing codes", with_thousands(c.differing_codes()),
           fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())),
                       1 + std::count(c.exact.begin(), c.exact.end(), true), counted(c.images, "image"))};
@@ -154,7 +155,10 @@ std::string comparison_section(const Report& report) {
       "<section id=\"codes\"><h2>Codes, layer by layer</h2>\n<p class=\"lead {}\">{}</p>\n"
       "<p>Every code of every layer, held against <b>{}</b>; the last layer's float logits by their bits.</p>\n"
       "<table><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">codes</th>",
-      c.identical() ? "good-text" : "bad-text", html_escape(verdict(c)), html_escape(c.programs[0]));
+      c.identical() ? "good-text"
+      : c.broken()  ? "bad-text"
+                    : "",
+      html_escape(verdict(c)), html_escape(c.programs[0]));
   for (size_t p = 1; p < c.programs.size(); ++p) {
     html += fmt::format("<th scope=\"col\">{}{}</th>", html_escape(c.programs[p]),
                         c.exact[p - 1] ? "" : " <small>promises no equal codes</small>");

@@ -19,7 +19,7 @@ Json known(bool applies, Number value) {
 
 Json headline_json(const Report& report) {
   const Headline h = headline(report);
-  const bool compared = report.comparison.codes() > 0;
+  const bool compared = report.comparison.codes() > 0, promised = compared && report.comparison.promised();
   Json json;
   json["float_top1"] = known(h.float_row, h.float_row ? h.float_row->evaluation.top1 : 0);
   json["int8_row"] = h.int8_row ? Json(h.int8_row->evaluation.name) : Json(nullptr);
@@ -27,8 +27,8 @@ Json headline_json(const Report& report) {
   json["points_lost"] = known(h.both(), h.points_lost);
   json["size_ratio"] = known(h.size_ratio > 0, h.size_ratio);
   json["speed_up"] = known(h.speed_up > 0, h.speed_up);
-  json["identical"] = known(compared, report.comparison.identical());
-  json["differing_codes"] = known(compared, report.comparison.differing_codes());
+  json["identical"] = known(promised, report.comparison.identical());
+  json["differing_codes"] = known(promised, report.comparison.differing_codes());
   json["compared_codes"] = known(compared, report.comparison.codes());
   return json;
 }
@@ -127,7 +127,7 @@ Json comparison_json(const Comparison& c) {
   json["images"] = c.images;
   json["program_images"] = c.program_images;
   json["exact"] = c.exact;
-  json["identical"] = c.identical();
+  json["identical"] = known(c.promised(), c.identical());
   json["verdict"] = verdict(c);
   json["differing_predictions"] = c.differing_predictions;
   json["layers"] = std::move(layers);

@@ -112,9 +112,12 @@ TEST_F(Compare, AnInexactProgramIsCountedAndBreaksNothing) {
   EXPECT_NE(describe(c).find("cudnn (inexact)"), std::string::npos);
   EXPECT_EQ(describe(c).find("first >>"), std::string::npos);
 
+  EXPECT_TRUE(c.promised());
+  EXPECT_FALSE(c.broken());
   EXPECT_FALSE(compared(true, true).identical());
+  EXPECT_TRUE(compared(true, true).broken());
   const Comparison nothing = compared(false, false);
-  EXPECT_TRUE(nothing.identical());
+  EXPECT_FALSE(nothing.promised() || nothing.identical() || nothing.broken());
   EXPECT_TRUE(verdict(nothing).starts_with("nothing promised equal codes; cpu promises no equal codes: 0 of 253"));
   second.change = third.change;
   EXPECT_FALSE(compared(true, false).identical());

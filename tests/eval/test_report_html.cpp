@@ -94,6 +94,18 @@ TEST(ReportHtml, AnInexactEngineIsCountedWithoutBreakingThePromise) {
   EXPECT_EQ(html.find("class=\"broken\""), std::string::npos);
 }
 
+TEST(ReportHtml, WhatNobodyPromisesIsNeitherGoodNorBad) {
+  Report report = full_report(10);
+  ASSERT_NE(report_html(report).find("<div class=\"card good\"><span class=\"name\">differing codes"),
+            std::string::npos);
+  report.comparison.exact = {false, false};
+  const std::string html = report_html(report);
+  EXPECT_NE(html.find("<div class=\"card plain\"><span class=\"name\">differing codes</span><b>not promised"),
+            std::string::npos);
+  EXPECT_EQ(html.find("lead good-text"), std::string::npos);
+  EXPECT_EQ(html.find("lead bad-text"), std::string::npos);
+}
+
 TEST(ReportHtml, LayersNameTheirEngineAndKernel) {
   const std::string text = parse_markup(report_html(full_report(10))).text;
   EXPECT_NE(text.find("cpu \xC2\xB7 conv3x3_avx2"), std::string::npos);

@@ -100,6 +100,16 @@ TEST(ReportJson, AnEmptyReportIsNullNotZero) {
   EXPECT_TRUE(j["rows"].is_array());
 }
 
+TEST(ReportJson, WhatNobodyPromisesIsNeitherKeptNorBroken) {
+  Report report = full_report(10);
+  report.comparison.exact = {false, false};
+  const json j = json::parse(report_json(report));
+  EXPECT_TRUE(j["headline"]["identical"].is_null());
+  EXPECT_TRUE(j["headline"]["differing_codes"].is_null());
+  EXPECT_EQ(j["headline"]["compared_codes"], 1500);
+  EXPECT_TRUE(j["comparison"]["identical"].is_null());
+}
+
 TEST(ReportJson, OddInputStaysJson) {
   Report report = full_report(3);
   report.command = "octet \xff\xfe";  // not UTF-8

@@ -24,7 +24,8 @@ std::string json(const Comparison& comparison) {
                       {"differing", layer.differing},
                       {"largest_lsb", layer.largest_lsb}});
   }
-  return nlohmann::json{{"identical", comparison.identical()},
+  const nlohmann::json identical = comparison.promised() ? nlohmann::json(comparison.identical()) : nullptr;
+  return nlohmann::json{{"identical", identical},
                         {"verdict", verdict(comparison)},
                         {"programs", comparison.programs},
                         {"exact", comparison.exact},
@@ -55,7 +56,7 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
   const Comparison comparison =
       octet::compare(run.graph, named, run.data.evaluation_set(options.images), run.recipe.evaluate.batch_size);
   print_result(common, describe(comparison), [&] { return json(comparison); });
-  return comparison.identical() ? ExitCode::ok : ExitCode::promise;
+  return comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 }  // namespace
