@@ -1,7 +1,7 @@
 // What the user is told when the GPU runs out of memory or fails, and what to do.
 #pragma once
 
-#include <functional>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -20,9 +20,22 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
 /// nothing: it could not be tried).
 Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting);
 
-/// Runs a command's work. What LibTorch throws outside of phases and programs, which tell more themselves, becomes an
-/// Error(promise) without its backtrace; out of memory says what to lower.
-ExitCode tell_failures(const std::function<ExitCode()>& work);
+/// Error(promise): the phase, after which epoch, and that evaluate.batch_size, not the training's, must be smaller.
+Error validation_out_of_memory(const Phase& phase, const Position& position);
+
+/// In a handler: throws the current exception again; what LibTorch throws outside of phases and programs, which tell
+/// more themselves, as an Error(promise) without its backtrace; out of memory says what to lower.
+[[noreturn]] void tell_failure();
+
+/// Runs a command's work and tells its failure, if any.
+template <typename Work>
+auto tell_failures(const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception&) {
+    tell_failure();
+  }
+}
 
 struct BatchProbe {
   Shape shape;            ///< of an image

@@ -40,6 +40,12 @@ int wait_for(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+/// In the child. 0: no limit.
+void limit(__rlimit_resource resource, long bytes) {
+  const rlimit both{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+  if (bytes > 0 && ::setrlimit(resource, &both) != 0) ::_exit(126);
+}
+
 }  // namespace
 
 ToolTest::ToolTest() {
@@ -68,8 +74,8 @@ Answer ToolTest::command(std::vector<std::string> words, const Start& start) con
   if (child == 0) {
     redirect(start.stdout_path.empty() ? out : start.stdout_path, STDOUT_FILENO);
     redirect(err, STDERR_FILENO);
-    const rlimit limit{static_cast<rlim_t>(start.file_size_limit), static_cast<rlim_t>(start.file_size_limit)};
-    if (start.file_size_limit > 0 && ::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(126);
+    limit(RLIMIT_FSIZE, start.file_size_limit);
+    limit(RLIMIT_AS, start.address_space_limit);
     if (::chdir(folder_.c_str()) != 0) ::_exit(126);
     ::execvp(argv[0], argv.data());
     ::_exit(127);

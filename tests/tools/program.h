@@ -20,6 +20,7 @@ struct Answer {
 struct Start {
   std::string stdout_path;            ///< instead of being captured: "/dev/full"
   long file_size_limit = 0;           ///< bytes (RLIMIT_FSIZE), in place of a full disk; 0: none
+  long address_space_limit = 0;       ///< bytes (RLIMIT_AS); 0: none
   std::function<void(pid_t)> during;  ///< called while it runs
 };
 

@@ -1,26 +1,31 @@
 #include "tools/octet/trained.h"
 
 #include "trainers/gpu.h"
+#include "trainers/gpu_failure.h"
 #include "trainers/run.h"
 
 namespace octet::cli {
 
 std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory,
                                          const std::string& device) {
-  const Run run = open_run(recipe, directory, choose_device(device));
-  return qat_graph_program(load_quantized(run), run.preprocessing);
+  return tell_failures([&] {
+    const Run run = open_run(recipe, directory, choose_device(device));
+    return qat_graph_program(load_quantized(run), run.preprocessing);
+  });
 }
 
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device) {
-  const Run run = open_run(recipe, directory, choose_device(device));
-  const QuantizedModel quantized = load_quantized(run);
-  std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
-  programs.emplace_back("float", float_program(run.graph, load_float(run), run.preprocessing));
-  programs.emplace_back("simulation", simulation_program(quantized, run.preprocessing));
-  programs.emplace_back("qat_graph", qat_graph_program(quantized, run.preprocessing));
-  return programs;
+  return tell_failures([&] {
+    const Run run = open_run(recipe, directory, choose_device(device));
+    const QuantizedModel quantized = load_quantized(run);
+    std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
+    programs.emplace_back("float", float_program(run.graph, load_float(run), run.preprocessing));
+    programs.emplace_back("simulation", simulation_program(quantized, run.preprocessing));
+    programs.emplace_back("qat_graph", qat_graph_program(quantized, run.preprocessing));
+    return programs;
+  });
 }
 
 }  // namespace octet::cli
