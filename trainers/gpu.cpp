@@ -59,6 +59,13 @@ void set_switches(at::Device device, const CudaRecipe& recipe) {
 
 std::string device_name(at::Device device) { return device.is_cpu() ? "cpu" : usable_gpu().name; }
 
+std::string told_device(at::Device device) {
+#if OCTET_CUDA
+  if (device.is_cpu() && !usable_gpu().ok) return fmt::format("cpu ({})", usable_gpu().why_not);
+#endif
+  return device_name(device);
+}
+
 OwnStream::OwnStream(at::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl gpu(device.type());

@@ -22,6 +22,12 @@ size_t resident_bytes(const RunData& data) {
   return data.train.size() * size.height * size.width * data.train_transform.channels;
 }
 
+/// What LibTorch keeps of an earlier phase is free, too.
+size_t free_memory(at::Device device) {
+  release_cached(device);
+  return gpu_memory(device).free;
+}
+
 }  // namespace
 
 std::string why_not_resident(const RunData& data) {
@@ -39,7 +45,7 @@ std::string why_not_resident(const RunData& data) {
 void require_resident(const RunData& data, at::Device device) {
   const std::string why_not = why_not_resident(data);
   if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
-  const size_t bytes = resident_bytes(data), free = gpu_memory(device).free;
+  const size_t bytes = resident_bytes(data), free = free_memory(device);
   if (bytes > free)
     throw usage_error(
         fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
@@ -50,7 +56,7 @@ void require_resident(const RunData& data, at::Device device) {
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {
   if (options.resident_images == "off") return uploaded_batches(data, options);
   if (options.resident_images == "on") return resident_batches(data, options);
-  const double room = kMostOfFreeMemory * static_cast<double>(gpu_memory(options.device).free);
+  const double room = kMostOfFreeMemory * static_cast<double>(free_memory(options.device));
   const bool resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
   return resident ? resident_batches(data, options) : uploaded_batches(data, options);
 }

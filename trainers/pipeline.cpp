@@ -28,10 +28,6 @@ CompileOptions compile_options(const Run& run) {
           .fallback = run.recipe.evaluate.fallback};
 }
 
-std::unique_ptr<Program> compile(const Run& run, const std::string& engine, const Int8Graph& graph) {
-  return find_engine(engine).compile(graph, compile_options(run));
-}
-
 /// A run that was told to keep off the machine's GPU does not evaluate there either.
 std::vector<std::string> engines_of(const Recipe& recipe, at::Device device) {
   const bool kept_off = !device.is_cuda() && choose_device("auto").is_cuda();
@@ -75,7 +71,7 @@ std::vector<LayerStatistics> layers_with_kernels(const Run& run, const Quantized
   const std::vector<std::string> engines = engines_of(run);
   for (const std::string& engine : engines) {
     if (engine == engines.front() || find_engine(engine).on_gpu())
-      add_kernels(layers, engine, compile(run, engine, graph)->layers());
+      add_kernels(layers, engine, compile_engine(run, engine, graph)->layers());
   }
   return layers;
 }
@@ -103,13 +99,18 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
   return graph;
 }
 
+std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engine, const Int8Graph& graph) {
+  release_cached(run.device);  // engines do not take their memory from LibTorch
+  return find_engine(engine).compile(graph, compile_options(run));
+}
+
 std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
   const std::string quantized = run.directory.quantized(), int8 = run.directory.int8(run.recipe.export_.file);
   std::vector<Row> rows;
   rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), quantized));
   rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), quantized));
   for (const std::string& engine : engines_of(run)) {
-    rows.push_back(measure(run, engine, *compile(run, engine, graph), int8, images_for(run, engine)));
+    rows.push_back(measure(run, engine, *compile_engine(run, engine, graph), int8, images_for(run, engine)));
   }
   return rows;
 }
@@ -123,7 +124,7 @@ Comparison compare_engines(const Run& run, const QuantizedModel& model, const In
   };
   add("qat_graph", true, qat_graph_program(model, run.preprocessing));
   for (const std::string& engine : engines_of(run))
-    add(engine, find_engine(engine).exact(), compile(run, engine, graph));
+    add(engine, find_engine(engine).exact(), compile_engine(run, engine, graph));
   return compare(graph, programs, run.data.evaluation_set(), run.recipe.evaluate.batch_size);
 }
 
@@ -140,7 +141,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   start_run_directory(directory, recipe, start);
-  say(fmt::format("run directory: {}", directory.root));
+  say(fmt::format("run directory: {}\ndevice: {}", directory.root, told_device(run.device)));
 
   Report report;
   train_float(run, weights, start.resume);
@@ -181,7 +182,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   report.comparison = compare_engines(run, model, graph);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_report(directory, report);
-  if (!report.comparison.identical()) {
+  if (report.comparison.broken()) {
     throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
   }
   return report;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ Row measure(const Run& run, const std::string& name, Program& program, const std
 
 /// The model as an Int8Graph with names, preprocessing and recipe hash.
 Int8Graph to_int8(const Run& run, const QuantizedModel& model);
+
+/// `graph` on that engine, for batches of evaluate.batch_size, with the memory that LibTorch no longer uses.
+std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engine, const Int8Graph& graph);
 
 /// Rows "simulation", "qat_graph" and one for each of evaluate.engines.
 std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph);

@@ -48,6 +48,7 @@ class Trainer {
  private:
   void resume();
   void run_epoch();
+  void validate_epoch() const;
   void launch_step(const Batches::Labelled& batch);
   void follow(bool wait);
   [[noreturn]] void explain(long step, const std::string& what);
@@ -90,7 +91,7 @@ void Trainer::run() {
     run_epoch();
     save();  // before validation, which may be interrupted too
     if (!phase_.epoch_done) continue;
-    const auto validate = [&] { phase_.epoch_done(result()); };
+    const auto validate = [this] { validate_epoch(); };
     step_.average() != nullptr ? step_.average()->while_in_place(validate) : validate();
   }
   step_.free_gradients();
@@ -127,6 +128,14 @@ void Trainer::run_epoch() {
                   fmt::format("interrupted in phase {}, epoch {}, step {}; saved: continue with --resume", phase_.name,
                               position_.epoch + 1, position_.step));
     }
+  }
+}
+
+void Trainer::validate_epoch() const {
+  try {
+    phase_.epoch_done(result());
+  } catch (const c10::OutOfMemoryError&) {  // no batch of the training's is to blame
+    throw validation_out_of_memory(phase_, position_);
   }
 }
 
@@ -257,6 +266,8 @@ void train_phase(const Phase& phase, const RunData& data) {
     if (gpu_works(phase.device())) throw;
     throw failed(phase, position(), error.what());
   }
+  trainer.reset();  // with the recorded step's memory
+  release_cached(phase.device());
 }
 
 }  // namespace octet

@@ -126,6 +126,38 @@ TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {
   expect_refusal(octet({"calibrate", path("tiny.yaml")}), 2, {"model.weights"});
 }
 
+TEST_F(Train, TheDeviceIsToldAndWhyItIsNoGpu) {
+#if OCTET_CUDA
+  const Support gpu = find_engine("cuda").available();
+  const std::string expected = gpu.ok ? "device: cpu\n" : "device: cpu (" + gpu.reason + ")\n";
+#else
+  const std::string expected = "device: cpu\n";
+#endif
+  expect_part(train("run", {"--device", "cpu"}).err, expected);
+  expect_part(octet({"calibrate", path("run"), "--device", "cpu"}).err, expected);
+}
+
+/// With a network of 8 TB, where a process may have 4.
+TEST_F(Train, WhatLibTorchRefusesIsToldAfterTrainingToo) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more addresses";
+#endif
+  ASSERT_EQ(train("run").code, 0);
+  std::string recipe = read_file(directory("run").recipe());
+  const size_t model = recipe.find("model:"), next = recipe.find("\ntrain:");
+  ASSERT_LT(model, next);
+  recipe.replace(
+      model, next - model,
+      "model: {name: graph, graph: [{name: a, op: conv2d, out_channels: 60000, kernel: 1}, {name: b, op: conv2d, "
+      "out_channels: 60000, kernel: 24, pad: 8}, {name: pool, op: global_avg_pool}, {name: flat, op: flatten}, "
+      "{name: fc, op: linear, out_channels: 4}]}");
+  write("run/recipe.yaml", recipe);
+  const Start start{.address_space_limit = long{1} << 42};
+  expect_refusal(octet({"evaluate", path("run"), "--all", "--device", "cpu"}, start), 1,
+                 {"octet: LibTorch: ", "memory"});
+  expect_refusal(octet({"compare", path("run"), "--device", "cpu"}, start), 1, {"octet: LibTorch: ", "memory"});
+}
+
 TEST_F(Train, WrongRecipesNamePlaceKeyAndCure) {
   expect_refusal(octet({"train", path("none.yaml")}), 3, {"none.yaml", "No such file"});
   write("wrong.yaml", "data:\n  format: synthetic\n  flop: true\n");

@@ -15,6 +15,7 @@
 #include "src/common/files.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
+#include "trainers/batches.h"
 #include "trainers/metrics.h"
 #include "trainers/pipeline.h"
 
@@ -72,6 +73,37 @@ TEST(GpuFailure, OutOfMemoryNamesABatchThatFits) {
   again.data = data;  // as a user would go on: the same pictures lie on the GPU
   again.run();
   EXPECT_EQ(again.epochs.size(), 1u);
+}
+
+TEST(GpuMemory, APhaseGivesItsMemoryBack) {
+  OCTET_NEEDS_GPU();
+  const Folder folder("given_back");
+  OptimizerRecipe recipe = short_recipe();
+  recipe.epochs = 1;
+  recipe.batch_size = 1 << 14;  // about 20 KB an image in a step: 320 MB
+  const RunData data = testing_trainers::tiny_data(5 << 14);
+  size_t before = 0;
+  for (int phase = 0; phase < 2; ++phase) {  // the first sets the libraries up, which keep work space
+    Training training(recipe, folder.path() + "/state.safetensors", false, kGpu);
+    training.data = data;
+    training.run();
+    ASSERT_EQ(training.epochs.size(), 1u);
+    EXPECT_GT(training.epochs[0].gpu_memory_bytes, size_t{100} << 20);  // or there was nothing to give back
+    const size_t held = gpu_memory(kGpu).held;
+    if (phase == 1) EXPECT_LE(held, before);
+    before = held;
+    EXPECT_LT(held, training.epochs[0].gpu_memory_bytes / 2);
+  }
+}
+
+TEST(GpuMemory, WhatLibTorchKeepsForReuseIsFreeForResidentPictures) {
+  OCTET_NEEDS_GPU();
+  const RunData data = testing_trainers::tiny_data(1 << 18);  // 16 MB
+  constexpr int64_t kLimit = 128 << 20;
+  const MemoryLimit limit(kLimit);
+  at::zeros({kLimit - (8 << 20)}, at::TensorOptions(kGpu).dtype(at::kByte));  // of an earlier phase
+  ASSERT_LT(gpu_memory(kGpu).free, size_t{16} << 20);
+  EXPECT_NO_THROW(require_batches(data, {.batch_size = 32, .device = kGpu, .resident_images = "on"}));
 }
 
 /// Launches a kernel that fails; nothing works on the GPU in this process from when it does.

@@ -140,6 +140,23 @@ TEST(Train, DivergenceBetweenLossAndSavingNeverReachesTheStateFile) {
   EXPECT_FALSE(std::filesystem::exists(state));
 }
 
+TEST(Train, OutOfMemoryInValidationDoesNotBlameTheTrainingBatch) {
+  const Folder folder("validation");
+  Training training(short_recipe(), folder.path() + "/state.safetensors", false);
+  training.phase.epoch_done = [](const EpochResult& result) {
+    if (result.epoch == 1) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
+  };
+  const std::string message = message_of(ExitCode::promise, [&] { training.run(); });
+  EXPECT_NE(message.find("phase float, validation after epoch 2: the GPU is out of memory"), std::string::npos);
+  EXPECT_NE(message.find("smaller evaluate.batch_size"), std::string::npos) << message;
+  EXPECT_NE(message.find("kept in " + training.phase.checkpoint), std::string::npos) << message;
+
+  Training again(short_recipe(), training.phase.checkpoint, false);
+  again.phase.resume = true;
+  again.run();
+  EXPECT_EQ(again.epochs.size(), 2u);  // of three; the second is validated again
+}
+
 TEST(Train, EmaIsWhatValidationSeesAndWhatRemains) {
   OptimizerRecipe recipe = short_recipe();
   recipe.ema = 0.9;

@@ -33,11 +33,7 @@ Result quantize(const Run& run, const std::string& engine, const Weights& weight
   QuantizedModel model = make_quantized(run, weights);
   octet::calibrate(model, run);
   graph = to_int8(run, model);
-  CompileOptions compile;
-  compile.max_batch = run.recipe.evaluate.batch_size;
-  compile.threads = run.recipe.threads;
-  compile.fallback = run.recipe.evaluate.fallback;
-  const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
+  const std::unique_ptr<Program> program = compile_engine(run, engine, graph);
   const std::string& activation = run.recipe.quant.activation;
   const std::string& method = run.recipe.calibrate.method;
   return {activation, method, measure(run, fmt::format("{} {}", activation, method), *program, "").evaluation.top1};
@@ -62,12 +58,13 @@ std::string json(double float_top1, const std::vector<Result>& results) {
 ExitCode calibrate(const Common& common, const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  Run run = open_run(read_recipe(is_run ? directory.recipe() : options.target, common.set), directory,
-                     choose_device(common.device));
+  const at::Device device = choose_device(common.device);
+  Run run = open_run(read_recipe(is_run ? directory.recipe() : options.target, common.set), directory, device);
   if (!is_run && run.recipe.model.weights.empty()) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));
   }
+  say(fmt::format("device: {}", told_device(device)));
   const std::vector<std::string> engines = resolve_engines(run.recipe.evaluate.engines, devices(common));
   const std::string engine(engines.empty() ? preferred_engine(devices(common)).name() : engines.front());
   const Weights weights = is_run ? load_float(run) : starting_weights(run);

@@ -1,7 +1,5 @@
 #include "tools/octet/measured_run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "src/common/error.h"
