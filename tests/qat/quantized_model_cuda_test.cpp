@@ -237,7 +237,8 @@ TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
   at::globalContext().setDeterministicCuDNN(false);
 }
 
-/// Capturing refuses every wait for the GPU, every copy from the host and every cudaMalloc.
+/// Capturing in global mode, of every thread (backward runs on autograd's), refuses waits for the GPU and copies that
+/// wait; memory comes from LibTorch's pool of the graph, whose cudaMalloc is allowed.
 TEST(QuantizedModelCuda, CapturedStepEqualsEager) {
   OCTET_NEEDS_GPU();
   at::globalContext().setDeterministicCuDNN(true);
