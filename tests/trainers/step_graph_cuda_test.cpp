@@ -1,6 +1,7 @@
 // A recorded step is replayed, not launched again, and does the same work.
 #include "trainers/step_graph.h"
 
+#include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -9,7 +10,9 @@
 #include <stdexcept>
 
 #include "tests/cuda/gpu.h"
+#include "tests/trainers/training.h"
 #include "trainers/gpu.h"
+#include "trainers/step.h"
 
 namespace octet {
 namespace {
@@ -73,6 +76,36 @@ TEST(StepGraphDeathTest, AReadFromTheGpuCannotBeRecorded) {
   OCTET_NEEDS_GPU();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(record_a_read(), testing::ExitedWithCode(1), "");
+}
+
+/// The whole step (forward, backward, scaler, clipping, optimizer, average), captured in global mode: a wait for the
+/// GPU is refused on every thread, autograd's too, where training's own capture, of one thread, would not see each.
+TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
+  OCTET_NEEDS_GPU();
+  using testing_trainers::Variant;
+  for (const Variant& variant : {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
+                                 Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
+                                 Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {
+    SCOPED_TRACE(variant.name);
+    const OptimizerRecipe recipe = recipe_of(variant);
+    const testing_trainers::Training training(recipe, "", variant.qat, kGpu);
+    TrainStep step(training.phase);
+    const OwnStream stream(kGpu);
+    const at::TensorOptions on_gpu(kGpu);
+    const at::Tensor images = at::rand({recipe.batch_size, 1, 8, 8}, on_gpu).contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor labels = at::zeros({recipe.batch_size}, on_gpu.dtype(at::kLong));
+    const auto launch = [&] { step.launch(images, labels, {}); };
+    step.begin_epoch(0, 0);
+    step.set(0.01, 0);
+    for (int i = 0; i < StepGraph::kWarmUps; ++i) launch();
+    const double before = step.totals()[0].item<double>();
+    at::cuda::CUDAGraph graph;
+    graph.capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeGlobal);
+    launch();
+    graph.capture_end();
+    graph.replay();
+    EXPECT_GT(step.totals()[0].item<double>(), before);
+  }
 }
 
 }  // namespace
