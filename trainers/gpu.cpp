@@ -70,7 +70,9 @@ OwnStream::OwnStream(at::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl gpu(device.type());
   gpu.synchronizeDevice(device.index());
-  guard_.reset_stream(gpu.getStreamFromGlobalPool(device));
+  // One for all phases: LibTorch keeps cuBLAS's work space, some 70 MB, for every stream that it was used on.
+  static const c10::Stream kStream = gpu.getStreamFromGlobalPool(device);
+  guard_.reset_stream(kStream);
 }
 
 OwnStream::~OwnStream() {
@@ -86,10 +88,14 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
+/// LibTorch's allocator answers "Invalid device argument" before LibTorch has used the GPU.
+void wake(at::Device device) { at::globalContext().lazyInitDevice(device.type()); }
+
 bool gpu_works(at::Device device) { return device.is_cpu() || cudaDeviceSynchronize() == cudaSuccess; }
 
 GpuMemory gpu_memory(at::Device device) {
   if (device.is_cpu()) return {};
+  wake(device);
   const auto held = static_cast<size_t>(allocator::getDeviceStats(device.index()).reserved_bytes[kAll].current);
   const auto [free, total] = allocator::get()->getMemoryInfo(device.index());
   const auto allowed = static_cast<size_t>(allocator::getMemoryFraction(device.index()) * static_cast<double>(total));
@@ -98,17 +104,22 @@ GpuMemory gpu_memory(at::Device device) {
 
 PeakGpuMemory peak_gpu_memory(at::Device device) {
   if (device.is_cpu()) return {};
+  wake(device);
   const auto stats = allocator::getDeviceStats(device.index());
   return {.held = static_cast<size_t>(stats.reserved_bytes[kAll].peak),
           .in_tensors = static_cast<size_t>(stats.allocated_bytes[kAll].peak)};
 }
 
 void forget_peak(at::Device device) {
-  if (device.is_cuda()) allocator::resetPeakStats(device.index());
+  if (device.is_cpu()) return;
+  wake(device);
+  allocator::resetPeakStats(device.index());
 }
 
 void release_cached(at::Device device) {
-  if (device.is_cuda()) allocator::emptyCache();
+  if (device.is_cpu()) return;
+  wake(device);
+  allocator::emptyCache();
 }
 #else
 bool gpu_works(at::Device) { return true; }

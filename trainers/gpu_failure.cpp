@@ -35,12 +35,9 @@ double bytes_of_step(TrainStep& step, BatchProbe probe, long images) {
   return static_cast<double>(peak_gpu_memory(step.device()).in_tensors);
 }
 
-/// Whether steps on `images` images run beside `taken` bytes.
-bool runs(TrainStep& step, const BatchProbe& probe, long images, size_t taken) {
+bool runs(TrainStep& step, const BatchProbe& probe, long images) {
   bool ran = true;
   try {
-    const at::Tensor other =
-        at::empty({static_cast<int64_t>(taken)}, at::TensorOptions(step.device()).dtype(at::kByte));
     run_steps(step, probe, images);
   } catch (const c10::OutOfMemoryError&) {
     ran = false;
@@ -48,12 +45,6 @@ bool runs(TrainStep& step, const BatchProbe& probe, long images, size_t taken) {
   step.free_gradients();
   release_cached(step.device());
   return ran;
-}
-
-/// With all the memory and without an eighth of it: LibTorch takes the convolution whose work space fits, so that more
-/// memory may end in more fragments, and a step that ran once run out of it.
-bool surely_runs(TrainStep& step, const BatchProbe& probe, long images, size_t memory) {
-  return runs(step, probe, images, 0) && runs(step, probe, images, memory / 8);
 }
 
 /// Sizes that convolutions like.
@@ -107,8 +98,10 @@ std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe) {
     const double fits =
         std::clamp((static_cast<double>(all) - fixed) / image, 0.0, static_cast<double>(probe.batch_size));
     long images = whole_eights(static_cast<long>(fits));
-    while (images > 0 && !surely_runs(step, probe, images, memory.free)) images = whole_eights(images * 4 / 5);
-    return images;
+    while (images > 0 && !runs(step, probe, images)) images = whole_eights(images * 4 / 5);
+    // Which convolutions LibTorch takes, and so into what fragments memory breaks, depends on the batch size and on
+    // what is free: nine tenths of a batch that had run have failed on an H200.
+    return whole_eights(images * 3 / 4);
   } catch (const c10::OutOfMemoryError&) {
     return 0;
   } catch (const std::exception&) {  // a library without room for its workspace; the caller tells of the first failure

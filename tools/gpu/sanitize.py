@@ -27,6 +27,17 @@ TOOLS = {
 }
 SHARE = {"racecheck": 1 / 3}  # of the budget: convolutions, all shared memory, are ten times slower under it than under the others
 
+# What was seen not to work on an H200 (compute-sanitizer of CUDA 13.0). Octet's kernels in these programs run under the tool in others.
+STOPS = "the tool stops in LibTorch's kernels: Internal Sanitizer Error"
+READS = "cuDNN's BatchNorm reads what nobody wrote, without end"
+LEFT_OUT = {
+    ("test_trainers_cuda", "racecheck"): STOPS,
+    ("test_qat_quantizers_cuda", "racecheck"): STOPS,
+    ("test_engine_cudnn", "racecheck"): "not done after two minutes",
+    ("test_trainers_cuda", "initcheck"): READS,
+    ("test_qat_quantizers_cuda", "initcheck"): READS,
+}
+
 
 class Report(typing.NamedTuple):
     what: str  # "Invalid __global__ write of size 4 bytes"
@@ -94,7 +105,8 @@ def main():
         sys.exit("sanitize: no compute-sanitizer in PATH; it comes with the CUDA toolkit")
     budget = 0 if arguments.dry else arguments.budget
     cases = {name: earlier_cases(name, arguments.out) for name in programs.gpu_tests()}
-    chosen = {(name, tool): quick_cases(found, budget * SHARE.get(tool, 1)) for tool in TOOLS for name, found in cases.items()}
+    chosen = {(name, tool): quick_cases(found, budget * SHARE.get(tool, 1)) for tool in TOOLS for name, found in cases.items()
+              if (name, tool) not in LEFT_OUT}
     rows, problems = [], [f"{name}, {tool}: no case passed without a tool" for (name, tool), some in chosen.items() if not some]
     writing = threading.Lock()
     print(f"{'program':<28}{'tool':<11}{'cases':>6}{'reports':>9}{'elsewhere':>11}{'seconds':>9}", flush=True)
@@ -111,6 +123,8 @@ def main():
             (arguments.out / "sanitize.json").write_text(json.dumps({"runs": rows, "problems": problems}, indent=2))
 
     gpus.share([job for job, some in chosen.items() if some], gpus.visible(), run)
+    for (name, tool), why in LEFT_OUT.items():
+        print(f"left out: {name}, {tool}: {why}")
     for line in problems:
         print(f"FAILED {line}")
     sys.exit(1 if problems else 0)

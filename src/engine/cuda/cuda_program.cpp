@@ -61,6 +61,8 @@ void CudaProgram::make_arena() {
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, max_batch_, 0);
   }
+  // Lanes behind the last channel are read, with weights of zero; nobody writes them.
+  fill_device(arena_.data(), 0, arena_.bytes(), stream_.get());
   for (size_t node = 0; node < layers_.size(); ++node) {
     layers_[node].output = arena_.data() + memory.offsets[layers_[node].buffer];
     for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
