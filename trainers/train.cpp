@@ -107,7 +107,7 @@ void Trainer::run_epoch() {
   totals_.epoch_begins();
   forget_peak(device_);
   Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
-                    steps_ * recipe_.batch_size);
+                    steps_ * recipe_.batch_size, "images", position_.step * recipe_.batch_size);
   const auto start = Clock::now();
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
   while (const Batches::Labelled* batch = batches_->next()) {

@@ -41,10 +41,12 @@ void say(const std::string& line) {
   if (g_verbosity != Verbosity::quiet) write_stderr(line + "\n");
 }
 
-Progress::Progress(std::string title, long total, std::string unit)
+Progress::Progress(std::string title, long total, std::string unit, long begun)
     : title_(std::move(title)),
       unit_(std::move(unit)),
       total_(std::max(total, 1L)),
+      begun_(begun),
+      done_(begun),
       start_(Clock::now()),
       shown_(start_),
       terminal_(::isatty(STDERR_FILENO) == 1) {}
@@ -55,7 +57,7 @@ void Progress::update(long done, const std::string& detail) {
   // A terminal is redrawn ten times a second; a log file gets a line every ten seconds.
   if (g_verbosity == Verbosity::quiet || seconds_since(shown_) < (terminal_ ? 0.1 : 10.0)) return;
   shown_ = Clock::now();
-  const double seconds = seconds_since(start_), rate = done_ / std::max(seconds, 1e-9);
+  const double seconds = seconds_since(start_), rate = (done_ - begun_) / std::max(seconds, 1e-9);
   const std::string figures = fmt::format("{:3.0f} %  {:.0f} {}/s  {}  ETA {}", 100.0 * done_ / total_, rate, unit_,
                                           detail_, clock_text((total_ - done_) / std::max(rate, 1e-9)));
   if (!terminal_) return say(fmt::format("{}: {}", title_, figures));
@@ -68,8 +70,8 @@ void Progress::update(long done, const std::string& detail) {
 Progress::~Progress() {
   if (g_verbosity == Verbosity::quiet) return;
   const double seconds = seconds_since(start_);
-  write_stderr(fmt::format("{}{}: {} {} in {:.1f} s ({:.0f} {}/s)  {}\n", terminal_ ? "\r\x1b[K" : "", title_, done_,
-                           unit_, seconds, done_ / std::max(seconds, 1e-9), unit_, detail_));
+  write_stderr(fmt::format("{}{}: {} {} in {:.1f} s ({:.0f} {}/s)  {}\n", terminal_ ? "\r\x1b[K" : "", title_,
+                           done_ - begun_, unit_, seconds, (done_ - begun_) / std::max(seconds, 1e-9), unit_, detail_));
 }
 
 }  // namespace octet

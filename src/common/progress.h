@@ -15,14 +15,15 @@ void say(const std::string& line);
 
 class Progress {
  public:
-  /// title: "float 3/10"; total and update() count `unit`s ("images").
-  Progress(std::string title, long total, std::string unit = "images");
+  /// title: "float 3/10"; total, begun and update() count `unit`s ("images").
+  /// begun: done before, by a run that is resumed; the rate leaves it out.
+  Progress(std::string title, long total, std::string unit = "images", long begun = 0);
   ~Progress();                                             ///< finishes the line
   void update(long done, const std::string& detail = "");  ///< detail: "loss 0.412"; cheap to call often
 
  private:
   std::string title_, unit_, detail_;
-  long total_, done_ = 0;
+  long total_, begun_, done_;
   std::chrono::steady_clock::time_point start_, shown_;
   bool terminal_;
 };
