@@ -90,7 +90,9 @@ TEST(GpuMemory, APhaseGivesItsMemoryBack) {
     ASSERT_EQ(training.epochs.size(), 1u);
     const size_t held = gpu_memory(kGpu).held;  // with what other tests of this process left
     EXPECT_GT(training.epochs[0].gpu_memory_bytes, held + (size_t{100} << 20));
-    if (phase == 1) EXPECT_LE(held, before);
+    if (phase == 1) {
+      EXPECT_LE(held, before);
+    }
     before = held;
   }
 }
