@@ -128,7 +128,11 @@ void write_state(const std::string& path, const StateOwner& owner, const Positio
 }
 
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file) {
-  file = read_safetensors(path);
+  try {
+    file = read_safetensors(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}; remove it to start the phase anew", error.what()));
+  }
   const auto found = file.metadata.find(kMetadataKey);
   if (found == file.metadata.end())
     throw data_error(fmt::format("{}: not a training state of octet; remove it to start anew", path));

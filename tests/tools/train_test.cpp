@@ -241,6 +241,7 @@ TEST_F(Train, InterruptedItSavesAndResumesToTheSameBytes) {
   EXPECT_TRUE(fs::exists(directory("stopped").qat_state()));
   EXPECT_FALSE(fs::exists(directory("stopped").int8()));
   expect_refusal(octet({"run", path("stopped"), "x.png"}), 3, {"octet train " + path("stopped") + " --resume"});
+  expect_refusal(octet({"export", path("stopped")}), 3, {"octet train " + path("stopped") + " --resume"});
 
   const Answer resumed = octet({"train", path("stopped"), "--resume", "--quiet"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;

@@ -75,6 +75,16 @@ TEST_F(TrainingState, RefusesAFileThatIsNoState) {
   EXPECT_NE(message_of(ExitCode::data, [&] { read_state(path_, owner_, file); }).find("damaged"), std::string::npos);
 }
 
+TEST_F(TrainingState, ATruncatedFileIsNamedWithTheCure) {
+  TensorFile file;
+  put_tensors(file, "weights", {{"a", at::zeros({100})}});
+  write_state(path_, owner_, {}, std::move(file));
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 10);
+  const std::string message = message_of(ExitCode::data, [&] { read_state(path_, owner_, file); });
+  EXPECT_NE(message.find(path_), std::string::npos) << message;
+  EXPECT_NE(message.find("remove it to start the phase anew"), std::string::npos) << message;
+}
+
 TEST_F(TrainingState, NamesATensorThatDoesNotFit) {
   TensorFile file;
   put_tensors(file, "weights", {{"a", at::zeros({2})}});
