@@ -43,7 +43,10 @@ std::string cuda_difference(const Int8Graph& graph, int batch, uint64_t seed, co
   return cpu.empty() ? "" : "cpu: " + cpu;
 }
 
-int batch_of(uint64_t seed) { return static_cast<int>(seed % 3) + 1; }
+int batch_of(uint64_t seed) {
+  constexpr int kBatches[] = {1, 7, 128};
+  return kBatches[seed % 3];
+}
 
 constexpr int kShards = 4;
 
