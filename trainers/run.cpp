@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "src/common/error.h"
@@ -59,6 +60,12 @@ CalibrationMethod calibration_method(const std::string& name) {
   if (name == "mse") return CalibrationMethod::mse;
   if (name == "entropy") return CalibrationMethod::entropy;
   throw usage_error(fmt::format("calibrate.method: '{}' is none of minmax, percentile, mse, entropy", name));
+}
+
+void require_written(const std::string& file, const char* what, const Run& run) {
+  if (std::filesystem::exists(file)) return;
+  throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
+                               run.directory.root));
 }
 
 }  // namespace
@@ -150,6 +157,7 @@ void save_quantized(const QuantizedModel& model, const std::string& path) {
 }
 
 Weights load_float(const Run& run) {
+  require_written(run.directory.float_weights(), "float weights", run);
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   load_weights(weights, run.graph, run.directory.float_weights());
   return to_device(weights, run.device);
@@ -157,6 +165,7 @@ Weights load_float(const Run& run) {
 
 QuantizedModel load_quantized(const Run& run) {
   const std::string path = run.directory.quantized();
+  require_written(path, "quantized network", run);
   const TensorFile file = read_safetensors(path);
   const auto version = file.metadata.find(kQuantizedKey);
   if (version == file.metadata.end()) throw data_error(fmt::format("{}: not a quantized model of octet", path));

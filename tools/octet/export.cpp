@@ -37,9 +37,6 @@ std::map<std::string, double> measured(const RunDirectory& directory) {
 
 ExitCode export_run(const Common& common, const std::string& path) {
   const RunDirectory directory = run_directory(path);
-  if (!std::filesystem::exists(directory.quantized()))
-    throw data_error(fmt::format("{}: this run has no quantized network yet; finish it with octet train {} --resume",
-                                 directory.quantized(), path));
   const Run run = open_run(recipe_of(directory, common.set), directory, choose_device(common.device));
   const std::string out = common.out.empty() ? directory.int8(run.recipe.export_.file) : common.out;
   Int8Graph graph = to_int8(run, load_quantized(run));
