@@ -67,7 +67,7 @@ LayerSeries series_of(const std::string& engine, size_t index, const BenchResult
 /// A flag that would change nothing is refused; those that depend on the kind of bench are in add_bench().
 void require_use(const BenchCommand& command, const std::vector<std::string>& engines) {
   const auto among = [&](const char* name) { return std::find(engines.begin(), engines.end(), name) != engines.end(); };
-  check_fallback("bench", command.fallback, engines);
+  check_fallback("bench: ", command.fallback, engines);
   if (command.kernels != "auto" && !among("cpu") && !among("cuda"))
     throw usage_error("bench: --kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
 }

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace octet::cli {
 
 void add_fallback(CLI::App& command, std::string& fallback);
+void add_fallback(CLI::App& command, std::optional<std::string>& fallback);
 
-/// A flag that would change nothing is refused: Error(usage) for a fallback without engine cudnn.
-void check_fallback(const std::string& command, const std::string& fallback, const std::vector<std::string>& engines);
+bool names_cudnn(const std::vector<std::string>& engines);
+
+/// A flag that would change nothing is refused: Error(usage), beginning with `who` ("bench: "), for a fallback without
+/// engine cudnn.
+void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines);
 
 }  // namespace octet::cli

@@ -1,34 +1,20 @@
 #include "tools/octet/measured_run.h"
 
-#include <algorithm>
-
 #include "src/common/error.h"
 #include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
+#include "tools/octet/fallback.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
-namespace {
-
-/// Recipes are checked for this when they are read; --engine names other engines than the recipe.
-void check_fallback(const MeasureOptions& options, const MeasuredRun& run) {
-  const bool cudnn = std::find(run.engines.begin(), run.engines.end(), "cudnn") != run.engines.end();
-  if (cudnn && run.compile.fallback == "none")
-    throw usage_error("engine cudnn cannot run every layer (the input, for one): add --fallback cuda");
-  if (!cudnn && options.fallback.value_or("none") != "none")
-    throw usage_error("--fallback is for engine cudnn: add it to --engine, or leave --fallback out");
-}
-
-}  // namespace
 
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
   command.add_option("RUN", options.run, "a run directory")->required();
   command.add_option("--checkpoint", options.checkpoint, "another int8.safetensors than the run's");
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
-  command.add_option("--fallback", options.fallback, "cudnn: what runs the layers it cannot: none, cuda")
-      ->check(CLI::IsMember({"none", "cuda"}));
+  add_fallback(command, options.fallback);
   command.add_option("--images", options.images, "only the first N validation images")->check(CLI::PositiveNumber);
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")->check(CLI::Range(0, 1024));
 }
@@ -49,7 +35,10 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);
   run.compile.fallback = options.fallback.value_or(run.recipe.evaluate.fallback);
-  check_fallback(options, run);
+  // Recipes are checked for this when they are read; --engine names other engines than the recipe.
+  if (names_cudnn(run.engines) && run.compile.fallback == "none")
+    throw usage_error("engine cudnn cannot run every layer (the input, for one): add --fallback cuda");
+  check_fallback("", options.fallback.value_or("none"), run.engines);
   return run;
 }
 

@@ -76,7 +76,7 @@ ExitCode run(const Common& common, const Options& options) {
   compile.kernels = options.kernels;
   compile.fallback = options.fallback;
   const std::string engine = resolve_engines({options.engine}, devices(common)).front();
-  check_fallback("run", options.fallback, {engine});
+  check_fallback("run: ", options.fallback, {engine});
   const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
   const Transform transform = transform_of(graph);
 
