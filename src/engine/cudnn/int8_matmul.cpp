@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "src/common/error.h"
-#include "src/cuda/check.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
@@ -138,10 +137,7 @@ Int8Matmul::Int8Matmul(const Int8MatmulShape& shape, const Int8MatmulTensors& te
       stream.wait("a plan of cuBLASLt");
       return time_launches(stream, run, {kTimedReplays, hopeless});
     };
-    return time_plan(time, [&](const std::string& failure) {
-      cudaGetLastError();
-      stream.wait(fmt::format("the GPU has failed after {}, {}: {}", names[candidate], what, failure).c_str());
-    });
+    return time_plan(stream, fmt::format("{}, {}", names[candidate], what), time);
   })];
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/launch_refused.h"
 #include "src/cuda/memory.h"
+#include "src/cuda/stream.h"
 
 namespace octet {
 
@@ -38,5 +39,9 @@ inline double time_plan(const std::function<double()>& time,
     throw kernels::LaunchRefused(error.what());
   }
 }
+
+/// The same, asking the GPU through `stream`: a plan that does not run here, or not in a CUDA graph, leaves the GPU as
+/// it was; a failure of the GPU itself comes back from everything that follows. `plan` names it in that Error(promise).
+double time_plan(const Stream& stream, const std::string& plan, const std::function<double()>& time);
 
 }  // namespace octet
