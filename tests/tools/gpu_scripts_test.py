@@ -126,6 +126,12 @@ class SanitizerReports(unittest.TestCase):
             ("Invalid __global__ write of size 4 bytes", "octet::(anonymous namespace)::pool(int *)+0x90 in pool.cu:12"),
             ("Uninitialized __global__ memory read of size 4 bytes", "cudnn::kernel()+0x10")])
 
+    def test_ours_are_octets_kernels_that_the_tool_can_judge(self):
+        self.assertEqual([sanitize.is_ours(report, "initcheck") for report in sanitize.reports(self.LOG)], [True, False])
+        sums = sanitize.Report("Uninitialized read", "octet::kernels::rescale_sums_kernel(int)+0x430")
+        self.assertFalse(sanitize.is_ours(sums, "initcheck"))
+        self.assertTrue(sanitize.is_ours(sums, "memcheck"))
+
     def test_a_log_without_a_summary_did_not_finish(self):
         self.assertTrue(sanitize.finished(self.LOG))
         self.assertFalse(sanitize.finished(self.LOG.replace("ERROR SUMMARY", "")))
