@@ -48,14 +48,6 @@ long images_for(const Run& run, const std::string& engine) {
   return engine == kReference ? run.recipe.evaluate.reference_images : 0;
 }
 
-void count_differing(std::vector<Row>& rows) {
-  const auto graph =
-      std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.evaluation.name == "qat_graph"; });
-  for (Row& row : rows) {
-    if (&row != &*graph) row.differing = differing_predictions(row.evaluation, graph->evaluation);
-  }
-}
-
 /// The first calibration images, for the statistics of the layers.
 at::Tensor statistics_images(const Run& run) {
   Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
@@ -128,44 +120,40 @@ Comparison compare_engines(const Run& run, const QuantizedModel& model, const In
   return compare(graph, programs, run.data.evaluation_set(), run.recipe.evaluate.batch_size);
 }
 
-Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
-  const auto begin = std::chrono::steady_clock::now();
-  if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
-    throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
-  }
-  const std::vector<std::string> engines = engines_of(recipe, start.device);  // told now, not after training
-  // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
-  const Run run = open_run(recipe, directory, start.device);
-  require_trainable(run);
-  require_engines_take_it(run);
-  Weights weights = starting_weights(run);
-  QuantizedModel model = make_quantized(run, weights);
-  start_run_directory(directory, recipe, start);
-  say(fmt::format("run directory: {}\ndevice: {}", directory.root, told_device(run.device)));
+namespace {
 
-  Report report;
-  train_float(run, weights, start.resume);
-  report.rows.push_back(
-      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), directory.float_weights()));
+/// Float phase, PTQ, QAT, the int8 checkpoint with its accuracies; appends the table's rows.
+Int8Graph train_and_measure(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
+                            std::vector<Row>& rows) {
+  train_float(run, weights, resume);
+  rows.push_back(
+      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), run.directory.float_weights()));
 
   calibrate(model, run);
-  report.rows.push_back(measure(run, "ptq", *qat_graph_program(model, run.preprocessing), ""));
-  train_qat(run, model, start.resume);
-  save_quantized(model, directory.quantized());
+  rows.push_back(measure(run, "ptq", *qat_graph_program(model, run.preprocessing), ""));
+  train_qat(run, model, resume);
+  save_quantized(model, run.directory.quantized());
 
   Int8Graph graph = to_int8(run, model);
-  const std::string int8_file = directory.int8(recipe.export_.file);
-  write_checkpoint(int8_file, graph);
-  graph = read_checkpoint(int8_file);  // what ships is what is measured
-  for (Row& row : measure_quantized(run, model, graph)) report.rows.push_back(std::move(row));
-  count_differing(report.rows);
-  for (const Row& row : report.rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
-  write_checkpoint(int8_file, graph);
-  for (Row& row : report.rows) {  // the accuracies made the file a little longer
+  const std::string file = run.directory.int8(run.recipe.export_.file);
+  write_checkpoint(file, graph);
+  graph = read_checkpoint(file);  // what ships is what is measured
+  for (Row& row : measure_quantized(run, model, graph)) rows.push_back(std::move(row));
+  count_differing(rows);
+  for (const Row& row : rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
+  write_checkpoint(file, graph);
+  const std::vector<std::string> engines = engines_of(run);
+  for (Row& row : rows) {  // the accuracies made the file a little longer
     const bool engine = std::find(engines.begin(), engines.end(), row.evaluation.name) != engines.end();
-    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(int8_file));
+    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(file));
   }
+  return graph;
+}
 
+Report train_and_report(const Run& run, Weights& weights, QuantizedModel& model, const RunStart& start) {
+  const Recipe& recipe = run.recipe;
+  Report report;
+  const Int8Graph graph = train_and_measure(run, weights, model, start.resume, report.rows);
   report.title = recipe.model.name + " on " + recipe.data.format;
   if (run.data.validates_on_training_images) report.notes.push_back(kSameImages);
   report.model = run.graph.name;
@@ -176,16 +164,42 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   report.versions = versions();
   report.seed = recipe.seed;
   report.multiply_adds = multiply_adds(run.graph);
-  report.epochs = read_metrics(directory.metrics());
+  report.epochs = read_metrics(run.directory.metrics());
   report.layers = layers_with_kernels(run, model, graph);
   report.class_names = run.data.train_set->class_names();
   report.comparison = compare_engines(run, model, graph);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  write_report(directory, report);
-  if (report.comparison.broken()) {
-    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
-  }
   return report;
+}
+
+}  // namespace
+
+Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
+    throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
+  }
+  engines_of(recipe, start.device);  // throws: told now, not after training
+  // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
+  const Run run = open_run(recipe, directory, start.device);
+  require_trainable(run);
+  require_engines_take_it(run);
+  Weights weights = starting_weights(run);
+  QuantizedModel model = make_quantized(run, weights);
+  const FolderLock lock = start_run_directory(directory, recipe, start);
+  say(fmt::format("run directory: {}\ndevice: {}", directory.root, told_device(run.device)));
+  try {
+    Report report = train_and_report(run, weights, model, start);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    write_report(directory, report);
+    if (report.comparison.broken()) {
+      throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
+    }
+    return report;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::interrupted) throw;
+    throw Error(ExitCode::interrupted,
+                fmt::format("{}; what was done is saved: octet train {} --resume", error.what(), directory.root));
+  }
 }
 
 }  // namespace octet

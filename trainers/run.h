@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/common/folder_lock.h"
 #include "src/eval/run_data.h"
 #include "src/eval/run_directory.h"
 #include "src/graph/graph.h"
@@ -30,14 +31,14 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 /// Makes the folders and writes recipe.yaml, command.txt and environment.json. A folder that already holds something is
 /// an Error(usage), unless `resume` is set and it holds a run of the very same recipe: then a line is added to
-/// command.txt.
+/// command.txt. While the lock lives no other process may start here: Error(usage).
 struct RunStart {
   std::string command;           ///< as typed
   std::string machine;           ///< "AMD EPYC ..., 16 cores; NVIDIA H200"
   at::Device device = at::kCPU;  ///< where to train
   bool resume = false;
 };
-void start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
+FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
 
 /// Of octet, LibTorch and the compiler, for environment.json and the report.
 std::map<std::string, std::string> versions();

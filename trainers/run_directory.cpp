@@ -42,19 +42,21 @@ std::map<std::string, std::string> versions() {
   return {{"octet", OCTET_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}};
 }
 
-void start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start) {
+FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start) {
   if (start.resume) {
     check_same_recipe(directory, recipe);
     make_folders(directory);
+    FolderLock lock(directory.root);
     write_file_atomically(directory.recipe(), write_recipe(recipe));
     write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
-    return;
+    return lock;
   }
   if (holds_something(directory.root)) {
     throw usage_error(fmt::format("{}: already holds files; continue that run with --resume, or choose another --out",
                                   directory.root));
   }
   make_folders(directory);
+  FolderLock lock(directory.root);
   write_file_atomically(directory.recipe(), write_recipe(recipe));
   write_file_atomically(directory.command(), start.command + "\n");
   const nlohmann::json environment = {{"versions", versions()},
@@ -63,6 +65,7 @@ void start_run_directory(const RunDirectory& directory, const Recipe& recipe, co
                                       {"device", device_name(start.device)},
                                       {"recipe_hash", recipe_hash(recipe)}};
   write_file_atomically(directory.environment(), environment.dump(2) + "\n");
+  return lock;
 }
 
 RunDirectory new_run_directory(const std::string& parent, const std::string& name) {

@@ -124,9 +124,8 @@ void Trainer::run_epoch() {
     }
     if (stopping) {
       save();
-      throw Error(ExitCode::interrupted,
-                  fmt::format("interrupted in phase {}, epoch {}, step {}; saved: continue with --resume", phase_.name,
-                              position_.epoch + 1, position_.step));
+      throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
+                                                     position_.epoch + 1, position_.step));
     }
   }
 }

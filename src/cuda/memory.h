@@ -26,7 +26,10 @@ class OutOfGpuMemory : public Error {
   size_t asked_, free_;
 };
 
-/// On the device, aligned to 256 bytes, not initialized.
+/// What addresses of device memory are multiples of; more than any access needs.
+inline constexpr size_t kDeviceAlignment = 256;
+
+/// On the device, aligned to kDeviceAlignment, not initialized.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;

@@ -6,8 +6,6 @@
 namespace octet {
 namespace {
 
-size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
-
 bool meet(const BufferLife& a, const BufferLife& b) { return a.first <= b.last && b.first <= a.last; }
 
 struct Block {

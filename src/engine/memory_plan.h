@@ -23,6 +23,11 @@ struct MemoryPlan {
 /// Bytes that every buffer's offset is a multiple of.
 inline constexpr size_t kBufferAlignment = 64;
 
+/// `bytes`, rounded up to a multiple.
+constexpr size_t aligned(size_t bytes, size_t alignment = kBufferAlignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
 /// Greedy best fit, largest buffers first: each goes into the smallest gap between the buffers that are live at the
 /// same time (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5).
 MemoryPlan plan_memory(const std::vector<BufferLife>& buffers);

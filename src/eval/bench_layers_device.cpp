@@ -14,6 +14,7 @@
 #include "src/engine/cudnn/cudnn_steps.h"
 #include "src/engine/cudnn/libraries.h"
 #include "src/engine/engine.h"
+#include "src/engine/memory_plan.h"
 #include "src/eval/bench.h"
 #include "src/eval/bench_layers.h"
 #include "src/eval/engine_choice.h"
@@ -29,8 +30,6 @@ constexpr size_t kFewestLaunches = 10;
 constexpr size_t kHalfLanes = 8;  ///< channels of a half tensor are padded to 16 bytes
 
 enum class Element { code, half };
-
-size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /// Any byte is a code; of halves the exponent is set, for magnitudes from 1/8 to 1.
 std::vector<uint16_t> noise(size_t words, Element element) {
@@ -63,9 +62,9 @@ struct TensorBytes {
 class RotatingTensors {
  public:
   RotatingTensors(const TensorBytes& bytes, Element element, const Stream& stream)
-      : residual_at_(aligned(bytes.x + kernels::kCudaReadSlack)),
-        y_at_(residual_at_ + aligned(bytes.residual + kernels::kCudaReadSlack)),
-        set_bytes_(y_at_ + aligned(bytes.y + kernels::kCudaReadSlack)),
+      : residual_at_(aligned(bytes.x + kernels::kCudaReadSlack, kDeviceAlignment)),
+        y_at_(residual_at_ + aligned(bytes.residual + kernels::kCudaReadSlack, kDeviceAlignment)),
+        set_bytes_(y_at_ + aligned(bytes.y + kernels::kCudaReadSlack, kDeviceAlignment)),
         sets_(std::clamp<size_t>(kFootprint / set_bytes_, 2, kMostSets)),
         memory_(noisy_buffer(sets_ * set_bytes_, element, stream)) {}
   size_t sets() const { return sets_; }

@@ -17,6 +17,9 @@ struct Row {  ///< one line of the evaluation table
   long differing = -1;  ///< predictions that differ from the QAT graph; -1: not applicable
 };
 
+/// Fills in `differing` where there is a row "qat_graph"; that row's own stays.
+void count_differing(std::vector<Row>& rows);
+
 struct Histogram {
   float lo = 0, hi = 0;        ///< outer edges of the first and the last bin
   std::vector<double> counts;  ///< equally wide bins; empty: none was taken

@@ -238,6 +238,7 @@ TEST_F(Train, InterruptedItSavesAndResumesToTheSameBytes) {
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   EXPECT_EQ(stopped.out, "");
   expect_part(stopped.err, "octet: interrupted");
+  expect_part(stopped.err, "saved: octet train " + path("stopped") + " --resume");
   EXPECT_TRUE(fs::exists(directory("stopped").qat_state()));
   EXPECT_FALSE(fs::exists(directory("stopped").int8()));
   expect_refusal(octet({"run", path("stopped"), "x.png"}), 3, {"octet train " + path("stopped") + " --resume"});

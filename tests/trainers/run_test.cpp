@@ -37,7 +37,13 @@ TEST(RunDirectory, StartsRefusesAndResumes) {
   const Folder folder("run");
   const RunDirectory directory{folder.path() + "/new"};
   const Recipe recipe = tiny_recipe();
-  start_run_directory(directory, recipe, {.command = "octet train a.yaml", .machine = "two cores"});
+  {
+    const FolderLock held =
+        start_run_directory(directory, recipe, {.command = "octet train a.yaml", .machine = "two cores"});
+    EXPECT_NE(message_of(ExitCode::usage, [&] { start_run_directory(directory, recipe, {.resume = true}); })
+                  .find("another octet is at work"),
+              std::string::npos);
+  }
   EXPECT_EQ(write_recipe(read_recipe(directory.recipe())), write_recipe(recipe));
   EXPECT_NE(read_file(directory.environment()).find("two cores"), std::string::npos);
 

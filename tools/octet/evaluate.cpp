@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -19,14 +18,6 @@ namespace {
 struct Options : MeasureOptions {
   bool all = false;
 };
-
-void count_differing(std::vector<Row>& rows) {
-  const auto graph =
-      std::find_if(rows.begin(), rows.end(), [](const Row& r) { return r.evaluation.name == "qat_graph"; });
-  if (graph == rows.end()) return;
-  for (Row& row : rows)
-    if (&row != &*graph) row.differing = differing_predictions(row.evaluation, graph->evaluation);
-}
 
 ExitCode evaluate(const Common& common, const Options& options) {
   const MeasuredRun run = open_measured_run(common, options);

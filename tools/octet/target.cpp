@@ -66,8 +66,10 @@ Transform transform_of(const Int8Graph& graph) {
 Image fit(const Image& image, const Transform& transform, const std::string& path) {
   const bool large_enough = image.height >= transform.height && image.width >= transform.width;
   if (transform.resize == 0 && !large_enough) {
-    throw data_error(fmt::format("{}: {}x{} pixels; the network reads {}x{} and its preprocessing has no resize", path,
-                                 image.width, image.height, transform.width, transform.height));
+    throw data_error(
+        fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize: scale the picture, or "
+                    "train with data.resize",
+                    path, image.width, image.height, transform.width, transform.height));
   }
   return evaluation_image(image, transform);
 }

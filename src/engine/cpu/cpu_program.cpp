@@ -16,8 +16,6 @@ constexpr int kChunk = 4;
 // Pieces of a step handed to each thread one after another: enough to even out the threads, few enough to cost nothing.
 constexpr int kPiecesPerThread = 8;
 
-size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
-
 }  // namespace
 
 CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options, kernels::CpuIsa isa)

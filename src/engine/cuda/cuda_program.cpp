@@ -17,10 +17,6 @@ namespace {
 // Batch sizes whose CUDA graphs are kept: training's report uses three (the recipe's, the last of a data set, 1).
 constexpr size_t kPlansKept = 8;
 
-constexpr size_t kDeviceAlignment = 256;
-
-size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
-
 }  // namespace
 
 CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step)
@@ -47,7 +43,7 @@ MemoryPlan CudaProgram::arena_plan(int images) const {
   std::vector<size_t> bytes;
   for (const Layer& layer : layers_) {
     alias.push_back(layer.buffer);
-    bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack));
+    bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack, kDeviceAlignment));
   }
   return plan_memory(lifetimes(graph_, bytes, alias));
 }

@@ -4,18 +4,15 @@
 #include <cstring>
 #include <vector>
 
+#include "src/engine/memory_plan.h"
+
 namespace octet {
-namespace {
-
-constexpr size_t kAlignment = 256;
-
-}  // namespace
 
 CudnnConstants::CudnnConstants(const kernels::Conv2dShape& shape, const kernels::Conv2dParams& params, int lanes_in,
                                int lanes_out, const Stream& stream)
     : lanes_out_(lanes_out) {
   const size_t taps = static_cast<size_t>(shape.kernel_h) * shape.kernel_w;
-  weight_bytes_ = (lanes_out_ * taps * lanes_in + kAlignment - 1) / kAlignment * kAlignment;
+  weight_bytes_ = aligned(lanes_out_ * taps * lanes_in, kDeviceAlignment);
   std::vector<uint8_t> host(weight_bytes_ + (2 * lanes_out_ + 1) * sizeof(float));
   for (size_t row = 0; row < shape.out_c * taps; ++row) {
     std::memcpy(host.data() + row * lanes_in, params.weight + row * shape.in_c, shape.in_c);

@@ -7,6 +7,7 @@
 #include "src/cuda/memory.h"
 #include "src/engine/cudnn/constants.h"
 #include "src/engine/cudnn/int8_matmul.h"
+#include "src/engine/memory_plan.h"
 
 namespace octet {
 namespace {
@@ -91,8 +92,8 @@ class CudnnLinearStep final : public CudaStep {
   }
 
  private:
-  /// A multiple of 256, so that the workspace behind it is aligned.
-  size_t sums_bytes(int images) const { return (sizeof(int32_t) * images * lanes_ + 255) / 256 * 256; }
+  /// With room so that the workspace behind it is aligned.
+  size_t sums_bytes(int images) const { return aligned(sizeof(int32_t) * images * lanes_, kDeviceAlignment); }
 
   Int8MatmulTensors tensors(const CudaStepData& data) const {
     return {reinterpret_cast<const int8_t*>(data.inputs[0]), constants_->weight(), static_cast<int32_t*>(data.scratch),
