@@ -57,11 +57,9 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
                                    position.step + 1, what, kept_state(phase)));
 }
 
-Error validation_out_of_memory(const Phase& phase, const Position& position) {
-  return promise_error(fmt::format(
-      "phase {}, validation after epoch {}: the GPU is out of memory; take a smaller evaluate.batch_size, or "
-      "free the GPU. {}",
-      phase.name, position.epoch + 1, kept_state(phase)));
+Error validation_failed(const Phase& phase, const Position& position, const std::string& what) {
+  return promise_error(fmt::format("phase {}, validation after epoch {}: {}. {}", phase.name, position.epoch + 1, what,
+                                   kept_state(phase)));
 }
 
 void tell_failure() try { throw; } catch (const c10::OutOfMemoryError& error) {

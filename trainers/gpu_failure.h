@@ -20,8 +20,8 @@ Error failed(const Phase& phase, const Position& position, const std::string& wh
 /// nothing: it could not be tried).
 Error out_of_memory(const Phase& phase, const Position& position, const GpuMemory& then, std::optional<long> fitting);
 
-/// Error(promise): the phase, after which epoch, and that evaluate.batch_size, not the training's, must be smaller.
-Error validation_out_of_memory(const Phase& phase, const Position& position);
+/// Error(promise): "phase qat, validation after epoch 2: <what>. The last good state is kept in ...".
+Error validation_failed(const Phase& phase, const Position& position, const std::string& what);
 
 /// In a handler: throws the current exception again; what LibTorch throws outside of phases and programs, which tell
 /// more themselves, as an Error(promise) without its backtrace; out of memory says what to lower.

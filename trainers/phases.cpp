@@ -19,6 +19,16 @@ std::string fingerprint(const Run& run) {
   return sha256(text);
 }
 
+/// QAT goes on from these: with others it would be another run's.
+std::string hash_of(const Weights& weights) {
+  std::string bytes;
+  for (const auto& [name, values] : float_params(weights)) {
+    bytes += name;
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+  return sha256(bytes);
+}
+
 /// Validates, tells the user and adds a line to metrics.jsonl.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
   const Evaluation evaluation =
@@ -72,7 +82,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   phase.freeze_observers = recipe.freeze_observers;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.seed = run.recipe.seed;
-  phase.fingerprint = fingerprint(run);
+  phase.fingerprint = fingerprint(run) + hash_of(weights);
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;

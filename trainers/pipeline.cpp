@@ -182,24 +182,19 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
   const Run run = open_run(recipe, directory, start.device);
   require_trainable(run);
+  require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run);
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   const FolderLock lock = start_run_directory(directory, recipe, start);
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, told_device(run.device)));
-  try {
-    Report report = train_and_report(run, weights, model, start);
-    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    write_report(directory, report);
-    if (report.comparison.broken()) {
-      throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
-    }
-    return report;
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::interrupted) throw;
-    throw Error(ExitCode::interrupted,
-                fmt::format("{}; what was done is saved: octet train {} --resume", error.what(), directory.root));
+  Report report = train_and_report(run, weights, model, start);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  write_report(directory, report);
+  if (report.comparison.broken()) {
+    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
   }
+  return report;
 }
 
 }  // namespace octet

@@ -10,11 +10,13 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/shell.h"
 #include "src/graph/safetensors.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
 #include "trainers/batches.h"
 #include "trainers/gpu.h"
+#include "trainers/schedule.h"
 #include "trainers/train.h"
 #include "trainers/training_state.h"
 
@@ -65,7 +67,7 @@ CalibrationMethod calibration_method(const std::string& name) {
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
   throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
-                               run.directory.root));
+                               shell_word(run.directory.root)));
 }
 
 }  // namespace
@@ -102,10 +104,15 @@ Weights starting_weights(const Run& run) {
 void require_trainable(const Run& run) {
   const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
     if (recipe.epochs == 0) return;
-    steps_per_epoch(recipe, run.data.train.size(), name);
+    const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
+    try {
+      make_schedule(recipe, steps);
+    } catch (const Error& error) {
+      throw usage_error(fmt::format("{}.{}", name, error.what()));
+    }
     require_batches(run.data, {recipe.batch_size, run.device, run.recipe.cuda.resident_images});
   };
-  require_phase(run.recipe.train, "float");
+  require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
   if (run.recipe.qat.epochs > 0) require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }

@@ -52,6 +52,9 @@ Weights starting_weights(const Run& run);
 /// Before anything is trained: throws Error(usage) when a phase cannot run as the recipe says on run.device.
 void require_trainable(const Run& run);
 
+/// Throws Error(usage) when `file`, which an int8 checkpoint is to be written to, holds other weights of the run.
+void require_free_name(const RunDirectory& directory, const std::string& file);
+
 QuantSpec quant_spec(const QuantRecipe& quant);
 
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.

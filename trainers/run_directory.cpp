@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -15,7 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_something(const std::string& folder) { return fs::exists(folder) && !fs::is_empty(folder); }
+/// Folders alone are what a start on a full disk leaves.
+bool holds_a_file(const std::string& folder) {
+  if (!fs::exists(folder)) return false;
+  const fs::recursive_directory_iterator all(folder);
+  return std::any_of(begin(all), end(all), [](const fs::directory_entry& entry) { return !entry.is_directory(); });
+}
 
 void make_folders(const RunDirectory& directory) {
   std::error_code error;
@@ -51,7 +57,7 @@ FolderLock start_run_directory(const RunDirectory& directory, const Recipe& reci
     write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
     return lock;
   }
-  if (holds_something(directory.root)) {
+  if (holds_a_file(directory.root)) {
     throw usage_error(fmt::format("{}: already holds files; continue that run with --resume, or choose another --out",
                                   directory.root));
   }
@@ -66,6 +72,16 @@ FolderLock start_run_directory(const RunDirectory& directory, const Recipe& reci
                                       {"recipe_hash", recipe_hash(recipe)}};
   write_file_atomically(directory.environment(), environment.dump(2) + "\n");
   return lock;
+}
+
+void require_free_name(const RunDirectory& directory, const std::string& file) {
+  for (const std::string& other : directory.other_weights()) {
+    if (fs::weakly_canonical(file) != fs::weakly_canonical(other)) continue;
+    throw usage_error(
+        fmt::format("{}: holds other weights of this run; name another file for the int8 checkpoint "
+                    "(export.file in the recipe, --out for export)",
+                    file));
+  }
 }
 
 RunDirectory new_run_directory(const std::string& parent, const std::string& name) {

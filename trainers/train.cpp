@@ -134,7 +134,11 @@ void Trainer::validate_epoch() const {
   try {
     phase_.epoch_done(result());
   } catch (const c10::OutOfMemoryError&) {  // no batch of the training's is to blame
-    throw validation_out_of_memory(phase_, position_);
+    throw validation_failed(phase_, position_,
+                            "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::promise) throw;
+    throw validation_failed(phase_, position_, error.what());
   }
 }
 
@@ -210,7 +214,11 @@ void Trainer::save() const {
   put_tensors(file, "weights", *phase_.weights);
   if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
   if (!position_.finished) step_.put_state(file);
-  write_state(phase_.checkpoint, owner_, position_, std::move(file));
+  try {
+    write_state(phase_.checkpoint, owner_, position_, std::move(file));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
+  }
 }
 
 void Trainer::resume() {

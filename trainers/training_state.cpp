@@ -145,8 +145,8 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
     if (json.at("phase").get<std::string>() != owner.phase ||
         json.at("fingerprint").get<std::string>() != owner.fingerprint) {
       throw usage_error(
-          fmt::format("{}: the state of another run (its recipe or model differs); resume with the "
-                      "recipe it was made with, or train into another --out",
+          fmt::format("{}: the state of another run (its recipe, model or starting weights differ); resume with the "
+                      "recipe it was made with, remove the file to start the phase anew, or train into another --out",
                       path));
     }
     const Position p = parse_position(json);

@@ -22,7 +22,7 @@ struct Position {
 /// Whose state it is. A file of another run must never be continued.
 struct StateOwner {
   std::string phase;        ///< "float", "qat"
-  std::string fingerprint;  ///< hash of recipe and graph
+  std::string fingerprint;  ///< hash of recipe and graph; in QAT of the starting weights too
 };
 
 /// Copies `tensors` into `file` as "<prefix>.<name>", row-major. dtypes f32, f64, i32, i64, u8, i8.

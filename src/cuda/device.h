@@ -11,7 +11,7 @@ inline constexpr int kOldestCapability = 80;
 
 struct GpuStatus {
   bool usable = false;
-  std::string reason;  ///< why not: no driver, driver too old, no GPU, GPU too old, with the cure
+  std::string reason;  ///< why not: no driver, driver too old, no GPU, GPU too old
   std::string name;    ///< "NVIDIA H200"
   int capability = 0;  ///< 90 for compute capability 9.0
   int multiprocessors = 0;

@@ -68,7 +68,7 @@ bool is_page_locked(const void* host);
 /// Page-locked host memory for standard containers. Throws Error(promise) when there is none left.
 std::pmr::memory_resource* pinned_memory();
 
-/// Asynchronous on the stream; `to_device` needs host memory that stays until the stream got there.
+/// Asynchronous on the stream; `copy_to_device` needs host memory that stays until the stream got there.
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream);
 void copy_to_host(void* host, const void* device, size_t bytes, CudaStream stream);
 /// Constants on the device: waits, so that `bytes` may go. `what` names them in errors.

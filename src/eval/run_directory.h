@@ -1,6 +1,7 @@
 // The names of the files of a run directory; documented in trainers/README.md. Plain paths: nothing is opened here.
 #pragma once
 
+#include <array>
 #include <string>
 
 namespace octet {
@@ -18,6 +19,10 @@ struct RunDirectory {
   std::string float_weights() const { return root + "/float.safetensors"; }  ///< PyTorch names, loadable as weights
   std::string quantized() const { return root + "/qat.safetensors"; }        ///< weights and quantizer state
   std::string int8(const std::string& name = "int8.safetensors") const { return root + "/" + name; }
+  /// What the run's int8 checkpoint must not replace.
+  std::array<std::string, 4> other_weights() const {
+    return {float_weights(), quantized(), float_state(), qat_state()};
+  }
   std::string report_json() const { return root + "/report.json"; }
   std::string report_html() const { return root + "/report.html"; }
 };

@@ -83,8 +83,8 @@ class Checker {
     for (size_t i = 1; i < o.milestones.size(); ++i) {
       require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
     }
-    require(o.epochs == 0 || o.warmup_epochs <= o.epochs, section + ".warmup_epochs",
-            fmt::format("{} is above {}.epochs {}", o.warmup_epochs, section, o.epochs));
+    require(o.epochs == 0 || o.warmup_epochs < o.epochs, section + ".warmup_epochs",
+            fmt::format("{} leaves nothing of {}.epochs {}", o.warmup_epochs, section, o.epochs));
     require(!o.nesterov || o.optimizer != "sgd" || o.momentum > 0, section + ".nesterov",
             "needs " + section + ".momentum above 0");
     const int limit = recipe_.data.limit_train;
@@ -94,6 +94,7 @@ class Checker {
 
   void check_results() const {
     const auto& engines = recipe_.evaluate.engines;
+    require(!engines.empty(), "evaluate.engines", "names no engine; [auto] takes those of the machine");
     require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
             "an engine is given twice");
     const bool cudnn = std::find(engines.begin(), engines.end(), "cudnn") != engines.end();

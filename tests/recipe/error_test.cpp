@@ -97,13 +97,16 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("qat.milestones=[5, 5]"), {"qat.milestones: must increase"});
   expect_parts(with("model.name=graph"), {"model.name: graph needs the nodes in model.graph"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
+  expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
   expect_parts(with("evaluate.fallback=cuda"), {"evaluate.fallback: cuda is for engine cudnn", "evaluate.engines"});
   expect_parts(with("export.file=../x.safetensors"), {"export.file"});
   expect_parts(with("export.file=x.bin"), {"export.file"});
   // The file's place is named when the file set the key.
   expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n  warmup_epochs: 3\n"),
-               {"r.yaml:8:3: train.warmup_epochs: 3 is above train.epochs 2"});
+               {"r.yaml:8:3: train.warmup_epochs: 3 leaves nothing of train.epochs 2"});
+  expect_parts(refusal(kMinimal, {"qat.epochs=1", "qat.warmup_epochs=1"}),
+               {"qat.warmup_epochs: 1 leaves nothing of qat.epochs 1"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n", {"data.limit_train=100"}),
                {"data.limit_train: 100 is below"});
 }

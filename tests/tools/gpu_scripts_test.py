@@ -127,10 +127,11 @@ class SanitizerReports(unittest.TestCase):
             ("Uninitialized __global__ memory read of size 4 bytes", "cudnn::kernel()+0x10")])
 
     def test_ours_are_octets_kernels_that_the_tool_can_judge(self):
-        self.assertEqual([sanitize.is_ours(report, "initcheck") for report in sanitize.reports(self.LOG)], [True, False])
+        self.assertEqual([sanitize.is_ours(report, "test_engine_cudnn", "initcheck") for report in sanitize.reports(self.LOG)], [True, False])
         sums = sanitize.Report("Uninitialized read", "octet::kernels::rescale_sums_kernel(int)+0x430")
-        self.assertFalse(sanitize.is_ours(sums, "initcheck"))
-        self.assertTrue(sanitize.is_ours(sums, "memcheck"))
+        self.assertFalse(sanitize.is_ours(sums, "test_engine_cudnn", "initcheck"))
+        self.assertTrue(sanitize.is_ours(sums, "test_engine_cudnn", "memcheck"))
+        self.assertTrue(sanitize.is_ours(sums, "test_kernels_codes_cuda", "initcheck"))
 
     def test_a_log_without_a_summary_did_not_finish(self):
         self.assertTrue(sanitize.finished(self.LOG))

@@ -194,8 +194,12 @@ TEST_F(Train, WhatIsRefusedNamesNoRunDirectoryAndMakesNone) {
     EXPECT_EQ(answer.err.find("run directory"), std::string::npos) << answer.err;
     EXPECT_FALSE(fs::exists(path("run"))) << answer.err;
   };
+  expect_nothing_begun({"--set", "qat.epochs=2", "--set", "qat.warmup_epochs=1.999"}, 2,
+                       {"qat.warmup_epochs: 1.999 leaves nothing of 2 epochs"});
+  for (const char* file : {"qat.safetensors", "float.safetensors"})
+    expect_nothing_begun({"--set", std::string("export.file=") + file}, 2, {file, "other weights of this run"});
   expect_nothing_begun({"--set", "model.weights=none.safetensors"}, 3, {"none.safetensors"});
-  expect_nothing_begun({"--set", "train.batch_size=200"}, 2, {"float: batch_size 200", "128 training images"});
+  expect_nothing_begun({"--set", "train.batch_size=200"}, 2, {"train: batch_size 200", "128 training images"});
   expect_nothing_begun({"--set", "qat.batch_size=200"}, 2, {"qat: batch_size 200", "128 training images"});
   if (!find_engine("cuda").available().ok) expect_nothing_begun({"--device", "cuda"}, 2, {"--device cuda"});
   write(
@@ -250,14 +254,36 @@ TEST_F(Train, InterruptedItSavesAndResumesToTheSameBytes) {
   EXPECT_EQ(read_file(directory("stopped").int8()), read_file(directory("whole").int8()));
 }
 
-TEST_F(Train, AFullDiskNamesTheFileAndKeepsTheOldCheckpoint) {
+TEST_F(Train, ExportReplacesNoOtherWeightsAndMendsADamagedCheckpoint) {
   ASSERT_EQ(train("run").code, 0);
+  const std::string quantized = directory("run").quantized(), int8 = read_file(directory("run").int8());
+  const std::string before = read_file(quantized);
+  expect_refusal(octet({"calibrate", path("run"), "--out", path("none/x.safetensors")}), 3, {"no folder", "none"});
+  expect_refusal(octet({"export", path("run"), "--out", path("run/checkpoints/../qat.safetensors")}), 2,
+                 {"other weights of this run", "--out"});
+  EXPECT_EQ(read_file(quantized), before);
+  fs::resize_file(directory("run").int8(), 1000);
+  expect_refusal(octet({"inspect", path("run")}), 3, {"int8.safetensors", "octet export " + path("run")});
+  expect_refusal(octet({"compare", path("run")}), 3, {"int8.safetensors", "octet export " + path("run")});
+  EXPECT_EQ(octet({"export", path("run")}).code, 0);
+  EXPECT_EQ(read_file(directory("run").int8()), int8);
+}
+
+TEST_F(Train, KernelsOfAnEngineThatHasNoneAreRefused) {
+  ASSERT_EQ(train("run").code, 0);
+  expect_refusal(octet({"run", path("run"), "x.png", "--engine", "reference", "--kernels", "avx2"}), 2,
+                 {"run: --kernels is for engines cpu and cuda"});
+}
+
+TEST_F(Train, AFullDiskNamesTheFileAndKeepsTheOldCheckpoint) {
+  expect_refusal(train("run", {}, {.file_size_limit = 256}), 3, {"recipe.yaml", "File too large"});
+  ASSERT_EQ(train("run").code, 0);  // what the full disk left is no run
   const std::string old = read_file(directory("run").int8());
   const Answer exported = octet({"export", path("run")}, {.file_size_limit = 16384});
   expect_refusal(exported, 3, {"int8.safetensors: cannot write: File too large"});
   EXPECT_EQ(read_file(directory("run").int8()), old);
   const Answer trained = train("other", {"--quiet"}, {.file_size_limit = 16384});
-  expect_refusal(trained, 3, {"float.state.safetensors: cannot write: File too large"});
+  expect_refusal(trained, 3, {"float.state.safetensors: cannot write: File too large", "No state was saved yet"});
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
   expect_refusal(octet({"inspect", "x", "--resume"}), 2, {"unknown argument '--resume'"});  // would change nothing
   expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
   expect_refusal(octet({"doctor", "--device", "tpu"}), 2, {"--device", "tpu", "cuda"});
+  expect_refusal(octet({"doctor", "--device", "cpu"}), 2, {"doctor: --device would change nothing"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "reference", "--kernels", "avx2"}), 2,
+                 {"bench: --kernels", "cpu and cuda"});
 }
 
 TEST_F(Usage, CudaIsRefusedWithTheReason) {
@@ -55,9 +58,9 @@ TEST_F(Usage, CudaIsRefusedWithTheReason) {
   const std::string reason = find_engine("cuda").available().reason;
   expect_refusal(octet({"bench", "--model", "resnet8", "--device", "cuda"}), 2,
                  {"--device cuda:", reason, "--device cpu"});
-  EXPECT_EQ(octet({"doctor", "--device", "cuda"}).code, 0);  // says why not
+  expect_refusal(octet({"inspect", "x", "--device", "cuda"}), 2, {"--device cuda:", reason});
   expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda"}), 2, {"engine cuda", reason, "auto"});
-  expect_refusal(octet({"bench", "--layers-of", "resnet8"}), 2, {"engine cuda", reason});
+  expect_refusal(octet({"bench", "--layers-of", "resnet8"}), 2, {"cuda cannot run here", reason});
 }
 
 TEST_F(Usage, DeviceCpuLeavesTheGpuOut) {

@@ -12,6 +12,7 @@ namespace octet {
 namespace {
 
 using testing_trainers::Folder;
+using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
 
 TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
@@ -57,6 +58,22 @@ TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
   EXPECT_EQ(read_file(stopped.quantized()), read_file(whole.quantized()));
   EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
   EXPECT_EQ(report.epochs.size(), 4u);
+}
+
+TEST(Pipeline, QatDoesNotGoOnFromOtherFloatWeights) {
+  const Folder folder("pipeline_weights");
+  const RunDirectory directory{folder.path() + "/run"};
+  const Recipe recipe = tiny_recipe();
+  train(recipe, directory, {});
+  std::filesystem::remove(directory.float_state());                       // as the message about a damaged one says
+  EXPECT_EQ(train(recipe, directory, {.resume = true}).rows.size(), 6u);  // trained again to the same weights
+
+  const auto run = open_run(recipe, directory);
+  Weights weights = starting_weights(run);  // others
+  QuantizedModel model = make_quantized(run, weights);
+  const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, true); });
+  EXPECT_NE(message.find(directory.qat_state()), std::string::npos) << message;
+  EXPECT_NE(message.find("starting weights differ"), std::string::npos) << message;
 }
 
 TEST(Pipeline, ARunGoesOnWithOtherEnginesButNotWithAnotherTraining) {

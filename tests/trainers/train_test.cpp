@@ -153,8 +153,15 @@ TEST(Train, OutOfMemoryInValidationDoesNotBlameTheTrainingBatch) {
 
   Training again(short_recipe(), training.phase.checkpoint, false);
   again.phase.resume = true;
-  again.run();
-  EXPECT_EQ(again.epochs.size(), 2u);  // of three; the second is validated again
+  again.phase.epoch_done = [](const EpochResult&) { throw promise_error("the float network: no room"); };
+  const std::string told = message_of(ExitCode::promise, [&] { again.run(); });
+  EXPECT_NE(told.find("phase float, validation after epoch 2: the float network: no room"), std::string::npos) << told;
+  EXPECT_NE(told.find("kept in " + training.phase.checkpoint), std::string::npos) << told;
+
+  Training third(short_recipe(), training.phase.checkpoint, false);
+  third.phase.resume = true;
+  third.run();
+  EXPECT_EQ(third.epochs.size(), 2u);  // of three; the second is validated again
 }
 
 TEST(Train, EmaIsWhatValidationSeesAndWhatRemains) {

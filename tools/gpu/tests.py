@@ -100,7 +100,7 @@ def main():
         counts = {result: sum(case.result == result for case in found) for result in ("passed", "failed", "skipped")}
         rows.append({"program": name, "exit": code, "seconds": took, **counts})
         problems += [f"{case.name}: {case.message}" for case in found if case.result == "failed"]
-        if code != 0 and counts["failed"] == 0:
+        if not found or (code != 0 and counts["failed"] == 0):
             problems.append(f"{name}: exit {code}, see {folder / name}.log")
         skips += [f"{case.name}: {case.message}" for case in found if case.result == "skipped"]
     total = {key: sum(row[key] for row in rows) for key in ("passed", "failed", "skipped")}

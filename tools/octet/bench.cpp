@@ -17,7 +17,7 @@
 #include "src/quant/convert.h"
 #include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/fallback.h"
+#include "tools/octet/engine_flags.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
@@ -66,14 +66,12 @@ LayerSeries series_of(const std::string& engine, size_t index, const BenchResult
 
 /// A flag that would change nothing is refused; those that depend on the kind of bench are in add_bench().
 void require_use(const BenchCommand& command, const std::vector<std::string>& engines) {
-  const auto among = [&](const char* name) { return std::find(engines.begin(), engines.end(), name) != engines.end(); };
   check_fallback("bench: ", command.fallback, engines);
-  if (command.kernels != "auto" && !among("cpu") && !among("cuda"))
-    throw usage_error("bench: --kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
+  check_kernels("bench: ", command.kernels, engines);
 }
 
 ExitCode bench_network(const Common& common, const BenchCommand& command) {
-  const Int8Graph graph = command.model.empty() ? read_checkpoint(checkpoint_of(command.checkpoint))
+  const Int8Graph graph = command.model.empty() ? read_target(command.checkpoint)
                                                 : random_network(command.model, command.size, command.activation);
   if (!command.save.empty()) write_checkpoint(command.save, graph);
 

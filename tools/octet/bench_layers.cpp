@@ -1,6 +1,8 @@
 // octet bench --layers-of: every distinct convolution of a network on octet's CUDA kernels and on cuDNN.
 #include "src/eval/bench_layers.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "src/common/files.h"
@@ -52,10 +54,19 @@ std::string to_svg(const ConvBench& bench) {
   return svg_layer_bars(bench.network + ", batch " + std::to_string(bench.batch), layers, series);
 }
 
+void require_gpu_engines(const Common& common) {
+  if (common.device == "cpu") throw usage_error("bench: --layers-of measures on a GPU, --device cpu excludes it");
+  for (const char* name : {"cuda", "cudnn"}) {
+    if (const Support machine = find_engine(name).available(); !machine.ok)
+      throw usage_error(fmt::format("bench: --layers-of measures engines cuda and cudnn, and {} cannot run here: {}",
+                                    name, machine.reason));
+  }
+}
+
 }  // namespace
 
 ExitCode bench_layers(const Common& common, const BenchCommand& command) {
-  resolve_engines({"cuda", "cudnn"}, devices(common));
+  require_gpu_engines(common);
   const Int8Graph graph = random_network(command.layers_of, command.size, "symmetric_s8");
   std::string text;
   nlohmann::json results = nlohmann::json::array();

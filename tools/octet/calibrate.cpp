@@ -64,6 +64,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));
   }
+  if (!common.out.empty()) require_folder_of(common.out);
   say(fmt::format("device: {}", told_device(device)));
   const std::vector<std::string> engines = resolve_engines(run.recipe.evaluate.engines, devices(common));
   const std::string engine(engines.empty() ? preferred_engine(devices(common)).name() : engines.front());

@@ -39,6 +39,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
   const RunDirectory directory = run_directory(path);
   const Run run = open_run(recipe_of(directory, common.set), directory, choose_device(common.device));
   const std::string out = common.out.empty() ? directory.int8(run.recipe.export_.file) : common.out;
+  require_free_name(directory, out);
   Int8Graph graph = to_int8(run, load_quantized(run));
   graph.recipe_hash = recipe_hash(read_recipe(directory.recipe()));  // the trained one, whatever --set said
   graph.accuracies = measured(directory);

@@ -67,8 +67,7 @@ EngineDevices devices(const Common& common) { return common.device == "cpu" ? En
 void check_device(const Common& common) {
   if (common.device != "cuda") return;
   const Support cuda = find_engine("cuda").available();
-  if (!cuda.ok)
-    throw usage_error(fmt::format("--device cuda: {}; use --device cpu (octet doctor tells more)", cuda.reason));
+  if (!cuda.ok) throw usage_error(fmt::format("--device cuda: {}; use --device cpu", cuda.reason));
 }
 
 }  // namespace octet::cli

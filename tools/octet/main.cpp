@@ -13,6 +13,7 @@
 #include "src/common/files.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/shell.h"
 #include "tools/octet/commands.h"
 
 namespace octet::cli {
@@ -52,20 +53,9 @@ void add_recipe_flags(CLI::App& command, Common& common) {
   if (is_one_of({"calibrate", "export"})) command.add_option("--out", common.out, "the int8 checkpoint to write");
 }
 
-/// The command line as a shell would take it again.
 std::string typed(int argc, char** argv) {
-  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
   std::string line = "octet";
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
-      line += " " + word;
-      continue;
-    }
-    line += " '";
-    for (char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
-    line += "'";
-  }
+  for (int i = 1; i < argc; ++i) line += " " + shell_word(argv[i]);
   return line;
 }
 
@@ -154,7 +144,9 @@ ExitCode run(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error with a message, not a killed process
   set_verbosity(common.quiet ? Verbosity::quiet : Verbosity::normal);
   const std::string command = app.get_subcommands().front()->get_name();
-  if (command != "doctor" && command != "inspect") check_device(common);  // these two run nothing, so they need no GPU
+  if (command == "doctor" && common.device != "auto")
+    throw usage_error("doctor: --device would change nothing: it looks at all of the machine");
+  check_device(common);
   return action();
 }
 

@@ -3,7 +3,7 @@
 #include "src/common/error.h"
 #include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
-#include "tools/octet/fallback.h"
+#include "tools/octet/engine_flags.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
@@ -29,7 +29,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
                                                          : run.recipe.evaluate.engines,
                                 devices(common));
   run.checkpoint = checkpoint_of(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
-  run.graph = read_checkpoint(run.checkpoint);
+  run.graph = read_target(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
   run.data = open_run_data(run.recipe);
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;

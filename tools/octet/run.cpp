@@ -10,10 +10,9 @@
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
 #include "src/eval/text_table.h"
-#include "src/graph/checkpoint.h"
 #include "src/graph/code_dump.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/fallback.h"
+#include "tools/octet/engine_flags.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
@@ -70,13 +69,14 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
 }
 
 ExitCode run(const Common& common, const Options& options) {
-  const Int8Graph graph = read_checkpoint(checkpoint_of(options.checkpoint));
+  const Int8Graph graph = read_target(options.checkpoint);
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
   compile.fallback = options.fallback;
   const std::string engine = resolve_engines({options.engine}, devices(common)).front();
   check_fallback("run: ", options.fallback, {engine});
+  check_kernels("run: ", options.kernels, {engine});
   const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
   const Transform transform = transform_of(graph);
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "src/common/error.h"
+#include "src/common/shell.h"
+#include "src/graph/checkpoint.h"
 
 namespace octet::cli {
 
@@ -15,10 +17,26 @@ std::string checkpoint_of(const std::string& path) {
   const RunDirectory directory = run_directory(path);
   const std::string file = directory.int8(read_recipe(directory.recipe()).export_.file);
   if (!fs::exists(file)) {
-    throw data_error(
-        fmt::format("{}: this run has no int8 checkpoint yet; finish it with octet train {} --resume", file, path));
+    throw data_error(fmt::format("{}: this run has no int8 checkpoint yet; finish it with octet train {} --resume",
+                                 file, shell_word(path)));
   }
   return file;
+}
+
+void require_folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return;
+  throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
+}
+
+Int8Graph read_target(const std::string& path) {
+  const std::string file = checkpoint_of(path);
+  try {
+    return read_checkpoint(file);
+  } catch (const Error& error) {
+    if (file == path) throw;
+    throw Error(error.code(), fmt::format("{}; octet export {} writes it again", error.what(), shell_word(path)));
+  }
 }
 
 RunDirectory run_directory(const std::string& path) {

@@ -16,6 +16,12 @@ namespace octet::cli {
 /// Error(data) when neither is there.
 std::string checkpoint_of(const std::string& path);
 
+/// Before long work: throws Error(data) when the folder that `file` is to be written to is not there.
+void require_folder_of(const std::string& file);
+
+/// Reads checkpoint_of(path); of a run directory's that is damaged the Error says how to make it again.
+Int8Graph read_target(const std::string& path);
+
 /// The run directory at `path`; throws Error(data) when it is none.
 RunDirectory run_directory(const std::string& path);
 

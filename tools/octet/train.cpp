@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "src/common/shell.h"
 #include "src/recipe/recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
@@ -14,6 +15,11 @@
 
 namespace octet::cli {
 namespace {
+
+std::string resume_command(const Common& common, const RunDirectory& directory) {
+  return fmt::format("octet train {} --resume{}", shell_word(directory.root),
+                     common.device == "auto" ? "" : " --device " + common.device);
+}
 
 ExitCode train(const Common& common, const std::string& path) {
   const bool is_run = std::filesystem::is_directory(path);
@@ -34,7 +40,15 @@ ExitCode train(const Common& common, const std::string& path) {
   start.machine = machine_model();
   start.device = choose_device(common.device);
   start.resume = common.resume;
-  const Report report = octet::train(recipe, directory, start);
+  const Report report = [&] {
+    try {
+      return octet::train(recipe, directory, start);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::interrupted) throw;
+      throw Error(error.code(),
+                  fmt::format("{}; what was done is saved: {}", error.what(), resume_command(common, directory)));
+    }
+  }();
   print_result(common, fmt::format("{}\nreport: {}\n", report_table(report), directory.report_html()),
                [&] { return report_json(report); });
   return ExitCode::ok;

@@ -57,7 +57,7 @@ void CudaProgram::make_arena() {
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, max_batch_, 0);
   }
-  // Lanes behind the last channel are read, with weights of zero; nobody writes them.
+  // Lanes behind the last channel may be read, with weights of zero, where no kernel has written them.
   fill_device(arena_.data(), 0, arena_.bytes(), stream_.get());
   for (size_t node = 0; node < layers_.size(); ++node) {
     layers_[node].output = arena_.data() + memory.offsets[layers_[node].buffer];

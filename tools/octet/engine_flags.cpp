@@ -1,4 +1,4 @@
-#include "tools/octet/fallback.h"
+#include "tools/octet/engine_flags.h"
 
 #include <algorithm>
 
@@ -6,6 +6,10 @@
 
 namespace octet::cli {
 namespace {
+
+bool among(const char* engine, const std::vector<std::string>& engines) {
+  return std::find(engines.begin(), engines.end(), engine) != engines.end();
+}
 
 template <typename Text>
 void add(CLI::App& command, Text& fallback) {
@@ -19,13 +23,16 @@ void add_fallback(CLI::App& command, std::string& fallback) { add(command, fallb
 
 void add_fallback(CLI::App& command, std::optional<std::string>& fallback) { add(command, fallback); }
 
-bool names_cudnn(const std::vector<std::string>& engines) {
-  return std::find(engines.begin(), engines.end(), "cudnn") != engines.end();
-}
+bool names_cudnn(const std::vector<std::string>& engines) { return among("cudnn", engines); }
 
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines) {
   if (fallback == "none" || names_cudnn(engines)) return;
   throw usage_error(who + "--fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+}
+
+void check_kernels(const std::string& who, const std::string& kernels, const std::vector<std::string>& engines) {
+  if (kernels == "auto" || among("cpu", engines) || among("cuda", engines)) return;
+  throw usage_error(who + "--kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
 }
 
 }  // namespace octet::cli

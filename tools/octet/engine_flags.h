@@ -1,4 +1,4 @@
-// --fallback of the commands that name engines.
+// --fallback and --kernels of the commands that name engines.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,5 +16,8 @@ bool names_cudnn(const std::vector<std::string>& engines);
 /// A flag that would change nothing is refused: Error(usage), beginning with `who` ("bench: "), for a fallback without
 /// engine cudnn.
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines);
+
+/// Likewise for kernels other than "auto" without engine cpu or cuda.
+void check_kernels(const std::string& who, const std::string& kernels, const std::vector<std::string>& engines);
 
 }  // namespace octet::cli
