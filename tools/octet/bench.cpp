@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -71,7 +70,7 @@ void require_use(const BenchCommand& command, const std::vector<std::string>& en
 }
 
 ExitCode bench_network(const Common& common, const BenchCommand& command) {
-  const Int8Graph graph = command.model.empty() ? read_target(command.checkpoint)
+  const Int8Graph graph = command.model.empty() ? open_checkpoint(command.checkpoint).graph
                                                 : random_network(command.model, command.size, command.activation);
   if (!command.save.empty()) write_checkpoint(command.save, graph);
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/files.h"
+#include "src/engine/engine.h"
 #include "src/eval/bench_svg.h"
-#include "src/eval/engine_choice.h"
 #include "tools/octet/bench_options.h"
 
 namespace octet::cli {

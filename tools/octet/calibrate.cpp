@@ -66,8 +66,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
   }
   if (!common.out.empty()) require_folder_of(common.out);
   say(fmt::format("device: {}", told_device(device)));
-  const std::vector<std::string> engines = resolve_engines(run.recipe.evaluate.engines, devices(common));
-  const std::string engine(engines.empty() ? preferred_engine(devices(common)).name() : engines.front());
+  const std::string engine = resolve_engines(run.recipe.evaluate.engines, devices(common)).front();
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
   const double float_top1 =
       measure(run, "float", *float_program(run.graph, weights, run.preprocessing), "").evaluation.top1;

@@ -91,10 +91,10 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
 }
 
 ExitCode inspect(const Common& common, const std::string& target) {
-  const std::string path = checkpoint_of(target);
-  const Int8Graph graph = read_target(target);
-  const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(graph, {})->layers();
-  print_result(common, text(graph, kernels, path), [&] { return json(graph, kernels); });
+  const Checkpoint checkpoint = open_checkpoint(target);
+  const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();
+  print_result(common, text(checkpoint.graph, kernels, checkpoint.file),
+               [&] { return json(checkpoint.graph, kernels); });
   return ExitCode::ok;
 }
 

@@ -1,8 +1,9 @@
 #include "tools/octet/measured_run.h"
 
+#include <utility>
+
 #include "src/common/error.h"
 #include "src/eval/engine_choice.h"
-#include "src/graph/checkpoint.h"
 #include "tools/octet/engine_flags.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
@@ -28,8 +29,9 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
                                 : !engines.empty()       ? engines
                                                          : run.recipe.evaluate.engines,
                                 devices(common));
-  run.checkpoint = checkpoint_of(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
-  run.graph = read_target(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
+  Checkpoint checkpoint = open_checkpoint(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
+  run.checkpoint = std::move(checkpoint.file);
+  run.graph = std::move(checkpoint.graph);
   run.data = open_run_data(run.recipe);
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;

@@ -69,7 +69,7 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
 }
 
 ExitCode run(const Common& common, const Options& options) {
-  const Int8Graph graph = read_target(options.checkpoint);
+  const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;

@@ -9,6 +9,7 @@
 #include "src/graph/checkpoint.h"
 
 namespace octet::cli {
+namespace {
 
 std::string checkpoint_of(const std::string& path) {
   namespace fs = std::filesystem;
@@ -23,20 +24,22 @@ std::string checkpoint_of(const std::string& path) {
   return file;
 }
 
-void require_folder_of(const std::string& file) {
-  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  if (folder.empty() || std::filesystem::is_directory(folder)) return;
-  throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
-}
+}  // namespace
 
-Int8Graph read_target(const std::string& path) {
+Checkpoint open_checkpoint(const std::string& path) {
   const std::string file = checkpoint_of(path);
   try {
-    return read_checkpoint(file);
+    return {file, read_checkpoint(file)};
   } catch (const Error& error) {
     if (file == path) throw;
     throw Error(error.code(), fmt::format("{}; octet export {} writes it again", error.what(), shell_word(path)));
   }
+}
+
+void require_folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return;
+  throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
 }
 
 RunDirectory run_directory(const std::string& path) {

@@ -12,15 +12,17 @@
 
 namespace octet::cli {
 
-/// "runs/demo" -> "runs/demo/int8.safetensors" (or what its export.file says); a file stays as it is. Throws
-/// Error(data) when neither is there.
-std::string checkpoint_of(const std::string& path);
+struct Checkpoint {
+  std::string file;
+  Int8Graph graph;
+};
+
+/// Reads "runs/demo/int8.safetensors" (or what its export.file says) for "runs/demo"; a file stays as it is. Throws
+/// Error(data) when neither is there; of a run directory's that is damaged it says how to make it again.
+Checkpoint open_checkpoint(const std::string& path);
 
 /// Before long work: throws Error(data) when the folder that `file` is to be written to is not there.
 void require_folder_of(const std::string& file);
-
-/// Reads checkpoint_of(path); of a run directory's that is damaged the Error says how to make it again.
-Int8Graph read_target(const std::string& path);
 
 /// The run directory at `path`; throws Error(data) when it is none.
 RunDirectory run_directory(const std::string& path);
