@@ -79,7 +79,7 @@ void require_free_name(const RunDirectory& directory, const std::string& file) {
     if (fs::weakly_canonical(file) != fs::weakly_canonical(other)) continue;
     throw usage_error(
         fmt::format("{}: holds other weights of this run; name another file for the int8 checkpoint "
-                    "(export.file in the recipe, --out for export)",
+                    "(export.file in the recipe, or --out)",
                     file));
   }
 }

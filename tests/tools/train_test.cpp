@@ -261,6 +261,7 @@ TEST_F(Train, ExportReplacesNoOtherWeightsAndMendsADamagedCheckpoint) {
   expect_refusal(octet({"calibrate", path("run"), "--out", path("none/x.safetensors")}), 3, {"no folder", "none"});
   expect_refusal(octet({"export", path("run"), "--out", path("run/checkpoints/../qat.safetensors")}), 2,
                  {"other weights of this run", "--out"});
+  expect_refusal(octet({"calibrate", path("run"), "--out", quantized}), 2, {"other weights of this run", "--out"});
   EXPECT_EQ(read_file(quantized), before);
   fs::resize_file(directory("run").int8(), 1000);
   expect_refusal(octet({"inspect", path("run")}), 3, {"int8.safetensors", "octet export " + path("run")});

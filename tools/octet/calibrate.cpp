@@ -64,7 +64,10 @@ ExitCode calibrate(const Common& common, const Options& options) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));
   }
-  if (!common.out.empty()) require_folder_of(common.out);
+  if (!common.out.empty()) {
+    require_folder_of(common.out);
+    if (is_run) require_free_name(directory, common.out);
+  }
   say(fmt::format("device: {}", told_device(device)));
   const std::string engine = resolve_engines(run.recipe.evaluate.engines, devices(common)).front();
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
