@@ -6,6 +6,7 @@
 
 #include "src/data/tar_index.h"
 #include "tests/data/pictures.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
@@ -124,7 +125,7 @@ TEST(Tar, DamageIsNamed) {
 
 TEST(Tar, SharedImageNetSample) {
   const char* shared = std::getenv("OCTET_SHARED_DATA");
-  const std::string base = shared ? shared : std::string(OCTET_SOURCE_DIR) + "/../shared/data";
+  const std::string base = shared ? shared : source_dir() + "/../shared/data";
   const std::string folder = base + "/imagenet-sample/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << ": set OCTET_SHARED_DATA";
   const auto dataset = open_dataset(spec_of(folder + "imagenet-sample-1000.tar", "", folder + "wnids.txt"));

@@ -8,6 +8,7 @@
 
 #include "src/eval/report.h"
 #include "tests/eval/fakes.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
@@ -30,7 +31,7 @@ void collect_paths(const json& value, const std::string& path, std::set<std::str
 
 /// First column of the table of keys in src/eval/README.md.
 std::set<std::string> documented_keys() {
-  std::ifstream readme(std::string(OCTET_SOURCE_DIR) + "/src/eval/README.md");
+  std::ifstream readme(source_dir() + "/src/eval/README.md");
   std::set<std::string> keys;
   bool inside = false;
   for (std::string line; std::getline(readme, line);) {

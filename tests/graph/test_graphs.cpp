@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
@@ -105,7 +106,7 @@ std::string error_of(const std::function<void()>& body) {
 
 std::string shared_data() {
   const char* set = std::getenv("OCTET_SHARED_DATA");
-  const std::string folder = set != nullptr ? set : OCTET_SOURCE_DIR "/../shared/data";
+  const std::string folder = set != nullptr ? set : source_dir() + "/../shared/data";
   return std::filesystem::is_directory(folder) ? folder : "";
 }
 

@@ -5,13 +5,14 @@
 #include <filesystem>
 
 #include "tests/qat/networks.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
 
 std::string shared_data() {
   const char* folder = std::getenv("OCTET_SHARED_DATA");
-  return folder ? folder : std::string(OCTET_SOURCE_DIR) + "/../shared/data";
+  return folder ? folder : source_dir() + "/../shared/data";
 }
 
 TEST(Pretrained, ResNet20GivesTheEnginesBytesInEveryScheme) {

@@ -13,11 +13,12 @@
 #include "src/graph/zoo.h"
 #include "src/recipe/schema.h"
 #include "src/recipe/value.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
 
-const std::string kRecipes = std::string(OCTET_SOURCE_DIR) + "/recipes";
+const std::string kRecipes = source_dir() + "/recipes";
 
 /// The table row that documents a key; the struct's own default is the documented one.
 std::string expected_row(const Field& field) {

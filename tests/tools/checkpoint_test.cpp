@@ -8,6 +8,7 @@
 #include "src/graph/checkpoint.h"
 #include "src/graph/safetensors.h"
 #include "tests/data/pictures.h"
+#include "tests/source_dir.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {
@@ -63,7 +64,7 @@ TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {
   write("second.png", testing::png_bytes(testing::noise(32, 32, 3, 6)));
   const Answer dumped = octet({"run", checkpoint_, path("picture.png"), path("second.png"), "--dump", path("dump")});
   EXPECT_EQ(dumped.code, 0) << dumped.err;
-  const std::string witness = OCTET_SOURCE_DIR "/tools/verify_checkpoint.py";
+  const std::string witness = source_dir() + "/tools/verify_checkpoint.py";
   const Answer answer = command({python, witness, checkpoint_, "--against", path("dump")});
   EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
   expect_part(answer.out, "EQUAL");

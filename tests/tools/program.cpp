@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "src/common/files.h"
+#include "tests/source_dir.h"
 
 namespace octet::test {
 namespace {
@@ -97,7 +98,7 @@ std::string ToolTest::random_checkpoint(const std::string& name) const {
 
 std::string python_with_numpy() {
   const char* set = std::getenv("OCTET_PYTHON");
-  const std::string from_setup = OCTET_SOURCE_DIR "/.deps/venv/bin/python";
+  const std::string from_setup = source_dir() + "/.deps/venv/bin/python";
   const std::string python = set != nullptr ? set : fs::exists(from_setup) ? from_setup : "python3";
   return std::system((python + " -c 'import numpy' 2>/dev/null").c_str()) == 0 ? python : "";
 }

@@ -13,6 +13,7 @@
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
+#include "tests/source_dir.h"
 
 namespace octet {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 std::string python() {
   const char* set = std::getenv("OCTET_PYTHON");
   if (set != nullptr) return set;
-  const std::string from_setup = OCTET_SOURCE_DIR "/.deps/venv/bin/python";  // made by tools/setup.sh
+  const std::string from_setup = source_dir() + "/.deps/venv/bin/python";  // made by tools/setup.sh
   return std::filesystem::exists(from_setup) ? from_setup : "python3";
 }
 
@@ -66,7 +67,7 @@ class Witness : public testing::Test {
   }
 
   Outcome verify() const {
-    const std::string command = python() + " " OCTET_SOURCE_DIR "/tools/verify_checkpoint.py " +
+    const std::string command = python() + " " + source_dir() + "/tools/verify_checkpoint.py " +
                                 file("int8.safetensors") + " --against " + file("reference") + " " + file("cpu") +
                                 " >" + file("output") + " 2>&1";
     const int status = std::system(command.c_str());
@@ -131,7 +132,7 @@ a, below = np.array([1 + 2.0**-12], np.float32), 1 + 2.0**-11
 for c, expected in ((2.0**-60, below + 2.0**-23), (0, below), (-(2.0**-60), below)):
     assert verify_checkpoint.fma(a, a, np.float32(c))[0] == np.float32(expected), c
 )");
-  const std::string command = python() + " -B " + file("fma.py") + " " OCTET_SOURCE_DIR "/tools";
+  const std::string command = python() + " -B " + file("fma.py") + " " + source_dir() + "/tools";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 

@@ -1,0 +1,7 @@
+#include "tests/source_dir.h"
+
+namespace octet {
+
+std::string source_dir() { return OCTET_SOURCE_DIR; }
+
+}  // namespace octet
