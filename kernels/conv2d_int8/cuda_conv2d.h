@@ -23,7 +23,7 @@ inline constexpr size_t kCudaReadSlack = 256;
 
 /// One way to run a convolution.
 struct CudaConv2d {
-  int variant = 0;   ///< which kernel and tile; meaningful to cuda_conv2d.cpp only
+  int variant = 0;   ///< which kernel and tile; meaningful to its family only
   int split_k = 1;   ///< parts of the sum, added up by the part that comes last
   std::string name;  ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_8x4_w3", "direct": for LayerInfo
 };

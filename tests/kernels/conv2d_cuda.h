@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv2d_int8/cuda_family.h"
+#include "kernels/conv2d_int8/cuda/family.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {

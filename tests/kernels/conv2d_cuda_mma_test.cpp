@@ -5,7 +5,7 @@
 #include <climits>
 #include <set>
 
-#include "kernels/conv2d_int8/cuda_mma.h"
+#include "kernels/conv2d_int8/cuda/mma/mma.h"
 #include "kernels/fast_divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"

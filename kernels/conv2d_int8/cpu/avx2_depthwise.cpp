@@ -1,0 +1,70 @@
+// AVX2 depthwise convolution: 16 channels, 4 taps of each side by side, exact in int16 x int16 -> int32.
+//
+// 4 loads of 16 channels are interleaved byte by byte (unpacks), giving 4 registers of 4 channels x 4 taps, which are
+// widened to int16 and multiplied with widened weights (vpmaddwd). Each channel has two partial sums, added at the end.
+#include "kernels/conv2d_int8/cpu/avx2_epilogue.h"
+#include "kernels/conv2d_int8/cpu/depthwise.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kSlots = 16;
+constexpr int kRegisters = 4;  // of 4 channels
+
+inline __m128i load16(const uint8_t* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
+
+/// acc[i]: for channels 4 * i .., the sums of taps {0, 1} and {2, 3} of all groups.
+inline void accumulate(const DepthwiseRun& run, int pixel, __m256i (&acc)[kRegisters]) {
+  const uint8_t* const* taps = run.taps + pixel * run.tap_step;
+  const ptrdiff_t at = run.channel + pixel * run.pixel_step;
+  for (int g = 0; g < run.tap_groups; ++g, taps += kTapGroup) {
+    const __m128i a = load16(taps[0] + at), b = load16(taps[1] + at);
+    const __m128i c = load16(taps[2] + at), d = load16(taps[3] + at);
+    const __m128i ab_low = _mm_unpacklo_epi8(a, b), ab_high = _mm_unpackhi_epi8(a, b);
+    const __m128i cd_low = _mm_unpacklo_epi8(c, d), cd_high = _mm_unpackhi_epi8(c, d);
+    const __m128i x[kRegisters] = {_mm_unpacklo_epi16(ab_low, cd_low), _mm_unpackhi_epi16(ab_low, cd_low),
+                                   _mm_unpacklo_epi16(ab_high, cd_high), _mm_unpackhi_epi16(ab_high, cd_high)};
+    const __m128i* w = reinterpret_cast<const __m128i*>(run.w + g * kSlots * kTapGroup);
+    for (int i = 0; i < kRegisters; ++i) {
+      const __m256i products =
+          _mm256_madd_epi16(_mm256_cvtepu8_epi16(x[i]), _mm256_cvtepi8_epi16(_mm_load_si128(w + i)));
+      acc[i] = _mm256_add_epi32(acc[i], products);
+    }
+  }
+}
+
+void run_pixels(const DepthwiseRun& run) {
+  for (int pixel = 0; pixel < run.pixels; ++pixel) {
+    __m256i acc[kRegisters] = {};
+    accumulate(run, pixel, acc);
+    uint8_t* y = run.y + pixel * run.y_stride;
+    const uint8_t* residual = run.residual == nullptr ? nullptr : run.residual + pixel * run.residual_stride;
+    for (int half = 0; half < 2; ++half) {
+      const int channel = half * kAvx2Lanes;
+      if (channel >= run.channels) break;
+      // The horizontal add works within lanes: channels 0 1 4 5 | 2 3 6 7, put in order by the permutation.
+      const __m256i sums = _mm256_permute4x64_epi64(_mm256_hadd_epi32(acc[2 * half], acc[2 * half + 1]), 0xD8);
+      const __m256i init = _mm256_load_si256(reinterpret_cast<const __m256i*>(run.init + channel));
+      finish8(*run.epilogue, _mm256_add_epi32(sums, init), run.multiplier + channel, run.bias + channel,
+              residual == nullptr ? nullptr : residual + channel, y + channel, run.channels - channel);
+    }
+  }
+}
+
+DepthwiseKernels make_kernels() {
+  DepthwiseKernels k;
+  k.isa = "avx2";
+  k.slots = k.channels = kSlots;
+  for (int slot = 0; slot < kSlots; ++slot) k.order[slot] = static_cast<uint8_t>(slot);
+  k.run = run_pixels;
+  return k;
+}
+
+}  // namespace
+
+const DepthwiseKernels& avx2_depthwise_kernels() {
+  static const DepthwiseKernels kernels = make_kernels();
+  return kernels;
+}
+
+}  // namespace octet::kernels

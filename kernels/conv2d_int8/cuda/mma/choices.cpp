@@ -1,0 +1,98 @@
+// Which tiles of the mma family to try, the likely fastest first: a model of the multiprocessor, in clocks. It need not
+// be right, only rank well: the engine measures.
+#include <algorithm>
+#include <climits>
+
+#include "kernels/conv2d_int8/cuda/mma/mma.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr size_t kMaxChoices = 8;
+constexpr size_t kMaxPartialBytes = size_t{32} << 20;
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/// Clocks of one block that has a multiprocessor for itself, per step of the sum: the largest of what tensor cores
+/// (mma.sync: 4,096 products in 1.6 clocks), shared memory (128 bytes a clock) and the L2 cache (32 bytes a clock)
+/// need.
+double step_clocks(const MmaTile& t) {
+  const double products = 1.6 / 4096 * t.block_m * t.block_n * t.block_k;
+  const double fed = static_cast<double>(t.block_m + t.block_n) * t.block_k;
+  const double read = static_cast<double>(t.warps_m * t.warps_n) * (t.warp_m() + t.warp_n()) * t.block_k;
+  return std::max({products, (fed + read) / 128, fed / 32});
+}
+
+double clocks(const MmaTile& t, const MmaGrid& grid, int split, int multiprocessors) {
+  constexpr double kStart = 1500, kHandOver = 1500;  // first bytes from memory; a fence and an atomic
+  const double outputs = static_cast<double>(t.block_m) * t.block_n;
+  const double finish = outputs * 0.12;  // some ten instructions each, and the stores
+  const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, multiprocessors);
+  const double work = ceil_div(grid.k_tiles, split) * step_clocks(t) + (split > 1 ? outputs * 4 / 32 : finish);
+  // Blocks on one multiprocessor share it, and hide each other's start.
+  double total = of_one * work + ceil_div(of_one, t.min_blocks) * kStart;
+  if (split > 1) total += kHandOver + split * outputs * 4 / 48 + finish;
+  return total;
+}
+
+}  // namespace
+
+MmaGrid::MmaGrid(const MmaTile& tile, const Conv2dShape& g, int images)
+    : pixels(images * g.out_h * g.out_w),
+      in_chunks(ceil_div(g.in_c, 16)),
+      m_tiles(ceil_div(pixels, tile.block_m)),
+      n_tiles(ceil_div(g.out_c, tile.block_n)),
+      k_tiles(ceil_div(g.kernel_h * g.kernel_w * in_chunks, tile.row_chunks())) {}
+
+bool mma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
+  // Windows of a block, which may begin in as many images as it has rows, are found by 32-bit offsets.
+  constexpr int kMaxRows = 256;
+  const int64_t image_bytes = static_cast<int64_t>(g.in_h) * g.in_w * g.in_stride;
+  const int64_t border = (static_cast<int64_t>(g.pad_h) + 1) * g.in_w * g.in_stride;
+  const int64_t pixels = static_cast<int64_t>(images) * g.out_h * g.out_w;
+  const int images_of_block = kMaxRows / (g.out_h * g.out_w) + 2;
+  return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && (p.float_output || g.out_stride % 16 == 0) &&
+         (!p.has_residual || g.residual_stride % 16 == 0) && g.kernel_h <= kMmaMaxKernel &&
+         g.kernel_w <= kMmaMaxKernel && pixels <= INT_MAX - kMaxRows &&
+         images_of_block * image_bytes + 2 * border <= INT_MAX;
+}
+
+int mma_max_split(const MmaGrid& grid) {
+  constexpr int kCounters = kCudaWorkspaceZeros / sizeof(int32_t);
+  return grid.tiles() <= kCounters ? grid.k_tiles : 1;
+}
+
+CudaConv2d mma_choice(int tile, int split_k) {
+  const MmaTile& t = kMmaTiles[tile];
+  std::string name = "mma_" + std::to_string(t.block_m) + "x" + std::to_string(t.block_n) + "x" +
+                     std::to_string(t.block_k) + "_s" + std::to_string(t.stages);
+  if (split_k > 1) name += "_k" + std::to_string(split_k);
+  return {tile, split_k, name};
+}
+
+void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  if (!mma_supports(problem.shape, problem.params, problem.images)) return;
+  std::vector<std::pair<double, CudaConv2d>> ranked;
+  for (size_t i = 0; i < kMmaTiles.size(); ++i) {
+    const MmaTile& tile = kMmaTiles[i];
+    const MmaGrid grid(tile, problem.shape, problem.images);
+    for (const int split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+      const CudaConv2d choice = mma_choice(static_cast<int>(i), split);
+      const bool room = grid.tiles() * split <= tile.min_blocks * problem.multiprocessors &&
+                        mma_workspace(choice, problem.shape, problem.images) <= kMaxPartialBytes;
+      if (split > 1 && (split > mma_max_split(grid) || !room)) break;
+      ranked.emplace_back(clocks(tile, grid, split, problem.multiprocessors), choice);
+    }
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < std::min(ranked.size(), kMaxChoices); ++i) found.push_back(ranked[i].second);
+}
+
+size_t mma_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images) {
+  if (conv.split_k == 1) return 0;
+  const MmaTile& tile = kMmaTiles[conv.variant];
+  const size_t sums = static_cast<size_t>(tile.block_m) * tile.block_n * MmaGrid(tile, shape, images).tiles();
+  return kCudaWorkspaceZeros + sums * conv.split_k * sizeof(int32_t);
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,114 @@
+// From tensors to shared memory: the windows of the input (im2col on the fly) and the tiles of the weights.
+#pragma once
+
+#include "kernels/conv2d_int8/cuda/mma/args.cuh"
+#include "kernels/conv2d_int8/cuda/ptx.cuh"
+
+namespace octet::kernels {
+
+/// Copies a block's rows of the input matrix, one step of the sum after another. A thread copies the same chunk column
+/// of several rows, so that it walks (kernel row, kernel column, channels) once for all of them.
+template <int kTile>
+class InputLoader {
+  static constexpr MmaTile kT = kMmaTiles[kTile];
+  static constexpr int kRowsPerPass = kT.threads() / kT.row_chunks();
+  static constexpr int kRows = kT.block_m / kRowsPerPass;
+  static_assert(kRowsPerPass % 8 == 0 && kRows * kRowsPerPass == kT.block_m, "one swizzle a thread");
+  static constexpr uint32_t kNever = 0x8000;  // the bit of kernel row 15, which no kernel has
+
+ public:
+  __device__ __forceinline__ InputLoader(const MmaArgs& p, int first_pixel, int first_step) : p_(p) {
+    const int chunk = threadIdx.x % kT.row_chunks(), first_row = threadIdx.x / kT.row_chunks();
+    shared_offset_ = first_row * kT.block_k + mma_swizzle(kT.block_k, first_row, chunk) * 16;
+    const int first_image = p.by_image.divide(first_pixel);
+    base_ = p.x + (p.dense ? static_cast<int64_t>(first_pixel) * p.g.in_stride
+                           : static_cast<int64_t>(first_image) * p.image_bytes);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      // Rows behind the last pixel repeat it; nobody stores their sums.
+      const int pixel = min(first_pixel + first_row + i * kRowsPerPass, p.pixels - 1);
+      inside_[i] = 0;
+      if (p.dense) {
+        offset_[i] = (pixel - first_pixel) * p.g.in_stride;
+      } else {
+        place_window(i, pixel, first_image);
+      }
+    }
+    const int index = first_step * kT.row_chunks() + chunk, tap = p.by_in_chunks.divide(index);
+    channel_chunk_ = index - tap * p.in_chunks;
+    kernel_row_ = p.by_kernel_w.divide(tap);
+    kernel_column_ = tap - kernel_row_ * p.g.kernel_w;
+  }
+
+  /// Starts the copies of the next step into the stage at `shared`.
+  __device__ __forceinline__ void load(uint32_t shared) {
+    const bool behind = kernel_row_ >= p_.g.kernel_h;  // of the last step: its weights are 0, any code will do
+    const int delta = behind ? 0 : kernel_row_ * p_.row_step + kernel_column_ * p_.column_step + channel_chunk_ * 16;
+    shared += shared_offset_;
+    if (p_.padded) {
+      const uint32_t tap = behind ? kNever : (1u << kernel_row_) | (0x10000u << kernel_column_);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        copy_async_or_fill(shared + i * kRowsPerPass * kT.block_k, base_ + (offset_[i] + delta),
+                           (inside_[i] & tap) == tap, p_.padding_word);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        copy_async(shared + i * kRowsPerPass * kT.block_k, base_ + (offset_[i] + delta));
+      }
+    }
+    channel_chunk_ += kT.row_chunks();
+    while (channel_chunk_ >= p_.in_chunks) {
+      channel_chunk_ -= p_.in_chunks;
+      if (++kernel_column_ == p_.g.kernel_w) kernel_column_ = 0, ++kernel_row_;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void place_window(int i, int pixel, int first_image) {
+    const int image = p_.by_image.divide(pixel), in_image = pixel - image * static_cast<int>(p_.by_image.divisor);
+    const int oy = p_.by_row.divide(in_image), ox = in_image - oy * static_cast<int>(p_.by_row.divisor);
+    const int iy = oy * p_.g.stride_h - p_.g.pad_h, ix = ox * p_.g.stride_w - p_.g.pad_w;
+    offset_[i] = (image - first_image) * p_.image_bytes + (iy * p_.g.in_w + ix) * p_.g.in_stride;
+    if (!p_.padded) return;
+    for (int r = 0; r < p_.g.kernel_h; ++r) {
+      if (static_cast<unsigned>(iy + r * p_.g.dilation_h) < static_cast<unsigned>(p_.g.in_h)) inside_[i] |= 1u << r;
+    }
+    for (int s = 0; s < p_.g.kernel_w; ++s) {
+      if (static_cast<unsigned>(ix + s * p_.g.dilation_w) < static_cast<unsigned>(p_.g.in_w))
+        inside_[i] |= 0x10000u << s;
+    }
+  }
+
+  const MmaArgs& p_;
+  const uint8_t* base_;
+  int offset_[kRows];       ///< bytes from base_ to a row's window; may be negative where the window leaves the image
+  uint32_t inside_[kRows];  ///< bit r: kernel row r is inside the image; bit 16 + s: kernel column s
+  int kernel_row_, kernel_column_, channel_chunk_;  ///< of this thread's chunk in the next step
+  uint32_t shared_offset_;
+};
+
+/// Copies a block's tiles of weights, which lie in memory as they shall lie in a stage.
+template <int kTile>
+class WeightLoader {
+  static constexpr MmaTile kT = kMmaTiles[kTile];
+  static constexpr int kBytes = kT.block_n * kT.block_k, kPassBytes = kT.threads() * 16;
+  static_assert(kBytes % kPassBytes == 0);
+
+ public:
+  __device__ __forceinline__ explicit WeightLoader(const uint8_t* first_tile) : from_(first_tile + threadIdx.x * 16) {}
+
+  __device__ __forceinline__ void load(uint32_t shared) {
+#pragma unroll
+    for (int i = 0; i < kBytes / kPassBytes; ++i) {
+      copy_async(shared + threadIdx.x * 16 + i * kPassBytes, from_ + i * kPassBytes);
+    }
+    from_ += kBytes;
+  }
+
+ private:
+  const uint8_t* from_;
+};
+
+}  // namespace octet::kernels

@@ -1,0 +1,72 @@
+// The mma family: launches a tile of kernel.cuh, instantiated in large.cu, medium.cu and small.cu.
+#include "kernels/conv2d_int8/cuda/mma/mma.h"
+
+#include <utility>
+
+#include "kernels/conv2d_int8/cuda/mma/args.cuh"
+
+namespace octet::kernels {
+namespace {
+
+/// True when the last window in one direction ends outside the image, or the first begins there.
+bool leaves(int in, int out, int kernel, int stride, int pad, int dilation) {
+  return pad > 0 || (out - 1) * stride + (kernel - 1) * dilation >= in;
+}
+
+MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
+  const MmaTile& tile = kMmaTiles[conv.variant];
+  const MmaGrid grid(tile, g, data.images);
+  const int channels = grid.n_tiles * tile.block_n;
+  MmaArgs a{.epilogue = CudaEpilogue(p), .constants = cuda_channel_constants(data.packed, channels)};
+  a.weight = static_cast<const uint8_t*>(data.packed) + cuda_constants_bytes(channels);
+  a.x = static_cast<const uint8_t*>(data.x);
+  a.residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr;
+  a.y = data.y;
+  a.g = g;
+  a.pixels = grid.pixels;
+  a.in_chunks = grid.in_chunks;
+  a.image_bytes = g.in_h * g.in_w * g.in_stride;
+  a.row_step = g.dilation_h * g.in_w * g.in_stride;
+  a.column_step = g.dilation_w * g.in_stride;
+  a.by_image = FastDivide(g.out_h * g.out_w);
+  a.by_row = FastDivide(g.out_w);
+  a.by_kernel_w = FastDivide(g.kernel_w);
+  a.by_in_chunks = FastDivide(grid.in_chunks);
+  a.padded = leaves(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) ||
+             leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
+  a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;
+  a.padding_word = static_cast<uint8_t>(p.x_zero_point) * 0x01010101u;
+  a.n_tiles = grid.n_tiles;
+  a.k_tiles = grid.k_tiles;
+  a.by_n_tiles = FastDivide(grid.n_tiles);
+  a.split = conv.split_k;
+  a.k_per_part = grid.k_tiles / conv.split_k;
+  a.k_extra = grid.k_tiles % conv.split_k;
+  a.counters = static_cast<int32_t*>(data.workspace);
+  a.partial = a.counters + (conv.split_k > 1 ? kCudaWorkspaceZeros / sizeof(int32_t) : 0);
+  return a;
+}
+
+using Launch = void (*)(const MmaArgs&, unsigned, bool, CudaStream);
+
+template <size_t... kTile>
+Launch launcher(int tile, std::index_sequence<kTile...>) {
+  static constexpr Launch kLaunchers[] = {launch_mma<static_cast<int>(kTile)>...};
+  return kLaunchers[tile];
+}
+
+void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
+            CudaStream stream) {
+  const MmaArgs args = arguments(conv, g, p, data);
+  const unsigned blocks = MmaGrid(kMmaTiles[conv.variant], g, data.images).tiles();
+  launcher(conv.variant, std::make_index_sequence<kMmaTiles.size()>())(args, blocks, p.x_signed, stream);
+}
+
+}  // namespace
+
+const CudaConvFamily& cuda_mma_family() {
+  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch};
+  return family;
+}
+
+}  // namespace octet::kernels
