@@ -19,6 +19,7 @@ import gpus  # noqa: E402
 import parts  # noqa: E402
 import sanitize  # noqa: E402
 import tests  # noqa: E402
+import training_proof  # noqa: E402
 import turns  # noqa: E402
 
 
@@ -198,6 +199,109 @@ class Turns(unittest.TestCase):
     def test_a_program_that_is_missing_or_fails_is_a_reason(self):
         self.assertEqual(turns.run_program(["/nowhere/train_bench"]), {"refused": "/nowhere/train_bench: No such file or directory"})
         self.assertEqual(turns.run_program(["sh", "-c", "echo a >&2; echo last >&2; exit 2"]), {"refused": "last"})
+
+
+    def test_the_proof_of_a_peer_stays_with_its_row(self):
+        proof = {"parameters": 161, "largest_zero_share": 0.02, "quantization_effect": 0.1, "quantization_noise": 0.0}
+        self.assertEqual(turns.summary([{"median_ms": 3.0, **proof, "runs": 7}]), {"median_ms": 3.0, "turns_ms": [3.0], **proof})
+
+    def test_a_missing_package_is_named_with_its_cure(self):
+        def measure(peer, options):
+            raise ModuleNotFoundError("No module named 'modelopt'", name="modelopt")
+        sys.modules["training_peers"].measure = measure
+        self.addCleanup(delattr, sys.modules["training_peers"], "measure")
+        message = turns.run_once("torch", "modelopt", argparse.Namespace(batch=1, size=8, seconds=1))["refused"]
+        start, file = message.split(" -r ")
+        self.assertEqual(start, "missing Python package modelopt; python3 -m pip install")
+        pins = pathlib.Path(file).read_text()
+        self.assertRegex(pins, "(?m)^nvidia-modelopt==.*\ntorchao==")
+
+    def test_train_bench_gets_the_flags_of_its_entry(self):
+        original = turns.run_program
+        self.addCleanup(setattr, turns, "run_program", original)
+        turns.run_program = lambda command: command
+        command = turns.run_once(*turns.TRAINING["octet QAT BatchNorm frozen"],
+                                 argparse.Namespace(train_bench="tb", model="resnet50", batch=256, size=224, seconds=1))
+        self.assertEqual(command[:8], ["tb", "--model", "resnet50", "--phase", "qat", "--precision", "fp16", "--freeze-batch-norm"])
+
+    def test_labels_can_be_named_in_only(self):
+        for label in [*turns.TRAINING, *turns.INFERENCE]:
+            self.assertNotIn(",", label)
+        self.assertIn(turns.TRAINING_BASELINE, turns.TRAINING)
+        self.assertIn(turns.INFERENCE_BASELINE, turns.INFERENCE)
+
+
+class Numbers(list):
+    """As much of a tensor as training_proof.py asks of one."""
+    grad, requires_grad = None, True
+
+    def numel(self):
+        return len(self)
+
+    def count_nonzero(self):
+        return Numbers([sum(value != 0 for value in self)])
+
+    def item(self):
+        return self[0]
+
+    def norm(self):
+        return Numbers([sum(value * value for value in self) ** 0.5])
+
+    def __sub__(self, other):
+        return Numbers(a - b for a, b in zip(self, other))
+
+    def clone(self):
+        return Numbers(self)
+
+    def copy_(self, other):
+        self[:] = other
+
+    def detach(self):
+        return self
+
+    float = detach
+
+
+class TrainingProof(unittest.TestCase):
+    def model(self, *gradients):
+        parameters = []
+        for gradient in gradients:
+            parameter = Numbers([1.0, 1.0, 1.0, 1.0])
+            parameter.grad = gradient and Numbers(gradient)
+            parameters.append((f"p{len(parameters)}", parameter))
+        self.ranges = Numbers([1.0])
+        return types.SimpleNamespace(named_parameters=lambda: parameters, buffers=lambda: [self.ranges])
+
+    def test_gradients_that_are_there(self):
+        self.assertEqual(training_proof.check_gradients(self.model([0, 1, 0, 2], [1, 2, 3, 4]), Numbers([2.5])),
+                         {"parameters": 2, "largest_zero_share": 0.5})
+
+    def test_a_zero_or_missing_gradient_and_a_loss_that_is_no_number_are_seen(self):
+        for gradient in ([0, 0, 0, 0], None):
+            with self.assertRaisesRegex(training_proof.NotTraining, r"1 of 2 gradients are zero everywhere \(p1"):
+                training_proof.check_gradients(self.model([1, 1, 1, 1], gradient), Numbers([2.5]))
+        with self.assertRaisesRegex(training_proof.NotTraining, "loss is nan"):
+            training_proof.check_gradients(self.model([1, 1, 1, 1]), Numbers([float("nan")]))
+
+    def check(self, quantized, drift=0.0):
+        """Of a network whose logits are (3, 4) without quantization; each run moves its ranges, and the logits by as much as `drift` says."""
+        model, state = self.model([1]), types.SimpleNamespace(on=None, runs=0)
+
+        def logits():
+            state.runs += 1
+            self.ranges[0] += 1  # a moving average: from the same place every time
+            self.assertEqual(self.ranges, [2.0])
+            return Numbers(quantized if state.on else [3.0, 4.0 + drift * state.runs])
+        return training_proof.check_quantization(model, logits, lambda on: setattr(state, "on", on))
+
+    def test_active_quantization_moves_the_logits(self):
+        self.assertEqual(self.check([3.0, 4.5]), {"quantization_effect": 0.1, "quantization_noise": 0.0})
+
+    def test_quantization_that_does_nothing_is_seen(self):
+        with self.assertRaisesRegex(training_proof.NotTraining, "not active"):
+            self.check([3.0, 4.0])
+        with self.assertRaisesRegex(training_proof.NotTraining, "not active"):
+            self.check([3.0, 4.5], drift=0.2)  # the noise alone is that large
 
 
 class Help(WithFolder):

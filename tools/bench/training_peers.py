@@ -14,30 +14,22 @@ import statistics
 import sys
 
 import torch
-import torch.ao.quantization
 import torchvision
-from torch.ao.quantization import quantize_fx
+
+import qat_peers
+import training_proof
 
 WARM_UP_STEPS = 10
 GIB = 2**30
 
 
-def network(name):
-    return getattr(torchvision.models, name)(weights=None).cuda().to(memory_format=torch.channels_last)
-
-
-def quantized_fx(name, images):
-    """The graph-mode way: fused modules, per-channel weights, every edge observed."""
-    mapping = torch.ao.quantization.get_default_qat_qconfig_mapping("fbgemm")
-    return quantize_fx.prepare_qat_fx(network(name).train(), mapping, (images[:2],))
-
-
-def quantized_eager(name, images):
-    """The eager way, on torchvision's own quantizable networks."""
-    model = getattr(torchvision.models.quantization, name)(weights=None, quantize=False).cuda().train()
-    model.fuse_model(is_qat=True)
-    model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
-    return torch.ao.quantization.prepare_qat(model.to(memory_format=torch.channels_last))
+QAT = {  # peer: how it quantizes, in float16 under autocast or not, compiled or not
+    "qat": (qat_peers.torch_ao_fx, False, False),
+    "qat_eager": (qat_peers.torch_ao_eager, False, False),
+    "qat_amp": (qat_peers.torch_ao_fx, True, False),
+    "modelopt": (qat_peers.modelopt, True, False),
+    "pt2e_compile": (qat_peers.pt2e, True, True),
+}
 
 
 def random_images(options):
@@ -46,26 +38,45 @@ def random_images(options):
     return torch.randn(shape, device="cuda", generator=generator).to(memory_format=torch.channels_last)
 
 
-def training_step(model, images, low_precision):
-    """A function that makes one step. low_precision: float16 under autocast with a gradient scaler, bfloat16, or None for float32."""
-    labels = torch.randint(0, 1000, (len(images),), device="cuda")
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True, fused=True)
-    scaler = torch.amp.GradScaler("cuda", enabled=low_precision is torch.float16)
+def compiled_whole(model):
+    """A frame that is compiled too often goes on uncompiled by default, which a slow figure would be the only sign of."""
+    import torch._dynamo
+    torch._dynamo.config.recompile_limit = 256
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(model)
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", low_precision, enabled=low_precision is not None):
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    return step
+
+class Training:
+    """step() is timed: forward, cross-entropy, backward, update. low_precision: float16 under autocast, or None for float32."""
+
+    def __init__(self, model, images, low_precision, compiled=False):
+        self.model, self.images, self.low_precision = model, images, low_precision
+        self.forward = compiled_whole(model) if compiled else model
+        self.labels = torch.randint(0, 1000, (len(images),), device=images.device)
+        self.optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True, fused=True)
+        self.scaler = torch.amp.GradScaler(images.device.type, enabled=low_precision is torch.float16)
+
+    def autocast(self):
+        return torch.autocast(self.images.device.type, self.low_precision, enabled=self.low_precision is not None)
+
+    def logits(self):
+        with self.autocast():
+            return self.forward(self.images)
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.autocast():
+            loss = torch.nn.functional.cross_entropy(self.forward(self.images), self.labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
 
 
 def inference_step(name, images):
     """fp16, BatchNorm folded into the convolutions, captured in a CUDA graph."""
     from torch.fx.experimental import optimization
-    model = optimization.fuse(network(name).eval()).half().to(memory_format=torch.channels_last)
+    model = optimization.fuse(qat_peers.network(name, images).eval()).half().to(memory_format=torch.channels_last)
     images = images.half().to(memory_format=torch.channels_last)
     stream = torch.cuda.Stream()
     with torch.no_grad():
@@ -79,17 +90,22 @@ def inference_step(name, images):
     return graph.replay
 
 
-def make_step(peer, options):
-    images = random_images(options)
-    if peer == "inference":
-        return inference_step(options.model, images)
-    if peer in ("qat", "qat_amp"):
-        quantized = {"fx": quantized_fx, "eager": quantized_eager}[options.qat]
-        return training_step(quantized(options.model, images), images, torch.float16 if peer == "qat_amp" else None)
-    model = network(options.model).train()
-    if peer == "amp_compile":
-        model = torch.compile(model)
-    return training_step(model, images, None if peer == "tf32" else torch.float16)
+def make_training(peer, name, images):
+    """A Training and, for QAT, the switch of its quantizers."""
+    if peer not in QAT:
+        return Training(qat_peers.network(name, images), images, None if peer == "tf32" else torch.float16, peer == "amp_compile"), None
+    prepare, low_precision, compiled = QAT[peer]
+    model, switch = prepare(name, images)
+    return Training(model, images, torch.float16 if low_precision else None, compiled), switch
+
+
+def measure_training(peer, options):
+    training, switch = make_training(peer, options.model, random_images(options))
+    result = figures(timed(training.step, options.seconds), options)
+    result |= training_proof.check_gradients(training.model, training.step())
+    if switch is not None:
+        result |= training_proof.check_quantization(training.model, training.logits, switch)
+    return result
 
 
 def timed(step, seconds):
@@ -108,6 +124,13 @@ def timed(step, seconds):
     return run(max(10, min(5000, int(seconds * 1e3 / guess))))
 
 
+def figures(times, options):
+    times.sort()
+    median = statistics.median(times)
+    return {"runs": len(times), "median_ms": median, "p10_ms": times[len(times) // 10], "p90_ms": times[len(times) * 9 // 10],
+            "images_per_second": 1e3 * options.batch / median, "peak_gib": torch.cuda.max_memory_allocated() / GIB}
+
+
 def machine():
     return {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
 
@@ -118,16 +141,14 @@ def measure(peer, options):
     torch.backends.cuda.matmul.allow_tf32 = True
     result = {"program": "torch", "peer": peer, "model": options.model, "batch": options.batch, "size": options.size, **machine()}
     try:
-        times = timed(make_step(peer, options), options.seconds)
+        if peer == "inference":
+            return result | figures(timed(inference_step(options.model, random_images(options)), options.seconds), options)
+        return result | measure_training(peer, options)
     except RuntimeError as error:
         return {**result, "refused": str(error).splitlines()[0]}
-    times.sort()
-    median = statistics.median(times)
-    return {**result, "runs": len(times), "median_ms": median, "p10_ms": times[len(times) // 10], "p90_ms": times[len(times) * 9 // 10],
-            "images_per_second": 1e3 * options.batch / median, "peak_gib": torch.cuda.max_memory_allocated() / GIB}
 
 
-PEERS = ("tf32", "amp", "amp_compile", "qat", "qat_amp", "inference")
+PEERS = ("tf32", "amp", "amp_compile", *QAT, "inference")
 
 
 def main():
@@ -137,7 +158,6 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
-    parser.add_argument("--qat", choices=("fx", "eager"), default="fx", help="which of torch.ao's two ways (default: fx)")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("training_peers: PyTorch sees no GPU")

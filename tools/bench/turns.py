@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times octet on the GPU beside PyTorch, in one run: a table, and on request JSON and an SVG chart.
 
-    tools/bench/training.sh         a training step: octet's float and QAT steps, PyTorch's AMP, AMP + torch.compile, torch.ao QAT
+    tools/bench/training.sh         a training step: octet's float and QAT steps; PyTorch's AMP, AMP + torch.compile; QAT of
+                                    nvidia-modelopt, torchao and torch.ao, each shown to quantize and to have gradients
     tools/bench/inference.sh        images in, logits out: octet's int8 engines, PyTorch fp16 with folded BatchNorm in a CUDA graph
 
 Each measurement is a process of its own (peak memory is its alone) on random data. All of them take turns, so that a slow moment of the
@@ -21,17 +22,23 @@ import bar_chart
 MODELS = ("resnet18", "resnet50", "mobilenet_v2")
 TRAINING = {  # label: (program, what the program calls it)
     "octet QAT fp16": ("train_bench", "qat fp16"),
+    "octet QAT BatchNorm frozen": ("train_bench", "qat fp16 --freeze-batch-norm"),
     "octet float fp16": ("train_bench", "float fp16"),
     "PyTorch AMP fp16": ("torch", "amp"),
     "PyTorch AMP + compile": ("torch", "amp_compile"),
+    "modelopt QAT AMP": ("torch", "modelopt"),
+    "PT2E patched AMP + compile": ("torch", "pt2e_compile"),
     "torch.ao QAT TF32": ("torch", "qat"),
-    "torch.ao QAT under AMP": ("torch", "qat_amp"),
+    "torch.ao QAT AMP": ("torch", "qat_amp"),
 }
+TRAINING_BASELINE, INFERENCE_BASELINE = "modelopt QAT AMP", "PyTorch fp16 CUDA graph"
 INFERENCE = {
     "octet int8 cuda": ("octet", "cuda"),
     "octet int8 cudnn": ("octet", "cudnn"),
     "PyTorch fp16 CUDA graph": ("torch", "inference"),
 }
+PROOF = ("parameters", "largest_zero_share", "quantization_effect", "quantization_noise")  # of training_proof.py
+PACKAGES = pathlib.Path(__file__).with_name("training_peers.txt")
 
 
 def last_line(text):
@@ -55,6 +62,8 @@ def send_result(connection, function, arguments):
     warnings.simplefilter("ignore")
     try:
         connection.send(getattr(training_peers, function)(*arguments))
+    except ModuleNotFoundError as error:
+        connection.send({"refused": f"missing Python package {error.name}; python3 -m pip install -r {PACKAGES}"})
     except Exception as error:  # shown in the table: one peer that cannot run stops nobody else
         connection.send({"refused": last_line(f"{type(error).__name__}: {error}")})
 
@@ -79,8 +88,8 @@ def run_once(program, what, options):
     if program == "torch":
         return in_child("measure", what, options)
     if program == "train_bench":
-        phase, precision = what.split()
-        return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *sizes])
+        phase, precision, *flags = what.split()
+        return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *flags, *sizes])
     if what == "cudnn":  # it takes no uint8 codes, and neither the first layer nor depthwise ones
         sizes += ["--activation", "symmetric_s8", "--fallback", "cuda"]
     document = run_program([options.octet, "bench", "--model", options.model, "--engine", what, *sizes, "--json", "--quiet"])
@@ -95,7 +104,7 @@ def summary(turns):
     row = {"median_ms": statistics.median(turn["median_ms"] for turn in good), "turns_ms": [turn["median_ms"] for turn in good]}
     if "peak_gib" in good[0]:
         row["peak_gib"] = max(turn["peak_gib"] for turn in good)
-    return row
+    return row | {key: good[-1][key] for key in PROOF if key in good[-1]}
 
 
 def measure(entries, cases, arguments):
@@ -120,9 +129,9 @@ def measure(entries, cases, arguments):
 def table(rows, baseline):
     """Aligned text; the last column compares each row with the baseline of its model and batch."""
     base = {(row["model"], row["batch"]): row.get("images_per_second") for row in rows if row["label"] == baseline}
-    lines = [f"{'model':<14}{'batch':>6}  {'program':<24}{'ms':>10}{'images/s':>11}{'peak GiB':>10}{'x ' + baseline:>{len(baseline) + 4}}"]
+    lines = [f"{'model':<14}{'batch':>6}  {'program':<28}{'ms':>10}{'images/s':>11}{'peak GiB':>10}{'x ' + baseline:>{len(baseline) + 4}}"]
     for row in rows:
-        line = f"{row['model']:<14}{row['batch']:>6}  {row['label']:<24}"
+        line = f"{row['model']:<14}{row['batch']:>6}  {row['label']:<28}"
         if "refused" in row:
             lines.append(f"{line}  refused: {row['refused']}")
             continue
@@ -151,7 +160,6 @@ def main():
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring, each turn")
     parser.add_argument("--only", help="comma-separated labels as in the table (default: all)")
-    parser.add_argument("--qat", choices=("fx", "eager"), default="fx", help="which of torch.ao's two ways")
     parser.add_argument("--octet", default=str(build / "octet"))
     parser.add_argument("--train-bench", default=str(build / "bin" / "train_bench"))
     parser.add_argument("--json", type=pathlib.Path, help="write the figures to this file")
@@ -176,7 +184,7 @@ def main():
         sys.exit(f"turns: PyTorch has no GPU: {machine['refused']}")
 
     rows = measure(entries, [(model, batch) for model in arguments.models.split(",") for batch in batches], arguments)
-    print(table(rows, "torch.ao QAT TF32" if training else "PyTorch fp16 CUDA graph"))
+    print(table(rows, TRAINING_BASELINE if training else INFERENCE_BASELINE))
     if arguments.json:
         document = {"what": arguments.what, "size": arguments.size, "turns": arguments.turns, **machine, "rows": rows}
         arguments.json.write_text(json.dumps(document, indent=2) + "\n")
