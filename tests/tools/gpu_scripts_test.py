@@ -3,6 +3,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(ROOT / "tools" / "gpu"), str(ROOT / "tools" / "bench")]
 sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
-import accuracy_table  # noqa: E402
 import gpus  # noqa: E402
 import parts  # noqa: E402
 import sanitize  # noqa: E402
@@ -38,7 +38,10 @@ class WithFolder(unittest.TestCase):
 class Parts(WithFolder):
     def make(self):
         for path, size in {"tools/gpu/run.sh": 100, "bin/octet": 700_000, "data/a": 600_000, "data/b": 600_000, "data/empty": 0}.items():
-            self.write(f"all/{path}", "x" * size)
+            self.write(f"all/{path}", "")
+            (self.folder / f"all/{path}").write_bytes(random.Random(size).randbytes(size))
+        (self.folder / "all/bin/octet").chmod(0o755)
+        self.write("all/bin/test", "x" * 2 * parts.MIB)
         parts.split(self.folder / "all", self.folder / "parts", 1)
 
     def test_each_part_fits_and_brings_the_scripts(self):
@@ -48,24 +51,31 @@ class Parts(WithFolder):
         for folder in folders:
             self.assertTrue((folder / "tools/gpu/run.sh").exists())
             self.assertLessEqual(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), parts.MIB)
-        self.assertTrue((folders[0] / "bin/octet").exists())
+        self.assertLess((folders[0] / "bin/test.xz").stat().st_size, 10_000)
+        self.assertTrue((folders[0] / "bin/octet.xz").exists())
 
     def test_joined_in_any_order_they_are_the_folder(self):
         self.make()
-        home, seen = self.folder / "home", []
+        home, seen, in_tools = self.folder / "home", [], []
         for number in (3, 1, 2):
             parts.join(self.folder / f"parts/part{number}", home)
             seen.append(parts.missing(home))
-        self.assertEqual(seen, [[1, 2], [2], []])
+            in_tools.append(parts.missing(home, "tools/"))
+        self.assertEqual((seen, in_tools), ([[1, 2], [2], []], [[], [], []]))
         for path in parts.files_of(self.folder / "all"):
             self.assertEqual((home / path).read_bytes(), (self.folder / "all" / path).read_bytes())
+        self.assertTrue(os.access(home / "bin/octet", os.X_OK))
 
     def test_a_damaged_part_another_package_and_a_large_file_are_refused(self):
         self.make()
-        damaged = self.folder / "parts/part1/bin/octet"
-        damaged.write_text("y" + damaged.read_text()[1:])
-        with self.assertRaisesRegex(SystemExit, "bin/octet came damaged"):
-            parts.join(self.folder / "parts/part1", self.folder / "home")
+        for damaged, at in (("tools/gpu/run.sh", 3), ("bin/octet.xz", 300_000)):
+            content = bytearray((self.folder / "parts/part1" / damaged).read_bytes())
+            content[at] ^= 1
+            (self.folder / "parts/part1" / damaged).write_bytes(content)
+            with self.assertRaisesRegex(SystemExit, f"{damaged.removesuffix('.xz')} came damaged"):
+                parts.join(self.folder / "parts/part1", self.folder / "home")
+            content[at] ^= 1
+            (self.folder / "parts/part1" / damaged).write_bytes(content)
         self.write("home2/manifest.json", '{"parts": 1, "files": {}}')
         with self.assertRaisesRegex(SystemExit, "holds another package"):
             parts.join(self.folder / "parts/part2", self.folder / "home2")
@@ -137,38 +147,6 @@ class SanitizerReports(unittest.TestCase):
     def test_a_log_without_a_summary_did_not_finish(self):
         self.assertTrue(sanitize.finished(self.LOG))
         self.assertFalse(sanitize.finished(self.LOG.replace("ERROR SUMMARY", "")))
-
-
-class AccuracyTable(WithFolder):
-    def run_of(self, name, seed, tops, differing=0):
-        rows = [{"name": key, "top1": top1, "images": 10 if key == "reference" else 100} for key, top1 in tops.items()]
-        report = {"rows": rows, "seed": seed, "seconds": 120, "recipe": "quant:\n  activation: affine_u8\n",
-                  "headline": {"compared_codes": 1000},
-                  "comparison": {"programs": ["qat_graph", "cuda", "reference"], "layers": [{"differing": [differing, 0]}] * 2}}
-        self.write(f"{name}-seed{seed}/report.json", json.dumps(report))
-        calibrated = [{"activation": scheme, "calibrator": "mse", "top1": top1} for scheme, top1 in (("affine_u8", 0.9), ("symmetric_s8", 0.1))]
-        self.write(f"{name}-seed{seed}/calibrators.json", json.dumps({"results": calibrated}))
-
-    def test_means_deviations_and_codes(self):
-        self.run_of("net", 1, {"float": 0.94, "ptq": 0.9, "qat_graph": 0.93, "cuda": 0.93, "reference": 0.5})
-        self.run_of("net", 2, {"float": 0.96, "ptq": 0.9, "qat_graph": 0.93, "cuda": 0.93, "reference": 0.5}, differing=3)
-        (self.folder / "net-seed3").mkdir()  # not finished
-        (row,) = accuracy_table.rows(self.folder)
-        self.assertEqual(row["seeds"], [1, 2])
-        self.assertAlmostEqual(row["top1"]["float"]["mean"], 95)
-        self.assertAlmostEqual(row["top1"]["float"]["deviation"], 2**0.5)
-        self.assertEqual(row["top1"]["ptq mse"]["values"], [90, 90])
-        self.assertNotIn("reference", row["top1"])
-        self.assertEqual(row["differing_codes"], {"cuda": 6, "reference": 0})
-        header, _, line = accuracy_table.table([row]).splitlines()
-        self.assertEqual([word.strip() for word in header.split("|")[1:-1]],
-                         ["recipe", "seeds", "float", "ptq mse", "qat", "cuda", "differing codes", "minutes a run"])
-        self.assertEqual([word.strip() for word in line.split("|")[1:-1]],
-                         ["net", "2", "95.00 ± 1.41", "90.00 ± 0.00", "93.00 ± 0.00", "93.00 ± 0.00", "cuda 6, reference 0 of 2,000", "2.0"])
-
-    def test_no_runs_no_rows(self):
-        self.assertEqual(accuracy_table.rows(self.folder), [])
-        self.assertEqual(len(accuracy_table.table([]).splitlines()), 2)
 
 
 class Turns(unittest.TestCase):

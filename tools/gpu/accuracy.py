@@ -1,114 +1,127 @@
 #!/usr/bin/env python3
-"""Trains recipes with several seeds, each GPU taking the next from the list, and prints the table of accuracies.
+"""The accuracies of the CIFAR-10 recipes in two stages, over all GPUs of the machine, in slices of minutes.
+
+    accuracy.py choose      variants of the recipes (accuracy_plan.py) compared on validation pictures; nothing reads the test pictures
+    accuracy.py final       the recipes as they are, beside further float training; the test pictures are read once, at the end of a run
 
 A run that is finished is not repeated and one that was stopped goes on, so the same command may be given again until all are done.
 """
 import argparse
 import json
+import os
 import pathlib
-import signal
-import subprocess
 import sys
-import time
-import typing
 
-import accuracy_table
+import accuracy_plan
+import choose_table
+import final_table
 import gpus
+import octet_runs
 import programs
 
-RECIPES = "resnet20_cifar10_int8,resnet18_cifar10_int8,vgg16_bn_cifar10_int8,mobilenet_v2_cifar10_int8"
-DRY = ["train.epochs=1", "train.warmup_epochs=0", "qat.epochs=1", "qat.warmup_epochs=0", "calibrate.images=256", "data.limit_train=1024",
-       "data.limit_validation=512", "evaluate.reference_images=16"]
+TRAINING_FILES = [f"data_batch_{number}.bin" for number in range(1, 6)]
 
 
-class Job(typing.NamedTuple):
-    recipe: str
-    seed: int
-    folder: pathlib.Path
+def without_test_pictures(data, folder):
+    """A folder of links to CIFAR-10's training files, one of them in the test file's place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, target in [*((name, name) for name in TRAINING_FILES), ("test_batch.bin", TRAINING_FILES[0])]:
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to((data / target).resolve())
+    return folder
 
 
-class Runner:
-    def __init__(self, arguments):
-        self.arguments = arguments
-        self.deadline = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
-        self.settings = [f"data.path={arguments.data}", *(DRY if arguments.dry else []), *arguments.set]
-        self.problems = []
+def variants_of(text, networks):
+    """{network: variant of its float phase} from VARIANT or NETWORK:VARIANT, comma-separated."""
+    chosen = dict.fromkeys(networks, accuracy_plan.RECIPE)
+    for word in text.split(","):
+        network, _, variant = word.rpartition(":")
+        for name in [network] if network else networks:
+            if variant not in accuracy_plan.float_variants(name):
+                raise SystemExit(f"accuracy: --float-from: {name} has no float variant '{variant}' (accuracy_plan.py)")
+            chosen[name] = variant
+    return chosen
 
-    def run(self, job, gpu):
-        """Trains and calibrates; whatever is there already is kept."""
-        report, calibrators = job.folder / "report.json", job.folder / "calibrators.json"
-        if not report.exists():
-            self.call(job, gpu, self.training(job))
-        if report.exists() and not calibrators.exists() and not self.late():
-            out = self.call(job, gpu, ["calibrate", str(job.folder), "--all", "--json"])
-            if out is not None:
-                calibrators.write_text(out)
-        print(f"  {job.folder.name}: {'done' if report.exists() else 'not finished'}", file=sys.stderr, flush=True)
 
-    def training(self, job):
-        if (job.folder / "recipe.yaml").exists():
-            return ["train", str(job.folder), "--resume"]
-        recipe = str(programs.ROOT / "recipes" / f"{job.recipe}.yaml")
-        return ["train", recipe, "--out", str(job.folder), *(word for key in [*self.settings, f"seed={job.seed}"] for word in ("--set", key))]
+def everywhere(arguments, workers):
+    """Settings of every run: CPU threads so that runs beside each other share the cores, one exact engine."""
+    engine = "cuda" if arguments.device == "cuda" else "cpu"
+    settings = [f"evaluate.engines=[{engine}]", f"threads={max(1, (os.cpu_count() or 1) // workers)}"]
+    if arguments.device == "cpu":
+        settings += ["train.precision=fp32", "qat.precision=fp32"]
+    if not arguments.data.exists():
+        if not arguments.dry:
+            sys.exit(f"accuracy: no folder {arguments.data} with CIFAR-10's binary files; name it with --data")
+        print(f"accuracy: no {arguments.data}: this dry run takes synthetic images", file=sys.stderr)
+        return [*settings, "data.format=synthetic", "data.synthetic_size=2048"]
+    data = arguments.data.resolve()
+    if arguments.stage == "choose":
+        data = without_test_pictures(data, arguments.out / "data_to_choose")
+    return [*settings, f"data.path={data}"]
 
-    def call(self, job, gpu, words):
-        """stdout of octet, or None if it failed or the time was over; stderr is added to a log beside the run."""
-        command = [str(programs.program("octet")), *words, "--device", self.arguments.device]
-        with open(f"{job.folder}.log", "a") as log:
-            print("$", " ".join(command), file=log, flush=True)
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=gpus.environment(gpu))
-            try:
-                out, _ = process.communicate(timeout=None if self.deadline is None else max(0.0, self.deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGINT)  # octet saves its state and says so
-                process.communicate()
-                return None
-        if process.returncode != 0:
-            last = pathlib.Path(f"{job.folder}.log").read_text(errors="replace").strip().splitlines()[-1]
-            self.problems.append(f"{job.folder.name}: {words[0]}: exit {process.returncode}: {last}")
-            return None
-        return out
 
-    def late(self):
-        return self.deadline is not None and time.monotonic() >= self.deadline
+def plan(arguments, workers):
+    """The jobs, and a function that makes (rows, table) of those that are done."""
+    name = "{}_dry" if arguments.dry else "{}"
+    folder, choose_folder = arguments.out / name.format(arguments.stage), arguments.out / name.format("choose")
+    if arguments.stage == "choose":
+        only = accuracy_plan.DRY_VARIANTS if arguments.dry and arguments.only is None else arguments.only
+        jobs, tables = accuracy_plan.choose_jobs(folder, arguments.networks, arguments.seeds, only), choose_table
+    else:
+        source = (choose_folder, variants_of(arguments.float_from, arguments.networks)) if arguments.float_from else None
+        jobs, tables = accuracy_plan.final_jobs(folder, arguments.networks, arguments.seeds, source), final_table
+    first = [*everywhere(arguments, workers), *(accuracy_plan.DRY if arguments.dry else [])]
+    for index, job in enumerate(jobs):
+        jobs[index] = job._replace(settings=[*first, *job.settings, *accuracy_plan.of_network(arguments.set, job.network)])
+    return folder, jobs, tables
 
 
 def main():
+    def names(text):
+        unknown = [name for name in text.split(",") if name not in accuracy_plan.NETWORKS]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"'{unknown[0]}' is none of {', '.join(accuracy_plan.NETWORKS)}")
+        return text.split(",")
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stage", choices=("choose", "final"))
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--recipes", default=RECIPES)
+    parser.add_argument("--networks", type=names, default=list(accuracy_plan.NETWORKS), metavar="LIST")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
-    parser.add_argument("--per-gpu", type=int, default=1)
-    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--only", type=lambda text: text.split(","), metavar="LIST", help="choose: these variants beside the recipe")
+    parser.add_argument("--float-from", metavar="VARIANT", help="final: start from stage choose's float weights (recipe, resnet20:cutout, ...)")
+    parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
+    parser.add_argument("--minutes", type=float, help="stop then, with every run saved")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every recipe")
-    parser.add_argument("--dry", action="store_true", help="one epoch of a few images, one seed")
+    parser.add_argument("--octet", type=pathlib.Path, default=programs.program("octet"), metavar="PROGRAM")
+    parser.add_argument("--set", action="append", default=[], metavar="[NETWORK:]KEY=VALUE")
+    parser.add_argument("--list", action="store_true", help="print the runs and what each sets, run nothing")
+    parser.add_argument("--dry", action="store_true", help="one epoch of a few images, one seed, few variants")
     arguments = parser.parse_args()
-    names = arguments.recipes.split(",")
-    for name in names:
-        if not (programs.ROOT / "recipes" / f"{name}.yaml").exists():
-            parser.error(f"no recipe {programs.ROOT / 'recipes' / name}.yaml")
-    seeds = arguments.seeds[: 1 if arguments.dry else None]
-    if arguments.dry and not arguments.data.exists():
-        print(f"accuracy: no {arguments.data}: this dry run takes synthetic images", file=sys.stderr)
-        arguments.set.append("data.format=synthetic")
-    devices = [None] if arguments.device == "cpu" else gpus.visible()
+    arguments.out = arguments.out.resolve()
+    if arguments.dry:
+        arguments.seeds = arguments.seeds[:1]
+    workers = ([None] if arguments.device == "cpu" or arguments.list else gpus.visible()) * arguments.per_gpu
+    folder, jobs, tables = plan(arguments, len(workers))
+    if arguments.list:
+        for job in jobs:
+            print(job.folder.relative_to(folder), *job.settings)
+        return
 
-    folder = arguments.out / ("accuracy_dry" if arguments.dry else "accuracy")
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = [Job(name, seed, folder / f"{name}-seed{seed}") for seed in seeds for name in names]
-    runner = Runner(arguments)
-    gpus.share(jobs, devices * arguments.per_gpu, runner.run, runner.late)
-
-    rows = accuracy_table.rows(folder)
-    print(accuracy_table.table(rows))
+    if not arguments.octet.exists():
+        parser.error(f"no {arguments.octet}; build it, or name it with --octet")
+    runner = octet_runs.Runner(arguments.octet, arguments.device, arguments.minutes)
+    gpus.share(jobs, workers, runner.run, runner.late, octet_runs.ready)
+    rows = tables.rows(folder)
+    print(tables.table(rows))
     (arguments.out / f"{folder.name}.json").write_text(json.dumps(rows, indent=2))
-    unfinished = [job.folder.name for job in jobs if not (job.folder / "calibrators.json").exists()]
+    unfinished = [job.folder.relative_to(folder) for job in jobs if not octet_runs.finished(job)]
     for problem in runner.problems:
         print(f"FAILED {problem}")
     if unfinished:
-        print(f"not finished: {', '.join(unfinished)}; the same command goes on")
+        print(f"not finished: {len(unfinished)} of {len(jobs)} ({', '.join(map(str, unfinished[:8]))}, ...); the same command goes on")
     sys.exit(1 if runner.problems or unfinished else 0)
 
 

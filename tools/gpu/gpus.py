@@ -1,6 +1,5 @@
 """The GPUs of this machine, and work spread over them."""
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -23,27 +22,38 @@ def environment(gpu):
     return None if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
 
 
-def share(jobs, gpus, work, late=lambda: False):
-    """Calls work(job, gpu) for every job, each of `gpus` (with repetition: several at a time) taking the next, until `late()`.
+def share(jobs, gpus, work, late=lambda: False, ready=lambda job: True):
+    """Calls work(job, gpu) for every job, each of `gpus` (with repetition: several at a time) taking the first that is ready, until `late()`.
 
-    Ctrl-C, or a job that raises: no job is begun any more, those that run are waited for, and the exception goes on.
+    Jobs that no other job makes ready are left. Ctrl-C, or a job that raises: no job is begun any more, those that run are waited for, and
+    the exception goes on.
     """
-    stopped, raised = threading.Event(), []
-    waiting = queue.Queue()
-    for job in jobs:
-        waiting.put(job)
+    waiting, raised, running, changed = list(jobs), [], [], threading.Condition()
+
+    def next_job():
+        """None: there is none, and none will be."""
+        with changed:
+            while not late() and not raised:
+                job = next((job for job in waiting if ready(job)), None)
+                if job is not None:
+                    waiting.remove(job)
+                    running.append(job)
+                    return job
+                if not waiting or not running:
+                    break
+                changed.wait(1)
+            return None
 
     def take(gpu):
-        while not late() and not stopped.is_set():
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
+        while (job := next_job()) is not None:
             try:
                 work(job, gpu)
             except BaseException as exception:
                 raised.append(exception)
-                stopped.set()
+            finally:
+                with changed:
+                    running.remove(job)
+                    changed.notify_all()
 
     workers = [threading.Thread(target=take, args=(gpu,)) for gpu in gpus]
     for worker in workers:
@@ -51,11 +61,10 @@ def share(jobs, gpus, work, late=lambda: False):
     try:
         for worker in workers:
             worker.join()
-    except KeyboardInterrupt:
-        stopped.set()
+    except KeyboardInterrupt as interruption:
+        raised.append(interruption)
         print("interrupted: waiting for what runs", file=sys.stderr)
         for worker in workers:
             worker.join()
-        raise
     if raised:
         raise raised[0]

@@ -7,10 +7,11 @@ root=$(cd "$here/../.." && pwd)
 
 usage() {
   cat <<'END'
-usage: tools/gpu/pack.sh DIR [--data FOLDER] [--build FOLDER] [--limit MIB]
+usage: tools/gpu/pack.sh DIR [--data FOLDER] [--wheels FOLDER] [--build FOLDER] [--limit MIB]
   DIR             where part1, part2, ... go; must not exist or be empty
   --data FOLDER   CIFAR-10 too: a folder with data_batch_1.bin .. test_batch.bin, or with any files and an unpack.py that makes those
                   (called on the GPU machine as `unpack.py OUT_DIR`)
+  --wheels FOLDER Python packages for stage training: the *.whl in it, for the GPU machine's python3 (README.md beside this)
   --build FOLDER  the build to take programs from (default: build); needs octet and, with -DOCTET_CUDA=ON, the tests with label gpu
   --limit MIB     largest size of a part (default: 48)
 Not packed, since run.sh finds them there: LibTorch and CUDA's libraries (a python3 with torch).
@@ -18,11 +19,11 @@ END
 }
 fail() { echo "pack: $*" >&2; exit "${code:-2}"; }
 
-target='' data='' build=$root/build limit=48
+target='' data='' wheels='' build=$root/build limit=48
 while [ $# -gt 0 ]; do
   case "$1" in
     --help | -h) usage; exit 0 ;;
-    --data | --build | --limit) [ $# -ge 2 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift 2 ;;
+    --data | --wheels | --build | --limit) [ $# -ge 2 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift 2 ;;
     -*) usage >&2; fail "unknown argument '$1'" ;;
     *) [ -z "$target" ] || fail "one DIR only, not '$target' and '$1'"; target=$1; shift ;;
   esac
@@ -32,6 +33,7 @@ done
 [ -z "$(ls -A "$target" 2>/dev/null)" ] || fail "$target is not empty"
 [ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests), or name the build with --build"
 [ -z "$data" ] || [ -d "$data" ] || fail "--data $data: no such folder"
+[ -z "$wheels" ] || compgen -G "$wheels/*.whl" >/dev/null || fail "--wheels $wheels: no *.whl there"
 
 tests=$(python3 "$here/programs.py" --build "$build") || exit
 stage=$(mktemp -d)
@@ -57,10 +59,14 @@ for program in "$stage"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\/(usr\/)?l
   grep -vE '/lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|gomp|torch.*|c10.*|cu.*|nv.*|nccl.*)\.so' |
   while read -r library; do cp -L "$library" "$stage/lib/"; done
 if [ -n "$data" ]; then
-  folder=$stage/data/binary  # where stage accuracy looks
+  folder=$stage/data/binary  # where stages choose and final look
   [ ! -e "$data/unpack.py" ] || folder=$stage/data
   mkdir -p "$folder"
   cp -rL "$data"/. "$folder/"
   chmod -R u+w "$stage/data"
+fi
+if [ -n "$wheels" ]; then
+  mkdir "$stage/wheels"
+  cp -L "$wheels"/*.whl "$stage/wheels/"
 fi
 python3 "$here/parts.py" split "$stage" "$target" --limit "$limit"

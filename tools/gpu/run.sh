@@ -14,33 +14,40 @@ stages, run in the order given:
   unpack     in a part made by pack.sh: adds it to --home; once all parts are there, makes the data; later stages run from --home
   tests      every test program with label gpu
   sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
-  accuracy   octet train for every recipe and seed, each GPU takes the next; the table of accuracies
-  bench      training and inference beside PyTorch, octet bench with layers
+  choose     variants of the four CIFAR-10 recipes and several seeds over all GPUs, compared on validation pictures
+  final      the four recipes as they are: float, float control, int8 on the test pictures
+  training   a training step beside PyTorch's and other frameworks' (those that pack.sh --wheels packed)
+  bench      inference beside PyTorch, octet bench with layers
 options:
   --out DIR        results (default: HOME/out); small ones also in DIR.tar.gz
   --home DIR       unpack: where the parts go (default: ~/octet-gpu)
   --dry            every stage for one case, step or epoch
-  --data DIR       accuracy: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
-  --recipes LIST   accuracy: names in recipes/, comma-separated (default: the four CIFAR-10 recipes)
-  --seeds LIST     accuracy (default: 1,2,3)
-  --per-gpu N      accuracy: runs at a time on each GPU (default: 1)
-  --minutes N      accuracy: stop then, with every run saved; the same command later goes on
-  --set KEY=VALUE  accuracy: for every recipe; may be given several times
-  --turns N        bench (default: 2)
+  --data DIR       choose, final: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
+  --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
+  --seeds LIST     choose, final (default: 1,2,3)
+  --only LIST      choose: these variants beside the recipe (default: all of accuracy_plan.py)
+  --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout
+  --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
+  --minutes N      choose, final: stop then, with every run saved; the same command later goes on
+  --set KEY=VALUE  choose, final: for every recipe, NETWORK:KEY=VALUE for one; may be given several times
+  --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
+  --turns N        training, bench (default: 2)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' recipes='' seeds='' per_gpu='' minutes='' turns='' sets=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' accuracy=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
-    build | unpack | tests | sanitize | accuracy | bench) stages+=("$1"); shift ;;
+    build | unpack | tests | sanitize | choose | final | training | bench) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
-    --out | --home | --data | --recipes | --seeds | --per-gpu | --minutes | --turns)
+    --out | --home | --data | --models | --turns)
       [ $# -ge 2 ] || fail "$1 needs a value"
-      name=${1#--}; declare "${name/-/_}=$2"; shift 2 ;;
-    --set) [ $# -ge 2 ] || fail "--set needs KEY=VALUE"; sets+=(--set "$2"); shift 2 ;;
+      declare "${1#--}=$2"; shift 2 ;;
+    --networks | --seeds | --only | --float-from | --per-gpu | --minutes | --set)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      accuracy+=("$1" "$2"); shift 2 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; fail "unknown stage or argument '$1'" ;;
   esac
@@ -84,22 +91,32 @@ build() {
 }
 tests() { python3 "$here/tests.py" --out "$out" $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
-accuracy() {
-  python3 "$here/accuracy.py" --out "$out" --data "${data:-$root/data/binary}" ${recipes:+--recipes "$recipes"} ${seeds:+--seeds "$seeds"} \
-    ${per_gpu:+--per-gpu "$per_gpu"} ${minutes:+--minutes "$minutes"} "${sets[@]}" $dry
+accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" --data "${data:-$root/data/binary}" "${accuracy[@]}" $dry; }
+choose() { accuracy choose; }
+final() { accuracy final; }
+beside() {  # training or inference, beside others; then the options of both and of this one
+  local what=$1; shift
+  "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" --turns "${turns:-2}" "$@" \
+    ${dry:+--turns 1 --seconds 0.05 --models resnet18} --json "$out/$what.json" --svg "$out/$what.svg"
+}
+training() {
+  if [ -e "$root/wheels" ] && [ ! -e "$root/site" ]; then
+    python3 "$here/parts.py" complete "$root" wheels/ >&2 || return
+    rm -rf "$root/site.new"
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$root/site.new" "$root"/wheels/*.whl >&2 || return
+    mv "$root/site.new" "$root/site"
+  fi
+  PYTHONPATH=$root/site${PYTHONPATH:+:$PYTHONPATH} beside training ${models:+--models "$models"}
 }
 bench() {
-  local failed=0 what model sizes=(--turns "${turns:-2}") batches=1,128 layers_of=resnet50
-  if [ -n "$dry" ]; then sizes=(--turns 1 --seconds 0.05 --models resnet18); batches=1; layers_of=small_cnn; fi
-  for what in training inference; do
-    "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" "${sizes[@]}" --json "$out/$what.json" --svg "$out/$what.svg" \
-      >"$out/$what.txt" || failed=1
-  done
+  local failed=0 model batches=1,128 layers_of=resnet50
+  if [ -n "$dry" ]; then batches=1; layers_of=small_cnn; fi
+  beside inference >"$out/inference.txt" || failed=1
   for model in resnet50 resnet18 mobilenet_v2; do
     "$octet" bench --model "$model" --engine cuda --batch "$batches" --layers ${dry:+--seconds 0.05} --quiet >"$out/bench_$model.txt" || failed=1
   done
   "$octet" bench --layers-of "$layers_of" --batch 128 --quiet >"$out/layers.txt" || failed=1
-  cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt" "$out/training.txt"
+  cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
 
@@ -114,6 +131,6 @@ for stage in "${stages[@]}"; do
 done
 echo
 for stage in "${stages[@]}"; do echo "== $stage"; cat "$out/$stage.txt"; done
-# What fits everywhere: no weights, no training states.
-(cd "$out" && find . -type f -size -1000k ! -name '*.safetensors' -print0 | tar czf "$out.tar.gz" --null -T -)
+# What fits everywhere: no weights, no training states, no pages of a hundred variants.
+(cd "$out" && find . -type f -size -1000k ! -name '*.safetensors' ! -path '*/choose*/report.html' -print0 | tar czf "$out.tar.gz" --null -T -)
 [ ${#failed[@]} = 0 ]

@@ -1,0 +1,188 @@
+"""tools/gpu/accuracy.py with a program in octet's place: which runs it makes, in which order, what it keeps, what its tables say."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = HERE.parents[1] / "tools" / "gpu"
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(TOOLS))
+import accuracy_plan  # noqa: E402
+import choose_table  # noqa: E402
+import final_table  # noqa: E402
+
+
+class Place:
+    """A folder with data and a program, in which accuracy.py is called."""
+
+    def __init__(self, folder):
+        self.folder, self.out, self.data, self.calls_file = folder, folder / "out", folder / "data", folder / "calls"
+        self.octet = folder / "octet"
+        self.octet.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S -E '{HERE}/fake_octet.py' \"$@\"\n")
+        self.octet.chmod(0o755)
+        self.data.mkdir()
+        for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
+            (self.data / name).write_text(name)
+
+    def accuracy(self, *words, device="cpu", **environment):
+        self.calls_file.unlink(missing_ok=True)
+        command = [sys.executable, TOOLS / "accuracy.py", *words, "--out", self.out, "--data", self.data, "--octet", self.octet,
+                   "--device", device]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "FAKE_CALLS": str(self.calls_file), **environment})
+
+    def calls(self):
+        return [json.loads(line) for line in self.calls_file.read_text().splitlines()] if self.calls_file.exists() else []
+
+    def names(self):
+        """Run directories in the order in which they were begun."""
+        where = [call["words"][1] if "--resume" in call["words"] else call["words"][call["words"].index("--out") + 1] for call in self.calls()]
+        return [str(pathlib.Path(path).relative_to(self.out)) for path in where]
+
+
+CHOOSE = ("choose", "--networks", "resnet20", "--seeds", "1,2", "--only", "observed,cutout")
+
+
+class Chosen(unittest.TestCase):
+    """After one call."""
+
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        cls.place = Place(pathlib.Path(temporary.name))
+        cls.done = cls.place.accuracy(*CHOOSE)
+        cls.calls, cls.names = cls.place.calls(), cls.place.names()
+
+    def test_float_phases_come_first_and_the_variants_start_from_their_weights(self):
+        self.assertEqual((self.done.returncode, self.done.stderr.count("done")), (0, 10), self.done.stdout + self.done.stderr)
+        runs = [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("float-recipe", "float-cutout")]
+        runs += [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("recipe", "observed", "cutout")]
+        self.assertEqual(self.names, runs)
+        settings = {name: call["settings"] for name, call in zip(self.names, self.calls)}
+        observed = settings["choose/resnet20-seed2/observed"]
+        self.assertEqual(observed["model.weights"], str(self.place.out / "choose/resnet20-seed2/float-recipe/float.safetensors"))
+        self.assertEqual((observed["train.epochs"], observed["quant.scales"], observed["seed"]), ("0", "observed", "2"))
+        cutout = settings["choose/resnet20-seed1/cutout"]
+        self.assertEqual(cutout["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout/float.safetensors"))
+        self.assertEqual(cutout["data.cutout"], "8")
+        self.assertEqual(settings["choose/resnet20-seed1/float-cutout"]["qat.epochs"], "0")
+        for one in settings.values():
+            self.assertEqual(one["data.validation_fraction"], "0.1")
+
+    def test_no_run_can_read_a_test_picture(self):
+        for call in self.calls:
+            folder = pathlib.Path(call["settings"]["data.path"])
+            self.assertEqual((folder / "test_batch.bin").read_text(), "data_batch_1.bin")
+            self.assertEqual((folder / "data_batch_5.bin").read_text(), "data_batch_5.bin")
+
+    def test_what_is_finished_stays_and_only_weights_that_others_start_from_are_kept(self):
+        kept = sorted(str(path.relative_to(self.place.out / "choose")) for path in self.place.out.rglob("*.safetensors"))
+        self.assertEqual(kept, [f"resnet20-seed{seed}/float-{name}/float.safetensors" for seed in (1, 2) for name in ("cutout", "recipe")])
+        self.assertEqual(self.place.accuracy(*CHOOSE).returncode, 0)
+        self.assertEqual(self.place.calls(), [])
+
+    def test_the_table_pairs_by_seed(self):
+        lines = [[word.strip() for word in line.split("|")[1:-1]] for line in self.done.stdout.splitlines()]
+        self.assertEqual(lines[0], ["network", "variant", "runs", "int8, validation %", "minus recipe", "error", "loss", "minus recipe"])
+        self.assertEqual(lines[2], ["resnet20", "recipe", "2", "91.50 ± 0.71", "", "", "0.0850 ± 0.0071", ""])
+        self.assertEqual(lines[3], ["resnet20", "observed", "2", "91.30 ± 0.71", "-0.20 ± 0.00", "0.00", "0.0870 ± 0.0071", "+0.0020 ± 0.0000"])
+        self.assertEqual(lines[4][:5], ["resnet20", "cutout", "2", "92.50 ± 0.71", "+1.00 ± 0.00"])
+        rows = json.loads((self.place.out / "choose.json").read_text())
+        self.assertEqual(rows, choose_table.rows(self.place.out / "choose"))
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.place = Place(pathlib.Path(temporary.name))
+
+    def test_a_run_that_fails_is_named_and_its_variants_are_left(self):
+        done = self.place.accuracy(*CHOOSE, FAKE_FAILS="seed1/float-recipe")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("FAILED resnet20-seed1/float-recipe: train: exit 1: octet: training diverged\n", done.stdout)
+        self.assertIn("not finished: 3 of 10 (resnet20-seed1/float-recipe, resnet20-seed1/recipe, resnet20-seed1/observed", done.stdout)
+        self.assertIn("choose/resnet20-seed2/observed", self.place.names())
+
+    def test_stopped_in_time_the_same_command_goes_on(self):
+        done = self.place.accuracy(*CHOOSE, "--minutes", "0.03", FAKE_SLOW="seed1/float-recipe")
+        self.assertEqual((done.returncode, self.place.names()), (1, ["choose/resnet20-seed1/float-recipe"]))
+        self.assertNotIn("FAILED", done.stdout)
+        log = (self.place.out / "choose/resnet20-seed1/float-recipe.log").read_text()
+        self.assertRegex(log, r"\$ .*train .*\n +\d+\.\d  float 1/2: slow\n")
+        self.assertEqual(self.place.accuracy(*CHOOSE, FAKE_SLOW="seed1/float-recipe").returncode, 0)
+        self.assertIn("--resume", self.place.calls()[0]["words"])
+        self.assertEqual(len(self.place.calls()), 10)
+
+    def test_several_gpus_share_the_runs(self):
+        self.assertEqual(self.place.accuracy(*CHOOSE, "--per-gpu", "2", device="cuda", CUDA_VISIBLE_DEVICES="4,7").returncode, 0)
+        self.assertEqual({call["gpu"] for call in self.place.calls()}, {"4", "7"})
+        self.assertEqual(len(set(self.place.names())), 10)
+        begun = {name: at for at, name in enumerate(self.place.names())}
+        for name in begun:
+            if not name.rpartition("/")[2].startswith("float-"):
+                start = "float-cutout" if name.endswith("cutout") else "float-recipe"
+                self.assertLess(begun[f"{name.rpartition('/')[0]}/{start}"], begun[name])
+
+    def test_settings_for_one_network_stay_with_it(self):
+        self.place.accuracy("choose", "--networks", "resnet20,resnet18", "--seeds", "1", "--only", "", "--set", "resnet18:qat.epochs=3", "--set", "quant.activation=symmetric_s8")
+        for call in self.place.calls():
+            is_18 = "resnet18" in call["words"][1]
+            self.assertEqual(call["settings"].get("qat.epochs") == "3", is_18)
+            self.assertEqual(call["settings"]["quant.activation"], "symmetric_s8")
+
+
+    def test_final_runs_whole_recipes_on_all_data_and_then_what_starts_from_their_weights(self):
+        done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2")
+        self.assertEqual((done.returncode, done.stderr.count("done")), (0, 4), done.stdout + done.stderr)
+        self.assertEqual(self.place.names(), [f"final/resnet18{name}-seed{seed}" for name in ("", "-w4a4") for seed in (1, 2)])
+        whole, _, low, _ = (call["settings"] for call in self.place.calls())
+        self.assertEqual((whole["qat.float_control"], whole["data.path"]), ("true", str(self.place.data.resolve())))
+        self.assertFalse({"model.weights", "train.epochs", "data.validation_fraction", "data.limit_test"} & set(whole))
+        self.assertEqual(low["model.weights"], str(self.place.out / "final/resnet18-seed1/float.safetensors"))
+        self.assertEqual((low["quant.weight_bits"], low["train.epochs"]), ("4", "0"))
+        self.assertTrue((self.place.out / "final/resnet18-seed1/int8.safetensors").exists())
+        lines = [[word.strip() for word in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+        self.assertEqual(lines[2], ["resnet18", "1,2", "91.50 ± 0.71", "90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71",
+                                    "float_control: -0.10 ± 0.00", "-0.20 .. -0.00", "60, 40", "2,000", "cuda 1", "60 (12)",
+                                    "1,500, 1,500, 1,500"])
+        self.assertEqual(lines[3][0], "resnet18-w4a4")
+
+    def test_final_may_start_from_the_float_weights_of_choose(self):
+        words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout")
+        done = self.place.accuracy(*words)
+        self.assertEqual((done.returncode, self.place.calls()), (1, []))  # not there yet
+        self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout")
+        self.assertEqual(self.place.accuracy(*words).returncode, 0)
+        (call,) = self.place.calls()
+        self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout/float.safetensors"))
+        self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("8", "0"))
+        done = self.place.accuracy("final", "--float-from", "nonsense")
+        self.assertIn("mobilenet_v2 has no float variant 'nonsense'", done.stderr)
+
+
+class Interval(unittest.TestCase):
+    def test_of_paired_proportions(self):
+        low, high = final_table.paired_interval(14, 11, 10000)
+        self.assertAlmostEqual((low + high) / 2, -0.03)
+        self.assertAlmostEqual(high - low, 2 * 100 * 1.96 * (25 - 9 / 10000) ** 0.5 / 10000)
+
+
+class Plan(unittest.TestCase):
+    def test_every_network_has_a_recipe_and_rates(self):
+        for network in accuracy_plan.NETWORKS:
+            self.assertTrue(accuracy_plan.recipe_file(network).exists())
+            self.assertEqual(len(accuracy_plan.RATES[network]), 2)
+
+    def test_variants_have_names_of_their_own(self):
+        for network, variants in accuracy_plan.FLOAT.items():
+            self.assertFalse(set(variants) & set(accuracy_plan.qat_variants(network)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+"""Stands in for octet in accuracy_scripts_test.py: `train`, its run directory, its --resume and its exit codes, without any training."""
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+WEIGHTS = ("float.safetensors", "qat.safetensors", "int8.safetensors", "checkpoints/qat.state.safetensors")
+
+
+def report(settings):
+    """Top-1 by seed and variant; each phase ends at the figure of its last epoch."""
+    top1 = 0.9 + 0.01 * int(settings["seed"])
+    top1 += 0.01 if settings.get("data.cutout") == "8" else 0
+    top1 -= 0.002 if settings.get("quant.scales") == "observed" else 0
+    control = settings.get("qat.float_control") == "true"
+    phases = [phase for phase, key in (("float", "train.epochs"), ("qat", "qat.epochs")) if settings.get(key) != "0"]
+    epochs = [{"phase": phase, "epoch": epoch, "validation_top1": top1 - (0.1 if epoch == 1 else 0), "validation_loss": 1 - top1,
+               "images_per_second": 1000 * epoch, "seconds": 2.0}
+              for phase in phases + (["float_control"] if control else []) for epoch in (1, 2)]
+    baseline = "float_control" if control else "float"
+    rows = {"float": top1, "ptq": top1 - 0.01, baseline: top1, "qat_graph": top1 - 0.001, "cuda": top1 - 0.001}
+    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0, "rows": [{"name": name, "top1": rows[name]} for name in rows],
+            "headline": {"baseline": baseline, "int8_row": "cuda", "points_lost": 0.1, "only_baseline_right": 30, "only_int8_right": 20,
+                         "paired_images": 10000, "compared_codes": 1000},
+            "comparison": {"programs": ["qat_graph", "cuda"], "layers": [{"differing": [0]}, {"differing": [int(settings["seed"]) // 2]}]}}
+
+
+def main():
+    words = sys.argv[1:]
+    settings = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--set")
+    resumed = "--resume" in words
+    folder = pathlib.Path(words[1] if resumed else words[words.index("--out") + 1])
+    with open(os.environ["FAKE_CALLS"], "a") as calls:
+        print(json.dumps({"words": words, "settings": settings, "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}), file=calls)
+    if resumed:
+        settings = json.loads((folder / "recipe.yaml").read_text())
+    weights = settings.get("model.weights")
+    if weights and not pathlib.Path(weights).exists():
+        sys.exit(f"octet: {weights}: no such file")
+    if os.environ.get("FAKE_FAILS", "nothing") in str(folder):
+        print("octet: training diverged\n", file=sys.stderr)
+        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.yaml").write_text(json.dumps(settings))
+    if not resumed and os.environ.get("FAKE_SLOW", "nothing") in str(folder):
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        print("float 1/2: slow", file=sys.stderr, flush=True)
+        time.sleep(60)
+    for name in WEIGHTS:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "report.json").write_text(json.dumps(report(settings)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

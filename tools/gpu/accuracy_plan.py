@@ -1,0 +1,134 @@
+"""What accuracy.py trains: the tables that people edit, and the runs that follow from them.
+
+Stage choose, for each network and seed: float phases on nine tenths of the training pictures, then from their weights QAT in several
+variants, each judged on the tenth that was left out. The folder that it reads has training pictures in place of the test pictures, so no
+choice can hang on those. Stage final: the recipes as they are, with the float control, the test pictures read once at the end.
+"""
+import pathlib
+import typing
+
+import programs
+
+NETWORKS = ("mobilenet_v2", "vgg16_bn", "resnet18", "resnet20")  # in recipes/; the longest first, so that no GPU waits at the end
+RECIPE = "recipe"  # the variant that changes nothing; the others are held against it
+
+FLOAT = {  # float phases of stage choose, beside the recipe's: each with the QAT of the recipe
+    "resnet20": {  # random erasing took its error from 7.2 to 6.7 % (Zhong et al. 2017, table 1); cutout is its square of one size
+        "cutout": ["data.cutout=8"],
+        "cutout-12": ["data.cutout=12"],
+        "cutout-smoothing": ["data.cutout=8", "train.label_smoothing=0.1", "qat.label_smoothing=0.1"],
+        "decay": ["train.weight_decay=1e-3", "qat.weight_decay=1e-3"],
+    },
+}
+QAT = {  # QAT of stage choose, from the float weights of the recipe
+    "again": [],  # a run is not the same twice on a GPU: by so much the others may differ for no reason
+    "observed": ["quant.scales=observed"],
+    "observed-ranges-first": ["quant.scales=observed", "qat.freeze_observers=0.5", "qat.freeze_batch_norm=0.75"],
+    "bf16": ["qat.precision=bf16"],
+    "batch-norm-frozen": ["qat.freeze_batch_norm=0"],
+    "batch-norm-live": ["qat.freeze_batch_norm=1"],
+    "minmax": ["calibrate.method=minmax"],
+    "percentile": ["calibrate.method=percentile"],
+}
+RATES = {  # and the peak of QAT's learning rate, around the recipe's
+    "mobilenet_v2": (0.001, 0.01),
+    "vgg16_bn": (0.0007, 0.006),
+    "resnet18": (0.0013, 0.012),
+    "resnet20": (0.0003, 0.003),
+}
+
+FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs
+    "resnet18": {"w4a4": ["quant.weight_bits=4", "quant.activation_bits=4", "quant.residual_bits=8"]},
+}
+
+CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
+FLOAT_ONLY = ["qat.epochs=0", "data.limit_validation=1000"]  # watched on a part; what counts is measured after QAT
+FINAL = ["qat.float_control=true"]
+DRY = ["train.epochs=1", "train.warmup_epochs=0", "qat.epochs=1", "qat.warmup_epochs=0", "calibrate.images=256", "data.limit_train=1024",
+       "data.limit_validation=256"]
+DRY_VARIANTS = ("cutout", "batch-norm-frozen")
+
+
+class Job(typing.NamedTuple):
+    folder: pathlib.Path  # the run directory
+    network: str
+    settings: list  # KEY=VALUE; of a key that stands there twice octet takes the last
+    needs: pathlib.Path | None = None  # float weights that another job leaves
+    keep: str = "*"  # which of its weights stay once it is finished
+
+
+def recipe_file(network):
+    return programs.ROOT / "recipes" / f"{network}_cifar10_int8.yaml"
+
+
+def float_variants(network):
+    return {RECIPE: [], **FLOAT.get(network, {})}
+
+
+def qat_variants(network):
+    rates = {f"rate-{rate:g}": [f"qat.learning_rate={rate:g}"] for rate in RATES[network]}
+    return {RECIPE: [], **QAT, **rates}
+
+
+def run_folder(folder, network, seed):
+    return folder / f"{network}-seed{seed}"
+
+
+def float_weights(folder, network, seed, variant):
+    """Where stage choose leaves them."""
+    return run_folder(folder, network, seed) / f"float-{variant}" / "float.safetensors"
+
+
+def start_from(weights):
+    return ["train.epochs=0", "train.warmup_epochs=0", f"model.weights={weights}"]
+
+
+def of_network(settings, network):
+    """--set: KEY=VALUE for every network, NETWORK:KEY=VALUE for one."""
+    named = [setting.split(":", 1) if ":" in setting.split("=")[0] else ("", setting) for setting in settings]
+    return [setting for name, setting in named if name in ("", network)]
+
+
+def float_jobs(folder, networks, seeds, wanted):
+    for network in networks:
+        for seed in seeds:
+            for name, settings in float_variants(network).items():
+                if wanted(name):
+                    weights = float_weights(folder, network, seed, name)
+                    yield Job(weights.parent, network, [*CHOOSE, *FLOAT_ONLY, f"seed={seed}", *settings], keep=weights.name)
+
+
+def qat_jobs(folder, networks, seeds, wanted):
+    """Seed by seed, so that a stop leaves whole seeds."""
+    for seed in seeds:
+        for network in networks:
+            for start, settings in float_variants(network).items():
+                weights = float_weights(folder, network, seed, start)
+                for name, changes in (qat_variants(network) if start == RECIPE else {start: settings}).items():
+                    if wanted(name):
+                        yield Job(run_folder(folder, network, seed) / name, network,
+                                  [*CHOOSE, f"seed={seed}", *start_from(weights), *changes], needs=weights, keep="")
+
+
+def choose_jobs(folder, networks, seeds, only=None):
+    def wanted(name):
+        return only is None or name in (RECIPE, *only)
+    return [*float_jobs(folder, networks, seeds, wanted), *qat_jobs(folder, networks, seeds, wanted)]
+
+
+def final_jobs(folder, networks, seeds, float_from=None):
+    """`float_from`: (stage choose's folder, {network: variant}): QAT and its control start from those float weights."""
+    runs, more = [], []
+    for network in networks:
+        for seed in seeds:
+            weights, settings = None, []
+            if float_from is not None:
+                variant = float_from[1][network]
+                weights = float_weights(float_from[0], network, seed, variant)
+                settings = [*start_from(weights), *float_variants(network)[variant]]
+            root, settings = run_folder(folder, network, seed), [*FINAL, f"seed={seed}", *settings]
+            runs.append(Job(root, network, settings, needs=weights))
+            for name, changes in FINAL_TOO.get(network, {}).items():
+                own = root / "float.safetensors"
+                more.append(Job(run_folder(folder, f"{network}-{name}", seed), network, [*settings, *start_from(own), *changes], needs=own))
+    return runs + more

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""The table of accuracy.py's stage final: test pictures, int8 beside the float network that trained as long, over the seeds.
+
+    final_table.py FOLDER      of run directories NETWORK-seedN
+
+The 95 % interval is that of paired proportions over the pictures of all seeds together (Agresti, Categorical Data Analysis, 2002, 10.1.1):
+what these networks differ by on such pictures. How seeds differ, the deviation says.
+"""
+import json
+import pathlib
+import statistics
+import sys
+
+import markdown
+
+PHASES = ("float", "qat", "float_control")
+
+
+def read_run(folder):
+    """None for a run without a report."""
+    if not (folder / "report.json").exists():
+        return None
+    report = json.loads((folder / "report.json").read_text())
+    head, compared = report["headline"], report["comparison"]
+    tops = {row["name"]: 100 * row["top1"] for row in report["rows"]}
+    speeds = {phase: [epoch["images_per_second"] for epoch in report["epochs"] if epoch["phase"] == phase] for phase in PHASES}
+    differing = {name: sum(layer["differing"][index] for layer in compared["layers"]) for index, name in enumerate(compared["programs"][1:])}
+    return {"seed": report["seed"], "seconds": report["seconds"], "baseline": head["baseline"],
+            "top1": {"float": tops["float"], "ptq": tops["ptq"], "float_control": tops.get("float_control"), "int8": tops[head["int8_row"]]},
+            "points": -head["points_lost"], "only_baseline_right": head["only_baseline_right"], "only_int8_right": head["only_int8_right"],
+            "images": head["paired_images"], "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
+            "training_seconds": sum(epoch["seconds"] for epoch in report["epochs"]),
+            "images_per_second": {phase: statistics.median(values) for phase, values in speeds.items() if values}}
+
+
+def paired_interval(only_first, only_second, images):
+    """In points, of the second minus the first."""
+    mean = (only_second - only_first) / images
+    reach = 1.96 * (only_first + only_second - images * mean * mean) ** 0.5 / images
+    return 100 * (mean - reach), 100 * (mean + reach)
+
+
+def rows(folder):
+    networks = {}
+    for path in sorted(folder.glob("*-seed*/")):
+        run = read_run(path)
+        if run is not None:
+            networks.setdefault(path.name.rsplit("-seed", 1)[0], []).append(run)
+    return [{"network": name, "runs": runs, "interval": interval_of(runs)} for name, runs in networks.items()]
+
+
+def interval_of(runs):
+    return paired_interval(*(sum(run[key] for run in runs) for key in ("only_baseline_right", "only_int8_right", "images")))
+
+
+def values(runs, *path):
+    """One a seed, of those that have it."""
+    found = []
+    for run in runs:
+        for key in path:
+            run = run.get(key) if run is not None else None
+        if run is not None:
+            found.append(run)
+    return found
+
+
+def differing(runs):
+    engines = dict.fromkeys(name for run in runs for name in run["differing_codes"])
+    return ", ".join(f"{name} {sum(values(runs, 'differing_codes', name)):,}" for name in engines)
+
+
+def table(rows):
+    """Markdown: means ± sample deviations over the seeds; seconds beside those of training; images/s of the median epoch."""
+    header = ["network", "seeds", "float", "ptq", "float control", "int8", "int8 minus", "95 %", "right: float, int8 alone", "codes compared",
+              "differing", "seconds (training)", "images/s: float, QAT, control"]
+    lines = []
+    for row in rows:
+        runs, (low, high) = row["runs"], row["interval"]
+        baselines = "/".join(sorted({run["baseline"] for run in runs}))
+        seconds = f"{statistics.fmean(values(runs, 'seconds')):.0f} ({statistics.fmean(values(runs, 'training_seconds')):.0f})"
+        speeds = [values(runs, "images_per_second", phase) for phase in PHASES]
+        lines.append([row["network"], ",".join(str(run["seed"]) for run in runs),
+                      *(markdown.spread(values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")),
+                      f"{baselines}: {markdown.spread(values(runs, 'points'), sign='+')}", f"{low:+.2f} .. {high:+.2f}",
+                      f"{sum(values(runs, 'only_baseline_right'))}, {sum(values(runs, 'only_int8_right'))}",
+                      f"{sum(values(runs, 'compared_codes')):,}", differing(runs), seconds,
+                      ", ".join(f"{statistics.median(speed):,.0f}" if speed else "-" for speed in speeds)])
+    return markdown.table(header, lines)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    print(table(rows(pathlib.Path(sys.argv[1]))))
