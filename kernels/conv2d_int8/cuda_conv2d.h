@@ -28,10 +28,16 @@ struct CudaConv2d {
   std::string name;  ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_8x4_w3", "direct": for LayerInfo
 };
 
-/// All that can run this convolution of `images` images on a GPU of `multiprocessors`, the likely fastest first. Never
-/// empty: "direct" runs everything.
+/// What kernels are chosen for.
+struct CudaGpu {
+  int capability = 0;  ///< 90 for compute capability 9.0
+  int multiprocessors = 0;
+};
+
+/// All that can run this convolution of `images` images on a GPU, the likely fastest first. Never empty: "direct" runs
+/// everything.
 std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params, int images,
-                                            int multiprocessors);
+                                            const CudaGpu& gpu);
 
 /// What the kernel reads besides tensors, to be copied to the device as it is (256-byte aligned): packed weight codes,
 /// multiplier, bias, and the correction x_zero_point * sum(w) of each output channel.

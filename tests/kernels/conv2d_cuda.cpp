@@ -22,6 +22,8 @@ size_t output_bytes(const ConvCase& c) {
 
 }  // namespace
 
+CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
+
 void use_cuda_strides(ConvCase& c) {
   c.shape.in_stride = cuda_channel_stride(c.shape.in_c);
   c.shape.out_stride = c.params.float_output ? c.shape.out_c : cuda_channel_stride(c.shape.out_c);
@@ -92,8 +94,7 @@ void expect_exact(const ConvCase& c, const std::string& variant, const std::vect
 
 int expect_every_choice_exact(const ConvCase& c) {
   const std::vector<uint8_t> expected = run_reference(c);
-  const std::vector<CudaConv2d> choices =
-      cuda_conv2d_choices(c.shape, c.params, c.images, gpu_status().multiprocessors);
+  const std::vector<CudaConv2d> choices = cuda_conv2d_choices(c.shape, c.params, c.images, this_gpu());
   for (const CudaConv2d& conv : choices) expect_exact(c, conv.name, run_cuda(c, conv), expected);
   return static_cast<int>(choices.size());
 }

@@ -11,6 +11,10 @@
 
 namespace octet::kernels::testing {
 
+/// The GPU of this machine, and one for tests of choices that need none.
+CudaGpu this_gpu();
+inline constexpr CudaGpu kH200{90, 132};
+
 /// Gives the case int8 edges in place of some of its uint8 ones, and the GPU engine's pixel strides half of the time.
 void vary_for_cuda(ConvCase& c, std::mt19937& random);
 

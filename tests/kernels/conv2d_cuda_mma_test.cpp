@@ -150,7 +150,7 @@ TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
   for (int i = 0; i < 200; ++i) {
     const ConvCase c = random_mma_case(random);
     std::vector<CudaConv2d> found;
-    mma_choices({c.shape, c.params, c.images, 132}, found);
+    mma_choices({c.shape, c.params, c.images, kH200}, found);
     EXPECT_GE(found.size(), 1u) << c.describe();
     EXPECT_LE(found.size(), 8u);
     std::set<std::string> names;

@@ -127,7 +127,8 @@ class Bench {
 
     double best = 0;
     std::string best_name, others;
-    for (const CudaConv2d& conv : cuda_conv2d_choices(s, p, batch_, gpu_status().multiprocessors)) {
+    for (const CudaConv2d& conv :
+         cuda_conv2d_choices(s, p, batch_, {gpu_status().capability, gpu_status().multiprocessors})) {
       if (conv.name == "direct" && best > 0) continue;  // far slower where anything else runs
       const std::vector<uint8_t> packed = cuda_conv2d_pack(conv, s, p);
       const DeviceBuffer constants(packed.size() + kCudaReadSlack, "the benchmark's weights");

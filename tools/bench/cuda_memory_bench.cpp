@@ -110,7 +110,8 @@ void run_conv(Bench& bench, int batch, const Conv& c) {
   for (int8_t& w : weight) w = static_cast<int8_t>(random() % 255 - 127);
   const std::vector<float> multiplier(c.out_c, 1e-4f), bias(c.out_c, 100.0f);
   const Conv2dParams params{.weight = weight.data(), .multiplier = multiplier.data(), .bias = bias.data()};
-  for (const CudaConv2d& conv : cuda_conv2d_choices(g, params, batch, gpu_status().multiprocessors)) {
+  for (const CudaConv2d& conv :
+       cuda_conv2d_choices(g, params, batch, {gpu_status().capability, gpu_status().multiprocessors})) {
     if (conv.name == "direct") continue;
     const std::vector<uint8_t> bytes = cuda_conv2d_pack(conv, g, params);
     const DeviceBuffer packed(bytes.size(), "weights");

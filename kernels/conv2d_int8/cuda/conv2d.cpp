@@ -53,12 +53,12 @@ void check(const Conv2dShape& g, const Conv2dParams& p, int images) {
 }  // namespace
 
 std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params, int images,
-                                            int multiprocessors) {
+                                            const CudaGpu& gpu) {
   check(shape, params, images);
   std::vector<CudaConv2d> all;
   for (size_t family = 0; family < kFamilies.size(); ++family) {
     std::vector<CudaConv2d> found;
-    kFamilies[family]().choices({shape, params, images, multiprocessors}, found);
+    kFamilies[family]().choices({shape, params, images, gpu}, found);
     for (CudaConv2d& conv : found) {
       conv.variant += static_cast<int>(family) * kVariantsPerFamily;
       all.push_back(std::move(conv));

@@ -13,7 +13,8 @@ namespace octet::kernels {
 struct CudaConvProblem {
   const Conv2dShape& shape;
   const Conv2dParams& params;
-  int images, multiprocessors;
+  int images;
+  CudaGpu gpu;
 };
 
 /// One kernel with its tile shapes. Inside a family CudaConv2d::variant counts from 0; conv2d.cpp makes it unique.

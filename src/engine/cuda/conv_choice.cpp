@@ -21,22 +21,26 @@ using kernels::CudaConv2d;
 constexpr CandidateSearch kSearch{.hopeless = 2, .milliseconds = 60};
 constexpr int kRuns = 3;
 
+kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
+
 // Everything the time of a convolution depends on.
 std::string signature(const ConvProblem& problem, const std::string& allowed) {
   const kernels::Conv2dShape& s = problem.shape;
   const kernels::Conv2dParams& p = problem.params;
-  return fmt::format("{} {} {} | {} {} {} {} > {} {} {} {} + {} | {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {}",
-                     gpu_status().name, allowed, problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, s.out_c,
-                     s.out_h, s.out_w, s.out_stride, s.residual_stride, s.kernel_h, s.kernel_w, s.stride_h, s.stride_w,
-                     s.pad_h, s.pad_w, s.dilation_h, s.dilation_w, s.groups, p.x_zero_point != 0, p.x_signed,
-                     p.out_signed, p.float_output, p.has_residual, p.residual_signed);
+  const kernels::CudaGpu gpu = this_gpu();
+  return fmt::format("{} {} {} {} {} | {} {} {} {} > {} {} {} {} + {} | {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {}",
+                     gpu_status().name, gpu.capability, gpu.multiprocessors, allowed, problem.tensors.images, s.in_c,
+                     s.in_h, s.in_w, s.in_stride, s.out_c, s.out_h, s.out_w, s.out_stride, s.residual_stride,
+                     s.kernel_h, s.kernel_w, s.stride_h, s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w,
+                     s.groups, p.x_zero_point != 0, p.x_signed, p.out_signed, p.float_output, p.has_residual,
+                     p.residual_signed);
 }
 
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
   std::vector<CudaConv2d> choices;
   std::string names;
-  for (CudaConv2d& conv : kernels::cuda_conv2d_choices(problem.shape, problem.params, problem.tensors.images,
-                                                       gpu_status().multiprocessors)) {
+  for (CudaConv2d& conv :
+       kernels::cuda_conv2d_choices(problem.shape, problem.params, problem.tensors.images, this_gpu())) {
     names += (names.empty() ? "" : ", ") + conv.name;
     if (allowed == "auto" || conv.name.find(allowed) != std::string::npos) choices.push_back(std::move(conv));
   }

@@ -78,10 +78,10 @@ void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found)
     const MmaGrid grid(tile, problem.shape, problem.images);
     for (const int split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
       const CudaConv2d choice = mma_choice(static_cast<int>(i), split);
-      const bool room = grid.tiles() * split <= tile.min_blocks * problem.multiprocessors &&
+      const bool room = grid.tiles() * split <= tile.min_blocks * problem.gpu.multiprocessors &&
                         mma_workspace(choice, problem.shape, problem.images) <= kMaxPartialBytes;
       if (split > 1 && (split > mma_max_split(grid) || !room)) break;
-      ranked.emplace_back(clocks(tile, grid, split, problem.multiprocessors), choice);
+      ranked.emplace_back(clocks(tile, grid, split, problem.gpu.multiprocessors), choice);
     }
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
