@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/conv2d_int8/cuda/epilogue.cuh"
-#include "kernels/conv2d_int8/cuda/family.h"
+#include "kernels/conv2d_int8/cuda/fragments.cuh"
 #include "kernels/conv2d_int8/cuda/mma/tiles.h"
 #include "kernels/cuda_stream.h"
 #include "kernels/fast_divide.h"
@@ -15,15 +14,11 @@ namespace octet::kernels {
 /// The convolution as a matrix product: pixels x channels, summed over chunks of 16 bytes, which lie in the order
 /// (kernel row, kernel column, 16 input channels).
 struct MmaArgs {
-  CudaEpilogue epilogue;
-  CudaChannelConstants constants;     ///< [n_tiles * block_n]
-  const uint8_t* weight = nullptr;    ///< [n_tiles, k_tiles, block_n, block_k], swizzled (mma_pack)
-  const uint8_t* x = nullptr;         ///< [images, H, W, in_stride]
-  const uint8_t* residual = nullptr;  ///< [pixels, residual_stride] or null
-  void* y = nullptr;                  ///< [pixels, out_stride]
+  ConvOutput out;                   ///< constants of n_tiles * block_n channels
+  const uint8_t* weight = nullptr;  ///< [n_tiles, k_tiles, block_n, block_k], swizzled (mma_pack)
+  const uint8_t* x = nullptr;       ///< [images, H, W, in_stride]
 
   Conv2dShape g;
-  int pixels = 0;                                      ///< of the output
   int in_chunks = 0;                                   ///< of 16 input channels
   int image_bytes = 0, row_step = 0, column_step = 0;  ///< bytes: of an image; to the next kernel row, column
   FastDivide by_image, by_row;                         ///< pixel -> image; pixel of an image -> output row
@@ -34,13 +29,18 @@ struct MmaArgs {
 
   int n_tiles = 0, k_tiles = 0;
   FastDivide by_n_tiles;
-  int split = 1, k_per_part = 0, k_extra = 0;  ///< steps of a part; the first k_extra parts have one more
-  int32_t* counters = nullptr;                 ///< [tiles]: parts that arrived
-  int32_t* partial = nullptr;                  ///< [tiles, split, block_m * block_n]
+  int k_per_part = 0, k_extra = 0;  ///< steps of a part; the first k_extra parts have one more
+  SplitSum split;
 };
 
-/// Launches kMmaTiles[tile] on `blocks` tiles of the output. Defined for each tile in large.cu, medium.cu or small.cu.
-template <int tile>
-void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream stream);
+/// Launches one of kMmaTiles on `blocks` tiles of the output.
+using MmaLaunch = void (*)(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream stream);
+
+/// The kernels of kMmaTiles are compiled in this many files, part_0.cu and so on: tile t in part t % kMmaParts.
+inline constexpr int kMmaParts = 3;
+
+/// The launch of kMmaTiles[tile], of the part that holds it.
+template <int kPart>
+MmaLaunch mma_launch(int tile);
 
 }  // namespace octet::kernels

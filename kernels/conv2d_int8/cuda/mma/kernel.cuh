@@ -3,11 +3,15 @@
 // files that instantiate tiles.
 #pragma once
 
-#include "kernels/conv2d_int8/cuda/mma/epilogue.cuh"
+#include <utility>
+
 #include "kernels/conv2d_int8/cuda/mma/load.cuh"
 #include "kernels/cuda_launch.h"
 
 namespace octet::kernels {
+
+template <int kTile>
+using MmaSums = Fragments<kMmaTiles[kTile].warp_m() / 16, kMmaTiles[kTile].warp_n() / 8>;
 
 /// Reads fragments from a stage and multiplies them. A stage holds block_m rows of input, then block_n of weights.
 template <int kTile, bool kSigned>
@@ -33,25 +37,25 @@ class WarpProduct {
 
   /// What one mma step of 32 bytes multiplies.
   struct Fragments {
-    uint32_t x[Sums::kFragsM][4], w[Sums::kFragsN / 2][4];
+    uint32_t x[Sums::kM][4], w[Sums::kN / 2][4];
   };
 
   __device__ __forceinline__ void read(Fragments& f, uint32_t stage, int step) const {
 #pragma unroll
-    for (int m = 0; m < Sums::kFragsM; ++m) {
+    for (int m = 0; m < Sums::kM; ++m) {
       load_matrices(f.x[m], stage + x_row_ + x_chunk_[step] + m * 16 * kT.block_k);
     }
 #pragma unroll
-    for (int n = 0; n < Sums::kFragsN / 2; ++n) {
+    for (int n = 0; n < Sums::kN / 2; ++n) {
       load_matrices(f.w[n], stage + w_row_ + w_chunk_[step] + n * 16 * kT.block_k);
     }
   }
 
   __device__ __forceinline__ void multiply(Sums& sums, const Fragments& f) const {
 #pragma unroll
-    for (int m = 0; m < Sums::kFragsM; ++m) {
+    for (int m = 0; m < Sums::kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < Sums::kFragsN; ++n) {
+      for (int n = 0; n < Sums::kN; ++n) {
         multiply_add<kSigned>(sums.value[m][n], f.x[m], f.w[n / 2][n % 2 * 2], f.w[n / 2][n % 2 * 2 + 1]);
       }
     }
@@ -68,8 +72,8 @@ __device__ __forceinline__ void prefetch_residual(const MmaArgs& p, int first_pi
   constexpr int kSectors = kT.block_n / 32;
   for (int i = threadIdx.x; i < kT.block_m * kSectors; i += kT.threads()) {
     const int pixel = first_pixel + i / kSectors, channel = first_channel + i % kSectors * 32;
-    if (pixel < p.pixels && channel < p.g.out_c) {
-      prefetch_l2(p.residual + static_cast<int64_t>(pixel) * p.g.residual_stride + channel);
+    if (pixel < p.out.pixels && channel < p.g.out_c) {
+      prefetch_l2(p.out.residual + static_cast<int64_t>(pixel) * p.g.residual_stride + channel);
     }
   }
 }
@@ -100,17 +104,18 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
     if (stage < steps) load_stage(stage);
     copy_async_commit();
   }
-  if (p.residual != nullptr) prefetch_residual<kTile>(p, first_pixel, n_tile * kT.block_n);
+  if (p.out.residual != nullptr) prefetch_residual<kTile>(p, first_pixel, n_tile * kT.block_n);
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / kT.warps_n, warp_column = warp % kT.warps_n;
   const int channel = n_tile * kT.block_n + warp_column * kT.warp_n() + lane % 4 * (kT.warp_n() / 4);
   Sums sums;
 #pragma unroll
-  for (int n = 0; n < Sums::kFragsN; ++n) {
-    const int2 start = part == 0 ? *reinterpret_cast<const int2*>(p.constants.init + channel + n * 2) : make_int2(0, 0);
+  for (int n = 0; n < Sums::kN; ++n) {
+    const int2 start =
+        part == 0 ? *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2) : make_int2(0, 0);
 #pragma unroll
-    for (int m = 0; m < Sums::kFragsM; ++m) {
+    for (int m = 0; m < Sums::kM; ++m) {
       sums.value[m][n][0] = sums.value[m][n][2] = start.x;
       sums.value[m][n][1] = sums.value[m][n][3] = start.y;
     }
@@ -143,15 +148,19 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
     }
   }
 
-  if (p.split > 1 && !add_parts<kTile>(p, sums)) return;
+  if (p.split.parts > 1) {
+    __shared__ int arrived;
+    const auto wait = [] { __syncthreads(); };
+    if (!add_parts<kT.threads()>(p.split, blockIdx.x, part, sums, threadIdx.x, arrived, wait)) return;
+  }
   if (channel >= p.g.out_c) return;
   const int thread_pixel = first_pixel + warp_row * kT.warp_m() + lane / 4;
-  if (p.epilogue.float_output) {
-    store_floats<kTile>(p, sums, thread_pixel, channel);
-  } else if (p.residual != nullptr) {
-    store_codes<kTile, true>(p, sums, thread_pixel, channel);
+  if (p.out.epilogue.float_output) {
+    store_floats(p.out, sums, thread_pixel, channel);
+  } else if (p.out.residual != nullptr) {
+    store_codes<true>(p.out, sums, thread_pixel, channel);
   } else {
-    store_codes<kTile, false>(p, sums, thread_pixel, channel);
+    store_codes<false>(p.out, sums, thread_pixel, channel);
   }
 }
 
@@ -162,9 +171,21 @@ void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream 
   // Not an operation of the stream: allowed while it is captured.
   check_launch("mma_conv2d",
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kT.shared_bytes()));
-  const dim3 grid(blocks, static_cast<unsigned>(args.split));
+  const dim3 grid(blocks, static_cast<unsigned>(args.split.parts));
   kernel<<<grid, kT.threads(), kT.shared_bytes(), stream>>>(args);
   check_launch("mma_conv2d");
+}
+
+template <int kPart, int... kIndex>
+MmaLaunch mma_launch_of(int index, std::integer_sequence<int, kIndex...>) {
+  static constexpr MmaLaunch kLaunches[] = {launch_mma<kIndex * kMmaParts + kPart>...};
+  return kLaunches[index];
+}
+
+template <int kPart>
+MmaLaunch mma_launch(int tile) {
+  constexpr int kTiles = (static_cast<int>(kMmaTiles.size()) - kPart + kMmaParts - 1) / kMmaParts;
+  return mma_launch_of<kPart>(tile / kMmaParts, std::make_integer_sequence<int, kTiles>());
 }
 
 }  // namespace octet::kernels

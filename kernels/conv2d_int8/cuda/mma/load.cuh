@@ -26,7 +26,7 @@ class InputLoader {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       // Rows behind the last pixel repeat it; nobody stores their sums.
-      const int pixel = min(first_pixel + first_row + i * kRowsPerPass, p.pixels - 1);
+      const int pixel = min(first_pixel + first_row + i * kRowsPerPass, p.out.pixels - 1);
       inside_[i] = 0;
       if (p.dense) {
         offset_[i] = (pixel - first_pixel) * p.g.in_stride;

@@ -1,7 +1,7 @@
-// The mma family: launches a tile of kernel.cuh, instantiated in large.cu, medium.cu and small.cu.
+// The mma family: launches the kernels of part_*.cu.
 #include "kernels/conv2d_int8/cuda/mma/mma.h"
 
-#include <utility>
+#include <array>
 
 #include "kernels/conv2d_int8/cuda/mma/args.cuh"
 
@@ -17,13 +17,10 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   const MmaTile& tile = kMmaTiles[conv.variant];
   const MmaGrid grid(tile, g, data.images);
   const int channels = grid.n_tiles * tile.block_n;
-  MmaArgs a{.epilogue = CudaEpilogue(p), .constants = cuda_channel_constants(data.packed, channels)};
+  MmaArgs a{.out = ConvOutput(g, p, data, cuda_channel_constants(data.packed, channels))};
   a.weight = static_cast<const uint8_t*>(data.packed) + cuda_constants_bytes(channels);
   a.x = static_cast<const uint8_t*>(data.x);
-  a.residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr;
-  a.y = data.y;
   a.g = g;
-  a.pixels = grid.pixels;
   a.in_chunks = grid.in_chunks;
   a.image_bytes = g.in_h * g.in_w * g.in_stride;
   a.row_step = g.dilation_h * g.in_w * g.in_stride;
@@ -39,27 +36,21 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   a.n_tiles = grid.n_tiles;
   a.k_tiles = grid.k_tiles;
   a.by_n_tiles = FastDivide(grid.n_tiles);
-  a.split = conv.split_k;
   a.k_per_part = grid.k_tiles / conv.split_k;
   a.k_extra = grid.k_tiles % conv.split_k;
-  a.counters = static_cast<int32_t*>(data.workspace);
-  a.partial = a.counters + (conv.split_k > 1 ? kCudaWorkspaceZeros / sizeof(int32_t) : 0);
+  if (conv.split_k > 1) {
+    int32_t* counters = static_cast<int32_t*>(data.workspace);
+    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t)};
+  }
   return a;
-}
-
-using Launch = void (*)(const MmaArgs&, unsigned, bool, CudaStream);
-
-template <size_t... kTile>
-Launch launcher(int tile, std::index_sequence<kTile...>) {
-  static constexpr Launch kLaunchers[] = {launch_mma<static_cast<int>(kTile)>...};
-  return kLaunchers[tile];
 }
 
 void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
             CudaStream stream) {
   const MmaArgs args = arguments(conv, g, p, data);
   const unsigned blocks = MmaGrid(kMmaTiles[conv.variant], g, data.images).tiles();
-  launcher(conv.variant, std::make_index_sequence<kMmaTiles.size()>())(args, blocks, p.x_signed, stream);
+  constexpr std::array<MmaLaunch (*)(int), kMmaParts> kParts = {mma_launch<0>, mma_launch<1>, mma_launch<2>};
+  kParts[conv.variant % kMmaParts](conv.variant)(args, blocks, p.x_signed, stream);
 }
 
 }  // namespace
