@@ -1,46 +1,43 @@
 #include "kernels/requantize/requantize.h"
 
-// The inner loops are compiled for several instruction sets and picked at start; the arithmetic is the same in all: fma
-// and rint round once, by definition. kernels/clones.h has no fma in its sets, which is most of the work here.
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define OCTET_FMA_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define OCTET_FMA_CLONES
-#endif
+#include "kernels/clones.h"
 
 namespace octet::kernels {
 namespace {
 
-template <class Acc>
+template <bool kResidual, bool kFloat, class Acc>
 inline __attribute__((always_inline)) void row_loop(const ChannelRule& rule, const Acc* acc, const float* residual,
                                                     float* out) {
   const Rounding rounding = rule.rounding;
-  if (rounding.float_output) {
-    for (int k = 0; k < rule.channels; ++k)
-      out[k] = rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]);
-  } else if (residual != nullptr) {
-    for (int k = 0; k < rule.channels; ++k) {
-      const float t = rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]);
-      out[k] = round_centred(fmaf(residual[k], rule.residual_multiplier, t), rounding);
+  for (int k = 0; k < rule.channels; ++k) {
+    float t = rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]);
+    if (kResidual) t = fmaf(residual[k], rule.residual_multiplier, t);
+    out[k] = kFloat ? t : round_centred(t, rounding);
+  }
+}
+
+template <class Acc>
+inline __attribute__((always_inline)) void all_rows(const ChannelRule& rule, const Acc* acc, long rows, float* out) {
+  const long c = rule.channels;
+  const bool logits = rule.rounding.float_output;
+  for (long row = 0; row < rows; ++row, acc += c, out += c) {
+    if (rule.residual != nullptr) {
+      const float* residual = rule.residual + row * c;
+      logits ? row_loop<true, true>(rule, acc, residual, out) : row_loop<true, false>(rule, acc, residual, out);
+    } else {
+      logits ? row_loop<false, true>(rule, acc, nullptr, out) : row_loop<false, false>(rule, acc, nullptr, out);
     }
-  } else {
-    for (int k = 0; k < rule.channels; ++k)
-      out[k] = round_centred(rescale(static_cast<int32_t>(acc[k]), rule.multiplier[k], rule.bias[k]), rounding);
   }
 }
 
 }  // namespace
 
 OCTET_FMA_CLONES void requantize_rows(const ChannelRule& rule, const float* acc, long rows, float* out) {
-  const long c = rule.channels;
-  for (long row = 0; row < rows; ++row)
-    row_loop(rule, acc + row * c, rule.residual ? rule.residual + row * c : nullptr, out + row * c);
+  all_rows(rule, acc, rows, out);
 }
 
 OCTET_FMA_CLONES void requantize_rows(const ChannelRule& rule, const double* acc, long rows, float* out) {
-  const long c = rule.channels;
-  for (long row = 0; row < rows; ++row)
-    row_loop(rule, acc + row * c, rule.residual ? rule.residual + row * c : nullptr, out + row * c);
+  all_rows(rule, acc, rows, out);
 }
 
 OCTET_FMA_CLONES void rescale_codes(const RescaleRule& rule, const float* x, long count, float* out) {

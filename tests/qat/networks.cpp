@@ -145,6 +145,18 @@ ModelSpec other_operators() {
   return spec;
 }
 
+Graph residual_logits() {
+  ModelSpec spec = family("graph", 9);
+  spec.classes = 10;
+  spec.graph = {{"a", "conv2d", {"input"}, {{"out_channels", 10}, {"kernel", 3}, {"pad", 1}}},
+                {"r", "relu", {}, {}},
+                {"g", "global_avg_pool", {}, {}},
+                {"l", "conv2d", {"g"}, {{"out_channels", 10}, {"kernel", 1}}},
+                {"s", "add", {"l", "g"}, {}},
+                {"f", "flatten", {}, {}}};
+  return build_model(spec);
+}
+
 Graph large_sums(int groups) {
   ModelSpec spec = family("graph", groups > 0 ? 5 : 44);
   spec.input.c = groups > 0 ? 600 : 2;

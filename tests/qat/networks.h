@@ -20,6 +20,9 @@ std::vector<ModelSpec> families();
 /// pools, several linears.
 ModelSpec other_operators();
 
+/// Logits that are the sum of a last convolution and of what it reads: the convolution takes that as its residual.
+Graph residual_logits();
+
 /// One convolution whose sums pass 2^24 once its weights are large_weights(), then logits. `groups` of 600 channels; or
 /// 0: depthwise with a window of 41x41.
 Graph large_sums(int groups);

@@ -84,6 +84,20 @@ TEST(QatGraph, OperatorsNoFamilyHas) {
   }
 }
 
+TEST(QatGraph, ALastConvolutionAddsItsResidual) {
+  const Graph graph = test::residual_logits();
+  const Weights weights = test::random_weights(graph, 4);
+  const Shape& shape = graph.nodes[0].shape;
+  for (const ActivationScheme scheme : kSchemes) {
+    QuantSpec quant;
+    quant.activation = scheme;
+    const QuantizedModel model = test::calibrated(graph, weights, quant);
+    ASSERT_EQ(model.prepared().graph.nodes.back().inputs.size(), 2u);  // fuse gave it the add
+    expect_same_bytes(model, test::random_images(shape, kBatch, 8), test::preprocessing_for(shape),
+                      "residual and logits, scheme " + std::to_string(static_cast<int>(scheme)));
+  }
+}
+
 TEST(QatGraph, RandomNetworks) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const Graph graph = test::random_graph(seed);

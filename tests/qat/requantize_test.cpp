@@ -1,0 +1,45 @@
+#include "src/qat/requantize.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+namespace octet {
+namespace {
+
+/// Enough that three threads share the work.
+constexpr int64_t kBatch = 3, kChannels = 24, kSide = 32;
+
+at::Tensor integers(int64_t low, int64_t high, uint64_t seed) {
+  return nhwc(at::randint(low, high, {kBatch, kChannels, kSide, kSide}, at::detail::createCPUGenerator(seed)));
+}
+
+/// Each thread takes its own rows of the sums and of the residual.
+TEST(Requantize, ThreadsShareTheRows) {
+  at::Generator generator = at::detail::createCPUGenerator(3);
+  const at::Tensor acc = integers(-30000, 30000, 1), residual = integers(-100, 156, 2);
+  Epilogue epilogue{at::rand({kChannels}, generator).mul_(0.01), at::randn({kChannels}, generator), 0.7f, {}};
+  const int threads = at::get_num_threads();
+  for (const bool logits : {false, true}) {
+    epilogue.rounding = {.zero_point = 100, .lo = 3, .hi = 250, .float_output = logits};
+    const kernels::ChannelRule rule{kChannels,
+                                    epilogue.multiplier.const_data_ptr<float>(),
+                                    epilogue.bias.const_data_ptr<float>(),
+                                    residual.const_data_ptr<float>(),
+                                    epilogue.residual_multiplier,
+                                    epilogue.rounding};
+    at::Tensor expected = at::empty_like(acc);
+    kernels::requantize_rows(rule, acc.const_data_ptr<float>(), acc.numel() / kChannels,
+                             expected.mutable_data_ptr<float>());
+    for (const int count : {1, 2, 3}) {
+      at::set_num_threads(count);
+      EXPECT_TRUE(at::equal(requantize(epilogue, acc, residual), expected)) << count << " threads";
+      EXPECT_TRUE(at::equal(requantize(epilogue, acc.to(at::kDouble), residual), expected)) << count << " threads";
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+}  // namespace
+}  // namespace octet
