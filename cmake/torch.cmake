@@ -27,6 +27,19 @@ foreach(folder ${torch_rpath})
   target_link_options(octet_torch INTERFACE LINKER:-rpath,${folder} LINKER:-rpath-link,${folder})
 endforeach()
 set(torch_libraries ${torch_lib}/libc10.so ${torch_lib}/libtorch_cpu.so)
+# Octet's own loops run on LibTorch's threads (src/model/parallel.h): the one OpenMP runtime in the process is LibTorch's libgomp, which
+# wheels bring and other builds take from the system.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  message(FATAL_ERROR "The training side needs GCC, whose OpenMP runtime LibTorch uses; here is ${CMAKE_CXX_COMPILER_ID}. Set "
+                      "-DCMAKE_CXX_COMPILER=g++, or build without training: -DOCTET_TRAINING=OFF")
+endif()
+file(GLOB torch_gomp ${torch_lib}/libgomp*.so*)
+if(torch_gomp)
+  list(GET torch_gomp 0 torch_gomp)
+else()
+  set(torch_gomp gomp)
+endif()
+list(APPEND torch_libraries ${torch_gomp})
 if(OCTET_CUDA)
   if(NOT EXISTS ${torch_lib}/libtorch_cuda.so)
     message(FATAL_ERROR "${OCTET_TORCH_DIR} has no libtorch_cuda.so. Remove the folder and run tools/setup.sh, name the torch folder of "

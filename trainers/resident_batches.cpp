@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "src/cuda/stream.h"
 #include "src/data/augment.h"
 #include "src/model/device.h"
+#include "src/model/parallel.h"
 #include "trainers/gpu_batches.h"
 
 namespace octet {
@@ -96,8 +96,8 @@ class ResidentBatches : public Batches {
       const size_t end = std::min(count, first + at_once);
       const size_t part_bytes = (end - first) * bytes;
       const PinnedBuffer part(part_bytes);
-      at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(end), 1, [&](int64_t from, int64_t to) {
-        for (int64_t i = from; i < to; ++i) read(i, bytes, part.data() + (i - first) * bytes);
+      share_among_threads(static_cast<int64_t>(end - first), 1, [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) read(first + i, bytes, part.data() + i * bytes);
       });
       copy_to_device(pictures.mutable_data_ptr<uint8_t>() + first * bytes, part.data(), part_bytes, stream);
       Event copied;
@@ -107,7 +107,7 @@ class ResidentBatches : public Batches {
     return pictures;
   }
 
-  void read(int64_t i, size_t bytes, uint8_t* out) const {
+  void read(size_t i, size_t bytes, uint8_t* out) const {
     const size_t index = data_.train[i];
     const Image image = data_.train_set->read(index);
     if (PictureSize{image.height, image.width} != size_ || image.pixels.size() != bytes)

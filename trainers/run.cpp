@@ -1,6 +1,5 @@
 #include "trainers/run.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
@@ -14,6 +13,7 @@
 #include "src/graph/safetensors.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
+#include "src/model/parallel.h"
 #include "trainers/batches.h"
 #include "trainers/gpu.h"
 #include "trainers/schedule.h"
@@ -74,7 +74,7 @@ void require_written(const std::string& file, const char* what, const Run& run) 
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
   set_switches(device, recipe.cuda);
-  at::set_num_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
+  set_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
   Run run{.recipe = recipe,
           .directory = directory,
           .data = open_run_data(recipe),

@@ -1,6 +1,5 @@
 #include "src/model/images.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -10,6 +9,7 @@
 #include "kernels/image_float/image_float.h"
 #include "kernels/quantize.h"
 #include "src/model/device.h"
+#include "src/model/parallel.h"
 
 #if OCTET_CUDA
 #include "kernels/image_float/cuda_image_float.h"
@@ -30,7 +30,7 @@ at::Tensor look_up_on_host(const Pictures& pictures, const std::vector<float>& t
   at::Tensor x = empty_images(pictures, at::kCPU);
   const int channels = pictures.shape.c;
   float* out = x.mutable_data_ptr<float>();
-  at::parallel_for(0, x.numel() / channels, kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(x.numel() / channels, kGrain, [&](int64_t begin, int64_t end) {
     kernels::look_up_image({channels, tables.data()}, end - begin, pictures.pixels + begin * channels,
                            out + begin * channels);
   });
@@ -50,7 +50,7 @@ at::Tensor look_up_on_gpu(const Pictures& pictures, const std::vector<float>& ta
   uint8_t* bytes = staged.mutable_data_ptr<uint8_t>();
   std::memcpy(bytes, tables.data(), table_bytes);
   constexpr int64_t kCopyGrain = 1 << 20;
-  at::parallel_for(0, pixel_bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(pixel_bytes, kCopyGrain, [&](int64_t begin, int64_t end) {
     std::memcpy(bytes + table_bytes + begin, pictures.pixels + begin, end - begin);
   });
   const at::Tensor there = staged.to(x.device(), /*non_blocking=*/false);

@@ -1,6 +1,5 @@
 #include "src/qat/fake_quantize.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -10,6 +9,7 @@
 
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "src/common/error.h"
+#include "src/model/parallel.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/value_types.h"
 
@@ -40,7 +40,7 @@ at::Tensor masked(const at::Tensor& gradient, const at::Tensor& mask) {
   }
   at::Tensor dx = at::empty_like(dy);
   const uint8_t* pass = mask.const_data_ptr<uint8_t>();
-  at::parallel_for(0, dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
     const size_t count = end - begin;
     if (dy.scalar_type() == at::kFloat)
       kernels::fake_quantize_backward(dy.const_data_ptr<float>() + begin, pass + begin, count,
@@ -55,7 +55,7 @@ at::Tensor masked(const at::Tensor& gradient, const at::Tensor& mask) {
 at::Tensor forward_tensor(const at::Tensor& x, const QParams& q, at::Tensor& mask) {
   at::Tensor y = at::empty_like(x);
   uint8_t* pass = mask.defined() ? mask.mutable_data_ptr<uint8_t>() : nullptr;
-  at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
     uint8_t* m = pass ? pass + begin : nullptr;
     if (x.scalar_type() == at::kFloat)
       kernels::fake_quantize(x.const_data_ptr<float>() + begin, end - begin, q, y.mutable_data_ptr<float>() + begin, m);
@@ -72,7 +72,7 @@ at::Tensor forward_channels(const at::Tensor& x, const std::vector<float>& scale
   const size_t channels = scales.size(), inner = x.numel() / channels;
   const kernels::ChannelQuantization q{scales.data(), channels, inner, QParams{1.0f, 0, -bound, bound}};
   const int64_t grain = std::max<int64_t>(1, kGrain / static_cast<int64_t>(inner));
-  at::parallel_for(0, static_cast<int64_t>(channels), grain, [&](int64_t begin, int64_t end) {
+  share_among_threads(static_cast<int64_t>(channels), grain, [&](int64_t begin, int64_t end) {
     const kernels::Rows rows{static_cast<size_t>(begin), static_cast<size_t>(end)};
     if (x.scalar_type() == at::kFloat)
       kernels::fake_quantize(x.const_data_ptr<float>(), q, rows, y.mutable_data_ptr<float>(), pass);

@@ -1,6 +1,5 @@
 #include "src/qat/quantized_model.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/aminmax.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "kernels/observe/observe.h"
 #include "src/common/error.h"
 #include "src/model/device.h"
+#include "src/model/parallel.h"
 #include "src/qat/cuda_quantizers.h"
 #include "src/qat/fake_quantize.h"
 #include "src/qat/quantized_state.h"
@@ -40,7 +40,7 @@ std::pair<float, float> extremes(const at::Tensor& x) {
   const float* data = flat.const_data_ptr<float>();
   std::mutex mutex;
   kernels::ValueRange all{data[0], data[0], true};
-  at::parallel_for(0, flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
     const kernels::ValueRange part = kernels::find_range(data + begin, end - begin);
     const std::lock_guard<std::mutex> lock(mutex);
     all = {std::min(all.lo, part.lo), std::max(all.hi, part.hi), all.finite && part.finite};

@@ -1,11 +1,11 @@
 #include "src/qat/requantize.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
 #include "src/model/device.h"
+#include "src/model/parallel.h"
 
 #if OCTET_CUDA
 #include "kernels/requantize/cuda_requantize.h"
@@ -24,7 +24,7 @@ void requantize_on(const kernels::ChannelRule& rule, const at::Tensor& acc, at::
 #if OCTET_CUDA
   if (acc.is_cuda()) return kernels::cuda_requantize_rows(rule, from, rows, to, current_stream(acc.device()));
 #endif
-  at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / c), [&](int64_t begin, int64_t end) {
+  share_among_threads(rows, std::max<int64_t>(1, kGrain / c), [&](int64_t begin, int64_t end) {
     kernels::ChannelRule share = rule;
     if (rule.residual) share.residual += begin * c;
     kernels::requantize_rows(share, from + begin * c, end - begin, to + begin * c);
@@ -58,7 +58,7 @@ at::Tensor rescale_codes(const kernels::RescaleRule& rule, const at::Tensor& x) 
     return out;
   }
 #endif
-  at::parallel_for(0, codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
     kernels::rescale_codes(rule, from + begin, end - begin, to + begin);
   });
   return out;
@@ -75,7 +75,7 @@ at::Tensor add_codes(const kernels::AddRule& rule, const at::Tensor& a, const at
     return out;
   }
 #endif
-  at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
     kernels::add_codes(rule, from_a + begin, from_b + begin, end - begin, to + begin);
   });
   return out;
@@ -92,7 +92,7 @@ at::Tensor store_codes(int32_t zero_point, const at::Tensor& centred) {
     return out;
   }
 #endif
-  at::parallel_for(0, codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(codes.numel(), kGrain, [&](int64_t begin, int64_t end) {
     kernels::store_codes(zero_point, from + begin, end - begin, to + begin);
   });
   return out;
@@ -109,7 +109,7 @@ at::Tensor quantize_values(const QParams& qparams, const at::Tensor& x) {
     return out;
   }
 #endif
-  at::parallel_for(0, values.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  share_among_threads(values.numel(), kGrain, [&](int64_t begin, int64_t end) {
     kernels::quantize_values(qparams, from + begin, end - begin, to + begin);
   });
   return out;
