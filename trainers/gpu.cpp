@@ -11,7 +11,6 @@
 
 #if OCTET_CUDA
 #include <c10/cuda/CUDACachingAllocator.h>
-#include <cuda_runtime_api.h>
 
 #include "src/cuda/device.h"
 #endif
@@ -91,7 +90,7 @@ constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGRE
 /// LibTorch's allocator answers "Invalid device argument" before LibTorch has used the GPU.
 void wake(at::Device device) { at::globalContext().lazyInitDevice(device.type()); }
 
-bool gpu_works(at::Device device) { return device.is_cpu() || cudaDeviceSynchronize() == cudaSuccess; }
+bool gpu_works(at::Device device) { return device.is_cpu() || gpu_finishes_its_work(); }
 
 GpuMemory gpu_memory(at::Device device) {
   if (device.is_cpu()) return {};

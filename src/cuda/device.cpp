@@ -54,4 +54,6 @@ const GpuStatus& gpu_status() {
   return kStatus;
 }
 
+bool gpu_finishes_its_work() { return cudaDeviceSynchronize() == cudaSuccess; }
+
 }  // namespace octet

@@ -22,4 +22,7 @@ struct GpuStatus {
 /// The first visible GPU (CUDA_VISIBLE_DEVICES chooses). Asked once; never throws.
 const GpuStatus& gpu_status();
 
+/// Waits for all work on the current GPU; false when that failed: then nothing works on it in this process any more.
+bool gpu_finishes_its_work();
+
 }  // namespace octet
