@@ -33,6 +33,17 @@ class Writer:
         kind = np.int8 if q["quant_min"] < 0 else np.uint8
         return self.constant(np.float32(q["scale"])), self.constant(kind(q["zero_point"]))
 
+    def clamp(self, value, node):
+        """The bounds of a node's codes, as far as QuantizeLinear does not saturate there: ReLU on edges with negative values, ReLU6."""
+        q, (lowest, highest) = node["out"], node["clamp"]
+        stored = np.iinfo(np.int8 if q["quant_min"] < 0 else np.uint8)
+        if highest == stored.max and lowest == stored.min:
+            return value
+        if highest == stored.max and lowest == q["zero_point"]:
+            return self.add("Relu", [value])
+        bounds = [self.constant(np.float32(q["scale"] * (code - q["zero_point"]))) for code in (lowest, highest)]
+        return self.add("Clip", [value, *bounds])
+
     def quantize(self, value, node):
         return self.add("QuantizeLinear", [value, *self.qparams(node)])
 
@@ -99,9 +110,7 @@ class Writer:
             raise ValueError(f"{node['name']}: no QDQ form for {op}")
         if node["float_output"]:
             return y
-        if node["out"]["quant_min"] == 0 and node["out"]["zero_point"] > 0 and node["clamp"][0] == node["out"]["zero_point"]:
-            y = self.add("Relu", [y])
-        return self.dequantize(self.quantize(y, node), node)
+        return self.dequantize(self.quantize(self.clamp(y, node), node), node)
 
 
 def to_onnx(checkpoint, batch):
