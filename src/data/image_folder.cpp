@@ -10,6 +10,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/progress.h"
 
 namespace octet {
 namespace {
@@ -38,20 +39,28 @@ std::vector<std::string> read_classes(const std::string& path) {
   return names;
 }
 
+/// "cow, dog, eel and 3 more".
+std::string first_few(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
+  const std::string shown = fmt::format("{}", fmt::join(names.begin(), end, ", "));
+  return names.size() > kShown ? fmt::format("{} and {} more", shown, names.size() - kShown) : shown;
+}
+
 }  // namespace
 
 ImageFolder::ImageFolder(const DatasetSpec& spec) : root_(spec.path), channels_(spec.channels) {
   if (fs::path(spec.path).extension() == ".tar") {
     list_archive(spec.split);
   } else {
-    list_folder(spec.split);
+    list_folder(spec.split, /*listed=*/!spec.classes.empty());
   }
   std::set<std::string> folders;
   for (const File& file : files_) folders.insert(folder_of(file.name));
   label_files(spec.classes, {folders.begin(), folders.end()});
 }
 
-void ImageFolder::list_folder(const std::string& split) {
+void ImageFolder::list_folder(const std::string& split, bool listed) {
   if (!split.empty()) root_ = (fs::path(root_) / split).string();
   if (!fs::is_directory(root_))
     throw data_error(root_ + ": no such folder; see data.path, data.train, data.validation");
@@ -63,7 +72,12 @@ void ImageFolder::list_folder(const std::string& split) {
       const std::string file = entry.path().filename().string();
       if (entry.is_regular_file() && is_picture(file)) files_.push_back({0, name + "/" + file, 0, 0});
     }
-    if (files_.size() == before) throw data_error(folder.path().string() + ": class folder without a JPEG or PNG file");
+    if (files_.size() == before && !listed) {
+      throw data_error(
+          folder.path().string() +
+          ": class folder without a JPEG or PNG file; remove it, or list the classes in a file and name it "
+          "in data.classes");
+    }
   }
 }
 
@@ -86,11 +100,10 @@ void ImageFolder::label_files(const std::string& classes, std::vector<std::strin
   if (found.empty()) throw data_error(root_ + ": no class folder with a JPEG or PNG file");
   class_names_ = classes.empty() ? found : read_classes(classes);
   std::map<std::string, int> labels;
+  std::vector<std::string> absent;
   for (const std::string& name : class_names_) {
     labels.emplace(name, static_cast<int>(labels.size()));
-    if (!std::binary_search(found.begin(), found.end(), name)) {
-      throw data_error(fmt::format("{}: class {} of {} has no folder here", root_, name, classes));
-    }
+    if (!std::binary_search(found.begin(), found.end(), name)) absent.push_back(name);
   }
   for (File& file : files_) {
     const auto label = labels.find(folder_of(file.name));
@@ -98,6 +111,10 @@ void ImageFolder::label_files(const std::string& classes, std::vector<std::strin
       throw data_error(fmt::format("{}: folder {} is not a class of {}", root_, folder_of(file.name), classes));
     }
     file.label = label->second;
+  }
+  if (!absent.empty()) {
+    say(fmt::format("note: {}: pictures of {} of the {} classes in {}; none of {}", root_, found.size(),
+                    class_names_.size(), classes, first_few(absent)));
   }
   // By class and name: the order of a directory listing differs between machines.
   std::sort(files_.begin(), files_.end(),

@@ -50,7 +50,8 @@ void add_data(std::vector<Field>& fields) {
   s.add("train", &D::train, {}, "split to train on: train or test; image_folder: a subfolder, \"\" for path itself");
   s.add("validation", &D::validation, {}, "the same for validation");
   s.add("classes", &D::classes, {},
-        "image_folder: file with one class folder a line, in the order of the labels; \"\": sorted folders");
+        "image_folder: file with one class folder a line, in the order of the labels; folders may lack; \"\": sorted "
+        "folders");
   s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),
         "above 0: this share of the training set, by seed, is the validation set");
   s.add("channels", &D::channels, range(0, 3), "1 grey, 3 colour; 0: the format's");

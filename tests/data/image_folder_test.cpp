@@ -74,8 +74,37 @@ TEST(ImageFolder, ClassFileGivesTheOrder) {
     return data_refusal([&] { open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt"))); });
   };
   expect_part(refusal("dog\n"), "folder cat is not a class of");
-  expect_part(refusal("dog\ncat\ncow\n"), "class cow of");
   expect_part(refusal("dog\ncat\ndog\n"), "class dog is listed twice");
+}
+
+/// A network of many classes is evaluated on pictures of a few: labels stay those of the class file.
+TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
+  const TemporaryFolder folder;
+  folder.write("data/dog/b.png", png_bytes(noise(2, 2, 3, 2)));
+  folder.write("data/eel/a.png", png_bytes(noise(2, 2, 3, 3)));
+  folder.write("data/cat/notes.txt", "not a picture");
+  folder.write("a.tar", tar_member("dog/1.png", png_bytes(noise(2, 2, 3, 2))) +
+                            tar_member("eel/1.png", png_bytes(noise(2, 2, 3, 3))) + kEnd);
+  folder.write("classes.txt", "ant\nbee\ncat\ncow\ndog\neel\n");
+  for (const char* path : {"data", "a.tar"}) {
+    ::testing::internal::CaptureStderr();
+    const auto dataset = open_dataset(spec_of(folder.path(path), "", folder.path("classes.txt")));
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    expect_part(said, std::string(path) + ": pictures of 2 of the 6 classes in " + folder.path("classes.txt") +
+                          "; none of ant, bee, cat and 1 more\n");
+    ASSERT_EQ(dataset->size(), 2u);
+    EXPECT_EQ(dataset->class_names().size(), 6u);
+    EXPECT_EQ(dataset->label(0), 4);
+    EXPECT_EQ(dataset->label(1), 5);
+  }
+  folder.write("classes.txt", "dog\neel\n");
+  ::testing::internal::CaptureStderr();
+  open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt")));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  std::filesystem::remove_all(folder.path("data/dog"));
+  std::filesystem::remove_all(folder.path("data/eel"));
+  expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt"))); }),
+              "no class folder with a JPEG or PNG file");
 }
 
 TEST(ImageFolder, DamageNamesTheFile) {
