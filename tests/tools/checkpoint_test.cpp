@@ -5,6 +5,7 @@
 #include <random>
 
 #include "src/common/files.h"
+#include "src/data/loader.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/safetensors.h"
 #include "tests/data/pictures.h"
@@ -41,6 +42,33 @@ TEST_F(Checkpoint, RunPrintsFiveClassesAndTheSameNumbersAsJson) {
     last = entry.at("probability");
     expect_part(text, fmt::format("{:.2f} %", 100 * last));
   }
+}
+
+TEST_F(Checkpoint, ALargerPictureIsSeenAsInValidation) {
+  const Image large = testing::noise(41, 50, 3, 7);
+  write("large.png", testing::png_bytes(large));
+  Image centre{32, 32, 3, {}};
+  for (int y = 4; y < 36; ++y) {
+    const auto row = large.pixels.begin() + (y * 50 + 9) * 3;
+    centre.pixels.insert(centre.pixels.end(), row, row + 32 * 3);
+  }
+  const auto top = [&](const std::string& checkpoint, const std::string& picture) {
+    return nlohmann::json::parse(run(checkpoint, path(picture), {"--json", "--quiet"}).out).at(0).at("top");
+  };
+  write("centre.png", testing::png_bytes(centre));
+  EXPECT_EQ(top(checkpoint_, "large.png"), top(checkpoint_, "centre.png"));
+  expect_part(run(checkpoint_, path("large.png")).err,
+              "note: " + path("large.png") + ": 50x41 pixels; the network reads 32x32");
+  EXPECT_EQ(run(checkpoint_, path("centre.png")).err, "");
+
+  Int8Graph graph = read_checkpoint(checkpoint_);
+  graph.preprocessing.resize = 36;
+  write_checkpoint(path("resizes.safetensors"), graph);
+  const Transform validation{.channels = 3, .height = 32, .width = 32, .resize = 36};
+  write("resized.png", testing::png_bytes(evaluation_image(large, validation)));
+  EXPECT_EQ(top(path("resizes.safetensors"), "large.png"), top(checkpoint_, "resized.png"));
+  EXPECT_NE(top(path("resizes.safetensors"), "large.png"), top(checkpoint_, "large.png"));
+  EXPECT_EQ(run(path("resizes.safetensors"), path("large.png")).err, "");
 }
 
 TEST_F(Checkpoint, EnginesAndKernelsGiveTheSameAnswer) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "src/common/error.h"
+#include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/graph/checkpoint.h"
 
@@ -86,11 +87,12 @@ Transform transform_of(const Int8Graph& graph) {
 
 Image fit(const Image& image, const Transform& transform, const std::string& path) {
   const bool large_enough = image.height >= transform.height && image.width >= transform.width;
-  if (transform.resize == 0 && !large_enough) {
-    throw data_error(
-        fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize: scale the picture, or "
-                    "train with data.resize",
-                    path, image.width, image.height, transform.width, transform.height));
+  const bool exact = image.height == transform.height && image.width == transform.width;
+  if (transform.resize == 0 && !exact) {
+    const std::string sizes = fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize",
+                                          path, image.width, image.height, transform.width, transform.height);
+    if (!large_enough) throw data_error(sizes + ": scale the picture, or train with data.resize");
+    say("note: " + sizes + ": it sees the centre only, as in validation");
   }
   return evaluation_image(image, transform);
 }

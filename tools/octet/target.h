@@ -37,8 +37,9 @@ void check_fits(const Int8Graph& graph, const std::string& checkpoint, const Run
 /// The evaluation transform that the checkpoint's preprocessing asks for.
 Transform transform_of(const Int8Graph& graph);
 
-/// A picture as the network's input: resize and crop as the checkpoint says; without these the picture must already
-/// have the input's size, or an Error(data) names both sizes.
+/// A picture as the network's input, by the function that validation uses: resize as the checkpoint says, then the
+/// centre. Without a resize the user is told what is left out of a larger picture, and a smaller one is an Error(data)
+/// that names both sizes.
 Image fit(const Image& image, const Transform& transform, const std::string& path);
 
 }  // namespace octet::cli
