@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "src/common/files.h"
 #include "src/graph/pickle.h"
@@ -271,6 +272,30 @@ TEST(Pickle, ReadsPlainValues) {
   EXPECT_EQ(list.item(root, 3).integer, int64_t{1} << 40);
   EXPECT_EQ(list.item(root, 4).real, 1.5);
   EXPECT_EQ(list.item(list.item(root, 5), 0).integer, 1);
+}
+
+/// Names are taken whole: nothing that ends, begins or continues as an allowed one.
+TEST(Pickle, RefersToNothingElse) {
+  const auto refers_to = [](const std::string& module, const std::string& name) {
+    return error_of([&] { parse_pickle("c" + module + "\n" + name + "\n.", "x"); });
+  };
+  for (const char* type : {"Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool"})
+    EXPECT_EQ(refers_to("torch", type + "Storage"s), "");
+  EXPECT_EQ(refers_to("torch._utils", "_rebuild_tensor_v2"), "");
+  EXPECT_EQ(refers_to("collections", "OrderedDict"), "");
+  const std::pair<const char*, const char*> others[] = {{"os", "FloatStorage"},
+                                                        {"evil.torch", "FloatStorage"},
+                                                        {"torch.cuda", "FloatStorage"},
+                                                        {"torch", "MyLongStorage"},
+                                                        {"torch", "FloatStorages"},
+                                                        {"torch", "Storage"},
+                                                        {"torch", "Float"},
+                                                        {"evil.collections", "OrderedDict"},
+                                                        {"collections", "OrderedDicts"},
+                                                        {"os", "system"},
+                                                        {"torch._utils", "_rebuild_tensor_v3"}};
+  for (const auto& [module, name] : others)
+    EXPECT_NE(refers_to(module, name).find(module + "."s + name), std::string::npos) << module << " " << name;
 }
 
 TEST(Pickle, DeepNestingAndCyclesAreHarmless) {

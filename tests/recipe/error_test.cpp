@@ -89,6 +89,8 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("data.mean=[0.5]"), {"data.mean: has 1 values, but data.channels is 3"});
   expect_parts(with("data.channels=1"), {"data.channels: is 1, but images of cifar10 have 3"});
   expect_parts(with("data.cutout=32"), {"data.cutout: 32 is not below data.image_size 32"});
+  expect_parts(with("data.pad=32"), {"data.pad: 32 is not below data.image_size 32"});
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.pad=31", "data.cutout=31"}).data.pad, 31);
   expect_parts(with("data.image_size=64"), {"data.image_size: 64 is larger than the 32 pixels of cifar10"});
   expect_parts(with("data.resize=16"), {"data.resize: 16 is below data.image_size 32"});
   expect_parts(with("data.classes=c.txt"), {"data.classes: only for data.format image_folder"});
