@@ -113,6 +113,7 @@ class Calls(unittest.TestCase):
         done = self.place.accuracy(*CHOOSE, "--minutes", "0.03", FAKE_SLOW="seed1/float-recipe")
         self.assertEqual((done.returncode, self.place.names()), (1, ["choose/resnet20-seed1/float-recipe"]))
         self.assertNotIn("FAILED", done.stdout)
+        self.assertTrue((self.place.out / "choose/resnet20-seed1/float-recipe/saved").exists())
         log = (self.place.out / "choose/resnet20-seed1/float-recipe.log").read_text()
         self.assertRegex(log, r"\$ .*train .*\n +\d+\.\d  float 1/2: slow\n")
         self.assertEqual(self.place.accuracy(*CHOOSE, FAKE_SLOW="seed1/float-recipe").returncode, 0)

@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 import unittest
 import xml.dom.minidom
@@ -111,6 +113,19 @@ class Sharing(unittest.TestCase):
         gpus.share(range(20), ["0", "1", "1"], lambda job, gpu: done.append((job, gpu)))
         self.assertEqual(sorted(job for job, _ in done), list(range(20)))
         self.assertLessEqual({gpu for _, gpu in done}, {"0", "1"})
+
+    def test_gpus_wait_for_jobs_that_others_make_ready(self):
+        done, together = set(), threading.Barrier(2, timeout=20)
+
+        def work(job, gpu):
+            if job == "weights":
+                time.sleep(0.3)
+            else:
+                together.wait()  # both at once, so neither GPU went home
+            done.add(job)
+        gpus.share(["variant", "other", "weights", "never"], ["0", "1"], work,
+                   ready=lambda job: job == "weights" or job != "never" and "weights" in done)
+        self.assertEqual(done, {"weights", "variant", "other"})
 
     def test_a_job_that_raises_is_no_success(self):
         def work(job, gpu):
