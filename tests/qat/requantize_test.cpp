@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kBatch = 3, kChannels = 24, kSide = 32;
 
 at::Tensor integers(int64_t low, int64_t high, uint64_t seed) {
-  return nhwc(at::randint(low, high, {kBatch, kChannels, kSide, kSide}, at::detail::createCPUGenerator(seed)));
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  return nhwc(at::randint(low, high, {kBatch, kChannels, kSide, kSide}, generator, at::kFloat));
 }
 
 /// Each thread takes its own rows of the sums and of the residual.
