@@ -2,6 +2,7 @@
 #include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
 #include "kernels/fake_quantize/rounded_quotient.h"
+#include "kernels/fast_divide.h"
 
 namespace octet::kernels {
 namespace {
@@ -21,8 +22,40 @@ struct Bounds {
         zero_point(static_cast<float>(q.zero_point)) {}
 };
 
+/// Adds the bias to a thread's neighbouring values.
+struct Bias {
+  const float* of_channel;  // null: none
+  int channels;
+  bool whole_rows;   // no pack of values spans two rows, and each starts where it can be loaded from
+  FastDivide packs;  // of a row, then
+
+  explicit Bias(const FakeQuantization& work)
+      : of_channel(work.bias),
+        channels(work.channels),
+        whole_rows(work.channels % kValues == 0 && is_aligned(work.bias)),
+        packs(whole_rows ? static_cast<uint32_t>(work.channels / kValues) : 1u) {}
+
+  __device__ void add_to(float* value, long at) const {
+    if (of_channel == nullptr) return;
+    if (whole_rows) {
+      const int pack = static_cast<int>(at / kValues);
+      const int column = pack - packs.divide(pack) * static_cast<int>(packs.divisor);
+      const Pack<float, kValues> bias = load<kValues, true>(of_channel + column * kValues, kValues);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) value[i] += bias.value[i];
+    } else {
+      int channel = static_cast<int>(at % channels);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        value[i] += of_channel[channel];
+        channel = channel + 1 == channels ? 0 : channel + 1;
+      }
+    }
+  }
+};
+
 template <class T, bool kWide>
-__global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work) {
+__global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work, Bias bias) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
   if (at >= work.count) return;
   const long left = work.count - at;
@@ -30,18 +63,27 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
   const Bounds bounds(q, work.activation);
   const RoundedQuotient quotient(q.scale);
   Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, left);
+  float value[kValues];
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) value[i] = widen(pack.value[i]);
+  bias.add_to(value, at);
+  if (work.residual != nullptr) {
+    const Pack<T, kValues> residual = load<kValues, kWide>(static_cast<const T*>(work.residual) + at, left);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) value[i] += widen(residual.value[i]);
+  }
   float code[kValues];
   bool sure = true;
 #pragma unroll
-  for (int i = 0; i < kValues; ++i) code[i] = quotient.estimate(widen(pack.value[i]), sure);
+  for (int i = 0; i < kValues; ++i) code[i] = quotient.estimate(value[i], sure);
   if (!sure) {
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) code[i] = quotient.exact(widen(pack.value[i]));
+    for (int i = 0; i < kValues; ++i) code[i] = quotient.exact(value[i]);
   }
   unsigned bits = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
-    const float x = widen(pack.value[i]);
+    const float x = value[i];
     const float shifted = code[i] + bounds.zero_point;
     const float clamped = x == x ? fminf(fmaxf(shifted, bounds.lo), bounds.hi) : bounds.damaged;
     pack.value[i] = narrow<T>(q.scale * (clamped - bounds.zero_point));
@@ -70,12 +112,13 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_backward_kernel(FakeQu
 void cuda_fake_quantize(const FakeQuantization& work, CudaStream stream) {
   if (work.count == 0) return;
   const unsigned blocks = blocks_for(work.count, kThreads * kValues);
+  const Bias bias(work);
   with_type(work.type, [&](auto type) {
     using T = decltype(type);
-    if (is_aligned(work.x) && is_aligned(work.y)) {
-      fake_quantize_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work);
+    if (is_aligned(work.x) && is_aligned(work.y) && is_aligned(work.residual)) {
+      fake_quantize_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work, bias);
     } else {
-      fake_quantize_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work);
+      fake_quantize_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work, bias);
     }
   });
   check_launch("fake_quantize");

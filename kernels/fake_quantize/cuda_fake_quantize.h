@@ -18,12 +18,16 @@ struct FakeQuantization {
   uint8_t* bits = nullptr;
   long count = 0;
   ValueType type = ValueType::float32;
+  /// Added to x first, in float: bias[i % channels] (channels-last memory), then residual[i]. Null: nothing.
+  const float* bias = nullptr;
+  int channels = 1;
+  const void* residual = nullptr;  ///< [count], of x's type
   Clamp activation;
   const QParams* device_qparams = nullptr;  ///< read when the kernel runs; null: `qparams`
   QParams qparams;
 };
 
-/// y = dequantize(quantize(activation(x))).
+/// y = dequantize(quantize(activation(x + bias + residual))).
 void cuda_fake_quantize(const FakeQuantization& work, CudaStream stream);
 
 struct FakeQuantizationGradient {

@@ -1,58 +1,13 @@
-#include <algorithm>
-
 #include "kernels/cuda_launch.h"
-#include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_quantize_weights.h"
-#include "kernels/fake_quantize/rounded_quotient.h"
+#include "kernels/fake_quantize/cuda_weight_table.cuh"
 #include "kernels/fake_quantize/weight_scale.h"
 
 namespace octet::kernels {
 namespace {
 
-constexpr int kPerLaunch = 72;
 constexpr int kThreads = 256, kThreadsOfTensor = 1024;
 constexpr int kValues = 4;
-constexpr int kGradientsOfBlock = kThreads * kValues * 4;
-
-/// Work of one launch, passed by value: nothing is copied to the device, and a captured graph keeps it. Tensor t has
-/// the blocks [first_block[t], first_block[t + 1]).
-template <class Tensor>
-struct Table {
-  WeightRules rules;
-  int count = 0;
-  int32_t first_block[kPerLaunch + 1] = {};
-  Tensor tensor[kPerLaunch];
-
-  __device__ int tensor_of_block(int block) const {
-    int low = 0, high = count - 1;
-    while (low < high) {
-      const int middle = (low + high + 1) / 2;
-      if (first_block[middle] <= block) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return low;
-  }
-};
-
-/// Runs launch(table, blocks) for each part of the list that fits one launch.
-template <class Tensor, class Blocks, class Launch>
-void for_each_table(const WeightRules& rules, const Tensor* tensors, int count, const Blocks& blocks_of,
-                    const Launch& launch) {
-  for (int at = 0; at < count; at += kPerLaunch) {
-    Table<Tensor> table;
-    static_assert(sizeof(table) <= 4096, "the least that every driver takes as a kernel's arguments");
-    table.rules = rules;
-    table.count = std::min(count - at, kPerLaunch);
-    for (int t = 0; t < table.count; ++t) {
-      table.tensor[t] = tensors[at + t];
-      table.first_block[t + 1] = table.first_block[t] + blocks_of(tensors[at + t]);
-    }
-    if (table.first_block[table.count] > 0) launch(table, table.first_block[table.count]);
-  }
-}
 
 /// A row: the values that share one scale, of one channel or of all.
 struct Row {
@@ -94,20 +49,6 @@ __device__ float max_magnitude(const Row& row, Shared& shared, bool& damaged) {
   for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) largest = fmaxf(largest, shared.magnitude[warp]);
   return largest;
 }
-
-/// The fake-quantized weight in float.
-struct WeightCode {
-  RoundedQuotient quotient;
-  float bound;
-
-  __device__ WeightCode(float scale, int largest) : quotient(scale), bound(static_cast<float>(largest)) {}
-  __device__ float rounded(float value) const { return quotient(value) + 0.0f; }  // + zero point: no code is -0
-  __device__ float real(float value) const {
-    const float code = rounded(value);
-    const float above = code > -bound ? code : -bound;  // NaN becomes -bound, as in clamp_code
-    return quotient.scale * (above < bound ? above : bound);
-  }
-};
 
 /// Sum of squared errors as squared_error() of fake_quantize.h gives it, by kErrorLanes neighbouring threads.
 __device__ double squared_error_of(const Row& row, float scale, int largest) {
@@ -155,19 +96,23 @@ __device__ float best_scale(const Row& row, float magnitude, int largest, Shared
   return shrunk_scale(magnitude, best_factor, largest);
 }
 
+/// gain: of the first channel of the row, null: 1.
 template <class T>
-__device__ void quantize_row(const Row& row, float scale, int largest, T* y) {
+__device__ void quantize_row(const Row& row, float scale, int largest, const float* gain, T* y) {
   const WeightCode code(scale, largest);
+  const bool one_channel = row.length == row.per_channel;
+  const float first_gain = gain != nullptr ? *gain : 1.0f;
+  const auto gain_at = [&](int i) { return one_channel || gain == nullptr ? first_gain : gain[i / row.per_channel]; };
   const bool wide = row.length % kValues == 0 && reinterpret_cast<uintptr_t>(row.value) % 16 == 0 &&
                     reinterpret_cast<uintptr_t>(y) % sizeof(Pack<T, kValues>) == 0;
   if (!wide) {
-    for (int i = threadIdx.x; i < row.length; i += blockDim.x) y[i] = narrow<T>(code.real(row.value[i]));
+    for (int i = threadIdx.x; i < row.length; i += blockDim.x) y[i] = narrow<T>(code.real(row.value[i]) * gain_at(i));
     return;
   }
   for (int i = threadIdx.x * kValues; i < row.length; i += blockDim.x * kValues) {
     const Pack<float, kValues> in = load<kValues, true>(row.value + i, kValues);
     Pack<T, kValues> out;
-    for (int j = 0; j < kValues; ++j) out.value[j] = narrow<T>(code.real(in.value[j]));
+    for (int j = 0; j < kValues; ++j) out.value[j] = narrow<T>(code.real(in.value[j]) * gain_at(i + j));
     store<kValues, true>(out, y + i, kValues);
   }
 }
@@ -195,26 +140,8 @@ __global__ void quantize_weights_kernel(const __grid_constant__ Table<WeightTens
     for (int c = threadIdx.x; c < repeat; c += blockDim.x) tensor.scale[channel + c] = scale;
     if (damaged && threadIdx.x == 0) *tensor.not_finite = 1;
   }
-  quantize_row(row, scale, rules.largest, static_cast<T*>(tensor.quantized) + start);
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    weights_backward_kernel(const __grid_constant__ Table<WeightGradient> table) {
-  const int t = table.tensor_of_block(blockIdx.x);
-  const WeightGradient& tensor = table.tensor[t];
-  const long count = static_cast<long>(tensor.channels) * tensor.per_channel;
-  const long start = static_cast<long>(blockIdx.x - table.first_block[t]) * kGradientsOfBlock;
-  const T* dy = static_cast<const T*>(tensor.dy);
-  const float bound = static_cast<float>(table.rules.largest);
-  for (long i = start + threadIdx.x; i < min(start + kGradientsOfBlock, count); i += kThreads) {
-    float gradient = widen(dy[i]);
-    if (table.rules.rule != ScaleRule::magnitude) {
-      const float code = rintf(tensor.weight[i] / tensor.scale[i / tensor.per_channel]);
-      if (!(code >= -bound && code <= bound)) gradient = 0;
-    }
-    tensor.dx[i] = gradient;
-  }
+  const float* gain = tensor.gain != nullptr ? tensor.gain + channel : nullptr;
+  quantize_row(row, scale, rules.largest, gain, static_cast<T*>(tensor.quantized) + start);
 }
 
 }  // namespace
@@ -226,18 +153,6 @@ void cuda_quantize_weights(const WeightRules& rules, const WeightTensor* weights
     with_type(rules.type,
               [&](auto type) { quantize_weights_kernel<decltype(type)><<<blocks, threads, 0, stream>>>(table); });
     check_launch("quantize_weights");
-  });
-}
-
-void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradient* weights, int count,
-                                    CudaStream stream) {
-  const auto blocks_of = [](const WeightGradient& tensor) {
-    return static_cast<int>(blocks_for(static_cast<long>(tensor.channels) * tensor.per_channel, kGradientsOfBlock));
-  };
-  for_each_table(rules, weights, count, blocks_of, [&](const Table<WeightGradient>& table, int blocks) {
-    with_type(rules.type,
-              [&](auto type) { weights_backward_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(table); });
-    check_launch("quantize_weights_backward");
   });
 }
 

@@ -24,7 +24,8 @@ struct WeightRules {
 /// One weight [channels, per_channel] without gaps. Pointers on the device.
 struct WeightTensor {
   const float* weight = nullptr;
-  void* quantized = nullptr;      ///< same layout
+  void* quantized = nullptr;      ///< same layout; times the gain, rounded once
+  const float* gain = nullptr;    ///< [channels]; null: 1. Scales and codes do not depend on it.
   float* scale = nullptr;         ///< [channels]
   int32_t* not_finite = nullptr;  ///< set to 1 when a weight is NaN or infinite; never cleared
   int32_t channels = 0, per_channel = 0;
@@ -33,19 +34,23 @@ struct WeightTensor {
   int32_t channels_last_window = 0;
 };
 
-/// `weights`: `count` of them, in host memory, copied with the launch (one launch for each 72).
+/// `weights`: `count` of them, in host memory, copied with the launch (one launch for each 64).
 void cuda_quantize_weights(const WeightRules& rules, const WeightTensor* weights, int count, CudaStream stream);
 
 struct WeightGradient {
   const void* dy = nullptr;  ///< gradient of `quantized`, same layout
   float* dx = nullptr;       ///< gradient of `weight`
-  /// As they were in the forward pass; only read where something may have been clipped (not by ScaleRule::magnitude).
+  /// As they were in the forward pass; weight and scale are only read where there is a gain, or where something may
+  /// have been clipped (not by ScaleRule::magnitude).
   const float* weight = nullptr;
   const float* scale = nullptr;
+  const float* gain = nullptr;
+  float* dgain = nullptr;  ///< [channels], where there is a gain
   int32_t channels = 0, per_channel = 0;
 };
 
-/// dx = dy in float32 where the code was not clipped, else 0.
+/// dx = dy * gain in float32 where the code was not clipped, else 0; dgain = the sum of dy times the fake-quantized
+/// weight over each channel, always added in the same order.
 void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradient* weights, int count,
                                     CudaStream stream);
 

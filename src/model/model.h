@@ -34,12 +34,28 @@ void save_weights(const Weights& weights, const std::string& path);  ///< .safet
 /// last[n]: the last node that reads node n's output (-1: none), after which a walk gives its memory back.
 std::vector<int> last_readers(const Graph& graph);
 
+/// What a conv2d or linear computes with: product(x, weight) + bias, then BatchNorm unless both hold it already.
+struct LayerParameters {
+  at::Tensor weight;
+  at::Tensor bias;  ///< float32 [K]; undefined: none
+  bool batch_norm_folded = false;
+};
+
+/// A node's value on its way: value + bias + residual, then node.activation, is its output.
+struct Unfinished {
+  at::Tensor value;           ///< what its operator, and BatchNorm unless folded, gave
+  at::Tensor bias, residual;  ///< undefined: none, or in `value` already
+  bool owned = false;         ///< value is a temporary that no other node and no backward needs, to be overwritten
+};
+
+/// value + bias + residual in value's type, in place where owned.
+at::Tensor add_up(const Unfinished& node);
+
 struct WalkHooks {
-  std::function<at::Tensor(int node, const at::Tensor& weight)> weight;  ///< replaces the weight of a conv2d or linear
-  /// Takes the place of a node's activation: gets what its operator, BatchNorm and residual gave, must apply
-  /// node.activation (see activate) and may do more in the same pass. `owned`: y is a temporary that no other node and
-  /// no backward needs, to be overwritten at will. Not called for the input.
-  std::function<at::Tensor(int node, at::Tensor y, bool owned)> activation;
+  /// Replaces the parameters of a conv2d or linear.
+  std::function<LayerParameters(int node, const LayerParameters& own)> parameters;
+  /// Takes the place of add_up and activate, and may do more in the same pass. Not called for the input.
+  std::function<at::Tensor(int node, const Unfinished& y)> finish;
   std::function<at::Tensor(int node, at::Tensor output)> output;  ///< replaces (or looks at) a node's output
 };
 
@@ -48,7 +64,7 @@ struct WalkMode {
   bool batch_norm_training = false;  ///< batch statistics, running statistics updated with momentum 0.1
 };
 
-/// In place where x is owned (see WalkHooks::activation).
+/// In place where x is owned (see Unfinished).
 at::Tensor activate(at::Tensor x, Activation activation, bool owned);
 
 /// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes]. Every activation, also after flatten and

@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/batch_norm.h>
@@ -42,33 +43,41 @@ struct Step {
 
   const at::Tensor& input(size_t i = 0) const { return values[node.inputs[i]]; }
 
-  at::Tensor weight() const {
-    const at::Tensor& w = weights.at(node.name + ".weight");
-    return hooks.weight ? hooks.weight(index, w) : w;
+  LayerParameters parameters() const {
+    const LayerParameters own{weights.at(node.name + ".weight"),
+                              node.bias ? weights.at(node.name + ".bias") : at::Tensor()};
+    return hooks.parameters ? hooks.parameters(index, own) : own;
   }
 
-  c10::optional<at::Tensor> bias() const {
-    return node.bias ? c10::optional<at::Tensor>(weights.at(node.name + ".bias")) : c10::nullopt;
-  }
-
-  at::Tensor conv2d() const {
+  at::Tensor product(const at::Tensor& weight, const at::Tensor& bias) const {
     const Window& w = node.window;
-    return at::conv2d(input(), weight(), bias(), {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w},
-                      {w.dilation_h, w.dilation_w}, node.groups);
+    if (node.op == Op::linear) return at::linear(input().flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
+    return at::conv2d(input(), weight, bias, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w}, {w.dilation_h, w.dilation_w},
+                      node.groups);
   }
 
-  at::Tensor linear() const { return at::linear(input().flatten(1), weight(), bias()).unsqueeze(-1).unsqueeze(-1); }
+  Unfinished weighted() const {
+    const LayerParameters layer = parameters();
+    const bool then_batch_norm = !node.batch_norm.empty() && !layer.batch_norm_folded;
+    // Autocast would round the bias to its type, and shift a whole channel where BatchNorm's mean is in it.
+    const bool rounded = layer.batch_norm_folded && at::autocast::is_autocast_enabled(input().device().type());
+    const bool later = layer.bias.defined() && !then_batch_norm && (hooks.finish || rounded);
+    Unfinished y{.value = product(layer.weight, later ? at::Tensor() : layer.bias), .owned = true};
+    if (later) y.bias = layer.bias;
+    if (then_batch_norm) y.value = batch_norm(y.value, weights, node.batch_norm, mode.batch_norm_training);
+    if (node.inputs.size() == 2) y.residual = input(1);
+    return y;
+  }
 
-  /// The operator itself; everything fuse may add to it comes in run().
+  /// An operator without parameters; everything fuse may add to it comes in run().
   at::Tensor operate() const {
     const Window& w = node.window;
     switch (node.op) {
       case Op::input:
         break;
       case Op::conv2d:
-        return conv2d();
       case Op::linear:
-        return linear();
+        break;  // see weighted()
       case Op::batch_norm:
         return batch_norm(input(), weights, node.name, mode.batch_norm_training);
       case Op::relu:
@@ -100,19 +109,28 @@ struct Step {
   }
 
   at::Tensor run() const {
-    at::Tensor y = operate();
-    const bool weighted = node.op == Op::conv2d || node.op == Op::linear;
-    if (!node.batch_norm.empty()) y = batch_norm(y, weights, node.batch_norm, mode.batch_norm_training);
-    if (weighted && node.inputs.size() == 2) y.add_(input(1));
-    // flatten and dropout may return their input's own memory, relu's backward reads its output; no other operator's
-    // does.
-    const bool owned = node.op != Op::flatten && node.op != Op::dropout && node.op != Op::relu && node.op != Op::relu6;
-    if (hooks.activation) return hooks.activation(index, std::move(y), owned);
-    return activate(std::move(y), node.activation, owned);
+    Unfinished y;
+    if (node.op == Op::conv2d || node.op == Op::linear) {
+      y = weighted();
+    } else {
+      // flatten and dropout may return their input's own memory, relu's backward reads its output; no other operator's
+      // does.
+      y.owned = node.op != Op::flatten && node.op != Op::dropout && node.op != Op::relu && node.op != Op::relu6;
+      y.value = operate();
+    }
+    return hooks.finish ? hooks.finish(index, y) : activate(add_up(y), node.activation, y.owned);
   }
 };
 
 }  // namespace
+
+at::Tensor add_up(const Unfinished& node) {
+  const bool adds = node.bias.defined() || node.residual.defined();
+  at::Tensor sum = node.owned || !adds ? node.value : node.value.clone();
+  if (node.bias.defined()) sum.add_(node.bias.view({1, -1, 1, 1}));
+  if (node.residual.defined()) sum.add_(node.residual);
+  return sum;
+}
 
 at::Tensor activate(at::Tensor x, Activation activation, bool owned) {
   switch (activation) {
@@ -160,7 +178,9 @@ std::string first_non_finite(const Graph& graph, const Weights& weights, const a
     found = "node '" + name + (bad_weight ? "', its weights" : "'");
     return output;
   };
-  walk(graph, weights, x, mode, {.weight = nullptr, .output = look});
+  WalkHooks hooks;
+  hooks.output = look;
+  walk(graph, weights, x, mode, hooks);
   return found;
 }
 

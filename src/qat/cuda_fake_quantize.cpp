@@ -1,6 +1,5 @@
 #include "src/qat/cuda_fake_quantize.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -8,11 +7,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <string>
-
+#include "kernels/fake_quantize/cuda_bias_gradient.h"
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
-#include "src/common/error.h"
 #include "src/model/device.h"
+#include "src/model/model.h"
 #include "src/qat/value_types.h"
 
 namespace octet {
@@ -20,156 +18,122 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using OptionalTensor = c10::optional<at::Tensor>;
 
-/// x dense; y may be x.
-void launch(const at::Tensor& x, const TensorQuantizer& q, at::Tensor& y, uint8_t* bits) {
+bool is_channels_last(const at::Tensor& x) { return x.is_contiguous(at::MemoryFormat::ChannelsLast); }
+
+struct Addends {
+  at::Tensor bias, residual;  // undefined: none
+
+  bool any() const { return bias.defined() || residual.defined(); }
+  /// The kernel can add them while it quantizes x.
+  bool fit(const at::Tensor& x) const {
+    if (bias.defined() && !is_channels_last(x)) return false;
+    return !residual.defined() || (residual.scalar_type() == x.scalar_type() && residual.strides() == x.strides());
+  }
+};
+
+/// x dense, and y is x where q.in_place says so. Null bits: none are kept.
+at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuantizer& q, uint8_t* bits) {
+  at::Tensor x = input;
+  bool in_place = q.in_place;
+  if (addends.any() && (q.observe || !addends.fit(x))) {
+    x = dense(add_up({.value = x, .bias = addends.bias, .residual = addends.residual, .owned = in_place}));
+    in_place = true;
+    addends = {};
+  }
+  if (q.observe) q.observe(x);
+  at::Tensor y = in_place ? x : at::empty_like(x);
   const c10::DeviceGuard guard(x.device());
   kernels::cuda_fake_quantize({.x = x.const_data_ptr(),
                                .y = y.mutable_data_ptr(),
                                .bits = bits,
                                .count = x.numel(),
                                .type = value_type(x),
+                               .bias = addends.bias.defined() ? addends.bias.const_data_ptr<float>() : nullptr,
+                               .channels = addends.bias.defined() ? static_cast<int>(addends.bias.numel()) : 1,
+                               .residual = addends.residual.defined() ? addends.residual.const_data_ptr() : nullptr,
                                .activation = q.activation,
                                .device_qparams = q.device,
                                .qparams = q.qparams},
                               current_stream(x.device()));
+  return y;
 }
 
-struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const TensorQuantizer& q) {
-    const at::Tensor x = q.in_place ? input : dense(input);
-    at::Tensor y = q.in_place ? input : at::empty_like(x);
-    at::Tensor bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte));
-    ctx->saved_data["strides"] = x.strides().vec();
-    launch(x, q, y, bits.mutable_data_ptr<uint8_t>());
-    if (q.in_place) ctx->mark_dirty({y});
-    ctx->save_for_backward({bits});
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const at::Tensor bits = ctx->get_saved_variables()[0];
-    const std::vector<int64_t> strides = ctx->saved_data["strides"].toIntVector();
-    at::Tensor dy = gradients[0];
-    if (dy.strides() != at::IntArrayRef(strides)) {  // as a sum's expanded gradient
-      dy = at::empty_strided(dy.sizes(), strides, dy.options());
-      dy.copy_(gradients[0]);
-    }
-    at::Tensor dx = at::empty_strided(dy.sizes(), strides, dy.options());
-    const c10::DeviceGuard guard(dy.device());
+/// dx, and the gradient of the bias where there is one.
+std::pair<at::Tensor, at::Tensor> gradients(const at::Tensor& dy, const at::Tensor& bits, bool biased) {
+  at::Tensor dx = at::empty_strided(dy.sizes(), dy.strides(), dy.options()), dbias;
+  const c10::DeviceGuard guard(dy.device());
+  const CudaStream stream = current_stream(dy.device());
+  if (biased && is_channels_last(dy)) {
+    const long channels = dy.size(1), rows = channels == 0 ? 0 : dy.numel() / channels;
+    const at::TensorOptions floats = dy.options().dtype(at::kFloat);
+    dbias = at::empty({channels}, floats);
+    at::Tensor parts = at::empty({kernels::bias_gradient_parts(rows, static_cast<int>(channels)), channels}, floats);
+    kernels::cuda_bias_gradient({.dy = dy.const_data_ptr(),
+                                 .bits = bits.const_data_ptr<uint8_t>(),
+                                 .dx = dx.mutable_data_ptr(),
+                                 .parts = parts.mutable_data_ptr<float>(),
+                                 .dbias = dbias.mutable_data_ptr<float>(),
+                                 .rows = rows,
+                                 .channels = static_cast<int>(channels),
+                                 .type = value_type(dy)},
+                                stream);
+  } else {
     kernels::cuda_fake_quantize_backward({.dy = dy.const_data_ptr(),
                                           .bits = bits.const_data_ptr<uint8_t>(),
                                           .dx = dx.mutable_data_ptr(),
                                           .count = dy.numel(),
                                           .type = value_type(dy)},
-                                         current_stream(dy.device()));
-    return {dx, at::Tensor()};
+                                         stream);
+    if (biased) dbias = dx.sum({0, 2, 3}, /*keepdim=*/false, at::kFloat);
+  }
+  return {dx, dbias};
+}
+
+struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const OptionalTensor& bias,
+                            const OptionalTensor& residual, const TensorQuantizer& q) {
+    const at::Tensor x = q.in_place ? input : dense(input);
+    at::Tensor bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte));
+    ctx->saved_data["strides"] = x.strides().vec();
+    ctx->saved_data["biased"] = bias.has_value();
+    ctx->saved_data["residual"] = residual.has_value();
+    at::Tensor y = quantized(x, {bias.value_or(at::Tensor()), residual.value_or(at::Tensor())}, q,
+                             bits.mutable_data_ptr<uint8_t>());
+    if (q.in_place) ctx->mark_dirty({y});
+    ctx->save_for_backward({bits});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& of_outputs) {
+    const std::vector<int64_t> strides = ctx->saved_data["strides"].toIntVector();
+    at::Tensor dy = of_outputs[0];
+    if (dy.strides() != at::IntArrayRef(strides)) {  // as a sum's expanded gradient
+      dy = at::empty_strided(dy.sizes(), strides, dy.options());
+      dy.copy_(of_outputs[0]);
+    }
+    const auto [dx, dbias] = gradients(dy, ctx->get_saved_variables()[0], ctx->saved_data["biased"].toBool());
+    return {dx, dbias, ctx->saved_data["residual"].toBool() ? dx : at::Tensor(), at::Tensor()};
   }
 };
 
-void check_weight(const at::Tensor& w) {
-  const bool outermost = w.dim() > 0 && (w.is_contiguous() || w.is_contiguous(at::MemoryFormat::ChannelsLast));
-  if (w.scalar_type() != at::kFloat || !outermost)
-    throw promise_error("weights to quantize on the GPU must be float32, contiguous or channels-last");
-}
+OptionalTensor optional(const at::Tensor& x) { return x.defined() ? OptionalTensor(x) : c10::nullopt; }
 
-/// Kernel arguments of one weight; see WeightTensor.
-int32_t channels_last_window(const at::Tensor& w) {
-  return w.is_contiguous() ? 0 : static_cast<int32_t>(w.size(2) * w.size(3));
-}
-
-struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
-  static variable_list forward(AutogradContext* ctx, const at::TensorList& weights, const WeightQuantizer& quantizer) {
-    const at::ScalarType type = scalar_type(quantizer.rules.type);
-    variable_list quantized, saved;
-    std::vector<kernels::WeightTensor> work;
-    at::Tensor scales = quantizer.scales;
-    float* scale = scales.mutable_data_ptr<float>();
-    int32_t* flag = nullptr;
-    if (quantizer.not_finite.defined()) flag = at::Tensor(quantizer.not_finite).mutable_data_ptr<int32_t>();
-    for (const at::Tensor& w : weights) {
-      check_weight(w);
-      quantized.push_back(at::empty_like(w, w.options().dtype(type)));
-      saved.push_back(w);
-      const int32_t channels = static_cast<int32_t>(w.size(0));
-      work.push_back({.weight = w.const_data_ptr<float>(),
-                      .quantized = quantized.back().mutable_data_ptr(),
-                      .scale = scale,
-                      .not_finite = flag,
-                      .channels = channels,
-                      .per_channel = static_cast<int32_t>(w.numel() / channels),
-                      .channels_last_window = channels_last_window(w)});
-      scale += channels;
-      if (flag != nullptr) ++flag;
-    }
-    if (scale != scales.const_data_ptr<float>() + scales.numel())
-      throw promise_error("quantizing weights: " + std::to_string(scales.numel()) + " scales do not fit them");
-    const c10::DeviceGuard guard(scales.device());
-    kernels::cuda_quantize_weights(quantizer.rules, work.data(), static_cast<int>(work.size()),
-                                   current_stream(scales.device()));
-    saved.push_back(scales);
-    ctx->save_for_backward(saved);
-    ctx->saved_data["rule"] = static_cast<int64_t>(quantizer.rules.rule);
-    ctx->saved_data["largest"] = static_cast<int64_t>(quantizer.rules.largest);
-    return quantized;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const variable_list saved = ctx->get_saved_variables();
-    kernels::WeightRules rules;
-    rules.rule = static_cast<kernels::ScaleRule>(ctx->saved_data["rule"].toInt());
-    rules.largest = static_cast<int>(ctx->saved_data["largest"].toInt());
-    rules.type = value_type(gradients[0]);
-    const at::Tensor& scales = saved.back();
-    const float* scale = scales.const_data_ptr<float>();
-    variable_list result, laid_out;
-    std::vector<kernels::WeightGradient> work;
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const at::Tensor& w = saved[i];
-      at::Tensor dy = gradients[i];
-      if (!(w.is_contiguous() ? dy.is_contiguous() : dy.is_contiguous(at::MemoryFormat::ChannelsLast))) {
-        dy = at::empty_like(w, dy.options());
-        dy.copy_(gradients[i]);
-      }
-      laid_out.push_back(dy);
-      result.push_back(at::empty_like(w));
-      const int32_t channels = static_cast<int32_t>(w.size(0));
-      work.push_back({.dy = dy.const_data_ptr(),
-                      .dx = result.back().mutable_data_ptr<float>(),
-                      .weight = w.const_data_ptr<float>(),
-                      .scale = scale,
-                      .channels = channels,
-                      .per_channel = static_cast<int32_t>(w.numel() / channels)});
-      scale += channels;
-    }
-    const c10::DeviceGuard guard(scales.device());
-    kernels::cuda_quantize_weights_backward(rules, work.data(), static_cast<int>(work.size()),
-                                            current_stream(scales.device()));
-    result.emplace_back();  // the quantizer
-    return result;
-  }
-};
+bool needs_gradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
 
 }  // namespace
 
+at::Tensor cuda_fake_quantize(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                              const TensorQuantizer& quantizer) {
+  const bool trains = needs_gradient(x) || needs_gradient(bias) || needs_gradient(residual);
+  if (c10::GradMode::is_enabled() && trains)
+    return CudaFakeQuantize::apply(x, optional(bias), optional(residual), quantizer);
+  return quantized(dense(x), {bias, residual}, quantizer, nullptr);
+}
+
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer) {
-  if (c10::GradMode::is_enabled() && x.requires_grad()) return CudaFakeQuantize::apply(x, quantizer);
-  const at::Tensor flat = dense(x);
-  at::Tensor y = quantizer.in_place ? flat : at::empty_like(flat);
-  launch(flat, quantizer, y, nullptr);
-  return y;
-}
-
-at::ScalarType autocast_type() {
-  return at::autocast::is_autocast_enabled(at::kCUDA) ? at::autocast::get_autocast_dtype(at::kCUDA) : at::kFloat;
-}
-
-std::vector<at::Tensor> cuda_quantize_weights(const std::vector<at::Tensor>& weights, const WeightQuantizer& quantizer,
-                                              at::ScalarType type) {
-  if (weights.empty()) return {};
-  WeightQuantizer typed = quantizer;
-  typed.rules.type = value_type(type);
-  return CudaQuantizeWeights::apply(at::TensorList(weights), typed);
+  return cuda_fake_quantize(x, {}, {}, quantizer);
 }
 
 }  // namespace octet

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "kernels/activation.h"
@@ -18,23 +19,34 @@ struct TensorQuantizer {
   QParams qparams;
   kernels::Clamp activation;  ///< applied first
   bool in_place = false;      ///< x is overwritten: no view, no leaf, and no backward may need its values
+  /// If there is one: sees x + bias + residual, dense, before anything is quantized. They are then added up in passes
+  /// of their own.
+  std::function<void(const at::Tensor& sum)> observe;
 };
 
 /// y = fake_quantize(activation(x)) in x's type (float32, float16, bfloat16) and layout. For the gradient one bit a
 /// value is kept, and nothing without gradients.
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer);
 
+/// y = fake_quantize(activation(x + bias + residual)); bias float [C] and residual may be undefined. One pass forward
+/// and one backward where x is channels-last and the residual lies as x does; other layouts are added up before. The
+/// gradients of x and the residual are one tensor; a channel's gradients are always added in the same order.
+at::Tensor cuda_fake_quantize(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                              const TensorQuantizer& quantizer);
+
 /// The type convolutions and linears will run in: autocast's, or float32.
 at::ScalarType autocast_type();
 
 struct WeightQuantizer {
-  kernels::WeightRules rules;  ///< but for their type
-  at::Tensor scales;           ///< float [all channels of all weights]: written, or read where they are given
-  at::Tensor not_finite;       ///< int32 [weights], sticky; undefined where scales are given
+  kernels::WeightRules rules;     ///< but for their type
+  at::Tensor scales;              ///< float [all channels of all weights]: written, or read where they are given
+  at::Tensor not_finite;          ///< int32 [weights], sticky; undefined where scales are given
+  std::vector<at::Tensor> gains;  ///< float [K] each; of some weights, in their order
+  std::vector<bool> has_gain;     ///< by weight; empty: none has one
 };
 
-/// All weights [K, ...], float32, contiguous or channels-last, fake-quantized in `type`, in one launch; so are their
-/// gradients.
+/// All weights [K, ...], float32, contiguous or channels-last, fake-quantized in `type`, times their gain, in one
+/// launch; so are their gradients. The product is rounded to `type` once; codes are those of the weight without gain.
 std::vector<at::Tensor> cuda_quantize_weights(const std::vector<at::Tensor>& weights, const WeightQuantizer& quantizer,
                                               at::ScalarType type);
 

@@ -12,6 +12,7 @@
 #include "src/common/error.h"
 #include "src/model/device.h"
 #include "src/qat/cuda_fake_quantize.h"
+#include "src/qat/folded_batch_norm.h"
 #include "src/qat/value_types.h"
 
 namespace octet {
@@ -59,7 +60,7 @@ class Quantizers : public CudaQuantizers {
   }
 
   at::Device device() const override { return device_; }
-  WalkHooks quantizing_hooks(const Weights& weights, bool observe) override;
+  WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) override;
   WalkHooks calibrating_hooks() override;
   void upload(const EdgeState& edges) override;
   void download(EdgeState& edges) const override;
@@ -69,8 +70,8 @@ class Quantizers : public CudaQuantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   bool has_edge(int node) const { return prepared_.root[node] == node && !prepared_.float_output(node); }
-  std::vector<at::Tensor> quantized_weights(const Weights& weights) const;
-  at::Tensor quantized_edge(int node, const at::Tensor& y, Activation activation, bool observe, bool owned) const;
+  std::vector<LayerParameters> quantized_layers(const Weights& weights, bool fold_batch_norm) const;
+  at::Tensor quantized_edge(int node, const Unfinished& y, bool observe) const;
 
   const Prepared& prepared_;
   const CudaQuantizersOptions options_;
@@ -86,44 +87,64 @@ kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) 
   return {flat.const_data_ptr(), flat.numel(), value_type(flat), clamp_of(activation)};
 }
 
-std::vector<at::Tensor> Quantizers::quantized_weights(const Weights& weights) const {
+/// By node.
+std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights, bool fold_batch_norm) const {
+  std::vector<LayerParameters> layers(nodes().size());
   std::vector<at::Tensor> all;
-  for (const int n : weighted_) all.push_back(weights.at(nodes()[n].name + ".weight"));
+  std::vector<FixedBatchNorm> folded;
   WeightQuantizer quantizer;
+  for (const int n : weighted_) {
+    const Node& node = nodes()[n];
+    all.push_back(weights.at(node.name + ".weight"));
+    if (node.bias) layers[n].bias = weights.at(node.name + ".bias");
+    layers[n].batch_norm_folded = fold_batch_norm && !node.batch_norm.empty();
+    quantizer.has_gain.push_back(layers[n].batch_norm_folded);
+    if (layers[n].batch_norm_folded) folded.push_back(fixed_batch_norm(weights, node.batch_norm, layers[n].bias));
+  }
+  const std::vector<GainAndBias> gains = gains_and_biases(folded);
+  for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);
   quantizer.rules.rule = options_.mse_weights ? kernels::ScaleRule::least_squares : kernels::ScaleRule::magnitude;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
   quantizer.rules.largest = weight_bound(prepared_.spec.weight_bits);
   quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
   quantizer.not_finite = damaged_weights_;
-  return cuda_quantize_weights(all, quantizer, autocast_type());
-}
-
-at::Tensor Quantizers::quantized_edge(int node, const at::Tensor& y, Activation activation, bool observe,
-                                      bool owned) const {
-  const at::Tensor flat = dense(y);
-  if (observe) {
-    const c10::DeviceGuard guard(device_);
-    kernels::cuda_observe(observed(flat, activation), edges_.row(node), current_stream(device_));
+  const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());
+  size_t next = 0;
+  for (size_t i = 0; i < quantized.size(); ++i) {
+    LayerParameters& layer = layers[weighted_[i]];
+    layer.weight = quantized[i];
+    if (layer.batch_norm_folded) layer.bias = gains[next++].bias;
   }
-  return cuda_fake_quantize(
-      flat,
-      {.device = &edges_.row(node)->qparams, .activation = clamp_of(activation), .in_place = owned && !flat.is_view()});
+  return layers;
 }
 
-WalkHooks Quantizers::quantizing_hooks(const Weights& weights, bool observe) {
+at::Tensor Quantizers::quantized_edge(int node, const Unfinished& y, bool observe) const {
+  const at::Tensor value = dense(y.value);
+  const Activation activation = nodes()[node].activation;
+  TensorQuantizer quantizer{.device = &edges_.row(node)->qparams,
+                            .activation = clamp_of(activation),
+                            .in_place = y.owned && !value.is_view()};
+  if (observe) {
+    quantizer.observe = [this, node, activation](const at::Tensor& sum) {
+      const c10::DeviceGuard guard(device_);
+      kernels::cuda_observe(observed(sum, activation), edges_.row(node), current_stream(device_));
+    };
+  }
+  return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
+}
+
+WalkHooks Quantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
   WalkHooks hooks;
-  std::vector<at::Tensor> by_node(nodes().size());
-  const std::vector<at::Tensor> quantized = quantized_weights(weights);
-  for (size_t i = 0; i < quantized.size(); ++i) by_node[weighted_[i]] = quantized[i];
-  hooks.weight = [by_node = std::move(by_node)](int node, const at::Tensor&) { return by_node[node]; };
-  hooks.activation = [this, observe](int node, at::Tensor y, bool owned) {
-    const Activation activation = nodes()[node].activation;
-    if (!has_edge(node)) return activate(std::move(y), activation, owned);
-    return quantized_edge(node, y, activation, observe, owned);
+  hooks.parameters = [layers = quantized_layers(weights, walk.fold_batch_norm)](int node, const LayerParameters&) {
+    return layers[node];
   };
-  hooks.output = [this, observe](int node, at::Tensor y) {
-    const bool is_input = node == 0;  // which has no activation to hook into
-    return is_input && has_edge(0) ? quantized_edge(0, y, Activation::none, observe, /*owned=*/false) : y;
+  hooks.finish = [this, walk](int node, const Unfinished& y) {
+    if (!has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);
+    return quantized_edge(node, y, walk.observe);
+  };
+  hooks.output = [this, walk](int node, at::Tensor y) {
+    const bool is_input = node == 0;  // which the walk does not finish
+    return is_input && has_edge(0) ? quantized_edge(0, {.value = y}, walk.observe) : y;
   };
   return hooks;
 }

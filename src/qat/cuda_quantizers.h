@@ -15,10 +15,13 @@ class CudaQuantizers {
   virtual ~CudaQuantizers() = default;
   virtual at::Device device() const = 0;
 
+  struct Walk {
+    bool observe = false;          ///< ranges follow the values first
+    bool fold_batch_norm = false;  ///< BatchNorm's statistics are fixed: it becomes part of weights and biases
+  };
   /// For a walk that quantizes: all weights are quantized now, in one launch and autocast's type; edges when the walk
-  /// gets there, in one pass with their activation and in place where nobody needs the value before. `observe`: ranges
-  /// follow first.
-  virtual WalkHooks quantizing_hooks(const Weights& weights, bool observe) = 0;
+  /// gets there, in one pass with bias, residual and activation, and in place where nobody needs the value before.
+  virtual WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) = 0;
   /// For a float walk that fills the histograms of calibration.
   virtual WalkHooks calibrating_hooks() = 0;
 

@@ -16,6 +16,10 @@ namespace {
 
 at::Tensor cuda_fake_quantize(const at::Tensor&, const TensorQuantizer&) { refuse(); }
 
+at::Tensor cuda_fake_quantize(const at::Tensor&, const at::Tensor&, const at::Tensor&, const TensorQuantizer&) {
+  refuse();
+}
+
 std::vector<at::Tensor> cuda_quantize_weights(const std::vector<at::Tensor>&, const WeightQuantizer&, at::ScalarType) {
   refuse();
 }

@@ -12,6 +12,7 @@
 #include "src/model/parallel.h"
 #include "src/qat/cuda_quantizers.h"
 #include "src/qat/fake_quantize.h"
+#include "src/qat/folded_batch_norm.h"
 #include "src/qat/quantized_state.h"
 
 namespace octet {
@@ -149,9 +150,14 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, ObserverKind 
 WalkHooks QuantizedModel::Impl::cpu_hooks(const Mode& mode) {
   WalkHooks hooks;
   if (mode.quantize) {
-    hooks.weight = [this](int node, const at::Tensor& weight) {
-      return at_node(prepared.graph.nodes[node],
-                     [&] { return fake_quantize_weight(weight, scales_of(weight), prepared.spec.weight_bits); });
+    hooks.parameters = [this, fold = !mode.batch_norm_training](int n, const LayerParameters& own) {
+      const Node& node = prepared.graph.nodes[n];
+      return at_node(node, [&] {
+        const LayerParameters layer{fake_quantize_weight(own.weight, scales_of(own.weight), prepared.spec.weight_bits),
+                                    own.bias};
+        if (!fold || node.batch_norm.empty()) return layer;
+        return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node.batch_norm, own.bias)));
+      });
     };
   }
   hooks.output = [this, mode](int node, at::Tensor y) {
@@ -172,7 +178,9 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
   WalkHooks hooks;
   if (CudaQuantizers* cuda = impl.quantizers_on_gpu()) {
     if (mode.quantize && mode.observe) require_observer(impl.kind, at::kCUDA);
-    if (mode.quantize) hooks = cuda->quantizing_hooks(impl.weights, mode.observe);
+    if (mode.quantize)
+      hooks =
+          cuda->quantizing_hooks(impl.weights, {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training});
     if (mode.observe && !mode.quantize) hooks = cuda->calibrating_hooks();
   } else {
     hooks = impl.cpu_hooks(mode);

@@ -24,8 +24,7 @@ struct Outcome {
 };
 
 /// By the CPU kernel on float32, with the activation before it.
-Outcome expected(const std::vector<uint8_t>& x, ValueType type, const Clamp& clamp, const QParams& q) {
-  std::vector<float> values = test::widened(x, type);
+Outcome expected(std::vector<float> values, ValueType type, const Clamp& clamp, const QParams& q) {
   std::vector<uint8_t> mask(values.size());
   std::vector<bool> passes(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -37,6 +36,10 @@ Outcome expected(const std::vector<uint8_t>& x, ValueType type, const Clamp& cla
   for (size_t i = 0; i < values.size(); ++i)
     outcome.bits[i / 8] |= static_cast<uint8_t>((mask[i] != 0 && passes[i]) << (i % 8));
   return outcome;
+}
+
+Outcome expected(const std::vector<uint8_t>& x, ValueType type, const Clamp& clamp, const QParams& q) {
+  return expected(test::widened(x, type), type, clamp, q);
 }
 
 /// `offset` values past an aligned address.
@@ -99,6 +102,53 @@ TEST(FakeQuantizeCuda, EverySixteenBitValue) {
       const Outcome want = expected(x, type, kNoClamp, q), got = on_gpu(x, {.type = type, .qparams = q}, 0, false);
       EXPECT_EQ(got.y, want.y);
       EXPECT_EQ(got.bits, want.bits);
+    }
+  }
+}
+
+/// Odd counts of channels, rows that packs of values straddle, sizes that end within a pack.
+TEST(FakeQuantizeCuda, AddsBiasAndResidualFirst) {
+  OCTET_NEEDS_GPU();
+  const QParams q = kRanges[2];
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal(0, 1);
+  for (const ValueType type : test::kTypes) {
+    const size_t bytes = test::bytes_of(type);
+    for (const int channels : {1, 3, 8, 10, 24, 64, 1001}) {
+      const size_t count = static_cast<size_t>(channels) * (channels < 100 ? 141 : 3);
+      const auto noise = [&](size_t size) {
+        std::vector<float> values(size);
+        for (float& value : values) value = 2 * normal(random);
+        return values;
+      };
+      const std::vector<uint8_t> x = test::narrowed(noise(count), type), residual = test::narrowed(noise(count), type);
+      const std::vector<float> bias = noise(channels);
+      for (const bool biased : {false, true}) {
+        for (const bool added : {false, true}) {
+          std::vector<float> sum = test::widened(x, type);
+          const std::vector<float> more = test::widened(residual, type);
+          for (size_t i = 0; i < count; ++i) {
+            if (biased) sum[i] += bias[i % channels];
+            if (added) sum[i] += more[i];
+          }
+          for (const size_t offset : {0u, 1u}) {
+            const DeviceArray<float> device_bias(bias, offset * sizeof(float));
+            const DeviceArray<uint8_t> device_residual(residual, offset * bytes);
+            const FakeQuantization work{.type = type,
+                                        .bias = biased ? device_bias.data() : nullptr,
+                                        .channels = channels,
+                                        .residual = added ? device_residual.data() : nullptr,
+                                        .activation = kRelu6,
+                                        .qparams = q};
+            const Outcome want = expected(sum, type, kRelu6, q);
+            for (const bool in_place : {false, true}) {
+              const Outcome got = on_gpu(x, work, offset, in_place);
+              EXPECT_EQ(got.y, want.y) << channels << " channels at " << offset;
+              EXPECT_EQ(got.bits, want.bits) << channels << " channels at " << offset;
+            }
+          }
+        }
+      }
     }
   }
 }

@@ -110,8 +110,12 @@ TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
       const std::vector<float> memory = w.memory();
       fake_quantize(memory.data(), q, {0, scales.size()}, y.data(), mask.data());
       ASSERT_EQ(device.quantized[i]->read(), test::narrowed(y, type)) << i;
-      gradients.push_back({device.quantized[i]->data(), device.gradient[i]->data(), device.weight[i]->data(),
-                           device.scale[i]->data(), w.channels, w.per_channel()});
+      gradients.push_back({.dy = device.quantized[i]->data(),
+                           .dx = device.gradient[i]->data(),
+                           .weight = device.weight[i]->data(),
+                           .scale = device.scale[i]->data(),
+                           .channels = w.channels,
+                           .per_channel = w.per_channel()});
     }
     // The quantized weights serve as gradients.
     cuda_quantize_weights_backward(rules, gradients.data(), static_cast<int>(gradients.size()), nullptr);
@@ -135,6 +139,71 @@ TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Rules, QuantizeWeightsCuda,
                          testing::Combine(testing::Values(ScaleRule::magnitude, ScaleRule::least_squares),
                                           testing::Bool(), testing::Values(8, 3)));
+
+/// Scales and codes do not see the gain; values and gradients are multiplied by it once.
+TEST_P(QuantizeWeightsCuda, GainsMultiplyWhatIsQuantized) {
+  OCTET_NEEDS_GPU();
+  const auto [rule, per_tensor, bits] = GetParam();
+  const std::vector<HostWeight> weights = network();
+  for (const ValueType type : test::kTypes) {
+    const WeightRules rules{rule, per_tensor, weight_bound(bits), type};
+    DeviceWeights plain(weights, ValueType::float32), folded(weights, type);
+    const WeightRules in_float{rule, per_tensor, weight_bound(bits), ValueType::float32};
+    cuda_quantize_weights(in_float, plain.tensors.data(), static_cast<int>(weights.size()), nullptr);
+    std::mt19937 engine(6);
+    std::normal_distribution<float> normal(0, 1);
+    std::vector<std::vector<float>> gain, dy;
+    std::vector<std::unique_ptr<DeviceArray<float>>> device_gain, dgain;
+    std::vector<std::unique_ptr<DeviceArray<uint8_t>>> device_dy;
+    std::vector<WeightGradient> gradients;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const HostWeight& w = weights[i];
+      gain.emplace_back(w.channels);
+      for (float& g : gain.back()) g = normal(engine);
+      gain.back()[0] = 0;  // a dead gamma
+      dy.emplace_back(w.values.size());
+      for (float& d : dy.back()) d = normal(engine);
+      dy.back() = test::widened(test::narrowed(dy.back(), type), type);
+      device_gain.push_back(std::make_unique<DeviceArray<float>>(gain.back()));
+      dgain.push_back(std::make_unique<DeviceArray<float>>(std::vector<float>(w.channels, NAN)));
+      device_dy.push_back(std::make_unique<DeviceArray<uint8_t>>(test::narrowed(dy.back(), type)));
+      const bool has_gain = i % 5 != 4;
+      folded.tensors[i].gain = has_gain ? device_gain[i]->data() : nullptr;
+      gradients.push_back({.dy = device_dy[i]->data(),
+                           .dx = folded.gradient[i]->data(),
+                           .weight = folded.weight[i]->data(),
+                           .scale = folded.scale[i]->data(),
+                           .gain = folded.tensors[i].gain,
+                           .dgain = has_gain ? dgain[i]->data() : nullptr,
+                           .channels = w.channels,
+                           .per_channel = w.per_channel()});
+    }
+    cuda_quantize_weights(rules, folded.tensors.data(), static_cast<int>(weights.size()), nullptr);
+    cuda_quantize_weights_backward(rules, gradients.data(), static_cast<int>(gradients.size()), nullptr);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const HostWeight& w = weights[i];
+      const bool has_gain = i % 5 != 4;
+      const std::vector<float> scales = folded.scale[i]->read(), memory = w.memory();
+      ASSERT_EQ(scales, plain.scale[i]->read()) << i;
+      const std::vector<float> y = test::widened(plain.quantized[i]->read(), ValueType::float32);
+      std::vector<float> product = y, dx = dy[i];
+      std::vector<double> sum(w.channels), magnitude(w.channels);
+      for (size_t j = 0; j < y.size(); ++j) {
+        const size_t k = j / w.per_channel();
+        sum[k] += static_cast<double>(dy[i][j]) * y[j];
+        magnitude[k] += std::fabs(static_cast<double>(dy[i][j]) * y[j]);
+        if (has_gain) product[j] *= gain[i][k];
+        if (has_gain) dx[j] *= gain[i][k];
+        if (std::fabs(std::rint(memory[j] / scales[k])) > weight_bound(bits)) dx[j] = 0;
+      }
+      ASSERT_EQ(folded.quantized[i]->read(), test::narrowed(product, type)) << i;
+      const std::vector<float> got = folded.gradient[i]->read();
+      for (size_t j = 0; j < dx.size(); ++j) ASSERT_EQ(got[j], dx[j]) << i << " " << j;
+      const std::vector<float> of_gain = dgain[i]->read();
+      for (int k = 0; has_gain && k < w.channels; ++k) ASSERT_NEAR(of_gain[k], sum[k], 2e-6 * magnitude[k]) << i;
+    }
+  }
+}
 
 TEST(QuantizeWeightsCudaScales, GivenOnesAreUsed) {
   OCTET_NEEDS_GPU();

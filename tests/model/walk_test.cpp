@@ -135,7 +135,9 @@ TEST(Walk, HooksSeeAndReplace) {
     EXPECT_EQ(y.sizes(), (std::vector<int64_t>{2, shape.c, shape.h, shape.w})) << graph.nodes[n].name;
     return y;
   };
-  hooks.weight = [&](int n, const at::Tensor& w) { return graph.nodes[n].name == "fc" ? at::zeros_like(w) : w; };
+  hooks.parameters = [&](int n, const LayerParameters& own) {
+    return graph.nodes[n].name == "fc" ? LayerParameters{at::zeros_like(own.weight), own.bias} : own;
+  };
   const at::Tensor logits = walk(graph, weights, x, {}, hooks);
   EXPECT_EQ(seen.size(), graph.nodes.size());
   EXPECT_TRUE(at::equal(logits, weights.at("fc.bias").expand({2, 5})));

@@ -76,6 +76,100 @@ TEST(FakeQuantizeCuda, ActivationIsPartOfThePass) {
   }
 }
 
+struct Sum {
+  at::Tensor x, bias, residual;
+};
+struct SumOutcome {
+  at::Tensor y;
+  Sum gradient;
+};
+
+/// Both sides from leaves on that device; undefined ones stay so.
+template <class F>
+SumOutcome run_sum(const Sum& sum, const F& f, at::Device device) {
+  const auto leaf = [&](const at::Tensor& t) {
+    return t.defined() ? t.detach().to(device).clone().requires_grad_(true) : t;
+  };
+  const Sum leaves{leaf(sum.x), leaf(sum.bias), leaf(sum.residual)};
+  const at::Tensor y = f(leaves);
+  y.backward(at::arange(1, y.numel() + 1, at::kFloat).cos().view(y.sizes()).to(device, y.scalar_type()));
+  const auto gradient = [](const at::Tensor& t) { return t.defined() ? t.grad().cpu() : t; };
+  return {y.detach().cpu(), {gradient(leaves.x), gradient(leaves.bias), gradient(leaves.residual)}};
+}
+
+TEST(FakeQuantizeCuda, BiasAndResidualArePartOfThePass) {
+  OCTET_NEEDS_GPU();
+  for (const QParams& q : kRanges) {
+    for (const at::ScalarType type : kTypes) {
+      for (const int64_t channels : {24, 35}) {
+        for (const at::MemoryFormat format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
+          for (const int parts : {1, 2, 3}) {  // bias, residual, both
+            at::manual_seed(12);
+            const std::vector<int64_t> shape{2, channels, 13, 7};
+            const auto noise = [&](at::IntArrayRef sizes) { return at::randn(sizes) * (40 * q.scale); };
+            Sum sum{test::values(q, shape).to(type).contiguous(format), {}, {}};
+            if ((parts & 1) != 0) sum.bias = noise({channels});
+            if ((parts & 2) != 0) sum.residual = noise(shape).to(type).contiguous(format);
+            const SumOutcome cpu = run_sum(
+                sum,
+                [&](const Sum& s) {
+                  at::Tensor t = s.x.to(at::kFloat);
+                  if (s.bias.defined()) t = t + s.bias.view({1, -1, 1, 1});
+                  if (s.residual.defined()) t = t + s.residual.to(at::kFloat);
+                  return fake_quantize(at::relu(t), q).to(type);
+                },
+                at::kCPU);
+            for (const bool in_place : {false, true}) {
+              const SumOutcome gpu = run_sum(
+                  sum,
+                  [&](const Sum& s) {
+                    const at::Tensor t = s.x * 1;  // no leaf is overwritten
+                    const at::Tensor y = cuda_fake_quantize(
+                        t, s.bias, s.residual, {.qparams = q, .activation = kernels::kRelu, .in_place = in_place});
+                    EXPECT_EQ(y.data_ptr() == t.data_ptr(), in_place);
+                    return y;
+                  },
+                  at::kCUDA);
+              EXPECT_EQ(gpu.y.scalar_type(), type);
+              EXPECT_EQ(gpu.y.strides(), sum.x.strides());
+              // Other layouts are added up in the tensor's own type.
+              if (type != at::kFloat && format == at::MemoryFormat::Contiguous && parts != 2) continue;
+              EXPECT_TRUE(at::equal(gpu.y, cpu.y)) << channels << " " << parts;
+              EXPECT_TRUE(at::equal(gpu.gradient.x, cpu.gradient.x)) << channels << " " << parts;
+              if (sum.residual.defined()) {
+                EXPECT_TRUE(at::equal(gpu.gradient.residual, cpu.gradient.residual)) << channels;
+              }
+              if (sum.bias.defined()) {
+                // The CPU's gradient arrives in the type, and is summed in float.
+                EXPECT_TRUE(at::allclose(gpu.gradient.bias, cpu.gradient.bias, 1e-4, 1e-4)) << channels;
+              }
+              EXPECT_GT((gpu.gradient.x != 0).sum().item<int64_t>(), 100);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FakeQuantizeCuda, AnObserverSeesTheSumThatIsQuantized) {
+  OCTET_NEEDS_GPU();
+  const QParams q = kRanges[1];
+  for (const at::ScalarType type : kTypes) {
+    for (const bool in_place : {false, true}) {
+      const at::Tensor x = values(q).to(type).contiguous(at::MemoryFormat::ChannelsLast).cuda(),
+                       bias = at::randn(4).cuda();
+      at::Tensor seen;
+      TensorQuantizer quantizer{.qparams = q, .activation = kernels::kRelu, .in_place = in_place};
+      quantizer.observe = [&](const at::Tensor& sum) { seen = sum.clone(); };
+      const at::Tensor y = cuda_fake_quantize(x.clone(), bias, x, quantizer);
+      EXPECT_TRUE(at::equal(seen, (x + bias.view({1, -1, 1, 1}).to(at::kFloat)).to(type) + x));
+      EXPECT_TRUE(at::equal(y, fake_quantize(at::relu(seen), q)));
+      EXPECT_EQ(y.scalar_type(), type);
+    }
+  }
+}
+
 TEST(FakeQuantizeCuda, KeepsNothingWithoutGradients) {
   OCTET_NEEDS_GPU();
   const at::Tensor x = values(kRanges[0]).cuda();

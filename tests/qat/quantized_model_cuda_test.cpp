@@ -21,6 +21,7 @@ namespace octet {
 namespace {
 
 constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
+constexpr QuantizedModel::Mode kFrozen{.training = true};
 
 Graph network(const std::string& name = "resnet8") {
   ModelSpec spec;
@@ -83,52 +84,94 @@ void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std
   for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t.cpu(), b.at(name).cpu())) << name;
 }
 
-/// Convolutions add in another order, so that here and there a value next to a rounding boundary gets the neighbouring
-/// code. That must stay small against what quantization itself does, which moves every value by up to half a step.
-TEST(QuantizedModelCuda, ForwardAndGradientsAreCloseToTheCpu) {
+using Gradients = std::map<std::string, at::Tensor>;
+
+Gradients gradients(const Weights& of, const at::Tensor& logits) {
+  zero_gradients(of);
+  logits.square().mean().backward();
+  Gradients all;
+  for (const auto& [name, w] : of)
+    if (w.requires_grad()) all.emplace(name, w.grad().cpu().clone());
+  return all;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).norm().item<double>() / b.norm().item<double>();
+}
+
+/// Of the logits and every tensor's gradient, from the CPU's; and where.
+std::pair<double, std::string> largest_distance(const Graph& graph, int seed, const QuantizedModel::Mode& mode) {
+  const Weights weights = test::random_weights(graph, seed);
+  QuantizedModel cpu = test::calibrated(graph, weights, {}), gpu = model_of(graph, to_device(weights, at::kCUDA));
+  gpu.load_state(cpu.state());
+  const at::Tensor x = batch(seed);
+  const at::Tensor of_cpu = cpu.forward(x, mode), of_gpu = gpu.forward(x.cuda(), mode);
+  const Gradients want = gradients(weights, of_cpu), got = gradients(gpu.weights(), of_gpu);
+  std::pair<double, std::string> largest{distance(of_gpu.detach().cpu(), of_cpu.detach()), "logits"};
+  for (const auto& [name, gradient] : want) {
+    const double d = distance(got.at(name), gradient);
+    if (!(d <= largest.first)) largest = {d, name};
+  }
+  return largest;
+}
+
+/// Convolutions add in another order, so that now and then a value next to a rounding boundary gets the neighbouring
+/// code, and what follows moves with it: two kinds of convolution on the CPU differ by 2e-6 in a tensor's gradient
+/// where that does not happen, and by up to 0.2 where it does. With few pictures it mostly does not.
+TEST(QuantizedModelCuda, ForwardAndEveryGradientAreTheCpus) {
   OCTET_NEEDS_GPU();
-  for (const std::string name : {"resnet8", "mobilenet_v2"}) {
-    const Graph graph = network(name);
-    const Weights weights = test::random_weights(graph, 1);
-    QuantizedModel cpu = test::calibrated(graph, weights, {}), gpu = model_of(graph, to_device(weights, at::kCUDA));
-    gpu.load_state(cpu.state());
-    const FullPrecision no_tf32;
-    const QuantizedModel::Mode frozen{.training = true};
-    const at::Tensor x = batch(1, 16);
-    const auto gradients = [&](const Weights& of, const at::Tensor& logits) {
-      zero_gradients(of);
-      logits.square().mean().backward();
-      std::vector<at::Tensor> all;
-      for (const auto& [unused, w] : of)
-        if (w.requires_grad()) all.push_back(w.grad().cpu().flatten());
-      return at::cat(all);
-    };
-    const at::Tensor float_logits = walk(cpu.prepared().graph, weights, x, {});
-    const at::Tensor float_gradients = gradients(weights, float_logits);
-    const at::Tensor cpu_logits = cpu.forward(x, frozen), cpu_gradients = gradients(weights, cpu_logits);
-    const at::Tensor gpu_logits = gpu.forward(x.cuda(), frozen), gpu_gradients = gradients(gpu.weights(), gpu_logits);
-    const auto distance = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).norm().item<double>(); };
-    EXPECT_LT(distance(gpu_logits.cpu(), cpu_logits), 0.25 * distance(float_logits, cpu_logits)) << name;
-    EXPECT_LT(distance(gpu_gradients, cpu_gradients), 0.25 * distance(float_gradients, cpu_gradients)) << name;
-    EXPECT_GT(distance(float_logits, cpu_logits), 0);
+  const FullPrecision no_tf32;
+  const QuantizedModel::Mode live{.training = true, .batch_norm_training = true};
+  const std::pair<std::string, QuantizedModel::Mode> cases[] = {
+      {"resnet8", kFrozen}, {"resnet8", live}, {"mobilenet_v2", kFrozen}};
+  for (const auto& [name, mode] : cases) {
+    int equal = 0;
+    std::string distances;
+    constexpr int kSeeds = 6;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      const auto [worst, where] = largest_distance(network(name), seed, mode);
+      distances += std::to_string(worst) + " " + where + "; ";
+      equal += worst < 1e-4 ? 1 : 0;
+      EXPECT_LT(worst, 0.5) << name << " " << where;
+    }
+    EXPECT_GE(equal, kSeeds / 2) << name << (mode.batch_norm_training ? ": " : " frozen: ") << distances;
   }
 }
 
+/// Every value is one that a code stands for, rounded to the type. float16 keeps the code: at most 255 steps, rounded
+/// by less than half a step. In bfloat16 the value of a code above 128 may lie nearer to another code's.
 TEST(QuantizedModelCuda, EveryEdgeIsOnItsGrid) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
-  QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
-  step(model, batch(0).cuda(), at::kFloat);
-  const std::vector<QParams> edges = model.edges();
-  const c10::NoGradGuard no_grad;
-  size_t seen = 0;
-  model.forward(batch(1).cuda(), {}, [&](int n, const at::Tensor& y) {
-    ++seen;
-    if (model.prepared().float_output(n)) return;
-    EXPECT_TRUE(at::equal(y.cpu(), fake_quantize(y.cpu(), edges[n]))) << n;
-    EXPECT_GT(y.abs().max().item<float>(), 0);
-  });
-  EXPECT_EQ(seen, edges.size());
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
+    step(model, batch(0).cuda(), type);
+    const std::vector<QParams> edges = model.edges();
+    const c10::NoGradGuard no_grad;
+    const Autocast autocast(type);
+    for (const bool live : {false, true}) {
+      size_t seen = 0;
+      int64_t values = 0, of_other_codes = 0;
+      model.forward(batch(1).cuda(), {.batch_norm_training = live}, [&](int n, const at::Tensor& y) {
+        ++seen;
+        if (model.prepared().float_output(n)) return;
+        const at::Tensor stored = y.to(at::kFloat).cpu(), nearest = fake_quantize(stored, edges[n]);
+        at::Tensor of_a_code = nearest.to(y.scalar_type()).to(at::kFloat).eq(stored);
+        values += stored.numel();
+        for (const int step : {-1, 1}) {
+          const at::Tensor neighbour = (nearest + step * edges[n].scale).to(y.scalar_type()).to(at::kFloat).eq(stored);
+          of_other_codes += neighbour.logical_and(of_a_code.logical_not()).sum().item<int64_t>();
+          of_a_code = of_a_code.logical_or(neighbour);
+        }
+        EXPECT_TRUE(of_a_code.all().item<bool>()) << n;
+        EXPECT_GT(stored.abs().max().item<float>(), 0);
+      });
+      EXPECT_EQ(seen, edges.size());
+      const double share = static_cast<double>(of_other_codes) / static_cast<double>(values);
+      RecordProperty(std::string("share_of_other_codes_") + c10::toString(type), std::to_string(share));
+      EXPECT_LE(share, type == at::kBFloat16 ? 0.05 : 0);
+    }
+  }
 }
 
 /// The input edge sees the same values on both sides; the kernels' tests do the same for every kind of edge.
@@ -244,26 +287,27 @@ TEST(QuantizedModelCuda, CapturedStepEqualsEager) {
   at::globalContext().setDeterministicCuDNN(true);
   const Graph graph = network();
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    for (const bool mse : {false, true}) {
+    for (const auto& [mse, frozen] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
       QuantizedModel captured =
           model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::moving_average, mse);
       const at::Tensor x = batch(0).cuda();
       const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
       const c10::cuda::CUDAStreamGuard guard(stream);
       for (int i = 0; i < 3; ++i) step(captured, x, type);
+      if (frozen) step(captured, x, type, kFrozen);
       QuantizedModel eager = model_of(graph, copy(captured.weights(), at::kCUDA), ObserverKind::moving_average, mse);
       eager.load_state(captured.state());
       at::cuda::CUDAGraph cuda_graph;
       cuda_graph.capture_begin();
       zero_gradients(captured.weights());
-      step(captured, x, type);
+      step(captured, x, type, frozen ? kFrozen : kTrain);
       descend(captured.weights());
       cuda_graph.capture_end();
       for (int i = 1; i < 4; ++i) {
         x.copy_(batch(i));
         cuda_graph.replay();
         zero_gradients(eager.weights());
-        step(eager, batch(i).cuda(), type);
+        step(eager, batch(i).cuda(), type, frozen ? kFrozen : kTrain);
         descend(eager.weights());
         expect_equal(captured.state(), eager.state());
         expect_equal(captured.weights(), eager.weights());
@@ -279,20 +323,27 @@ TEST(QuantizedModelCuda, TrainsInEveryPrecision) {
   for (const std::string name : {"resnet8", "mobilenet_v2", "vgg11_bn"}) {
     const Graph graph = network(name);
     for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      QuantizedModel model = model_of(graph, to_device(initial_weights(graph, 1), at::kCUDA));
-      step(model, batch(0, 8).cuda(), type);
-      model.require_finite();
-      for (const auto& [parameter, w] : model.weights()) {
-        if (!w.requires_grad()) continue;
-        ASSERT_TRUE(w.grad().defined()) << parameter;
-        EXPECT_EQ(w.grad().scalar_type(), at::kFloat);
-        EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << parameter;
+      for (const bool frozen : {false, true}) {
+        QuantizedModel model = model_of(graph, to_device(initial_weights(graph, 1), at::kCUDA));
+        step(model, batch(0, 8).cuda(), type);
+        if (frozen) {
+          zero_gradients(model.weights());
+          step(model, batch(0, 8).cuda(), type, kFrozen);
+        }
+        model.require_finite();
+        for (const auto& [parameter, w] : model.weights()) {
+          if (!w.requires_grad()) continue;
+          ASSERT_TRUE(w.grad().defined()) << parameter;
+          EXPECT_EQ(w.grad().scalar_type(), at::kFloat);
+          EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << parameter;
+        }
       }
     }
   }
 }
 
-/// Between forward and backward QAT keeps what plain mixed precision keeps, and a bit a value.
+/// Between forward and backward QAT keeps what plain mixed precision keeps, and a bit a value; with BatchNorm frozen
+/// not even what convolutions gave.
 TEST(QuantizedModelCuda, KeepsLittleForTheBackwardPass) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
@@ -311,6 +362,9 @@ TEST(QuantizedModelCuda, KeepsLittleForTheBackwardPass) {
   const double quantized = kept([&] { return model.forward(x, kTrain); });
   RecordProperty("kept_by_qat_of_plain", std::to_string(quantized / plain));
   EXPECT_LT(quantized, 1.1 * plain);
+  const double frozen = kept([&] { return model.forward(x, kFrozen); });
+  RecordProperty("kept_by_frozen_qat_of_plain", std::to_string(frozen / plain));
+  EXPECT_LT(frozen, 0.7 * plain);
 }
 
 TEST(QuantizedModelCuda, NamesWhatIsNotFinite) {

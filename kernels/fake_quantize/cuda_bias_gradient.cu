@@ -1,0 +1,132 @@
+#include "kernels/fake_quantize/cuda_bias_gradient.h"
+
+#include <algorithm>
+
+#include "kernels/cuda_launch.h"
+#include "kernels/cuda_values.cuh"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kValues = 8;      // a thread's of a row, where rows allow it
+constexpr int kRowsAtOnce = 4;  // loaded before any is stored: dx may be dy
+constexpr int kBlocksPerMultiprocessor = 4;
+constexpr long kMostParts = 528;       // what 132 multiprocessors run at a time
+constexpr long kValuesOfPart = 32768;  // at least, so that parts are few against the values
+constexpr int kSumChannels = 32, kSumLanes = 32;
+
+long rows_of_part(long rows, int channels) {
+  const long parts = std::clamp(rows * channels / kValuesOfPart, 1L, std::min(rows, kMostParts));
+  return (rows + parts - 1) / parts;
+}
+
+/// One thread's column of the rows: kPack neighbouring channels.
+template <class T, int kPack>
+struct Column {
+  const T* dy;
+  const uint8_t* bits;
+  T* dx;
+  float sum[kPack] = {};
+
+  /// kRows packs, `step` apart.
+  template <int kRows>
+  __device__ void take(long first, long step) {
+    Pack<T, kPack> pack[kRows];
+    unsigned pass[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const long at = first + r * step;
+      pack[r] = load<kPack, true>(dy + at * kPack, kPack);
+      pass[r] = kPack == 8 ? bits[at] : bits[at / 8] >> (at % 8);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        if ((pass[r] >> i & 1) == 0) pack[r].value[i] = narrow<T>(0.0f);
+        sum[i] += widen(pack[r].value[i]);
+      }
+      store<kPack, true>(pack[r], dx + (first + r * step) * kPack, kPack);
+    }
+  }
+};
+
+/// Block (p, y): part p of the rows, columns [y * kThreads, (y + 1) * kThreads). Threads lie over the columns, and over
+/// as many rows as there is room for.
+template <class T, int kPack>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    bias_gradient_kernel(BiasGradient work, long part_rows) {
+  __shared__ float sums[kThreads * kPack];
+  const int columns = work.channels / kPack, first_column = static_cast<int>(blockIdx.y) * kThreads;
+  const int width = min(columns - first_column, kThreads), lanes = kThreads / width;
+  const int lane = static_cast<int>(threadIdx.x) / width;
+  const long column = first_column + static_cast<int>(threadIdx.x) % width;
+  Column<T, kPack> mine{static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx)};
+  const long end = min((blockIdx.x + 1) * part_rows, work.rows);
+  long row = blockIdx.x * part_rows + lane;
+  if (lane >= lanes) row = end;  // no room for another row
+  for (; row + (kRowsAtOnce - 1) * lanes < end; row += kRowsAtOnce * lanes)
+    mine.template take<kRowsAtOnce>(row * columns + column, static_cast<long>(lanes) * columns);
+  for (; row < end; row += lanes) mine.template take<1>(row * columns + column, 0);
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) sums[threadIdx.x * kPack + i] = mine.sum[i];
+  __syncthreads();
+  float* part = work.parts + static_cast<long>(blockIdx.x) * work.channels + first_column * kPack;
+  for (int channel = threadIdx.x; channel < width * kPack; channel += kThreads) {
+    float total = 0;
+    for (int l = 0; l < lanes; ++l) total += sums[l * width * kPack + channel];
+    part[channel] = total;
+  }
+}
+
+__global__ void __launch_bounds__(kSumChannels* kSumLanes)
+    sum_parts_kernel(const float* parts, int count, int channels, float* dbias) {
+  __shared__ float sums[kSumLanes][kSumChannels];
+  const int channel = static_cast<int>(blockIdx.x) * kSumChannels + static_cast<int>(threadIdx.x);
+  float total = 0;
+  if (channel < channels) {
+#pragma unroll 8
+    for (int p = threadIdx.y; p < count; p += kSumLanes) total += parts[static_cast<long>(p) * channels + channel];
+  }
+  sums[threadIdx.y][threadIdx.x] = total;
+  __syncthreads();
+  if (threadIdx.y != 0 || channel >= channels) return;
+  for (int lane = 1; lane < kSumLanes; ++lane) total += sums[lane][threadIdx.x];
+  dbias[channel] = total;
+}
+
+template <class T, int kPack>
+void launch(const BiasGradient& work, int parts, CudaStream stream) {
+  const dim3 blocks(static_cast<unsigned>(parts), blocks_for(work.channels / kPack, kThreads));
+  bias_gradient_kernel<T, kPack><<<blocks, kThreads, 0, stream>>>(work, rows_of_part(work.rows, work.channels));
+}
+
+}  // namespace
+
+int bias_gradient_parts(long rows, int channels) {
+  if (rows == 0) return 0;
+  const long of_part = rows_of_part(rows, channels);
+  return static_cast<int>((rows + of_part - 1) / of_part);
+}
+
+void cuda_bias_gradient(const BiasGradient& work, CudaStream stream) {
+  if (work.channels == 0) return;
+  const int parts = bias_gradient_parts(work.rows, work.channels);
+  if (parts > 0) {
+    with_type(work.type, [&](auto type) {
+      using T = decltype(type);
+      if (work.channels % kValues == 0 && is_aligned(work.dy) && is_aligned(work.dx)) {
+        launch<T, kValues>(work, parts, stream);
+      } else {
+        launch<T, 1>(work, parts, stream);
+      }
+    });
+    check_launch("bias_gradient");
+  }
+  sum_parts_kernel<<<blocks_for(work.channels, kSumChannels), dim3(kSumChannels, kSumLanes), 0, stream>>>(
+      work.parts, parts, work.channels, work.dbias);
+  check_launch("bias_gradient's sums");
+}
+
+}  // namespace octet::kernels

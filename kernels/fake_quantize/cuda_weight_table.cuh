@@ -1,0 +1,69 @@
+// What the kernels for all weights of a network share: the list of tensors of one launch, and the code of a weight.
+// Include in .cu files only.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cuda_values.cuh"
+#include "kernels/fake_quantize/cuda_quantize_weights.h"
+#include "kernels/fake_quantize/rounded_quotient.h"
+
+namespace octet::kernels {
+
+constexpr int kPerLaunch = 64;
+
+/// Work of one launch, passed by value: nothing is copied to the device, and a captured graph keeps it. Tensor t has
+/// the blocks [first_block[t], first_block[t + 1]).
+template <class Tensor>
+struct Table {
+  WeightRules rules;
+  int count = 0;
+  int32_t first_block[kPerLaunch + 1] = {};
+  Tensor tensor[kPerLaunch];
+
+  __device__ int tensor_of_block(int block) const {
+    int low = 0, high = count - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first_block[middle] <= block) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+};
+
+/// Runs launch(table, blocks) for each part of the list that fits one launch.
+template <class Tensor, class Blocks, class Launch>
+void for_each_table(const WeightRules& rules, const Tensor* tensors, int count, const Blocks& blocks_of,
+                    const Launch& launch) {
+  for (int at = 0; at < count; at += kPerLaunch) {
+    Table<Tensor> table;
+    static_assert(sizeof(table) <= 4096, "the least that every driver takes as a kernel's arguments");
+    table.rules = rules;
+    table.count = std::min(count - at, kPerLaunch);
+    for (int t = 0; t < table.count; ++t) {
+      table.tensor[t] = tensors[at + t];
+      table.first_block[t + 1] = table.first_block[t] + blocks_of(tensors[at + t]);
+    }
+    if (table.first_block[table.count] > 0) launch(table, table.first_block[table.count]);
+  }
+}
+
+/// The fake-quantized weight in float.
+struct WeightCode {
+  RoundedQuotient quotient;
+  float bound;
+
+  __device__ WeightCode(float scale, int largest) : quotient(scale), bound(static_cast<float>(largest)) {}
+  __device__ float rounded(float value) const { return quotient(value) + 0.0f; }  // + zero point: no code is -0
+  __device__ float real(float value) const {
+    const float code = rounded(value);
+    const float above = code > -bound ? code : -bound;  // NaN becomes -bound, as in clamp_code
+    return quotient.scale * (above < bound ? above : bound);
+  }
+};
+
+}  // namespace octet::kernels
