@@ -5,6 +5,7 @@
 #include "src/common/progress.h"
 #include "trainers/metrics.h"
 #include "trainers/pipeline.h"
+#include "trainers/precision.h"
 
 namespace octet {
 namespace {
@@ -76,6 +77,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
   const QatRecipe& recipe = run.recipe.qat;
   if (recipe.epochs == 0) return;
+  if (const std::string note = qat_precision_note(precision_from_name(recipe.precision)); !note.empty()) say(note);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
   phase.cuda = run.recipe.cuda;

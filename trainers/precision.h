@@ -15,6 +15,9 @@ enum class Precision { fp32, bf16, fp16 };
 /// The recipe's name. Throws Error(usage) listing the names.
 Precision precision_from_name(const std::string& name);
 
+/// What QAT in that type trains that is not deployed; "" for fp32. tests/qat/low_precision_test.cpp has the figures.
+std::string qat_precision_note(Precision precision);
+
 /// While it lives, convolutions and linears of this thread run in the low precision (nothing for fp32). Restores what
 /// was set before, also when an exception passes, and drops the cache of cast weights.
 class Autocast {

@@ -46,6 +46,12 @@ TEST(Autocast, SurvivesExceptions) {
   at::autocast::decrement_nesting();
 }
 
+TEST(Precision, QatSaysWhatATypeCosts) {
+  EXPECT_EQ(qat_precision_note(Precision::fp32), "");
+  EXPECT_NE(qat_precision_note(Precision::bf16).find("3 to 20 %"), std::string::npos);
+  EXPECT_NE(qat_precision_note(Precision::fp16).find("0.3 to 3 %"), std::string::npos);
+}
+
 TEST(Precision, NamesAreChecked) {
   EXPECT_EQ(precision_from_name("bf16"), Precision::bf16);
   EXPECT_THROW(precision_from_name("half"), Error);
