@@ -33,7 +33,7 @@ std::string hash_of(const Weights& weights) {
 /// Validates, tells the user and adds a line to metrics.jsonl.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
   const Evaluation evaluation =
-      evaluate(phase, program, run.data.evaluation_set(),
+      evaluate(phase, program, run.data.validation_images(),
                {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   add_metrics(run.directory.metrics(), {.phase = phase,
                                         .epoch = result.epoch + 1,

@@ -43,7 +43,7 @@ void require_engines_take_it(const Run& run) {
   for (const std::string& engine : engines_of(run)) find_engine(engine).check(network, compile_options(run));
 }
 
-/// How many validation images an engine runs; 0: all.
+/// How many test images an engine runs; 0: all.
 long images_for(const Run& run, const std::string& engine) {
   return engine == kReference ? run.recipe.evaluate.reference_images : 0;
 }
@@ -75,13 +75,15 @@ void write_report(const RunDirectory& directory, const Report& report) {
 
 }  // namespace
 
-Row measure(const Run& run, const std::string& name, Program& program, const std::string& file, long images) {
+Row measure(const Run& run, const std::string& name, Program& program, const EvaluationSet& images,
+            const std::string& file) {
   Row row;
-  row.evaluation = evaluate(name, program, run.data.evaluation_set(images),
-                            {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
+  row.evaluation =
+      evaluate(name, program, images, {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
   row.evaluation.logits = {};  // 200 MB for ImageNet, in each of half a dozen rows; predictions and confusion stay
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
-  say(fmt::format("{}: top-1 {:.2f} % of {} images", name, 100 * row.evaluation.top1, row.evaluation.images));
+  say(fmt::format("{}: top-1 {:.2f} % of {} {} images", name, 100 * row.evaluation.top1, row.evaluation.images,
+                  images.name));
   return row;
 }
 
@@ -99,10 +101,12 @@ std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engin
 std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
   const std::string quantized = run.directory.quantized(), int8 = run.directory.int8(run.recipe.export_.file);
   std::vector<Row> rows;
-  rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), quantized));
-  rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), quantized));
+  const EvaluationSet test = run.data.test_images();
+  rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), test, quantized));
+  rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), test, quantized));
   for (const std::string& engine : engines_of(run)) {
-    rows.push_back(measure(run, engine, *compile_engine(run, engine, graph), int8, images_for(run, engine)));
+    rows.push_back(
+        measure(run, engine, *compile_engine(run, engine, graph), run.data.test_images(images_for(run, engine)), int8));
   }
   return rows;
 }
@@ -117,7 +121,7 @@ Comparison compare_engines(const Run& run, const QuantizedModel& model, const In
   add("qat_graph", true, qat_graph_program(model, run.preprocessing));
   for (const std::string& engine : engines_of(run))
     add(engine, find_engine(engine).exact(), compile_engine(run, engine, graph));
-  return compare(graph, programs, run.data.evaluation_set(), run.recipe.evaluate.batch_size);
+  return compare(graph, programs, run.data.test_images(), run.recipe.evaluate.batch_size);
 }
 
 namespace {
@@ -126,13 +130,15 @@ namespace {
 Int8Graph train_and_measure(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
                             std::vector<Row>& rows) {
   train_float(run, weights, resume);
-  rows.push_back(
-      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), run.directory.float_weights()));
-
   calibrate(model, run);
-  rows.push_back(measure(run, "ptq", *qat_graph_program(model, run.preprocessing), ""));
+  const std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);  // QAT changes weights and ranges
   train_qat(run, model, resume);
   save_quantized(model, run.directory.quantized());
+
+  // The test images, from here on: nothing is chosen any more.
+  rows.push_back(measure(run, "float", *float_program(run.graph, load_float(run), run.preprocessing),
+                         run.data.test_images(), run.directory.float_weights()));
+  rows.push_back(measure(run, "ptq", *ptq, run.data.test_images()));
 
   Int8Graph graph = to_int8(run, model);
   const std::string file = run.directory.int8(run.recipe.export_.file);
@@ -155,7 +161,7 @@ Report train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
   Report report;
   const Int8Graph graph = train_and_measure(run, weights, model, start.resume, report.rows);
   report.title = recipe.model.name + " on " + recipe.data.format;
-  if (run.data.validates_on_training_images) report.notes.push_back(kSameImages);
+  if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
   report.model = run.graph.name;
   report.recipe = write_recipe(recipe);
   report.recipe_hash = recipe_hash(recipe);

@@ -19,9 +19,10 @@ void train_float(const Run& run, Weights& weights, bool resume);
 /// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0. `stop` is asked after each step.
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted);
 
-/// Validation accuracy of a program over the run's validation set, as a row of the report (differing: -1).
+/// Accuracy and speed of a program as a row of the report (differing: -1), on images of run.data.
 /// `file`: whose size is the row's bytes; "": none.
-Row measure(const Run& run, const std::string& name, Program& program, const std::string& file, long images = 0);
+Row measure(const Run& run, const std::string& name, Program& program, const EvaluationSet& images,
+            const std::string& file = "");
 
 /// The model as an Int8Graph with names, preprocessing and recipe hash.
 Int8Graph to_int8(const Run& run, const QuantizedModel& model);
@@ -29,10 +30,10 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model);
 /// `graph` on that engine, for batches of evaluate.batch_size, with the memory that LibTorch no longer uses.
 std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engine, const Int8Graph& graph);
 
-/// Rows "simulation", "qat_graph" and one for each of evaluate.engines.
+/// Rows "simulation", "qat_graph" and one for each of evaluate.engines, on the test images.
 std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
-/// Codes of the QAT graph against all of evaluate.engines over the validation set; the reference over its first
+/// Codes of the QAT graph against all of evaluate.engines over the test images; the reference over its first
 /// evaluate.reference_images, if that is set.
 Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 

@@ -63,7 +63,7 @@ ImageFolder::ImageFolder(const DatasetSpec& spec) : root_(spec.path), channels_(
 void ImageFolder::list_folder(const std::string& split, bool listed) {
   if (!split.empty()) root_ = (fs::path(root_) / split).string();
   if (!fs::is_directory(root_))
-    throw data_error(root_ + ": no such folder; see data.path, data.train, data.validation");
+    throw data_error(root_ + ": no such folder; see data.path, data.train, data.validation, data.test");
   for (const auto& folder : fs::directory_iterator(root_)) {
     const std::string name = folder.path().filename().string();
     if (!folder.is_directory() || name.front() == '.') continue;

@@ -1,7 +1,10 @@
 #include "src/data/split.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "src/common/error.h"
 #include "src/data/random.h"
@@ -10,7 +13,7 @@ namespace octet {
 namespace {
 
 /// One stream of random numbers for each choice, so that a limit on one list does not move another.
-enum Stream : uint64_t { kFraction = 1, kTrain, kValidation, kCalibration };
+enum Stream : uint64_t { kFraction = 1, kTrain, kValidation, kCalibration, kTest };
 
 /// `limit` of `indices` (0: all) by seed, ascending.
 std::vector<size_t> choose(std::vector<size_t> indices, size_t limit, uint64_t seed, Stream stream) {
@@ -28,8 +31,7 @@ Split split_indices(const SplitOptions& options) {
   Split split;
   std::vector<size_t> train = shuffled_indices(options.train_images, {options.seed, kFraction});
   std::vector<size_t> validation;
-  split.validation_from_train = options.validation_fraction > 0;
-  if (split.validation_from_train) {
+  if (options.validation_images == 0) {
     const double share = options.validation_fraction * static_cast<double>(train.size());
     const auto kept = train.end() - static_cast<std::ptrdiff_t>(std::llround(share));
     validation.assign(kept, train.end());
@@ -38,9 +40,16 @@ Split split_indices(const SplitOptions& options) {
     validation = shuffled_indices(options.validation_images, {options.seed, kFraction});
   }
   if (train.empty()) throw data_error("the training set has no image");
-  if (validation.empty()) throw data_error("the validation set has no image");
+  if (validation.empty()) {
+    throw data_error(fmt::format("the validation set has no image: data.validation_fraction {} of {} training images",
+                                 options.validation_fraction, options.train_images));
+  }
+  if (options.test_images == 0) throw data_error("the test set has no image");
   split.train = choose(std::move(train), options.limit_train, options.seed, kTrain);
   split.validation = choose(std::move(validation), options.limit_validation, options.seed, kValidation);
+  std::vector<size_t> test(options.test_images);
+  std::iota(test.begin(), test.end(), size_t{0});
+  split.test = choose(std::move(test), options.limit_test, options.seed, kTest);
   if (options.calibration_images > 0) {
     split.calibration = choose(split.train, options.calibration_images, options.seed, kCalibration);
   }

@@ -1,4 +1,4 @@
-// Which images train, calibrate and validate: three lists, chosen by seed.
+// Which images train, calibrate, validate and test: four lists, chosen by seed.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 namespace octet {
 
 struct SplitOptions {
-  size_t train_images = 0, validation_images = 0;  ///< of the two data sets
-  double validation_fraction = 0;  ///< > 0: this share of the training set validates; the validation set is not used
-  size_t limit_train = 0, limit_validation = 0;  ///< 0: all
-  size_t calibration_images = 0;                 ///< of the training images; all when there are fewer
+  size_t train_images = 0, test_images = 0;  ///< of the data sets
+  size_t validation_images = 0;              ///< of a data set of its own; 0: validation is cut from training
+  double validation_fraction = 0;            ///< share of the training set that is cut
+  size_t limit_train = 0, limit_validation = 0, limit_test = 0;  ///< 0: all
+  size_t calibration_images = 0;                                 ///< of the training images; all when there are fewer
   uint64_t seed = 0;
 };
 
 struct Split {
-  std::vector<size_t> train, calibration, validation;  ///< ascending; indices into their data sets
-  bool validation_from_train = false;                  ///< validation indexes the training set
+  std::vector<size_t> train, calibration, validation, test;  ///< ascending; indices into their data sets
 };
 
-/// Throws Error(data) when training or validation would be empty.
+/// Throws Error(data) when training, validation or test would be empty.
 Split split_indices(const SplitOptions& options);
 
 }  // namespace octet

@@ -206,7 +206,7 @@ long Comparison::differing_codes(size_t program) const {
 Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
                    int batch_size) {
   if (programs.size() < 2) throw usage_error("compare: needs at least two programs");
-  if (set.indices.empty()) throw data_error("compare: the validation set is empty");
+  if (set.indices.empty()) throw data_error(fmt::format("compare: the {} set is empty", set.name));
   Comparison c = empty_comparison(graph, programs);
   std::vector<std::vector<uint8_t>> outputs(graph.nodes.size());
   LoaderOptions loading;

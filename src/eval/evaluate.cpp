@@ -47,7 +47,7 @@ void measure_latency(Program& program, const std::vector<uint8_t>& images, size_
 
 Evaluation evaluate(const std::string& name, Program& program, const EvaluationSet& set,
                     const EvaluateOptions& options) {
-  if (set.indices.empty()) throw data_error(fmt::format("evaluation of {}: the validation set is empty", name));
+  if (set.indices.empty()) throw data_error(fmt::format("evaluation of {}: the {} set is empty", name, set.name));
   const long total = static_cast<long>(set.indices.size());
   const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
   const size_t classes = options.classes;

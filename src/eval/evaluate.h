@@ -12,6 +12,7 @@ namespace octet {
 
 /// What programs are measured on: these images of the data set, in this order. The data set outlives it.
 struct EvaluationSet {
+  std::string name;  ///< "validation", "test": for messages
   const Dataset* dataset = nullptr;
   std::vector<size_t> indices;
   Transform transform;

@@ -140,7 +140,7 @@ std::string accuracy_section(const Report& report) {
       "</tbody></table>\n<p class=\"note\">{} multiply-adds an image; {}. images/s: of the network alone, in batches; "
       "median, p99: latency of one image; differing: predictions other than the QAT graph's.</p>\n",
       human_count(static_cast<double>(report.multiply_adds)),
-      counted(report.rows.front().evaluation.images, "validation image") + html_escape(shorter_rows(report)));
+      counted(report.rows.front().evaluation.images, "test image") + html_escape(shorter_rows(report)));
   for (const std::string& note : report.notes) {
     html += fmt::format("<p class=\"note\"><b>Note:</b> {}.</p>\n", html_escape(note));
   }

@@ -33,7 +33,7 @@ std::string report_table(const Report& report) {
   std::string text = table.render() + "\n";
   text += fmt::format("{}, {} multiply-adds an image", report.model,
                       human_count(static_cast<double>(report.multiply_adds)));
-  if (!report.rows.empty()) text += ", " + counted(report.rows.front().evaluation.images, "image");
+  if (!report.rows.empty()) text += ", " + counted(report.rows.front().evaluation.images, "test image");
   text += shorter_rows(report);
   text += "; median and p99: latency of one image; differing: predictions other than the QAT graph's\n";
   const std::string sentence = accuracy_sentence(headline(report));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
@@ -13,7 +12,16 @@
 namespace octet {
 namespace {
 
-std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& split) {
+/// For an image folder whose recipe left data.test as it is; every other format has a test part.
+std::string cure(const DataRecipe& from, const std::string& key) {
+  if (from.format != "image_folder" || key != "data.test" || from.test != DataRecipe().test) return "";
+  return "; set data.test to the folder of the test images. Pictures without such a part can be quantized after "
+         "training "
+         "only: set it to what data.train is";
+}
+
+/// `key`: which split it is, for messages.
+std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split) try {
   const DataRecipe& from = recipe.data;
   std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
                                                          .path = from.path,
@@ -29,6 +37,18 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                                   dataset->channels()));
   }
   return dataset;
+} catch (const Error& error) {
+  if (error.code() != ExitCode::data) throw;
+  throw data_error(fmt::format("{}: {}{}", key, error.what(), cure(recipe.data, key)));
+}
+
+EvaluationSet all_of(const RunData& data, const char* name, const std::shared_ptr<const Dataset>& dataset,
+                     const std::vector<size_t>& indices) {
+  return {.name = name,
+          .dataset = dataset.get(),
+          .indices = indices,
+          .transform = data.evaluation_transform,
+          .workers = data.workers};
 }
 
 Transform evaluation_transform(const DataRecipe& recipe) {
@@ -54,9 +74,10 @@ Transform train_transform(const DataRecipe& recipe) {
 
 }  // namespace
 
-EvaluationSet RunData::evaluation_set(long images) const {
-  EvaluationSet set{
-      .dataset = validation_set.get(), .indices = validation, .transform = evaluation_transform, .workers = workers};
+EvaluationSet RunData::validation_images() const { return all_of(*this, "validation", validation_set, validation); }
+
+EvaluationSet RunData::test_images(long images) const {
+  EvaluationSet set = all_of(*this, "test", test_set, test);
   if (images > 0) set.indices.resize(std::min(set.indices.size(), static_cast<size_t>(images)));
   return set;
 }
@@ -64,26 +85,27 @@ EvaluationSet RunData::evaluation_set(long images) const {
 RunData open_run_data(const Recipe& recipe) {
   RunData data;
   const DataRecipe& from = recipe.data;
-  data.train_set = open_split(recipe, from.train);
-  if (from.validation_fraction == 0) {
-    data.validation_set = open_split(recipe, from.validation);
-    check_same_classes(*data.train_set, *data.validation_set);
-    const auto plain = [](const std::string& split) { return (std::filesystem::path(split) / "").lexically_normal(); };
-    data.validates_on_training_images = plain(from.train) == plain(from.validation);
-    if (data.validates_on_training_images) say(std::string("note: ") + kSameImages);
-  }
-  const size_t validation_images = data.validation_set == nullptr ? 0 : data.validation_set->size();
+  data.train_set = open_split(recipe, "data.train", from.train);
+  data.tests_on_training_images = tests_on_training_images(from);
+  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, "data.test", from.test);
+  check_same_classes(*data.train_set, *data.test_set, "test");
+  if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
+  const bool cut = from.validation.empty();
+  data.validation_set = cut ? data.train_set : open_split(recipe, "data.validation", from.validation);
+  check_same_classes(*data.train_set, *data.validation_set, "validation");
   Split split = split_indices({.train_images = data.train_set->size(),
-                               .validation_images = validation_images,
+                               .test_images = data.test_set->size(),
+                               .validation_images = cut ? 0 : data.validation_set->size(),
                                .validation_fraction = from.validation_fraction,
                                .limit_train = static_cast<size_t>(from.limit_train),
                                .limit_validation = static_cast<size_t>(from.limit_validation),
+                               .limit_test = static_cast<size_t>(from.limit_test),
                                .calibration_images = static_cast<size_t>(recipe.calibrate.images),
                                .seed = recipe.seed});
-  if (split.validation_from_train) data.validation_set = data.train_set;
   data.train = std::move(split.train);
   data.calibration = std::move(split.calibration);
   data.validation = std::move(split.validation);
+  data.test = std::move(split.test);
   data.train_transform = train_transform(from);
   data.evaluation_transform = evaluation_transform(from);
   data.mean.assign(from.mean.begin(), from.mean.end());

@@ -9,29 +9,36 @@
 
 namespace octet {
 
-/// Training, calibration and validation are three separate index lists. Calibration images are training images; no
-/// training image is a validation image, unless the recipe gives one split for both (validates_on_training_images).
+/// Four lists of images. Who reads what:
+///   train        the training loops
+///   calibration  ranges of activations; some of the training images
+///   validation   every choice: the figures after each epoch, the best of `octet calibrate --all`. No training image
+///   test         the final figures, once, when nothing is chosen any more: the report's rows, `octet evaluate`,
+///                `octet compare`. Neither a training nor a validation image, unless tests_on_training_images
 struct RunData {
-  std::shared_ptr<const Dataset> train_set, validation_set;  ///< the same object when validation is split off
-  std::vector<size_t> train, calibration;                    ///< into train_set, ascending
-  std::vector<size_t> validation;                            ///< into validation_set, ascending
+  std::shared_ptr<const Dataset> train_set;
+  std::shared_ptr<const Dataset> validation_set;  ///< train_set itself when validation is cut from it
+  std::shared_ptr<const Dataset> test_set;
+  std::vector<size_t> train, calibration;  ///< into train_set, ascending
+  std::vector<size_t> validation;          ///< into validation_set, ascending
+  std::vector<size_t> test;                ///< into test_set, ascending
   Transform train_transform, evaluation_transform;
   std::vector<float> mean, std;  ///< of the normalization, one a channel
   int workers = 2;
-  /// data.train and data.validation name the same images, as with a sample that has no training part: fine for PTQ's
-  /// calibration on a few of them, but accuracies are not those of unseen images.
-  bool validates_on_training_images = false;
+  /// data.train and data.test name the same images, as with a sample that has no test part: allowed for PTQ, whose
+  /// calibration looks at a few of them, but accuracies are not those of unseen images.
+  bool tests_on_training_images = false;
 
   int classes() const { return static_cast<int>(train_set->class_names().size()); }
-  /// The first `images` validation images (0: all), as evaluate() and compare() take them.
-  EvaluationSet evaluation_set(long images = 0) const;
+  EvaluationSet validation_images() const;
+  EvaluationSet test_images(long images = 0) const;  ///< the first `images` of them; 0: all
 };
 
-/// Said to the user and in the report when validates_on_training_images.
+/// Said to the user and in the report when tests_on_training_images.
 inline constexpr const char* kSameImages =
-    "data.train and data.validation are the same images: calibration (and training) saw what is validated on";
+    "data.train and data.test are the same images: calibration and choices saw what the figures are of";
 
-/// Opens the data sets and chooses the three lists by recipe.seed. Throws Error(data) as the readers do, and
+/// Opens the data sets and chooses the lists by recipe.seed. Throws Error(data) as the readers do, naming the key, and
 /// Error(usage) when data.channels does not fit the images.
 RunData open_run_data(const Recipe& recipe);
 

@@ -19,6 +19,12 @@ struct Format {
   std::vector<double> mean, std;
 };
 
+/// Names of the same images: of subfolders "val" and "val/", too.
+bool same_split(const std::string& a, const std::string& b) {
+  const auto plain = [](const std::string& split) { return (std::filesystem::path(split) / "").lexically_normal(); };
+  return plain(a) == plain(b);
+}
+
 const Format& find_format(std::string_view name) {
   static const std::vector<Format> kFormats = {
       {"fashion_mnist", "/usr/share/datasets/fashion-mnist", 1, 28, true, {0.2860}, {0.3530}},
@@ -47,10 +53,7 @@ class Checker {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
-    for (const auto& [key, split] : {std::pair{"data.train", d.train}, {"data.validation", d.validation}}) {
-      require(folder || split == "train" || split == "test", key,
-              fmt::format("'{}'; allowed for {}: train, test", split, d.format));
-    }
+    check_splits(folder);
     const auto per_channel = [&](const std::vector<double>& values, const char* key) {
       require(values.size() == static_cast<size_t>(d.channels), key,
               fmt::format("has {} values, but data.channels is {}", values.size(), d.channels));
@@ -114,6 +117,42 @@ class Checker {
   }
 
  private:
+  /// Which images train, which choose and which give the final figures. A folder may be missing, two of the same not.
+  void check_splits(bool folder) const {
+    const DataRecipe& d = recipe_.data;
+    const bool cut = d.validation.empty();
+    // An older octet's recipe: to read it as a new one would train and choose on what it kept for validation.
+    require(places_.count("data.validation") == 0 || places_.count("data.test") != 0, "data.validation",
+            "given without data.test, whose images the final figures are of; in a recipe of an older octet (also in a "
+            "run's recipe.yaml) rename validation to test, and a validation_fraction of 0 to 0.02");
+    const auto require_split = [&](const char* key, const std::string& split) {
+      require(folder || split == "train" || split == "test", key,
+              fmt::format("'{}'; allowed for {}: train, test", split, d.format));
+    };
+    require_split("data.train", d.train);
+    require_split("data.test", d.test);
+    if (!cut) require_split("data.validation", d.validation);
+    require(
+        cut || !same_split(d.validation, d.test), "data.validation",
+        fmt::format("'{}' is data.test too, and nothing may be chosen on test images; leave data.validation out (it "
+                    "is cut from the training split then), or name other images",
+                    d.validation));
+    require(cut || !same_split(d.validation, d.train), "data.validation",
+            fmt::format("'{}' is data.train too; leave data.validation out: it is cut from the training split then",
+                        d.validation));
+    require(cut || d.validation_fraction == 0, "data.validation_fraction",
+            fmt::format("{} of the training split, but data.validation names a split; leave one of them out",
+                        d.validation_fraction));
+    require(!cut || d.validation_fraction > 0, "data.validation_fraction",
+            "0 leaves no image to choose on; set a share above 0, or name a split in data.validation");
+    const bool trains = recipe_.train.epochs > 0 || recipe_.qat.epochs > 0;
+    require(
+        !trains || !tests_on_training_images(d), "data.test",
+        fmt::format("'{}' is data.train too: figures of images that were trained on say nothing; name other images "
+                    "(only post-training quantization, with train.epochs and qat.epochs 0, takes one sample for both)",
+                    d.test));
+  }
+
   void require(bool condition, const std::string& key, const std::string& what) const {
     if (condition) return;
     const auto at = places_.find(key);
@@ -127,8 +166,11 @@ class Checker {
 
 }  // namespace
 
-void resolve_defaults(Recipe& recipe) {
+bool tests_on_training_images(const DataRecipe& data) { return same_split(data.train, data.test); }
+
+void resolve_defaults(Recipe& recipe, const Places& places) {
   DataRecipe& data = recipe.data;
+  if (!data.validation.empty() && places.count("data.validation_fraction") == 0) data.validation_fraction = 0;
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
   if (data.channels == 0) data.channels = format.channels;

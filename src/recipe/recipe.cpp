@@ -96,7 +96,7 @@ class RecipeParser {
         throw usage_error(name_ + ": " + field.key + ": missing; allowed: " + allowed(field));
       }
     }
-    resolve_defaults(recipe_);
+    resolve_defaults(recipe_, places_);
     check_consistency(recipe_, places_, name_);
     return recipe_;
   }

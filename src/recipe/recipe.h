@@ -14,9 +14,10 @@ struct DataRecipe {
   std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
   std::string path;                      ///< folder (image_folder: or a .tar); empty: Debian's for fashion_mnist
   std::string train = "train";           ///< image_folder: subfolder, "" for path itself
-  std::string validation = "test";       ///< the same for validation
+  std::string validation;                ///< the same, of every choice; "": cut from training by validation_fraction
+  std::string test = "test";             ///< the same, of the final figures: nothing is chosen on it
   std::string classes;                   ///< image_folder: file with one class folder a line; empty: sorted folders
-  double validation_fraction = 0.0;      ///< > 0: this share of the training set (by seed) is the validation set
+  double validation_fraction = 0.02;     ///< share of the training set, by seed; parsing: 0 where validation is named
   int channels = 0;                      ///< parsing replaces 0 by the format's
   int image_size = 0;  ///< height and width of the network's input; parsing replaces 0 by the format's
   int resize = 0;      ///< shorter side before the crop; 0: none. Training uses it if random_resized_crop is off
@@ -29,7 +30,7 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
-  int limit_train = 0, limit_validation = 0;  ///< first N (by seed) only; 0: all
+  int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< first N (by seed) only; 0: all
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -102,7 +103,7 @@ struct EvaluateRecipe {
   int batch_size = 64;
   std::vector<std::string> engines = {"auto"};  ///< cuda, cudnn, cpu, reference; auto: see the schema
   std::string fallback = "none";                ///< cudnn: the engine for nodes it cannot run: none, cuda
-  int reference_images = 0;                     ///< validation images the slow reference runs; 0: all
+  int reference_images = 0;                     ///< test images the slow reference runs; 0: all
   bool operator==(const EvaluateRecipe&) const = default;
 };
 
@@ -134,6 +135,9 @@ struct Recipe {
   ExportRecipe export_;
   bool operator==(const Recipe&) const = default;
 };
+
+/// Whether data.train and data.test name the same images, as with a sample that has no test part.
+bool tests_on_training_images(const DataRecipe& data);
 
 /// Reads, applies `--set key.path=value` overrides, fills in what follows from data.format (path, channels, image_size,
 /// mean, std), checks. Throws Error(usage): "recipe.yaml:12:5: quant.activaton: unknown key; did you mean 'activation'?

@@ -48,12 +48,14 @@ void add_data(std::vector<Field>& fields) {
   s.add("path", &D::path, {},
         "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
   s.add("train", &D::train, {}, "split to train on: train or test; image_folder: a subfolder, \"\" for path itself");
-  s.add("validation", &D::validation, {}, "the same for validation");
+  s.add("validation", &D::validation, {},
+        "the same for every choice; \"\": cut from the training split by data.validation_fraction");
+  s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
   s.add("classes", &D::classes, {},
         "image_folder: file with one class folder a line, in the order of the labels; folders may lack; \"\": sorted "
         "folders");
   s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),
-        "above 0: this share of the training set, by seed, is the validation set");
+        "share of the training split, by seed, that validates instead of training; 0: where data.validation is named");
   s.add("channels", &D::channels, range(0, 3), "1 grey, 3 colour; 0: the format's");
   s.add("image_size", &D::image_size, range(0, 2048), "height and width of the network's input; 0: the format's");
   s.add("resize", &D::resize, range(0, 4096),
@@ -70,6 +72,7 @@ void add_data(std::vector<Field>& fields) {
   s.add("crop_area_min", &D::crop_area_min, above_to(0, 1), "random_resized_crop: least share of the image's area");
   s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
   s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
+  s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");
 }
 
 void add_model(std::vector<Field>& fields) {
@@ -167,9 +170,8 @@ void add_results(std::vector<Field>& fields) {
         "int8 engines to run, in this order; auto: cuda where there is a GPU, then cpu and reference; cudnn needs a "
         "fallback and quant.activation symmetric_s8");
   s.add("fallback", &E::fallback, one_of({"none", "cuda"}), "with cudnn: the engine that runs the layers it cannot");
-  s.add(
-      "reference_images", &E::reference_images, at_least(0),
-      "the slow reference runs and is compared over the first so many validation images, the others over all; 0: all");
+  s.add("reference_images", &E::reference_images, at_least(0),
+        "the slow reference runs and is compared over the first so many test images, the others over all; 0: all");
 
   SectionFields<&Recipe::export_> e(fields, "export");
   e.add("file", &ExportRecipe::file, {}, "name of the int8 checkpoint in the run directory, .safetensors");

@@ -21,21 +21,25 @@ TEST(Split, CalibrationComesFromTraining) {
   SplitOptions options;
   options.train_images = 1000;
   options.validation_images = 300;
+  options.test_images = 200;
   options.limit_train = 400;
   options.limit_validation = 50;
+  options.limit_test = 20;
   options.calibration_images = 64;
   options.seed = 5;
   const Split split = split_indices(options);
   EXPECT_EQ(split.train.size(), 400u);
   EXPECT_EQ(split.validation.size(), 50u);
   EXPECT_EQ(split.calibration.size(), 64u);
-  EXPECT_FALSE(split.validation_from_train);
+  EXPECT_EQ(split.test.size(), 20u);
+  EXPECT_LT(split.test.back(), 200u);
   EXPECT_TRUE(contains(split.train, split.calibration));
   EXPECT_LT(split.train.back(), 1000u);
   EXPECT_LT(split.validation.back(), 300u);
   EXPECT_EQ(split_indices(options).calibration, split.calibration);
   options.limit_validation = 10;  // moves no other list
   EXPECT_EQ(split_indices(options).train, split.train);
+  EXPECT_EQ(split_indices(options).test, split.test);
   options.seed = 6;
   EXPECT_NE(split_indices(options).train, split.train);
 }
@@ -43,10 +47,11 @@ TEST(Split, CalibrationComesFromTraining) {
 TEST(Split, FractionIsApartFromTraining) {
   SplitOptions options;
   options.train_images = 1000;
+  options.test_images = 7;
   options.validation_fraction = 0.25;
   options.calibration_images = 5000;
   const Split split = split_indices(options);
-  EXPECT_TRUE(split.validation_from_train);
+  EXPECT_EQ(split.test, (std::vector<size_t>{0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(split.validation.size(), 250u);
   std::set<size_t> both(split.train.begin(), split.train.end());
   both.insert(split.validation.begin(), split.validation.end());
@@ -59,6 +64,8 @@ TEST(Split, EmptyListsAreRefused) {
   testing::expect_part(testing::data_refusal([&] { split_indices(options); }), "training set has no image");
   options.train_images = 3;
   testing::expect_part(testing::data_refusal([&] { split_indices(options); }), "validation set has no image");
+  options.validation_images = 3;
+  testing::expect_part(testing::data_refusal([&] { split_indices(options); }), "test set has no image");
 }
 
 TEST(Random, IsUniform) {

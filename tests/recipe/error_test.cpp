@@ -113,6 +113,41 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
                {"data.limit_train: 100 is below"});
 }
 
+TEST(RecipeErrors, TestImagesAreForTheFinalFiguresAlone) {
+  const auto with = [](const std::vector<std::string>& overrides) { return refusal(kMinimal, overrides); };
+  expect_parts(with({"data.test=test", "data.validation=test"}),
+               {"--set 'data.validation=test': data.validation: 'test' is data.test too", "leave data.validation out"});
+  expect_parts(with({"data.test=test", "data.validation=train"}), {"data.validation: 'train' is data.train too"});
+  expect_parts(with({"data.test=exam"}), {"data.test: 'exam'; allowed for cifar10: train, test"});
+  expect_parts(with({"data.validation_fraction=0"}), {"data.validation_fraction: 0 leaves no image to choose on"});
+  expect_parts(with({"data.test=train", "train.epochs=1"}), {"data.test: 'train' is data.train too", "post-training"});
+  expect_parts(with({"data.test=train", "qat.epochs=1"}), {"data.test: 'train' is data.train too", "post-training"});
+  EXPECT_TRUE(tests_on_training_images(parse_recipe(kMinimal, "r.yaml", {"data.test=train"}).data));
+
+  const std::string folders =
+      "data: {format: image_folder, path: x, validation: val, test: test/}\nmodel: {name: resnet20}\n";
+  const Recipe recipe = parse_recipe(folders, "r.yaml");
+  EXPECT_EQ(recipe.data.validation_fraction, 0);
+  EXPECT_EQ(parse_recipe(write_recipe(recipe), "again.yaml"), recipe);
+  expect_parts(refusal(folders, {"data.validation=test"}), {"data.validation: 'test' is data.test too"});
+  expect_parts(refusal(folders, {"data.validation_fraction=0.1"}),
+               {"data.validation_fraction: 0.1 of the training split, but data.validation names a split"});
+}
+
+/// The final figures were of data.validation; a finished run's recipe.yaml has both keys.
+TEST(RecipeErrors, ARecipeOfAnOlderOctetIsRefusedWithTheCure) {
+  const std::string old =
+      "data:\n  format: cifar10\n  path: x\n  validation: test\n  validation_fraction: 0\nmodel:\n  name: resnet20\n";
+  expect_parts(refusal(old), {"r.yaml:4:3: data.validation: given without data.test", "recipe.yaml",
+                              "rename validation to test, and a validation_fraction of 0 to 0.02"});
+  std::string cured = old;
+  cured.replace(cured.find("validation: test"), 10, "test");
+  cured.replace(cured.find("fraction: 0") + 10, 1, "0.02");
+  const Recipe recipe = parse_recipe(cured, "r.yaml");
+  EXPECT_EQ(recipe.data.test, "test");
+  EXPECT_EQ(recipe.data.validation, "");
+}
+
 TEST(RecipeErrors, CudnnIsRefusedWhereItCouldNotRunAfterTraining) {
   const std::string cudnn = kMinimal + "evaluate:\n  engines: [auto, cudnn]\n";
   const std::string symmetric = "quant.activation=symmetric_s8", fallback = "evaluate.fallback=cuda";

@@ -1,7 +1,9 @@
 // octet train and what follows from its run directory, on a tiny synthetic set.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -18,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRecipe = R"(threads: 1
-data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 128, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
+data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 160, validation_fraction: 0.2, limit_test: 120, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
 model: {name: small_cnn}
 train: {epochs: 1, batch_size: 32, learning_rate: 0.05}
 calibrate: {images: 16, batch_size: 8}
@@ -121,9 +123,50 @@ TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {
   ASSERT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(answer.err, "");
   const auto document = nlohmann::json::parse(answer.out);
-  EXPECT_EQ(document.at("results").size(), 12u);
-  EXPECT_EQ(octet({"inspect", path("ptq.safetensors")}).code, 0);
+  ASSERT_EQ(document.at("results").size(), 12u);
+  EXPECT_EQ(document.at("validation_images"), 32);
+  EXPECT_EQ(document.at("test_images"), 120);
+  const auto& best =
+      *std::max_element(document.at("results").begin(), document.at("results").end(), [](const auto& a, const auto& b) {
+        const double left = a.at("validation_top1"), right = b.at("validation_top1");
+        return left != right ? left < right : a.at("validation_loss") > b.at("validation_loss");
+      });
+  const auto& chosen = document.at("chosen");
+  EXPECT_EQ(chosen.at("activation"), best.at("activation"));
+  EXPECT_EQ(chosen.at("calibrator"), best.at("calibrator"));
+  for (const auto& result : document.at("results")) {
+    EXPECT_FALSE(result.contains("test_top1"));
+    EXPECT_EQ(std::fmod(32 * result.at("validation_top1").get<double>(), 1), 0) << result;
+  }
+  EXPECT_EQ(std::round(120 * chosen.at("test_top1").get<double>()) / 120, chosen.at("test_top1").get<double>());
+  // The file is the chosen one, with its figure.
+  const Answer inspected = octet({"inspect", path("ptq.safetensors"), "--json"});
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  EXPECT_EQ(nlohmann::json::parse(inspected.out).at("accuracies").at("int8_top1"), chosen.at("test_top1"));
   expect_refusal(octet({"calibrate", path("tiny.yaml")}), 2, {"model.weights"});
+}
+
+TEST_F(Train, TestImagesAreReadWhenAllIsTrained) {
+  const Answer answer = train("run");
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const size_t qat = answer.err.find("qat 1/1: "), first = answer.err.find("of 120 test images");
+  ASSERT_NE(qat, std::string::npos) << answer.err;
+  ASSERT_NE(first, std::string::npos) << answer.err;
+  EXPECT_LT(qat, first);
+  expect_part(answer.err, "float: top-1 ");
+  expect_part(answer.out, ", 120 test images");
+}
+
+TEST_F(Train, ARunOfAnOlderOctetIsRefusedWithTheCure) {
+  ASSERT_EQ(train("run").code, 0);
+  std::string recipe = read_file(directory("run").recipe());
+  const size_t validation = recipe.find("  validation: "), classes = recipe.find("  classes: ");
+  ASSERT_LT(validation, classes);
+  recipe.replace(validation, classes - validation, "  validation: test\n");
+  write("run/recipe.yaml", recipe);
+  for (const char* command : {"compare", "evaluate", "export", "calibrate"})
+    expect_refusal(octet({command, path("run")}), 2,
+                   {"run/recipe.yaml:", "data.validation", "rename validation to test"});
 }
 
 TEST_F(Train, TheDeviceIsToldAndWhyItIsNoGpu) {

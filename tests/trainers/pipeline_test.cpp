@@ -1,7 +1,10 @@
 // The whole job on a tiny synthetic set: every file is written, and a run stopped in QAT ends with the same bytes.
 #include "trainers/pipeline.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -32,11 +35,43 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_EQ(report.rows[3].differing, -1);
   EXPECT_EQ(report.rows[4].differing, 0);
   EXPECT_EQ(report.rows[5].differing, 0);
-  EXPECT_EQ(report.rows[5].evaluation.images, 128);
+  EXPECT_EQ(report.rows[5].evaluation.images, 120);
   EXPECT_TRUE(report.comparison.identical());
   EXPECT_EQ(report.epochs.size(), 4u);
   EXPECT_EQ(report.rows[4].bytes, static_cast<long>(std::filesystem::file_size(directory.int8())));
   EXPECT_LT(report.rows[4].bytes, 100'000);
+}
+
+/// Test pictures that are not there yet.
+class Unread : public testing_trainers::Quadrants {
+ public:
+  using Quadrants::Quadrants;
+  Image read(size_t index) const override {
+    ADD_FAILURE() << "test picture " << index << " was read";
+    return Quadrants::read(index);
+  }
+};
+
+TEST(Pipeline, NoTestPictureIsReadBeforeTheEndAndValidationIsOfItsOwn) {
+  const Folder folder("pipeline_unread");
+  const Recipe recipe = tiny_recipe();
+  const RunDirectory directory{folder.path()};
+  start_run_directory(directory, recipe, {});
+  Run run = open_run(recipe, directory);
+  run.data.test_set = std::make_shared<Unread>(120, 3);
+  Weights weights = starting_weights(run);
+  train_float(run, weights, false);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  train_qat(run, model, false);
+  for (const EpochMetrics& epoch : read_metrics(directory.metrics())) {
+    EXPECT_EQ(32 * epoch.validation_top1, std::round(32 * epoch.validation_top1)) << epoch.phase;
+    EXPECT_GT(epoch.validation_loss, 0);
+  }
+  EXPECT_FALSE(HasNonfatalFailure());
+  EXPECT_NONFATAL_FAILURE(
+      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), run.data.test_images(1)),
+      "test picture 0 was read");  // the check itself can fail
 }
 
 TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {

@@ -86,33 +86,6 @@ TEST(Metrics, ARepeatedEpochReplacesItsLine) {
   EXPECT_NE(message_of(ExitCode::data, [&] { read_metrics(path); }).find(path + ":4"), std::string::npos);
 }
 
-TEST(Run, DataListsAreSeparate) {
-  Recipe recipe = tiny_recipe();
-  recipe.data.validation_fraction = 0.25;
-  const RunData data = open_run_data(recipe);
-  EXPECT_EQ(data.train_set, data.validation_set);
-  EXPECT_EQ(data.train.size(), 96u);
-  EXPECT_EQ(data.validation.size(), 32u);
-  std::vector<size_t> both;
-  std::set_intersection(data.train.begin(), data.train.end(), data.validation.begin(), data.validation.end(),
-                        std::back_inserter(both));
-  EXPECT_TRUE(both.empty());
-  EXPECT_EQ(data.calibration.size(), 16u);
-  EXPECT_TRUE(std::includes(data.train.begin(), data.train.end(), data.calibration.begin(), data.calibration.end()));
-  EXPECT_EQ(data.evaluation_set(5).indices, std::vector<size_t>(data.validation.begin(), data.validation.begin() + 5));
-}
-
-TEST(Run, OneSplitForTrainingAndValidationIsSaid) {
-  Recipe recipe = tiny_recipe();
-  const RunData apart = open_run_data(recipe);
-  EXPECT_FALSE(apart.validates_on_training_images);
-  recipe.data.train = recipe.data.validation;
-  const RunData same = open_run_data(recipe);
-  EXPECT_TRUE(same.validates_on_training_images);
-  EXPECT_EQ(same.train_set->read(3).pixels, apart.validation_set->read(3).pixels);  // the split that the recipe names
-  EXPECT_NE(same.train_set->read(3).pixels, apart.train_set->read(3).pixels);
-}
-
 TEST(Run, ModelWithAnotherNumberOfClassesIsRefused) {
   Recipe recipe = tiny_recipe();
   recipe.data.synthetic_classes = 5;

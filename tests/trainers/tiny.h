@@ -52,8 +52,10 @@ inline RunData tiny_data(size_t images = 128) {
   RunData data;
   data.train_set = std::make_shared<Quadrants>(images, 1);
   data.validation_set = std::make_shared<Quadrants>(64, 2);
+  data.test_set = std::make_shared<Quadrants>(64, 3);
   for (size_t i = 0; i < images; ++i) data.train.push_back(i);
   for (size_t i = 0; i < 64; ++i) data.validation.push_back(i);
+  data.test = data.validation;
   data.calibration = {0, 1, 2, 3, 4, 5, 6, 7};
   data.evaluation_transform.channels = 1;
   data.evaluation_transform.height = data.evaluation_transform.width = 8;
@@ -84,14 +86,16 @@ inline Graph tiny_graph() {
   return build_model(spec);
 }
 
-/// A whole run on 128 synthetic images, a second or two.
+/// A whole run on 128 synthetic images, 32 more to validate and 120 to test, a second or two.
 inline Recipe tiny_recipe() {
   Recipe recipe;
   recipe.threads = 1;
   recipe.data.format = "synthetic";
   recipe.data.channels = 1;
   recipe.data.image_size = 8;
-  recipe.data.synthetic_size = 128;
+  recipe.data.synthetic_size = 160;
+  recipe.data.validation_fraction = 0.2;
+  recipe.data.limit_test = 120;
   recipe.data.synthetic_classes = 4;
   recipe.data.mean = {0.5};
   recipe.data.std = {0.25};

@@ -25,34 +25,94 @@ struct Options {
 
 struct Result {
   std::string activation, method;
-  double top1 = 0;
+  double top1 = 0, loss = 0;  ///< on the validation images
+
+  bool better_than(const Result& other) const { return top1 != other.top1 ? top1 > other.top1 : loss < other.loss; }
 };
 
-/// Calibrates with run.recipe and measures on `engine`; the checkpoint stays in `graph`.
-Result quantize(const Run& run, const std::string& engine, const Weights& weights, Int8Graph& graph) {
+/// What was tried, chosen on the validation images; the test images have seen the float network and the chosen one.
+struct Outcome {
+  double float_validation = 0;
+  std::vector<Result> results;
+  size_t chosen = 0;  ///< of results
+  Int8Graph graph;    ///< the chosen one's
+  Evaluation float_test, int8_test;
+};
+
+Evaluation measure_int8(const Run& run, const std::string& engine, const Int8Graph& graph,
+                        const EvaluationSet& images) {
+  const std::string name = fmt::format("{} {}", run.recipe.quant.activation, run.recipe.calibrate.method);
+  return measure(run, name, *compile_engine(run, engine, graph), images).evaluation;
+}
+
+/// Calibrates with run.recipe and measures on `engine`.
+void try_one(const Run& run, const std::string& engine, const Weights& weights, Outcome& outcome) {
   QuantizedModel model = make_quantized(run, weights);
   octet::calibrate(model, run);
-  graph = to_int8(run, model);
-  const std::unique_ptr<Program> program = compile_engine(run, engine, graph);
-  const std::string& activation = run.recipe.quant.activation;
-  const std::string& method = run.recipe.calibrate.method;
-  return {activation, method, measure(run, fmt::format("{} {}", activation, method), *program, "").evaluation.top1};
+  Int8Graph graph = to_int8(run, model);
+  const Evaluation e = measure_int8(run, engine, graph, run.data.validation_images());
+  outcome.results.push_back({run.recipe.quant.activation, run.recipe.calibrate.method, e.top1, e.loss});
+  const bool first = outcome.results.size() == 1;
+  if (!first && !outcome.results.back().better_than(outcome.results[outcome.chosen])) return;
+  outcome.chosen = outcome.results.size() - 1;
+  outcome.graph = std::move(graph);
 }
 
-std::string text(double float_top1, const std::vector<Result>& results) {
-  TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {"top-1"}, {"lost points"}});
-  table.add_row({"float", "", percent(float_top1), ""});
-  for (const Result& r : results) {
-    table.add_row({r.activation, r.method, percent(r.top1), fmt::format("{:.2f}", 100 * (float_top1 - r.top1))});
+/// `run` ends with the chosen scheme and calibrator.
+Outcome choose(Run& run, const std::string& engine, const Weights& weights, bool all) {
+  Outcome outcome;
+  const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
+  outcome.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.top1;
+  std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
+  if (all) {
+    activations = {"symmetric_s8", "unsigned_u8", "affine_u8"};
+    methods = {"minmax", "percentile", "mse", "entropy"};
   }
-  return table.render();
+  for (const std::string& activation : activations) {
+    for (const std::string& method : methods) {
+      run.recipe.quant.activation = activation;
+      run.recipe.calibrate.method = method;
+      try_one(run, engine, weights, outcome);
+    }
+  }
+  run.recipe.quant.activation = outcome.results[outcome.chosen].activation;
+  run.recipe.calibrate.method = outcome.results[outcome.chosen].method;
+  outcome.float_test = measure(run, "float", *network, run.data.test_images()).evaluation;
+  outcome.int8_test = measure_int8(run, engine, outcome.graph, run.data.test_images());
+  outcome.graph.accuracies = {{"float_top1", outcome.float_test.top1}, {"int8_top1", outcome.int8_test.top1}};
+  return outcome;
 }
 
-std::string json(double float_top1, const std::vector<Result>& results) {
+std::string text(const Run& run, const Outcome& outcome) {
+  TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {"top-1"}, {"lost points"}});
+  table.add_row({"float", "", percent(outcome.float_validation), ""});
+  for (const Result& r : outcome.results) {
+    table.add_row(
+        {r.activation, r.method, percent(r.top1), fmt::format("{:.2f}", 100 * (outcome.float_validation - r.top1))});
+  }
+  return fmt::format("{}\n{}: chosen of {}. On {}, which nothing was chosen on: float {}, {} {} {}\n", table.render(),
+                     counted(static_cast<long>(run.data.validation.size()), "validation image"), outcome.results.size(),
+                     counted(outcome.int8_test.images, "test image"), percent(outcome.float_test.top1),
+                     run.recipe.quant.activation, run.recipe.calibrate.method, percent(outcome.int8_test.top1));
+}
+
+std::string json(const Run& run, const Outcome& outcome) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Result& r : results)
-    list.push_back({{"activation", r.activation}, {"calibrator", r.method}, {"top1", r.top1}});
-  return nlohmann::json{{"float_top1", float_top1}, {"results", list}}.dump(2);
+  for (const Result& r : outcome.results) {
+    list.push_back({{"activation", r.activation},
+                    {"calibrator", r.method},
+                    {"validation_top1", r.top1},
+                    {"validation_loss", r.loss}});
+  }
+  const Result& chosen = outcome.results[outcome.chosen];
+  return nlohmann::json{
+      {"validation_images", run.data.validation.size()},
+      {"test_images", outcome.int8_test.images},
+      {"float", {{"validation_top1", outcome.float_validation}, {"test_top1", outcome.float_test.top1}}},
+      {"results", list},
+      {"chosen",
+       {{"activation", chosen.activation}, {"calibrator", chosen.method}, {"test_top1", outcome.int8_test.top1}}}}
+      .dump(2);
 }
 
 ExitCode calibrate(const Common& common, const Options& options) {
@@ -71,34 +131,12 @@ ExitCode calibrate(const Common& common, const Options& options) {
   say(fmt::format("device: {}", told_device(device)));
   const std::string engine = resolve_engines(run.recipe.evaluate.engines, devices(common)).front();
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
-  const double float_top1 =
-      measure(run, "float", *float_program(run.graph, weights, run.preprocessing), "").evaluation.top1;
-
-  std::vector<Result> results;
-  Int8Graph graph, best;
-  const auto try_one = [&] {
-    results.push_back(quantize(run, engine, weights, graph));
-    if (results.size() == 1 || results.back().top1 > best.accuracies.at("int8_top1")) {
-      graph.accuracies = {{"float_top1", float_top1}, {"int8_top1", results.back().top1}};
-      best = graph;
-    }
-  };
-  if (!options.all) {
-    try_one();
-  } else {
-    for (const char* activation : {"symmetric_s8", "unsigned_u8", "affine_u8"}) {
-      for (const char* method : {"minmax", "percentile", "mse", "entropy"}) {
-        run.recipe.quant.activation = activation;
-        run.recipe.calibrate.method = method;
-        try_one();
-      }
-    }
-  }
+  const Outcome outcome = choose(run, engine, weights, options.all);
   if (!common.out.empty()) {
-    write_checkpoint(common.out, best);
-    say(fmt::format("wrote {} ({})", common.out, percent(best.accuracies.at("int8_top1"))));
+    write_checkpoint(common.out, outcome.graph);
+    say(fmt::format("wrote {} ({})", common.out, percent(outcome.int8_test.top1)));
   }
-  print_result(common, text(float_top1, results), [&] { return json(float_top1, results); });
+  print_result(common, text(run, outcome), [&] { return json(run, outcome); });
   return ExitCode::ok;
 }
 
@@ -109,7 +147,8 @@ void add_calibrate(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command =
       app.add_subcommand("calibrate", "post-training quantization of float weights; --out FILE writes int8");
   command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
-  command->add_flag("--all", options->all, "a table of every activation scheme and calibrator");
+  command->add_flag("--all", options->all,
+                    "every activation scheme and calibrator; the best on the validation images is chosen");
   command->callback([&common, &action, options] {
     action = [&common, options] { return tell_failures([&] { return calibrate(common, *options); }); };
   });

@@ -1,4 +1,4 @@
-// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the validation set.
+// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images.
 #include "src/eval/compare.h"
 
 #include <fmt/format.h>
@@ -54,7 +54,7 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
 
   const Comparison comparison =
-      octet::compare(run.graph, named, run.data.evaluation_set(options.images), run.recipe.evaluate.batch_size);
+      octet::compare(run.graph, named, run.data.test_images(options.images), run.recipe.evaluate.batch_size);
   print_result(common, describe(comparison), [&] { return json(comparison); });
   return comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }

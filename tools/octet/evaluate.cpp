@@ -41,7 +41,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
     // The reference is slow: unless told otherwise it runs as many images as in training.
     const long images =
         options.images > 0 || name != "reference" ? options.images : run.recipe.evaluate.reference_images;
-    Row row{octet::evaluate(name, *program, run.data.evaluation_set(images), how)};
+    Row row{octet::evaluate(name, *program, run.data.test_images(images), how)};
     const bool engine = name != "float" && name != "simulation" && name != "qat_graph";
     if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
     report.rows.push_back(std::move(row));
@@ -55,7 +55,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
 
 void add_evaluate(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("evaluate", "accuracy and speed of a run's checkpoint on its validation set");
+  CLI::App* command = app.add_subcommand("evaluate", "accuracy and speed of a run's checkpoint on its test images");
   add_measure_options(*command, *options, "the recipe's");
   command->add_flag("--all", options->all, "float network, simulation and QAT graph too");
   command->callback(

@@ -16,7 +16,7 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
   add_fallback(command, options.fallback);
-  command.add_option("--images", options.images, "only the first N validation images")->check(CLI::PositiveNumber);
+  command.add_option("--images", options.images, "only the first N test images")->check(CLI::PositiveNumber);
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")->check(CLI::Range(0, 1024));
 }
 

@@ -1,4 +1,4 @@
-// What evaluate and compare share: a run, its checkpoint and its validation set, opened as the command line says.
+// What evaluate and compare share: a run, its checkpoint and its test images, opened as the command line says.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ namespace octet::cli {
 struct MeasureOptions {
   std::string run, checkpoint;          ///< checkpoint empty: the run's own
   std::vector<std::string> engines;     ///< empty: the command's default
-  int images = 0;                       ///< the first N validation images; 0: all
+  int images = 0;                       ///< the first N test images; 0: all
   std::optional<int> threads;           ///< default: the recipe's
   std::optional<std::string> fallback;  ///< of engine cudnn; default: the recipe's
 };
