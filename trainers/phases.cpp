@@ -1,8 +1,9 @@
-// The two training phases of a run, with validation and metrics after each epoch.
+// The training phases of a run, with validation and metrics after each epoch.
 #include <fmt/core.h>
 
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/quant/fuse.h"
 #include "trainers/metrics.h"
 #include "trainers/pipeline.h"
 #include "trainers/precision.h"
@@ -92,6 +93,27 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing));
   };
   train_phase(phase, run.data);
+}
+
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
+  const QatRecipe& recipe = run.recipe.qat;
+  Weights weights = load_float(run);    // what QAT began with
+  const Graph fused = fuse(run.graph);  // as in QAT: without dropout
+  Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
+  phase.cuda = run.recipe.cuda;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.seed = run.recipe.seed;
+  phase.pictures_of = "qat";
+  phase.fingerprint = fingerprint(run) + hash_of(weights);
+  phase.checkpoint = run.directory.float_control_state();
+  phase.resume = resume;
+  phase.stop = stop;
+  phase.epoch_done = [&](const EpochResult& result) {
+    finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
+  };
+  train_phase(phase, run.data);
+  save_weights(weights, run.directory.float_control());
+  return weights;
 }
 
 }  // namespace octet

@@ -134,10 +134,15 @@ Int8Graph train_and_measure(const Run& run, Weights& weights, QuantizedModel& mo
   const std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);  // QAT changes weights and ranges
   train_qat(run, model, resume);
   save_quantized(model, run.directory.quantized());
+  if (run.recipe.qat.float_control) train_float_control(run, resume);
 
   // The test images, from here on: nothing is chosen any more.
   rows.push_back(measure(run, "float", *float_program(run.graph, load_float(run), run.preprocessing),
                          run.data.test_images(), run.directory.float_weights()));
+  if (run.recipe.qat.float_control) {
+    rows.push_back(measure(run, "float_control", *float_program(run.graph, load_float_control(run), run.preprocessing),
+                           run.data.test_images(), run.directory.float_control()));
+  }
   rows.push_back(measure(run, "ptq", *ptq, run.data.test_images()));
 
   Int8Graph graph = to_int8(run, model);

@@ -19,6 +19,10 @@ void train_float(const Run& run, Weights& weights, bool resume);
 /// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0. `stop` is asked after each step.
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted);
 
+/// The float network trained on for the epochs of QAT, from float.safetensors: the optimizer, pictures and graph of QAT
+/// without fake quantization. Writes float_control.safetensors.
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
+
 /// Accuracy and speed of a program as a row of the report (differing: -1), on images of run.data.
 /// `file`: whose size is the row's bytes; "": none.
 Row measure(const Run& run, const std::string& name, Program& program, const EvaluationSet& images,
@@ -37,8 +41,8 @@ std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, 
 /// evaluate.reference_images, if that is set.
 Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
-/// The whole job: float, PTQ, QAT, convert, evaluate, compare, report; every file of the run directory. Throws
-/// Error(promise) after writing the report when the engines' codes differ from the QAT graph's.
+/// The whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; every file of the run directory.
+/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's.
 Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
 
 }  // namespace octet

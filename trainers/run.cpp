@@ -70,6 +70,13 @@ void require_written(const std::string& file, const char* what, const Run& run) 
                                shell_word(run.directory.root)));
 }
 
+Weights load_written(const Run& run, const std::string& file, const char* what) {
+  require_written(file, what, run);
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  load_weights(weights, run.graph, file);
+  return to_device(weights, run.device);
+}
+
 }  // namespace
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
@@ -163,11 +170,10 @@ void save_quantized(const QuantizedModel& model, const std::string& path) {
   write_safetensors(path, file);
 }
 
-Weights load_float(const Run& run) {
-  require_written(run.directory.float_weights(), "float weights", run);
-  Weights weights = initial_weights(run.graph, run.recipe.seed);
-  load_weights(weights, run.graph, run.directory.float_weights());
-  return to_device(weights, run.device);
+Weights load_float(const Run& run) { return load_written(run, run.directory.float_weights(), "float weights"); }
+
+Weights load_float_control(const Run& run) {
+  return load_written(run, run.directory.float_control(), "weights of qat.float_control");
 }
 
 QuantizedModel load_quantized(const Run& run) {

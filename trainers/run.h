@@ -67,6 +67,7 @@ void calibrate(QuantizedModel& model, const Run& run);
 void save_quantized(const QuantizedModel& model, const std::string& path);
 
 Weights load_float(const Run& run);             ///< float.safetensors
+Weights load_float_control(const Run& run);     ///< float_control.safetensors
 QuantizedModel load_quantized(const Run& run);  ///< qat.safetensors: after QAT, or after PTQ with qat.epochs 0
 
 }  // namespace octet

@@ -55,6 +55,9 @@ class Trainer {
   TrainStep::Mode mode() const;
   EpochResult result() const;
   void save() const;
+  uint64_t pictures_seed() const {
+    return step_seed(phase_.seed, phase_.pictures_of.empty() ? phase_.name : phase_.pictures_of, 0, 0);
+  }
   long global_step() const { return position_.epoch * steps_ + position_.step; }
 
   const Phase& phase_;
@@ -102,7 +105,7 @@ void Trainer::run() {
 
 void Trainer::run_epoch() {
   if (position_.step == steps_) return;  // stopped between its last step and its validation
-  batches_->begin({step_seed(phase_.seed, phase_.name, 0, 0), position_.epoch}, position_.step);
+  batches_->begin({pictures_seed(), position_.epoch}, position_.step);
   step_.begin_epoch(position_.loss_sum, static_cast<double>(position_.correct));
   totals_.epoch_begins();
   forget_peak(device_);
@@ -171,7 +174,7 @@ void Trainer::follow(bool wait) {
 /// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
 void Trainer::explain(long step, const std::string& what) {
   position_.step = step;
-  batches_->begin({step_seed(phase_.seed, phase_.name, 0, 0), position_.epoch}, step);
+  batches_->begin({pictures_seed(), position_.epoch}, step);
   const Batches::Labelled* batch = batches_->next();
   const Autocast autocast(device_.type(), precision_from_name(recipe_.precision));
   seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
@@ -188,10 +191,9 @@ std::optional<long> Trainer::batch_that_fits() {
 }
 
 TrainStep::Mode Trainer::mode() const {
-  if (phase_.quantized == nullptr) return {.batch_norm_training = true, .observe = false};
   const double share_done = static_cast<double>(global_step()) / static_cast<double>(schedule_.steps);
   return {.batch_norm_training = share_done < phase_.freeze_batch_norm,
-          .observe = share_done < phase_.freeze_observers};
+          .observe = phase_.quantized != nullptr && share_done < phase_.freeze_observers};
 }
 
 EpochResult Trainer::result() const {

@@ -22,17 +22,18 @@ struct EpochResult {
   size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
 };
 
-/// A phase ("float" or "qat"): trains weights in place and where they are, from `checkpoint` if that file exists and
-/// `resume` is set.
+/// A phase ("float", "qat" or "float_control"): trains weights in place and where they are, from `checkpoint` if that
+/// file exists and `resume` is set.
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
   CudaRecipe cuda;                                         ///< of a phase on the GPU
-  const Graph* graph = nullptr;                            ///< of the float phase's forward, and for parameter kinds
+  const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
-  QuantizedModel* quantized = nullptr;                     ///< null in the float phase
-  double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< QAT: after this share of the steps
+  QuantizedModel* quantized = nullptr;                     ///< null in a float phase
+  double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps
   uint64_t seed = 0;
+  std::string pictures_of;  ///< the phase whose order and augmentation of pictures this one repeats; "": its own
   std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
   std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
   bool resume = false;

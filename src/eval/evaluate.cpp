@@ -80,6 +80,7 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
       }
       for (int i = 0; i < batch.size; ++i) {
         result.predictions.push_back(metrics.add({logits + i * classes, classes}, batch.labels[i]));
+        result.right.push_back(result.predictions.back() == batch.labels[i]);
       }
       const size_t wanted = static_cast<size_t>(options.latency_images) * image_bytes;
       const size_t missing = wanted - std::min(wanted, latency_images.size());

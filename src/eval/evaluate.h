@@ -30,6 +30,7 @@ struct Evaluation {
          latency_p99_ms = 0;     ///< of single images (batch 1), measured on some of them; 0: not measured
   int latency_runs = 0;          ///< how many single images were timed
   std::vector<int> predictions;  ///< arg max by position in the index list
+  std::vector<bool> right;       ///< whether that is the label
   std::vector<float> logits;     ///< [images, classes]
   std::vector<long> confusion;   ///< [classes, classes], row: label
 };

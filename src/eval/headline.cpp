@@ -11,13 +11,9 @@
 namespace octet {
 namespace {
 
-/// Rows that LibTorch computes; every other row is an engine's.
-constexpr std::array<const char*, 4> kTrainingRows = {"float", "ptq", "simulation", "qat_graph"};
-
 const Row* first_engine_row(const Report& report) {
   for (const Row& row : report.rows) {
-    const std::string& name = row.evaluation.name;
-    if (std::find(kTrainingRows.begin(), kTrainingRows.end(), name) == kTrainingRows.end()) return &row;
+    if (is_engine_row(row.evaluation.name)) return &row;
   }
   return nullptr;
 }
@@ -33,27 +29,53 @@ const Row* find_row(const Report& report, const std::string& name) {
   return nullptr;
 }
 
+bool is_engine_row(const std::string& name) {
+  static constexpr std::array kTrainingRows = {"float", "float_control", "ptq", "simulation", "qat_graph"};
+  return std::find(kTrainingRows.begin(), kTrainingRows.end(), name) == kTrainingRows.end();
+}
+
 Headline headline(const Report& report) {
   Headline h;
   h.float_row = find_row(report, "float");
+  h.baseline = find_row(report, "float_control");
+  if (!h.baseline) h.baseline = h.float_row;
+  h.ptq_row = find_row(report, "ptq");
   h.int8_row = first_engine_row(report);
   if (!h.int8_row) h.int8_row = find_row(report, "qat_graph");
-  if (!h.int8_row) h.int8_row = find_row(report, "ptq");
+  if (!h.int8_row) h.int8_row = h.ptq_row;
+  h.qat = std::any_of(report.epochs.begin(), report.epochs.end(),
+                      [](const EpochMetrics& epoch) { return epoch.phase == "qat"; });
   if (!h.both()) return h;
   const Evaluation &f = h.float_row->evaluation, &q = h.int8_row->evaluation;
-  h.points_lost = 100 * (f.top1 - q.top1);
+  h.lost = paired(h.baseline->evaluation, q);
+  if (h.ptq_row) h.ptq_lost = paired(f, h.ptq_row->evaluation);
+  if (h.ptq_row && h.qat) h.qat_points_back = paired(q, h.ptq_row->evaluation).points;
   h.size_ratio = ratio(static_cast<double>(h.float_row->bytes), static_cast<double>(h.int8_row->bytes));
   h.speed_up = ratio(q.images_per_second, f.images_per_second);
   return h;
 }
 
-std::string accuracy_sentence(const Headline& h) {
-  if (!h.both()) return "";
-  const std::string points = fmt::format("{:.2f} points of top-1", std::abs(h.points_lost));
-  const std::string what = std::abs(h.points_lost) < 0.005 ? "int8 costs nothing"
-                           : h.points_lost > 0             ? "int8 costs " + points
-                                                           : "int8 gains " + points;
-  return fmt::format("{} -> {}: {}", percent(h.float_row->evaluation.top1), percent(h.int8_row->evaluation.top1), what);
+std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& verb) {
+  const Paired lost = paired(before, after);
+  const std::string points = fmt::format("{:.2f} points of top-1", std::abs(lost.points));
+  std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
+                                 counted(lost.images, "picture"));
+  if (lost.told_apart()) what = (lost.points > 0 ? verb : "quantization gains") + " " + points;
+  return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {} only {} has right, {} only {})",
+                     before.name, percent(before.top1), after.name, percent(after.top1), what, -lost.high, -lost.low,
+                     with_thousands(lost.only_first), before.name, with_thousands(lost.only_second), after.name);
+}
+
+std::vector<std::string> accuracy_sentences(const Headline& h) {
+  if (!h.both()) return {};
+  const char* verb = h.ptq_alone() ? "post-training quantization loses" : "quantization costs";
+  std::vector<std::string> sentences = {difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, verb)};
+  if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
+    sentences.push_back(fmt::format(
+        "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
+        percent(h.float_row->evaluation.top1), percent(h.ptq_row->evaluation.top1), h.qat_points_back));
+  }
+  return sentences;
 }
 
 std::string shorter_rows(const Report& report) {

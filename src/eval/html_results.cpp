@@ -30,12 +30,12 @@ std::string card_html(const Card& card) {
 Card accuracy_card(const Headline& h) {
   const double top1 = h.int8_row->evaluation.top1;
   if (!h.float_row) return {"plain", "int8 top-1", percent(top1), h.int8_row->evaluation.name};
-  const bool free = std::abs(h.points_lost) < 0.005;
-  const std::string value =
-      free ? "0.00 points"
-           : fmt::format("{}{:.2f} points", h.points_lost > 0 ? "\xE2\x88\x92" : "+", std::abs(h.points_lost));
-  return {"", "int8 against float", value,
-          percent(h.float_row->evaluation.top1) + kArrow + percent(top1) + " top-1, float" + kArrow + "int8"};
+  const auto change = [](double lost) {
+    return fmt::format("{}{:.2f}", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost));
+  };
+  return {"", "int8 against " + h.baseline->evaluation.name, change(h.lost.points) + " points",
+          fmt::format("{}{}{} top-1; 95 % interval {} to {}", percent(h.baseline->evaluation.top1), kArrow,
+                      percent(top1), change(h.lost.high), change(h.lost.low))};
 }
 
 Card codes_card(const Comparison& c) {
@@ -73,9 +73,8 @@ BarChart accuracy_chart(const Report& report) {
     const double top1 = 100 * row.evaluation.top1;
     lo = std::min(lo, top1);
     hi = std::max(hi, top1);
-    const char* hue = &row == int8_row                 ? colour::kVermillion
-                      : row.evaluation.name == "float" ? colour::kBlue
-                                                       : colour::kSky;
+    const bool is_float = row.evaluation.name == "float" || row.evaluation.name == "float_control";
+    const char* hue = &row == int8_row ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
     chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", top1), top1,
                           fmt::format("{}: top-1 {}, top-5 {}", row.evaluation.name, percent(row.evaluation.top1),
                                       percent(row.evaluation.top5)),
@@ -141,6 +140,8 @@ std::string accuracy_section(const Report& report) {
       "median, p99: latency of one image; differing: predictions other than the QAT graph's.</p>\n",
       human_count(static_cast<double>(report.multiply_adds)),
       counted(report.rows.front().evaluation.images, "test image") + html_escape(shorter_rows(report)));
+  for (const std::string& sentence : accuracy_sentences(headline(report)))
+    html += fmt::format("<p>{}.</p>\n", html_escape(sentence));
   for (const std::string& note : report.notes) {
     html += fmt::format("<p class=\"note\"><b>Note:</b> {}.</p>\n", html_escape(note));
   }

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kReportVersion = 1;
+constexpr int kReportVersion = 2;
 
 /// null where a number does not apply: JSON has no other word for it, and 0 would be read as a measurement.
 template <typename Number>
@@ -22,9 +22,20 @@ Json headline_json(const Report& report) {
   const bool compared = report.comparison.codes() > 0, promised = compared && report.comparison.promised();
   Json json;
   json["float_top1"] = known(h.float_row, h.float_row ? h.float_row->evaluation.top1 : 0);
+  json["baseline"] = h.baseline ? Json(h.baseline->evaluation.name) : Json(nullptr);
+  json["baseline_top1"] = known(h.baseline, h.baseline ? h.baseline->evaluation.top1 : 0);
   json["int8_row"] = h.int8_row ? Json(h.int8_row->evaluation.name) : Json(nullptr);
   json["int8_top1"] = known(h.int8_row, h.int8_row ? h.int8_row->evaluation.top1 : 0);
-  json["points_lost"] = known(h.both(), h.points_lost);
+  json["paired_images"] = known(h.both(), h.lost.images);
+  json["only_baseline_right"] = known(h.both(), h.lost.only_first);
+  json["only_int8_right"] = known(h.both(), h.lost.only_second);
+  json["points_lost"] = known(h.both(), h.lost.points);
+  json["points_lost_low"] = known(h.both(), h.lost.low);
+  json["points_lost_high"] = known(h.both(), h.lost.high);
+  json["p_value"] = known(h.both(), h.lost.p_value);
+  json["told_apart"] = known(h.both(), h.lost.told_apart());
+  json["ptq_points_lost"] = known(h.both() && h.ptq_row, h.ptq_lost.points);
+  json["qat_points_back"] = known(h.both() && h.ptq_row && h.qat, h.qat_points_back);
   json["size_ratio"] = known(h.size_ratio > 0, h.size_ratio);
   json["speed_up"] = known(h.speed_up > 0, h.speed_up);
   json["identical"] = known(promised, report.comparison.identical());

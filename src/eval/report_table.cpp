@@ -36,8 +36,7 @@ std::string report_table(const Report& report) {
   if (!report.rows.empty()) text += ", " + counted(report.rows.front().evaluation.images, "test image");
   text += shorter_rows(report);
   text += "; median and p99: latency of one image; differing: predictions other than the QAT graph's\n";
-  const std::string sentence = accuracy_sentence(headline(report));
-  if (!sentence.empty()) text += sentence + "\n";
+  for (const std::string& sentence : accuracy_sentences(headline(report))) text += sentence + "\n";
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   return text;
 }

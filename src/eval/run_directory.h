@@ -16,12 +16,14 @@ struct RunDirectory {
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }  ///< for --resume
   std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }      ///< for --resume
+  std::string float_control_state() const { return checkpoints() + "/float_control.state.safetensors"; }  ///< likewise
   std::string float_weights() const { return root + "/float.safetensors"; }  ///< PyTorch names, loadable as weights
-  std::string quantized() const { return root + "/qat.safetensors"; }        ///< weights and quantizer state
+  std::string float_control() const { return root + "/float_control.safetensors"; }  ///< with qat.float_control
+  std::string quantized() const { return root + "/qat.safetensors"; }                ///< weights and quantizer state
   std::string int8(const std::string& name = "int8.safetensors") const { return root + "/" + name; }
   /// What the run's int8 checkpoint must not replace.
-  std::array<std::string, 4> other_weights() const {
-    return {float_weights(), quantized(), float_state(), qat_state()};
+  std::array<std::string, 6> other_weights() const {
+    return {float_weights(), float_control(), quantized(), float_state(), qat_state(), float_control_state()};
   }
   std::string report_json() const { return root + "/report.json"; }
   std::string report_html() const { return root + "/report.html"; }

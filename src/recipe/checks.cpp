@@ -95,6 +95,12 @@ class Checker {
             fmt::format("{} is below {}.batch_size {}: no step", limit, section, o.batch_size));
   }
 
+  void check_qat() const {
+    check_optimizer(recipe_.qat, "qat");
+    require(!recipe_.qat.float_control || recipe_.qat.epochs > 0, "qat.float_control",
+            "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
+  }
+
   void check_results() const {
     const auto& engines = recipe_.evaluate.engines;
     require(!engines.empty(), "evaluate.engines", "names no engine; [auto] takes those of the machine");
@@ -188,7 +194,7 @@ void check_consistency(const Recipe& recipe, const Places& places, const std::st
   checker.check_data();
   checker.check_model();
   checker.check_optimizer(recipe.train, "train");
-  checker.check_optimizer(recipe.qat, "qat");
+  checker.check_qat();
   checker.check_results();
 }
 

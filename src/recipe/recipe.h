@@ -96,6 +96,7 @@ struct QuantRecipe {
 struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
   double freeze_observers = 0.5;      ///< after this share of the QAT steps
   double freeze_batch_norm = 0.75;
+  bool float_control = false;  ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
 };
 

@@ -149,6 +149,8 @@ void add_training(std::vector<Field>& fields) {
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1), "after this share of the steps ranges stay");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
+  qat.add("float_control", &A::float_control, {},
+          "after QAT: train the float network for the same epochs, to compare int8 with what float gains by them");
 }
 
 void add_cuda(std::vector<Field>& fields) {

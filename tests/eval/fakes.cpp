@@ -78,6 +78,16 @@ void FakeProgram::run(const uint8_t* images, int batch, float* logits, const Nod
   images_ += batch;
 }
 
+Evaluation right_from(const std::string& name, long first, long last) {
+  Evaluation e;
+  e.name = name;
+  e.images = 10000;
+  e.right.assign(e.images, false);
+  for (long i = first; i < last; ++i) e.right[i] = true;
+  e.top1 = static_cast<double>(last - first) / static_cast<double>(e.images);
+  return e;
+}
+
 Report full_report(int classes) {
   Report report;
   report.title = "run <one> & \"two\"";
@@ -93,19 +103,18 @@ Report full_report(int classes) {
   for (int i = 0; i < classes; ++i) report.class_names.push_back(fmt::format("<class {}>", i));
   const struct {
     const char* name;
-    double top1, images_per_second;
+    long first, last;
+    double images_per_second;
     long bytes, differing;
-  } rows[] = {{"float", 0.9173, 800, 1100000, 41},
-              {"ptq", 0.9142, 400, 0, 77},
-              {"qat_graph", 0.9169, 100, 0, 0},
-              {"cpu", 0.9169, 6000, 275000, 0},
-              {"reference", 0.9169, 20, 275000, 0}};
+  } rows[] = {{"float", 0, 9173, 800, 1100000, 41},
+              {"ptq", 0, 9142, 400, 0, 77},
+              {"qat_graph", 10, 9179, 100, 0, 0},
+              {"cpu", 10, 9179, 6000, 275000, 0},
+              {"reference", 10, 9179, 20, 275000, 0}};
   for (const auto& r : rows) {
     Row row;
     Evaluation& e = row.evaluation;
-    e.name = r.name;
-    e.images = 10L * classes;
-    e.top1 = r.top1;
+    e = right_from(r.name, r.first, r.last);
     e.top5 = 0.99;
     e.loss = 0.3;
     e.images_per_second = r.images_per_second;

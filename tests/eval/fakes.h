@@ -73,4 +73,7 @@ class FunctionProgram : public Program {
 /// A report with everything in it; names hold characters that HTML and JSON must escape.
 Report full_report(int classes);
 
+/// A network that has the pictures from `first` to `last` of 10,000 right.
+Evaluation right_from(const std::string& name, long first, long last);
+
 }  // namespace octet::testing

@@ -99,6 +99,7 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("qat.milestones=[5, 5]"), {"qat.milestones: must increase"});
   expect_parts(with("model.name=graph"), {"model.name: graph needs the nodes in model.graph"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
+  expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
   expect_parts(with("evaluate.fallback=cuda"), {"evaluate.fallback: cuda is for engine cudnn", "evaluate.engines"});

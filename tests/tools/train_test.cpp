@@ -88,6 +88,17 @@ TEST_F(Train, EvaluateMeasuresEveryRow) {
   EXPECT_EQ(names, (std::vector<std::string>{"float", "simulation", "qat_graph", "reference", "cpu"}));
 }
 
+TEST_F(Train, EvaluateMeasuresTheFloatControlToo) {
+  ASSERT_EQ(train("run", {"--set", "qat.float_control=true"}).code, 0);
+  const Answer answer = octet({"evaluate", path("run"), "--all", "--json", "--quiet"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("rows").at(1).at("name"), "float_control");
+  EXPECT_EQ(document.at("headline").at("baseline"), "float_control");
+  expect_refusal(octet({"export", path("run"), "--out", path("run/float_control.safetensors")}), 2,
+                 {"other weights of this run"});
+}
+
 TEST_F(Train, CompareFindsOneChangedWeightCode) {
   ASSERT_EQ(train("run").code, 0);
   const Answer good = octet({"compare", path("run"), "--json", "--quiet"});

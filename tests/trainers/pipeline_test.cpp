@@ -8,6 +8,8 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/eval/headline.h"
+#include "src/quant/fuse.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/metrics.h"
 
@@ -93,6 +95,67 @@ TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
   EXPECT_EQ(read_file(stopped.quantized()), read_file(whole.quantized()));
   EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
   EXPECT_EQ(report.epochs.size(), 4u);
+}
+
+TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
+  const Folder folder("pipeline_control");
+  Recipe recipe = tiny_recipe();
+  const RunDirectory without{folder.path() + "/without"}, directory{folder.path() + "/with"};
+  train(recipe, without, {});
+  recipe.qat.float_control = true;
+  const Report report = train(recipe, directory, {});
+  EXPECT_EQ(read_file(directory.quantized()), read_file(without.quantized()));  // QAT knows nothing of it
+  EXPECT_EQ(read_file(directory.float_weights()), read_file(without.float_weights()));
+  EXPECT_NE(read_file(directory.float_control()), read_file(directory.float_weights()));
+  EXPECT_TRUE(std::filesystem::exists(directory.float_control_state()));
+  ASSERT_EQ(report.rows.size(), 7u);
+  EXPECT_EQ(report.rows[1].evaluation.name, "float_control");
+  EXPECT_EQ(report.rows[1].bytes, static_cast<long>(std::filesystem::file_size(directory.float_control())));
+  ASSERT_EQ(report.epochs.size(), 6u);
+  EXPECT_EQ(report.epochs[5].phase, "float_control");
+  EXPECT_EQ(report.epochs[5].learning_rate, report.epochs[3].learning_rate);
+  EXPECT_EQ(headline(report).baseline, &report.rows[1]);
+
+  // The same by hand: the fused float network, QAT's optimizer and QAT's pictures.
+  const auto run = open_run(recipe, directory);
+  Weights weights = load_float(run);
+  const Graph fused = fuse(run.graph);
+  Phase phase{.name = "by hand", .recipe = &run.recipe.qat, .graph = &fused, .weights = &weights};
+  phase.freeze_batch_norm = recipe.qat.freeze_batch_norm;
+  phase.seed = recipe.seed;
+  phase.checkpoint = folder.path() + "/state.safetensors";
+  const auto trained = [&](const std::string& pictures_of) {
+    weights = load_float(run);
+    phase.pictures_of = pictures_of;
+    train_phase(phase, run.data);
+    return float_params(weights);
+  };
+  const FloatParams control = float_params(load_float_control(run));
+  EXPECT_EQ(trained("qat"), control);
+  EXPECT_NE(trained(""), control);  // its own order
+}
+
+TEST(Pipeline, StoppedInTheFloatControlItEndsWithTheSameBytes) {
+  const Folder folder("pipeline_control_resume");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.float_control = true;
+  const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
+  train(recipe, whole, {});
+  start_run_directory(stopped, recipe, {});
+  const auto run = open_run(recipe, stopped);
+  Weights weights = starting_weights(run);
+  train_float(run, weights, false);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  train_qat(run, model, false);
+  int steps = 0;
+  EXPECT_THROW(train_float_control(run, false, [&] { return ++steps == 3; }), Error);
+  EXPECT_FALSE(std::filesystem::exists(stopped.float_control()));
+
+  const Report report = train(recipe, stopped, {.resume = true});
+  EXPECT_EQ(read_file(stopped.float_control()), read_file(whole.float_control()));
+  EXPECT_EQ(read_file(stopped.int8()).size(), read_file(whole.int8()).size());
+  EXPECT_EQ(report.epochs.size(), 6u);
 }
 
 TEST(Pipeline, QatDoesNotGoOnFromOtherFloatWeights) {

@@ -26,7 +26,9 @@ TEST(RunDirectory, NamesOfTheFiles) {  // documented in trainers/README.md
   EXPECT_EQ(directory.metrics(), "runs/a/metrics.jsonl");
   EXPECT_EQ(directory.float_state(), "runs/a/checkpoints/float.state.safetensors");
   EXPECT_EQ(directory.qat_state(), "runs/a/checkpoints/qat.state.safetensors");
+  EXPECT_EQ(directory.float_control_state(), "runs/a/checkpoints/float_control.state.safetensors");
   EXPECT_EQ(directory.float_weights(), "runs/a/float.safetensors");
+  EXPECT_EQ(directory.float_control(), "runs/a/float_control.safetensors");
   EXPECT_EQ(directory.quantized(), "runs/a/qat.safetensors");
   EXPECT_EQ(directory.int8(), "runs/a/int8.safetensors");
   EXPECT_EQ(directory.report_json(), "runs/a/report.json");

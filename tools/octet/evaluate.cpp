@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "src/eval/headline.h"
 #include "src/eval/report.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
@@ -42,8 +43,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
     const long images =
         options.images > 0 || name != "reference" ? options.images : run.recipe.evaluate.reference_images;
     Row row{octet::evaluate(name, *program, run.data.test_images(images), how)};
-    const bool engine = name != "float" && name != "simulation" && name != "qat_graph";
-    if (engine) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
+    if (is_engine_row(name)) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
     report.rows.push_back(std::move(row));
   }
   count_differing(report.rows);

@@ -22,6 +22,8 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
     const QuantizedModel quantized = load_quantized(run);
     std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
     programs.emplace_back("float", float_program(run.graph, load_float(run), run.preprocessing));
+    if (recipe.qat.float_control)
+      programs.emplace_back("float_control", float_program(run.graph, load_float_control(run), run.preprocessing));
     programs.emplace_back("simulation", simulation_program(quantized, run.preprocessing));
     programs.emplace_back("qat_graph", qat_graph_program(quantized, run.preprocessing));
     return programs;

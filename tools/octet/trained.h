@@ -17,7 +17,8 @@ namespace octet::cli {
 std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory,
                                          const std::string& device);
 
-/// The run's float network, simulation and QAT graph, by name. Without LibTorch: empty, after saying so.
+/// The run's float network, float control if it has one, simulation and QAT graph, by name. Without LibTorch: empty,
+/// after saying so.
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device);
