@@ -13,6 +13,7 @@
 #include "src/eval/engine_choice.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
+#include "src/qat/trained_forward.h"
 #include "src/quant/convert.h"
 #include "trainers/gpu.h"
 #include "trainers/metrics.h"
@@ -111,17 +112,25 @@ std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, 
   return rows;
 }
 
+std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel& model) {
+  const Preprocessing& preprocessing = run.preprocessing;
+  std::vector<OwnedProgram> programs;
+  programs.push_back({"qat_graph", qat_graph_program(model, preprocessing)});
+  programs.push_back({"simulation", simulation_program(model, preprocessing), kCountedImages, /*exact=*/false});
+  if (run.recipe.qat.epochs == 0) return programs;
+  const std::string& precision = run.recipe.qat.precision;
+  programs.push_back({"trained_" + precision,
+                      trained_forward_program(model, preprocessing, precision_from_name(precision)), kCountedImages,
+                      /*exact=*/false});
+  return programs;
+}
+
 Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
-  std::vector<std::unique_ptr<Program>> owned;
-  std::vector<NamedProgram> programs;
-  const auto add = [&](const std::string& name, bool exact, std::unique_ptr<Program> program) {
-    programs.push_back({name, program.get(), images_for(run, name), exact});
-    owned.push_back(std::move(program));
-  };
-  add("qat_graph", true, qat_graph_program(model, run.preprocessing));
+  std::vector<OwnedProgram> programs = trained_programs(run, model);
   for (const std::string& engine : engines_of(run))
-    add(engine, find_engine(engine).exact(), compile_engine(run, engine, graph));
-  return compare(graph, programs, run.data.test_images(), run.recipe.evaluate.batch_size);
+    programs.push_back(
+        {engine, compile_engine(run, engine, graph), images_for(run, engine), find_engine(engine).exact()});
+  return compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
 }
 
 namespace {

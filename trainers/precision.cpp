@@ -1,6 +1,6 @@
 #include "trainers/precision.h"
 
-#include <ATen/autocast_mode.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/_foreach_mul.h>
@@ -12,8 +12,6 @@
 #include <c10/core/GradMode.h>
 #include <fmt/core.h>
 
-#include "src/common/error.h"
-
 namespace octet {
 namespace {
 
@@ -21,13 +19,6 @@ constexpr double kGrowth = 2.0, kBackoff = 0.5;
 constexpr double kClipEps = 1e-6;
 
 }  // namespace
-
-Precision precision_from_name(const std::string& name) {
-  if (name == "fp32") return Precision::fp32;
-  if (name == "bf16") return Precision::bf16;
-  if (name == "fp16") return Precision::fp16;
-  throw usage_error(fmt::format("precision: '{}' is none of fp32, bf16, fp16", name));
-}
 
 std::string qat_precision_note(Precision precision) {
   if (precision == Precision::fp32) return "";
@@ -37,23 +28,6 @@ std::string qat_precision_note(Precision precision) {
       "than fp32, and the exported network, give them; {}",
       bf16 ? "bf16" : "fp16", bf16 ? "3 to 20 %" : "0.3 to 3 %",
       bf16 ? "fp16 (GPU) or fp32 trains nearer to what is deployed" : "fp32 has none of that");
-}
-
-Autocast::Autocast(at::DeviceType device, Precision precision)
-    : device_(device), active_(precision != Precision::fp32) {
-  if (!active_) return;
-  was_enabled_ = at::autocast::is_autocast_enabled(device);
-  old_dtype_ = at::autocast::get_autocast_dtype(device);
-  at::autocast::set_autocast_enabled(device, true);
-  at::autocast::set_autocast_dtype(device, precision == Precision::bf16 ? at::kBFloat16 : at::kHalf);
-  at::autocast::increment_nesting();
-}
-
-Autocast::~Autocast() {
-  if (!active_) return;
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(device_, was_enabled_);
-  at::autocast::set_autocast_dtype(device_, old_dtype_);
 }
 
 GradScaler::GradScaler(at::Device device, float initial_scale, long growth_interval)

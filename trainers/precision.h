@@ -1,5 +1,5 @@
-// Mixed precision: an autocast guard, a gradient scaler for fp16, and gradient clipping. LibTorch has the building
-// blocks in C++, but neither class (pytorch#44710).
+// What gradients need in mixed precision: a scaler for fp16, and clipping. LibTorch has the building blocks in C++, not
+// the class (pytorch#44710). And what a type costs QAT.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,30 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "src/model/autocast.h"
+
 namespace octet {
-
-enum class Precision { fp32, bf16, fp16 };
-
-/// The recipe's name. Throws Error(usage) listing the names.
-Precision precision_from_name(const std::string& name);
 
 /// What QAT in that type trains that is not deployed; "" for fp32. tests/qat/low_precision_test.cpp has the figures.
 std::string qat_precision_note(Precision precision);
-
-/// While it lives, convolutions and linears of this thread run in the low precision (nothing for fp32). Restores what
-/// was set before, also when an exception passes, and drops the cache of cast weights.
-class Autocast {
- public:
-  Autocast(at::DeviceType device, Precision precision);
-  ~Autocast();
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::DeviceType device_;
-  bool active_, was_enabled_ = false;
-  at::ScalarType old_dtype_ = at::kFloat;
-};
 
 /// Dynamic loss scaling (Micikevicius et al. 2018): the scale grows by 2 after `growth_interval` good steps in a row
 /// and halves after a step with an infinite or NaN gradient, which is skipped. Everything stays on the device.

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "src/graph/tensor_data.h"
+#include "src/model/autocast.h"
 #include "trainers/average.h"
 #include "trainers/optimizer.h"
 #include "trainers/precision.h"

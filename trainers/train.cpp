@@ -12,6 +12,7 @@
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
+#include "src/model/autocast.h"
 #include "trainers/batches.h"
 #include "trainers/diverged.h"
 #include "trainers/gpu.h"

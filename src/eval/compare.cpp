@@ -191,6 +191,8 @@ long Comparison::codes() const {
   return sum;
 }
 
+long Comparison::codes(size_t program) const { return images == 0 ? 0 : codes() / images * program_images[program]; }
+
 long Comparison::differing_codes() const {
   long sum = 0;
   for (size_t p = 0; p < exact.size(); ++p) sum += exact[p] ? differing_codes(p) : 0;
@@ -201,6 +203,12 @@ long Comparison::differing_codes(size_t program) const {
   long sum = 0;
   for (const auto& layer : layers) sum += layer.differing[program];
   return sum;
+}
+
+std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs) {
+  std::vector<NamedProgram> list;
+  for (const OwnedProgram& p : programs) list.push_back({p.name, p.program.get(), p.images, p.exact});
+  return list;
 }
 
 Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,

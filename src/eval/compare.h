@@ -1,6 +1,7 @@
 // Layer by layer: do all programs give the same bytes? The promise of octet as a tool.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct Comparison {
   bool identical() const;  ///< promised, and not one of the codes or logits compared differs
   bool broken() const { return promised() && !identical(); }
   int first_differing_layer() const;           ///< of an exact program: index into layers; -1: none
-  long codes() const;                          ///< codes and logits of one program
+  long codes() const;                          ///< codes and logits of program 0
+  long codes(size_t program) const;            ///< that a further program was compared over, 0 being the first of them
   long differing_codes() const;                ///< over all layers and exact programs
   long differing_codes(size_t program) const;  ///< of one further program, 0 being the first of them, over all layers
 };
@@ -42,6 +44,15 @@ struct NamedProgram {
   long images = 0;    ///< compared over the first so many images only, for slow programs; 0: all. Not for program 0
   bool exact = true;  ///< promises the reference's bytes: Engine::exact()
 };
+
+/// The same with the program in it.
+struct OwnedProgram {
+  std::string name;
+  std::unique_ptr<Program> program;
+  long images = 0;
+  bool exact = true;
+};
+std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs);
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
 /// Logits are those that run() returns, not those of a tap. Throws Error(promise) when a program does not show a node,

@@ -18,7 +18,7 @@ std::string shorter_comparisons(const Comparison& c) {
   return text;
 }
 
-/// "; cudnn promises no equal codes: 1,234 of 5,678 differ, largest 2 LSB" for each such program.
+/// "; cudnn promises no equal codes: 56 of 1,000 codes and logits differ (5.600 %), ..." for each such program.
 std::string inexact_programs(const Comparison& c) {
   std::string text;
   for (size_t p = 0; p < c.exact.size(); ++p) {
@@ -27,10 +27,12 @@ std::string inexact_programs(const Comparison& c) {
     for (const LayerDifference& layer : c.layers) {
       if (!layer.is_logits) largest = std::max(largest, layer.largest_lsb[p]);
     }
-    text +=
-        fmt::format("; {} promises no equal codes: {} of {} codes and logits differ, codes by at most {} LSB, and {}",
-                    c.programs[p + 1], with_thousands(c.differing_codes(p)), with_thousands(c.codes()),
-                    with_thousands(largest), counted(c.differing_predictions[p], "prediction"));
+    const long codes = c.codes(p), differing = c.differing_codes(p);
+    text += fmt::format(
+        "; {} promises no equal codes: {} of {} codes and logits differ ({}), codes by at most {} LSB, and {}",
+        c.programs[p + 1], with_thousands(differing), with_thousands(codes),
+        percent(codes == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(codes), 3),
+        with_thousands(largest), counted(c.differing_predictions[p], "prediction"));
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// The float network and the float simulation as Programs.
+// The float network, the float simulation and the forward pass of QAT as Programs.
 
 #include <string>
 
@@ -6,6 +6,7 @@
 #include "src/qat/quantized_model.h"
 #include "src/qat/requantize.h"
 #include "src/qat/torch_program.h"
+#include "src/qat/trained_forward.h"
 
 namespace octet {
 namespace {
@@ -42,11 +43,14 @@ class FloatProgram : public TorchProgram {
 class SimulationProgram : public TorchProgram {
  public:
   SimulationProgram(const QuantizedModel& model, Preprocessing preprocessing)
-      : TorchProgram("the simulation"), model_(model), preprocessing_(std::move(preprocessing)) {}
+      : SimulationProgram("the simulation", /*full_precision=*/true, model, std::move(preprocessing)) {}
 
   std::vector<LayerInfo> layers() const override { return aten_layers(graph()); }
 
  protected:
+  SimulationProgram(std::string what, bool full_precision, const QuantizedModel& model, Preprocessing preprocessing)
+      : TorchProgram(std::move(what), full_precision), model_(model), preprocessing_(std::move(preprocessing)) {}
+
   at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
     const at::Tensor x =
         images_to_tensor(pictures, preprocessing_.mean, preprocessing_.std, device_of(model_.weights()));
@@ -54,7 +58,8 @@ class SimulationProgram : public TorchProgram {
     const std::vector<QParams> edges = model_.edges();
     return model_.forward(x, {}, [&](int n, const at::Tensor& value) {
       const Node& node = graph().nodes[n];
-      const at::Tensor y = node.op == Op::flatten ? unflatten(value, graph().nodes[node.inputs[0]].shape) : value;
+      const at::Tensor wide = value.to(at::kFloat);
+      const at::Tensor y = node.op == Op::flatten ? unflatten(wide, graph().nodes[node.inputs[0]].shape) : wide;
       // A dequantized value divided by its scale is within a rounding of its code: quantize() finds it.
       show(n, model_.prepared().float_output(n) ? y : quantize_values(edges[n], y), tap);
     });
@@ -66,6 +71,24 @@ class SimulationProgram : public TorchProgram {
   Preprocessing preprocessing_;
 };
 
+class TrainedForwardProgram final : public SimulationProgram {
+ public:
+  TrainedForwardProgram(const QuantizedModel& model, Preprocessing preprocessing, Precision precision)
+      : SimulationProgram("the forward pass of QAT", /*full_precision=*/false, model, std::move(preprocessing)),
+        device_(device_of(model.weights()).type()),
+        precision_(precision) {}
+
+ protected:
+  at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
+    const Autocast autocast(device_, precision_);
+    return SimulationProgram::forward(pictures, tap);
+  }
+
+ private:
+  at::DeviceType device_;
+  Precision precision_;
+};
+
 }  // namespace
 
 std::unique_ptr<Program> float_program(const Graph& graph, const Weights& weights, const Preprocessing& preprocessing) {
@@ -74,6 +97,11 @@ std::unique_ptr<Program> float_program(const Graph& graph, const Weights& weight
 
 std::unique_ptr<Program> simulation_program(const QuantizedModel& model, const Preprocessing& preprocessing) {
   return std::make_unique<SimulationProgram>(model, preprocessing);
+}
+
+std::unique_ptr<Program> trained_forward_program(const QuantizedModel& model, const Preprocessing& preprocessing,
+                                                 Precision precision) {
+  return std::make_unique<TrainedForwardProgram>(model, preprocessing, precision);
 }
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 
 #include "src/common/error.h"
 #include "src/model/device.h"
@@ -12,7 +13,8 @@ namespace octet {
 
 void TorchProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) try {
   const c10::NoGradGuard no_grad;
-  const FullPrecision full_precision;
+  std::optional<FullPrecision> full_precision;
+  if (full_precision_) full_precision.emplace();
   const at::Tensor out = to_host(forward({images, batch, graph().nodes[0].shape}, tap).to(at::kFloat));
   std::memcpy(logits, out.const_data_ptr(), out.nbytes());
 } catch (const c10::OutOfMemoryError& error) {

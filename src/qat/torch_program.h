@@ -16,14 +16,18 @@ class TorchProgram : public Program {
   size_t arena_bytes() const final { return 0; }  ///< LibTorch's allocator, nothing planned
 
  protected:
-  explicit TorchProgram(std::string what) : what_(std::move(what)) {}
+  /// `what`: "the float network", for errors. Without `full_precision` it runs as training does: in TF32 where the
+  /// process allows it, and autocast applies.
+  explicit TorchProgram(std::string what, bool full_precision = true)
+      : what_(std::move(what)), full_precision_(full_precision) {}
 
-  /// Logits [N, classes] on any device. Called without gradients and under FullPrecision.
+  /// Logits [N, classes] on any device. Called without gradients and, with full_precision, under FullPrecision.
   virtual at::Tensor forward(const Pictures& pictures, const NodeTap& tap) = 0;
   virtual const Graph& graph() const = 0;
 
  private:
-  std::string what_;  ///< "the float network", for errors
+  std::string what_;
+  bool full_precision_;
 };
 
 /// Shows a node's output on any device to a tap, as bytes in channels-last order.

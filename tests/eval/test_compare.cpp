@@ -108,7 +108,7 @@ TEST_F(Compare, AnInexactProgramIsCountedAndBreaksNothing) {
   EXPECT_EQ(c.differing_codes(1), kImages);
   EXPECT_EQ(verdict(c),
             "identical: 0 of 253 codes differ in 2 programs over 11 images; cudnn promises no equal codes: 11 of 253 "
-            "codes and logits differ, codes by at most 3 LSB, and 0 predictions");
+            "codes and logits differ (4.348 %), codes by at most 3 LSB, and 0 predictions");
   EXPECT_NE(describe(c).find("cudnn (inexact)"), std::string::npos);
   EXPECT_EQ(describe(c).find("first >>"), std::string::npos);
 
@@ -121,6 +121,19 @@ TEST_F(Compare, AnInexactProgramIsCountedAndBreaksNothing) {
   EXPECT_TRUE(verdict(nothing).starts_with("nothing promised equal codes; cpu promises no equal codes: 0 of 253"));
   second.change = third.change;
   EXPECT_FALSE(compared(true, false).identical());
+}
+
+TEST_F(Compare, CodesOfAProgramThatSawFewerPicturesAreCountedOverThese) {
+  third.change = [](int node, long, uint8_t* codes) {
+    if (node == kConv) codes[5] = static_cast<uint8_t>(codes[5] + 1);
+  };
+  const Comparison c = compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"simulation", &third, 6, false}},
+                               all_of(dataset), kBatch);
+  EXPECT_EQ(c.codes(0), 253);
+  EXPECT_EQ(c.codes(1), 6 * 23);
+  EXPECT_NE(verdict(c).find("simulation promises no equal codes: 6 of 138 codes and logits differ (4.348 %)"),
+            std::string::npos)
+      << verdict(c);
 }
 
 TEST_F(Compare, LsbRespectsTheSign) {

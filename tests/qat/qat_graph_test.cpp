@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "src/qat/trained_forward.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -144,6 +145,31 @@ TEST(QatGraph, SimulationIsNearAndCountsItsDifference) {
   std::memcpy(a, exact.at(-1).data(), sizeof a);
   std::memcpy(b, simulated.at(-1).data(), sizeof b);
   for (int i = 0; i < 10 * kBatch; ++i) EXPECT_NEAR(a[i], b[i], 0.02f * (1 + std::abs(a[i])));
+}
+
+/// Where the forward pass of training and the simulation differ it is by autocast alone.
+TEST(QatGraph, TheForwardPassThatWasTrainedIsAProgramToo) {
+  const ModelSpec spec = test::family("resnet8", 32);
+  const Graph graph = build_model(spec);
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
+  const Preprocessing preprocessing = test::preprocessing_for(spec.input);
+  const auto images = test::random_images(spec.input, kBatch, 3);
+  const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, kBatch, 10);
+  const auto bytes_of = [&](Precision precision) {
+    return all_bytes(*trained_forward_program(model, preprocessing, precision), images, kBatch, 10);
+  };
+  EXPECT_EQ(bytes_of(Precision::fp32), simulated);
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    const auto trained = bytes_of(precision);
+    ASSERT_EQ(trained.size(), simulated.size());
+    EXPECT_EQ(trained.at(0), simulated.at(0));  // the input is quantized in float32
+    EXPECT_NE(trained.at(1), simulated.at(1));
+    const c10::NoGradGuard no_grad;
+    const at::Tensor x = images_to_tensor(images.data(), kBatch, spec.input, preprocessing.mean, preprocessing.std);
+    const Autocast autocast(at::kCPU, precision);
+    const at::Tensor logits = model.forward(x, {}).to(at::kFloat);
+    EXPECT_EQ(std::memcmp(trained.at(-1).data(), logits.const_data_ptr(), logits.nbytes()), 0);
+  }
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ def report(settings):
     return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0, "rows": [{"name": name, "top1": rows[name]} for name in rows],
             "headline": {"baseline": baseline, "int8_row": "cuda", "points_lost": 0.1, "only_baseline_right": 30, "only_int8_right": 20,
                          "paired_images": 10000, "compared_codes": 1000},
-            "comparison": {"programs": ["qat_graph", "cuda"], "layers": [{"differing": [0]}, {"differing": [int(settings["seed"]) // 2]}]}}
+            "comparison": {"programs": ["qat_graph", "simulation", "cuda"], "exact": [False, True],
+                           "layers": [{"differing": [9, 0]}, {"differing": [9, int(settings["seed"]) // 2]}]}}
 
 
 def main():

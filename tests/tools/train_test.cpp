@@ -104,7 +104,12 @@ TEST_F(Train, CompareFindsOneChangedWeightCode) {
   const Answer good = octet({"compare", path("run"), "--json", "--quiet"});
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_EQ(good.err, "");
-  EXPECT_EQ(nlohmann::json::parse(good.out).at("identical"), true);
+  const auto compared = nlohmann::json::parse(good.out);
+  EXPECT_EQ(compared.at("identical"), true);
+  EXPECT_EQ(compared.at("programs").at(1), "simulation");
+  EXPECT_EQ(compared.at("programs").at(2), "trained_fp32");
+  EXPECT_EQ(compared.at("exact").at(1), false);
+  EXPECT_EQ(compared.at("program_images").at(1), 120);
 
   TensorFile file = read_safetensors(directory("run").int8());
   auto& code = file.tensors.at("conv3.weight").bytes.at(7);

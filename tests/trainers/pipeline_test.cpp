@@ -44,6 +44,23 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_LT(report.rows[4].bytes, 100'000);
 }
 
+TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
+  const Folder folder("pipeline_counted");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.precision = "bf16";
+  const Comparison c = train(recipe, {folder.path() + "/run"}, {}).comparison;
+  EXPECT_EQ(c.programs, (std::vector<std::string>{"qat_graph", "simulation", "trained_bf16", "cpu", "reference"}));
+  EXPECT_EQ(c.exact, (std::vector<bool>{false, false, true, true}));
+  EXPECT_TRUE(c.identical());
+  EXPECT_EQ(c.program_images[1], 120);
+  EXPECT_GT(c.differing_codes(1), 0);
+  EXPECT_GT(c.differing_codes(1), c.differing_codes(0));
+  EXPECT_EQ(c.layers[0].differing, (std::vector<long>{0, 0, 0, 0}));  // the same quantizer on the same pictures
+  recipe.qat.epochs = 0;  // nothing is trained on: what was calibrated is the simulation
+  EXPECT_EQ(train(recipe, {folder.path() + "/ptq"}, {}).comparison.programs,
+            (std::vector<std::string>{"qat_graph", "simulation", "cpu", "reference"}));
+}
+
 /// Test pictures that are not there yet.
 class Unread : public testing_trainers::Quadrants {
  public:

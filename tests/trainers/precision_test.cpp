@@ -1,7 +1,5 @@
 #include "trainers/precision.h"
 
-#include <ATen/autocast_mode.h>
-#include <ATen/ops/conv2d.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -17,44 +15,10 @@
 namespace octet {
 namespace {
 
-TEST(Autocast, ConvolutionsRunInTheLowPrecisionInsideOnly) {
-  const at::Tensor x = at::ones({1, 1, 4, 4}), w = at::ones({1, 1, 3, 3});
-  {
-    const Autocast autocast(at::kCPU, Precision::bf16);
-    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
-    {
-      const Autocast inner(at::kCPU, Precision::fp16);
-      EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kHalf);
-    }
-    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
-    const Autocast nothing(at::kCPU, Precision::fp32);
-    EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kBFloat16);
-  }
-  EXPECT_EQ(at::conv2d(x, w).scalar_type(), at::kFloat);
-}
-
-TEST(Autocast, SurvivesExceptions) {
-  const at::ScalarType before = at::autocast::get_autocast_dtype(at::kCPU);
-  try {
-    const Autocast autocast(at::kCPU, Precision::fp16);
-    throw std::runtime_error("inside");
-  } catch (const std::runtime_error&) {
-  }
-  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
-  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), before);
-  EXPECT_EQ(at::autocast::increment_nesting(), 1);
-  at::autocast::decrement_nesting();
-}
-
 TEST(Precision, QatSaysWhatATypeCosts) {
   EXPECT_EQ(qat_precision_note(Precision::fp32), "");
   EXPECT_NE(qat_precision_note(Precision::bf16).find("3 to 20 %"), std::string::npos);
   EXPECT_NE(qat_precision_note(Precision::fp16).find("0.3 to 3 %"), std::string::npos);
-}
-
-TEST(Precision, NamesAreChecked) {
-  EXPECT_EQ(precision_from_name("bf16"), Precision::bf16);
-  EXPECT_THROW(precision_from_name("half"), Error);
 }
 
 TEST(GradScaler, GrowsAfterGoodStepsAndBacksOffAfterABadOne) {

@@ -30,6 +30,7 @@ std::string json(const Comparison& comparison) {
                         {"programs", comparison.programs},
                         {"exact", comparison.exact},
                         {"images", comparison.images},
+                        {"program_images", comparison.program_images},
                         {"differing_predictions", comparison.differing_predictions},
                         {"layers", layers}}
       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -37,24 +38,18 @@ std::string json(const Comparison& comparison) {
 
 ExitCode compare(const Common& common, const MeasureOptions& options) {
   const MeasuredRun run = open_measured_run(common, options, {"auto"});
-  std::vector<std::unique_ptr<Program>> programs;
-  std::vector<NamedProgram> named;
-  const auto add = [&](const std::string& name, bool exact, std::unique_ptr<Program> program) {
-    programs.push_back(std::move(program));
-    named.push_back({name, programs.back().get(), 0, exact});
-  };
-  if (std::unique_ptr<Program> trained = trained_program(run.recipe, run.directory, common.device))
-    add("qat_graph", true, std::move(trained));
+  std::vector<OwnedProgram> programs = compared_programs(run.recipe, run.directory, common.device);
   std::vector<std::string> engines = run.engines;
   // Without the QAT graph the first engine is what the others are held against: one that promises its codes.
   const auto is_exact = [](const std::string& name) { return find_engine(name).exact(); };
   std::stable_partition(engines.begin(), engines.end(), is_exact);
-  for (const std::string& name : engines) add(name, is_exact(name), find_engine(name).compile(run.graph, run.compile));
-  if (named.size() < 2)
+  for (const std::string& name : engines)
+    programs.push_back({name, find_engine(name).compile(run.graph, run.compile), 0, is_exact(name)});
+  if (programs.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
 
   const Comparison comparison =
-      octet::compare(run.graph, named, run.data.test_images(options.images), run.recipe.evaluate.batch_size);
+      octet::compare(run.graph, named(programs), run.data.test_images(options.images), run.recipe.evaluate.batch_size);
   print_result(common, describe(comparison), [&] { return json(comparison); });
   return comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }

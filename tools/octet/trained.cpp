@@ -2,15 +2,15 @@
 
 #include "trainers/gpu.h"
 #include "trainers/gpu_failure.h"
-#include "trainers/run.h"
+#include "trainers/pipeline.h"
 
 namespace octet::cli {
 
-std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory,
-                                         const std::string& device) {
+std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
+                                            const std::string& device) {
   return tell_failures([&] {
     const Run run = open_run(recipe, directory, choose_device(device));
-    return qat_graph_program(load_quantized(run), run.preprocessing);
+    return trained_programs(run, load_quantized(run));
   });
 }
 

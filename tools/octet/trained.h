@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "src/engine/engine.h"
+#include "src/eval/compare.h"
 #include "src/eval/run_directory.h"
 #include "src/recipe/recipe.h"
 
 namespace octet::cli {
 
-/// `recipe`: the run's, see recipe_of(); `device`: the command line's --device. The QAT graph of a run in evaluation
-/// mode. Without LibTorch: null, after saying so on stderr.
-std::unique_ptr<Program> trained_program(const Recipe& recipe, const RunDirectory& directory,
-                                         const std::string& device);
+/// `recipe`: the run's, see recipe_of(); `device`: the command line's --device. The QAT graph of a run, and what is
+/// counted against it (trained_programs() of trainers/pipeline.h). Without LibTorch: none, after saying so on stderr.
+std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
+                                            const std::string& device);
 
 /// The run's float network, float control if it has one, simulation and QAT graph, by name. Without LibTorch: empty,
 /// after saying so.

@@ -4,10 +4,10 @@
 
 namespace octet::cli {
 
-std::unique_ptr<Program> trained_program(const Recipe&, const RunDirectory&, const std::string&) {
+std::vector<OwnedProgram> compared_programs(const Recipe&, const RunDirectory&, const std::string&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): the QAT graph is left out, engines are held against each "
       "other");
-  return nullptr;
+  return {};
 }
 
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe&, const RunDirectory&,
