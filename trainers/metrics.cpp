@@ -12,8 +12,9 @@
 namespace octet {
 
 // nlohmann finds these two by name; they live beside EpochMetrics' use so that the keys stand in one place.
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train_top1, validation_loss, validation_top1,
-                                   learning_rate, images_per_second, data_wait_share, seconds, gpu_memory_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train_cross_entropy, train_top1,
+                                   validation_loss, validation_top1, learning_rate, images_per_second, data_wait_share,
+                                   seconds, gpu_memory_bytes)
 
 std::vector<EpochMetrics> read_metrics(const std::string& path) {
   std::vector<EpochMetrics> metrics;

@@ -39,6 +39,7 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
   add_metrics(run.directory.metrics(), {.phase = phase,
                                         .epoch = result.epoch + 1,
                                         .train_loss = result.train_loss,
+                                        .train_cross_entropy = result.train_cross_entropy,
                                         .train_top1 = result.train_top1,
                                         .validation_loss = evaluation.loss,
                                         .validation_top1 = evaluation.top1,
@@ -52,7 +53,7 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
           ? ""
           : fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(result.gpu_memory_bytes) / 1e9);
   say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
-                  phase, result.epoch + 1, epochs, result.train_loss, evaluation.loss, 100 * evaluation.top1,
+                  phase, result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss, 100 * evaluation.top1,
                   result.images_per_second, 100 * result.data_wait_share, memory));
 }
 

@@ -31,7 +31,7 @@ TrainStep::TrainStep(const Phase& phase)
       optimizer_(recipe_, *phase.graph, laid_out(phase)) {
   if (recipe_.ema > 0) average_.emplace(*phase.weights, recipe_.ema);
   if (precision_ == Precision::fp16) scaler_.emplace(device_);
-  totals_ = at::zeros({2}, at::TensorOptions(device_).dtype(at::kDouble));
+  totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
   // The fused optimizers read a double on the CPU and a float on the GPU.
   scalars_ = at::zeros({2}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
 }
@@ -41,24 +41,30 @@ void TrainStep::set(double learning_rate, long step) {
   if (average_) scalars_[1].fill_(average_->rate(step));
 }
 
-void TrainStep::begin_epoch(double loss_sum, double correct) {
-  totals_[0].fill_(loss_sum);
-  totals_[1].fill_(correct);
+void TrainStep::begin_epoch(const StepTotals& totals) {
+  totals_[0].fill_(totals.loss_sum);
+  totals_[1].fill_(static_cast<double>(totals.correct));
+  totals_[2].fill_(totals.cross_entropy_sum);
 }
 
 void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
   optimizer_.zero_gradients();
-  at::Tensor logits, loss;
+  at::Tensor logits, loss, cross_entropy;
   {
     const Autocast autocast(device_.type(), precision_);
     logits = forward(recipe_.channels_last ? images : images.contiguous(), mode);
     loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100,
                                   recipe_.label_smoothing);
+    cross_entropy = loss.detach();
+    if (recipe_.label_smoothing > 0) {  // what validation measures, too
+      const c10::NoGradGuard no_grad;
+      cross_entropy = at::cross_entropy_loss(logits.detach(), labels);
+    }
   }
   {
     const c10::NoGradGuard no_grad;
     const at::Tensor correct = logits.detach().argmax(1).eq(labels).sum();
-    totals_.add_(at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble)}));
+    totals_.add_(at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble), cross_entropy.to(at::kDouble)}));
   }
   (scaler_ ? scaler_->scale(loss) : loss).backward();
 

@@ -11,6 +11,7 @@
 #include "trainers/average.h"
 #include "trainers/optimizer.h"
 #include "trainers/precision.h"
+#include "trainers/totals.h"
 #include "trainers/train.h"
 
 namespace octet {
@@ -34,8 +35,8 @@ class TrainStep {
   /// Throws Error(promise) on the CPU when an observer meets NaN or infinity.
   void launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
 
-  void begin_epoch(double loss_sum, double correct);    ///< sets the totals
-  const at::Tensor& totals() const { return totals_; }  ///< float64 [2]: loss sum, correct predictions
+  void begin_epoch(const StepTotals& totals);
+  const at::Tensor& totals() const { return totals_; }  ///< float64 [StepTotals::kSums]
   at::Device device() const { return device_; }
   WeightAverage* average() { return average_ ? &*average_ : nullptr; }
   void free_gradients() { optimizer_.zero_gradients(); }

@@ -107,7 +107,7 @@ std::vector<double> Bench::timed(long steps) {
 }
 
 StepTimes Bench::run() {
-  step_->begin_epoch(0, 0);
+  step_->begin_epoch({});
   timed(StepGraph::kWarmUps);
   forget_peak(device_);  // cuDNN's trials took more; the next step is recorded, or runs as all after it
   timed(2);

@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 StepTotals totals_of(long step, const double* sums) {
-  return {.step = step, .loss_sum = sums[0], .correct = static_cast<long>(sums[1])};
+  return {.step = step, .loss_sum = sums[0], .correct = static_cast<long>(sums[1]), .cross_entropy_sum = sums[2]};
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ struct TotalsReader::OnGpu {
   struct Slot {
     long step = 0;
     Event begun, done;
-    PinnedBuffer sums{2 * sizeof(double)};
+    PinnedBuffer sums{StepTotals::kSums * sizeof(double)};
   };
 
   explicit OnGpu(at::Device device_) : device(device_) {}

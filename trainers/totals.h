@@ -14,6 +14,8 @@ struct StepTotals {
   // Sums of the epoch, this step included.
   double loss_sum = 0;  ///< of the batches' mean losses; not finite from the first such loss on
   long correct = 0;
+  double cross_entropy_sum = 0;  ///< the same as loss_sum without label smoothing
+  static constexpr int kSums = 3;
   double idle_seconds = 0;  ///< GPU: between the end of the step before and this one's first operator
 };
 
@@ -24,7 +26,7 @@ class TotalsReader {
 
   void epoch_begins();
   void batch_is_ready();  ///< the next operator launched is the step's first
-  /// `totals`: float64 [2], loss sum and correct predictions. On a GPU an asynchronous copy to page-locked memory.
+  /// `totals`: float64 [kSums], in the order of StepTotals. On a GPU an asynchronous copy to page-locked memory.
   void step_was_launched(long step, const at::Tensor& totals);
 
   /// The oldest step that is done and was not returned yet. Waits for it if `wait`, or when the host is kMostAhead

@@ -107,7 +107,8 @@ void Trainer::run() {
 void Trainer::run_epoch() {
   if (position_.step == steps_) return;  // stopped between its last step and its validation
   batches_->begin({pictures_seed(), position_.epoch}, position_.step);
-  step_.begin_epoch(position_.loss_sum, static_cast<double>(position_.correct));
+  step_.begin_epoch(
+      {.loss_sum = position_.loss_sum, .correct = position_.correct, .cross_entropy_sum = position_.cross_entropy_sum});
   totals_.epoch_begins();
   forget_peak(device_);
   Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
@@ -124,7 +125,7 @@ void Trainer::run_epoch() {
     if (position_.seen > 0) {
       const EpochResult so_far = result();
       progress.update(position_.seen,
-                      fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_loss, 100 * so_far.train_top1));
+                      fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_cross_entropy, 100 * so_far.train_top1));
     }
     if (stopping) {
       save();
@@ -166,6 +167,7 @@ void Trainer::follow(bool wait) {
   while (const std::optional<StepTotals> totals = totals_.next(wait)) {
     if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
     position_.loss_sum = totals->loss_sum;
+    position_.cross_entropy_sum = totals->cross_entropy_sum;
     position_.correct = totals->correct;
     position_.seen = (totals->step + 1) * recipe_.batch_size;
     position_.waited_seconds += totals->idle_seconds;
@@ -202,6 +204,7 @@ EpochResult Trainer::result() const {
   result.epoch = position_.epoch;
   const double seen = static_cast<double>(position_.seen);
   result.train_loss = position_.loss_sum / (seen / recipe_.batch_size);
+  result.train_cross_entropy = position_.cross_entropy_sum / (seen / recipe_.batch_size);
   result.train_top1 = static_cast<double>(position_.correct) / seen;
   result.learning_rate = learning_rate(schedule_, global_step() - 1);
   result.images_per_second = seen / position_.seconds;

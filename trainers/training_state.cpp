@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr int kStateVersion = 1;
+constexpr int kStateVersion = 2;
 constexpr const char* kMetadataKey = "octet_state";
 
 DType dtype_of(at::ScalarType type, const std::string& name) {
@@ -60,6 +60,7 @@ Position parse_position(const nlohmann::json& json) {
   p.step = json.at("step").get<long>();
   p.finished = json.at("finished").get<bool>();
   p.loss_sum = json.at("loss_sum").get<double>();
+  p.cross_entropy_sum = json.at("cross_entropy_sum").get<double>();
   p.correct = json.at("correct").get<long>();
   p.seen = json.at("seen").get<long>();
   p.seconds = json.at("seconds").get<double>();
@@ -119,6 +120,7 @@ void write_state(const std::string& path, const StateOwner& owner, const Positio
       {"step", position.step},
       {"finished", position.finished},
       {"loss_sum", position.loss_sum},
+      {"cross_entropy_sum", position.cross_entropy_sum},
       {"correct", position.correct},
       {"seen", position.seen},
       {"seconds", position.seconds},

@@ -14,7 +14,7 @@ struct Position {
   long step = 0;  ///< done in this epoch
   bool finished = false;
   // Running sums of this epoch.
-  double loss_sum = 0;  ///< of the batches' mean losses
+  double loss_sum = 0, cross_entropy_sum = 0;  ///< of the batches' means, with and without label smoothing
   long correct = 0, seen = 0;
   double seconds = 0, waited_seconds = 0;
 };

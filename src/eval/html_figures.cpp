@@ -54,6 +54,11 @@ std::string curves(const Report& report, const std::string& title, const std::ve
   return svg_lines(chart);
 }
 
+std::string decibels(double db) {
+  if (std::isfinite(db)) return fmt::format("{:.1f} dB", db);
+  return db > 0 ? "lossless" : "no signal";
+}
+
 std::string sqnr_charts(const Report& report) {
   double largest = 10;
   for (const LayerStatistics& layer : report.layers) {
@@ -69,8 +74,10 @@ std::string sqnr_charts(const Report& report) {
     const size_t end = std::min(report.layers.size(), start + kBarsInAChart);
     for (size_t i = start; i < end; ++i) {
       const LayerStatistics& layer = report.layers[i];
-      chart.bars.push_back({layer.name, fmt::format("{:.1f}", layer.sqnr_db), layer.sqnr_db,
-                            fmt::format("{} ({}): {:.1f} dB", layer.name, layer.op, layer.sqnr_db), colour::kBlue});
+      const bool finite = std::isfinite(layer.sqnr_db);
+      chart.bars.push_back({layer.name, finite ? fmt::format("{:.1f}", layer.sqnr_db) : decibels(layer.sqnr_db),
+                            layer.sqnr_db, fmt::format("{} ({}): {}", layer.name, layer.op, decibels(layer.sqnr_db)),
+                            colour::kBlue});
     }
     html += figure(svg_bars(chart), "");
   }
@@ -88,11 +95,11 @@ std::string layer_card(const LayerStatistics& layer) {
   html += "</p><div class=\"pair\">";
   if (!layer.weights.counts.empty()) {
     html += figure(svg_histogram(layer.weights, layer.name + ", weights", colour::kGrey),
-                   fmt::format("weights, {:.1f} dB", layer.weight_sqnr_db));
+                   "weights, " + decibels(layer.weight_sqnr_db));
   }
   if (!layer.activations.counts.empty()) {
     html += figure(svg_histogram(layer.activations, layer.name + ", activations", colour::kBlue),
-                   fmt::format("activations, {:.1f} dB", layer.sqnr_db));
+                   "activations, " + decibels(layer.sqnr_db));
   }
   return html + "</div></div>\n";
 }
@@ -159,9 +166,9 @@ std::string training_section(const Report& report) {
          "chart. In the last epoch: " +
          training_costs(report) + ".</p>\n<div class=\"figures\">\n" +
          figure(curves(report, "loss",
-                       {{"training", colour::kGrey, true, &EpochMetrics::train_loss},
+                       {{"training", colour::kGrey, true, &EpochMetrics::train_cross_entropy},
                         {"validation", colour::kBlue, false, &EpochMetrics::validation_loss}}),
-                "<b>Loss</b> (cross-entropy)") +
+                "<b>Loss</b> (cross-entropy, without label smoothing)") +
          figure(curves(report, "top-1, %",
                        {{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100},
                         {"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100}}),

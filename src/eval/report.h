@@ -35,7 +35,8 @@ struct LayerStatistics {
   std::string name, op;
   std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its others on a GPU
   std::string qparams;               ///< "u8 scale 0.0123 zero 7"
-  double sqnr_db = 0;         ///< 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y
+  /// 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y; infinite: x is y
+  double sqnr_db = 0;
   double weight_sqnr_db = 0;  ///< the same of the weights; meaningful when `weights` holds counts
   Histogram weights, activations;
 };
@@ -43,10 +44,12 @@ struct LayerStatistics {
 /// Notes at each layer what ran it in the program of engine `program`.
 void add_kernels(std::vector<LayerStatistics>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
 
-struct EpochMetrics {  ///< one line of metrics.jsonl
-  std::string phase;   ///< "float", "qat"
-  int epoch = 0;       ///< from 1, within the phase
-  double train_loss = 0, train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
+struct EpochMetrics {              ///< one line of metrics.jsonl
+  std::string phase;               ///< "float", "qat"
+  int epoch = 0;                   ///< from 1, within the phase
+  double train_loss = 0;           ///< what was minimized, label smoothing included
+  double train_cross_entropy = 0;  ///< without label smoothing: the same quantity as validation_loss
+  double train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
   long gpu_memory_bytes = 0;  ///< the most that training held; 0: trained on the CPU
 };

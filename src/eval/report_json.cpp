@@ -66,6 +66,7 @@ Json epoch_json(const EpochMetrics& m) {
   json["phase"] = m.phase;
   json["epoch"] = m.epoch;
   json["train_loss"] = m.train_loss;
+  json["train_cross_entropy"] = m.train_cross_entropy;
   json["train_top1"] = m.train_top1;
   json["validation_loss"] = m.validation_loss;
   json["validation_top1"] = m.validation_top1;
@@ -98,8 +99,8 @@ Json layer_json(const LayerStatistics& l) {
     json["kernels"].push_back({{"program", k.program}, {"engine", k.engine}, {"kernel", k.kernel}});
   }
   json["qparams"] = l.qparams;
-  json["sqnr_db"] = l.sqnr_db;
-  json["weight_sqnr_db"] = known(!l.weights.counts.empty(), l.weight_sqnr_db);
+  json["sqnr_db"] = known(std::isfinite(l.sqnr_db), l.sqnr_db);
+  json["weight_sqnr_db"] = known(!l.weights.counts.empty() && std::isfinite(l.weight_sqnr_db), l.weight_sqnr_db);
   json["weights"] = histogram_json(l.weights);
   json["activations"] = histogram_json(l.activations);
   return json;

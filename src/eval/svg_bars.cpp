@@ -35,7 +35,7 @@ std::string svg_bars(const BarChart& chart) {
     const Bar& bar = chart.bars[i];
     const double y = top + chart.pitch * static_cast<double>(i), middle = y + chart.pitch / 2 + font * 0.36;
     const bool finite = std::isfinite(bar.value);
-    const double end = finite ? x_of(bar.value) : left;
+    const double end = std::isnan(bar.value) ? left : x_of(bar.value);
     canvas.text(left - 6, middle, fit_text(bar.label, label_width, font), {.size = font, .anchor = Anchor::end},
                 bar.label);
     canvas.rect({left, y + chart.pitch * 0.14, end - left, chart.pitch * 0.72}, {.fill = bar.colour}, bar.tooltip);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "src/model/device.h"
 #include "src/qat/fake_quantize.h"
@@ -28,13 +29,12 @@ Histogram histogram(const at::Tensor& x) {
   return result;
 }
 
-/// 10 log10(E[x^2] / E[(x - y)^2]); 0 where the ratio is not finite.
+/// 10 log10(E[x^2] / E[(x - y)^2]); infinite where x is y.
 double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
   const at::Tensor wide = x.to(at::kDouble);
   const double signal = wide.square().sum().item().toDouble();
   const double noise = wide.sub(y).square().sum().item().toDouble();
-  const double db = 10 * std::log10(signal / noise);
-  return std::isfinite(db) ? db : 0;
+  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
 }
 
 std::string describe(const QParams& q) {

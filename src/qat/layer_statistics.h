@@ -9,7 +9,7 @@
 namespace octet {
 
 /// One entry a node of the fused graph. sqnr_db compares each output of the float network with the simulation's, so
-/// that it shows how quantization noise builds up towards the logits; infinite SQNR (nothing lost) gives 0. x:
+/// that it shows how quantization noise builds up towards the logits; infinite where nothing is lost. x:
 /// normalized float [N, C, H, W] where the weights are, a few dozen images. `kernel` stays empty.
 std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const at::Tensor& x);
 

@@ -129,9 +129,9 @@ Report full_report(int classes) {
     row.differing = r.differing;
     report.rows.push_back(row);
   }
-  report.epochs = {{"float", 1, 0.9, 0.7, 0.8, 0.75, 0.1, 2400, 0.01, 9},
-                   {"float", 2, 0.5, 0.8, 0.4, 0.85, 0.05, 2400, 0.01, 9},
-                   {"qat", 1, 0.3, 0.9, 0.3, 0.91, 0.01, 1500, 0.02, 12}};
+  report.epochs = {{"float", 1, 1.3, 0.9, 0.7, 0.8, 0.75, 0.1, 2400, 0.01, 9},
+                   {"float", 2, 0.9, 0.5, 0.8, 0.4, 0.85, 0.05, 2400, 0.01, 9},
+                   {"qat", 1, 0.7, 0.3, 0.9, 0.3, 0.91, 0.01, 1500, 0.02, 12}};
   report.layers = {
       {"conv<1>",
        "conv2d",

@@ -112,11 +112,29 @@ TEST(ReportHtml, LayersNameTheirEngineAndKernel) {
   EXPECT_NE(text.find("cpu \xC2\xB7 conv3x3_avx2"), std::string::npos);
 }
 
+TEST(ReportHtml, ALosslessLayerIsCalledSo) {
+  Report report = full_report(10);
+  report.layers[0].sqnr_db = report.layers[0].weight_sqnr_db = std::numeric_limits<double>::infinity();
+  const std::string html = report_html(report), text = parse_markup(html).text;
+  EXPECT_NE(text.find("conv<1> (conv2d): lossless"), std::string::npos);
+  EXPECT_NE(text.find("weights, lossless"), std::string::npos);
+  EXPECT_NE(text.find("activations, lossless"), std::string::npos);
+}
+
+TEST(ReportHtml, TheLossChartDrawsTheSameQuantityTwice) {
+  const std::string drawn = report_html(full_report(10));
+  Report report = full_report(10);
+  for (EpochMetrics& epoch : report.epochs) epoch.train_loss += 1;  // label smoothing
+  EXPECT_EQ(report_html(report), drawn);
+  for (EpochMetrics& epoch : report.epochs) epoch.train_cross_entropy += 1;
+  EXPECT_NE(report_html(report), drawn);
+}
+
 TEST(ReportHtml, OddNumbersStayMarkup) {
   Report report = full_report(10);
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-  report.epochs[1].train_loss = nan;
-  report.epochs[2].train_loss = inf;
+  report.epochs[1].train_cross_entropy = nan;
+  report.epochs[2].train_cross_entropy = inf;
   report.layers[0].sqnr_db = inf;
   report.layers[1].sqnr_db = -3;
   report.layers[1].activations = {0, 0, {5}};

@@ -121,6 +121,14 @@ TEST(ReportJson, WhatNobodyPromisesIsNeitherKeptNorBroken) {
   EXPECT_TRUE(j["comparison"]["identical"].is_null());
 }
 
+TEST(ReportJson, InfiniteSqnrIsNull) {
+  Report report = full_report(3);
+  report.layers[0].sqnr_db = report.layers[0].weight_sqnr_db = std::numeric_limits<double>::infinity();
+  const json layer = json::parse(report_json(report))["layers"][0];
+  EXPECT_TRUE(layer["sqnr_db"].is_null());
+  EXPECT_TRUE(layer["weight_sqnr_db"].is_null());
+}
+
 TEST(ReportJson, OddInputStaysJson) {
   Report report = full_report(3);
   report.command = "octet \xff\xfe";  // not UTF-8

@@ -200,6 +200,33 @@ TEST(QuantizedModel, DeterministicWithAnyThreads) {
   for (const auto& [name, t] : states[1]) EXPECT_TRUE(at::equal(t, again.at(name))) << name;
 }
 
+/// Weights on their own grid, as those of a network that was quantized elsewhere; and an input of two values.
+TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
+  const Graph graph = resnet8();
+  Weights weights = test::random_weights(graph, 1);
+  for (auto& [name, w] : weights) {
+    if (w.dim() < 2) continue;
+    const c10::NoGradGuard no_grad;
+    w.copy_(w.mul(1000).round().clamp(-126, 126).div(128));
+    w.flatten(1).select(1, 0).fill_(127.0 / 128);  // scale 1 / 128
+  }
+  QuantizedModel model(prepare(fuse(graph), {}), weights, ObserverKind::minmax, 0.01, false);
+  const at::Tensor images = batch(1).gt(0).to(at::kFloat).mul(255.0 / 128);
+  const c10::NoGradGuard no_grad;
+  model.forward(images, {.observe = true, .quantize = false});
+  model.calibrate(CalibrationMethod::minmax, 100);
+  const std::vector<LayerStatistics> layers = layer_statistics(model, images);
+  EXPECT_EQ(layers[0].op, "input");
+  EXPECT_EQ(layers[0].sqnr_db, std::numeric_limits<double>::infinity());
+  int convolutions = 0;
+  for (const LayerStatistics& layer : layers) {
+    if (layer.op != "conv2d" && layer.op != "linear") continue;
+    EXPECT_EQ(layer.weight_sqnr_db, std::numeric_limits<double>::infinity()) << layer.name;
+    ++convolutions;
+  }
+  EXPECT_GT(convolutions, 5);
+}
+
 TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);

@@ -94,7 +94,7 @@ TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
     const at::TensorOptions on_gpu(kGpu);
     const at::Tensor images = at::rand({recipe.batch_size, 1, 8, 8}, on_gpu).contiguous(at::MemoryFormat::ChannelsLast);
     const at::Tensor labels = at::zeros({recipe.batch_size}, on_gpu.dtype(at::kLong));
-    step.begin_epoch(0, 0);
+    step.begin_epoch({});
     step.set(0.01, 0);
     for (const TrainStep::Mode mode : {TrainStep::Mode{}, {.batch_norm_training = false, .observe = false}}) {
       const auto launch = [&] { step.launch(images, labels, mode); };

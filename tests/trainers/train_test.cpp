@@ -1,5 +1,6 @@
 #include "trainers/train.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -79,6 +80,24 @@ TEST(Train, LearnsTheQuadrantsInFloatAndQat) {
     }
     EXPECT_GT(right, 0.95 * 64) << (qat ? "qat" : "float");
   }
+}
+
+/// Before the first update the network is the same: label smoothing changes what is minimized, not the cross-entropy.
+TEST(Train, CrossEntropyIsReportedWithoutLabelSmoothing) {
+  const Folder folder("smoothing");
+  std::vector<EpochResult> results;
+  for (const double smoothing : {0.0, 0.1}) {
+    OptimizerRecipe recipe = short_recipe();
+    recipe.epochs = 1;
+    recipe.batch_size = 128;  // one step
+    recipe.label_smoothing = smoothing;
+    Training training(recipe, folder.path() + fmt::format("/{}.safetensors", smoothing), false);
+    training.run();
+    results.push_back(training.epochs.at(0));
+  }
+  EXPECT_EQ(results[0].train_cross_entropy, results[0].train_loss);
+  EXPECT_EQ(results[1].train_cross_entropy, results[0].train_loss);
+  EXPECT_NE(results[1].train_loss, results[1].train_cross_entropy);
 }
 
 TEST(Train, FinishedPhaseIsOnlyLoaded) {

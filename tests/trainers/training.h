@@ -95,6 +95,7 @@ inline void expect_same_end(const Training& a, const Training& b) {
   if (a.quantized) expect_same_bits(a.quantized->state(), b.quantized->state());
   ASSERT_FALSE(b.epochs.empty());
   EXPECT_EQ(a.epochs.back().train_loss, b.epochs.back().train_loss);
+  EXPECT_EQ(a.epochs.back().train_cross_entropy, b.epochs.back().train_cross_entropy);
   EXPECT_EQ(a.epochs.back().train_top1, b.epochs.back().train_top1);
 }
 

@@ -26,7 +26,13 @@ class TrainingState : public testing::Test {
 };
 
 TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
-  const Position position{.epoch = 3, .step = 17, .loss_sum = 0.1 + 0.2, .correct = 5, .seen = 9, .seconds = 1.0 / 3};
+  const Position position{.epoch = 3,
+                          .step = 17,
+                          .loss_sum = 0.1 + 0.2,
+                          .cross_entropy_sum = 0.7,
+                          .correct = 5,
+                          .seen = 9,
+                          .seconds = 1.0 / 3};
   TensorFile file;
   const at::Tensor weight = at::arange(24, at::kFloat).view({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
   put_tensors(file, "weights", {{"conv.weight", weight}, {"count", at::zeros({}, at::kInt)}});
@@ -38,6 +44,7 @@ TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
   EXPECT_EQ(back.step, 17);
   EXPECT_FALSE(back.finished);
   EXPECT_EQ(back.loss_sum, position.loss_sum);
+  EXPECT_EQ(back.cross_entropy_sum, position.cross_entropy_sum);
   EXPECT_EQ(back.seconds, position.seconds);
   EXPECT_EQ(back.correct, 5);
   EXPECT_EQ(back.seen, 9);
