@@ -81,7 +81,6 @@ Row measure(const Run& run, const std::string& name, Program& program, const Eva
   Row row;
   row.evaluation =
       evaluate(name, program, images, {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
-  row.evaluation.logits = {};  // 200 MB for ImageNet, in each of half a dozen rows; predictions and confusion stay
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
   say(fmt::format("{}: top-1 {:.2f} % of {} {} images", name, 100 * row.evaluation.top1, row.evaluation.images,
                   images.name));

@@ -31,7 +31,8 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 /// Makes the folders and writes recipe.yaml, command.txt and environment.json. A folder that already holds something is
 /// an Error(usage), unless `resume` is set and it holds a run of the very same recipe: then a line is added to
-/// command.txt. While the lock lives no other process may start here: Error(usage).
+/// command.txt, and another device than the run began on is told. While the lock lives no other process may start here:
+/// Error(usage).
 struct RunStart {
   std::string command;           ///< as typed
   std::string machine;           ///< "AMD EPYC ..., 16 cores; NVIDIA H200"

@@ -8,6 +8,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/progress.h"
 #include "trainers/gpu.h"
 #include "trainers/run.h"
 
@@ -42,6 +43,18 @@ void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
   }
 }
 
+/// A state file may be continued on another device, but not to the same bytes.
+void tell_another_device(const RunDirectory& directory, at::Device device) {
+  if (!fs::exists(directory.environment())) return;
+  const auto environment = nlohmann::json::parse(read_file(directory.environment()), nullptr, /*exceptions=*/false);
+  const std::string began = environment.is_object() ? environment.value("device", "") : "", now = device_name(device);
+  if (began.empty() || began == now) return;
+  say(
+      fmt::format("warning: this run began on {} and goes on on {}: it will not end with the bytes of a run on one "
+                  "device",
+                  began, now));
+}
+
 }  // namespace
 
 std::map<std::string, std::string> versions() {
@@ -53,6 +66,7 @@ FolderLock start_run_directory(const RunDirectory& directory, const Recipe& reci
     check_same_recipe(directory, recipe);
     make_folders(directory);
     FolderLock lock(directory.root);
+    tell_another_device(directory, start.device);
     write_file_atomically(directory.recipe(), write_recipe(recipe));
     write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
     return lock;

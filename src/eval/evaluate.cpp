@@ -54,8 +54,8 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
 
   Evaluation result;
   result.name = name;
-  result.logits.resize(set.indices.size() * classes);
   Metrics metrics(options.classes);
+  std::vector<float> logits;
   std::vector<uint8_t> latency_images;
   double timed_seconds = 0;
   long timed_images = 0;
@@ -70,16 +70,16 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
     while (loader.next(batch)) {
       throw_if_interrupted();
       program.prepare(batch.size);  // the last batch is a size of its own
-      float* logits = result.logits.data() + static_cast<size_t>(metrics.images()) * classes;
+      logits.resize(batch.size * classes);
       const auto start = Clock::now();
-      program.run(batch.images.data(), batch.size, logits);
+      program.run(batch.images.data(), batch.size, logits.data());
       const double seconds = seconds_since(start);
       if (metrics.images() > 0 || batch.size == total) {
         timed_seconds += seconds;
         timed_images += batch.size;
       }
       for (int i = 0; i < batch.size; ++i) {
-        result.predictions.push_back(metrics.add({logits + i * classes, classes}, batch.labels[i]));
+        result.predictions.push_back(metrics.add({logits.data() + i * classes, classes}, batch.labels[i]));
         result.right.push_back(result.predictions.back() == batch.labels[i]);
       }
       const size_t wanted = static_cast<size_t>(options.latency_images) * image_bytes;

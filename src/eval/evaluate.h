@@ -31,7 +31,6 @@ struct Evaluation {
   int latency_runs = 0;          ///< how many single images were timed
   std::vector<int> predictions;  ///< arg max by position in the index list
   std::vector<bool> right;       ///< whether that is the label
-  std::vector<float> logits;     ///< [images, classes]
   std::vector<long> confusion;   ///< [classes, classes], row: label
 };
 

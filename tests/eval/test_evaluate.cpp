@@ -78,16 +78,14 @@ TEST_F(Evaluate, CountsWhatTheProgramPredicts) {
   EXPECT_EQ(a.top5, 1);
   EXPECT_NEAR(a.loss, std::log(std::exp(1.0) + 6) - 1, 1e-12);
   ASSERT_EQ(a.predictions.size(), 20u);
-  ASSERT_EQ(a.logits.size(), 20u * kClasses);
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(a.predictions[i], i % kClasses);
-    EXPECT_EQ(a.logits[i * kClasses + i % kClasses], 1.0f);
-  }
+  EXPECT_EQ(a.right, std::vector<bool>(20, true));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(a.predictions[i], i % kClasses);
   for (int k = 0; k < kClasses; ++k) EXPECT_EQ(a.confusion[k * kClasses + k], k < 6 ? 3 : 2);
 
   // The label is one of six equal logits behind the top one: the lowest four of them are in the top five.
   const Evaluation b = evaluate("wrong", wrong, all_of(dataset), options(kClasses, 6));
   EXPECT_EQ(b.top1, 0);
+  EXPECT_EQ(b.right, std::vector<bool>(20, false));
   int in_top5 = 0;
   for (int i = 0; i < 20; ++i) {
     const int label = i % kClasses, top = (label + 1) % kClasses;

@@ -6,7 +6,8 @@
 #include <cmath>
 
 #include "tests/cuda/gpu.h"
-#include "trainers/run.h"
+#include "trainers/pipeline.h"
+#include "trainers/ptq_choice.h"
 
 namespace octet {
 namespace {
@@ -79,6 +80,34 @@ TEST(CalibrateCuda, GivesTheCpusScalesWhateverTrainingMayRound) {
     }
     EXPECT_GT(with_zero_point, 0);
   }
+}
+
+/// cuDNN convolves int8 codes: of calibrate --all it keeps symmetric_s8 and names what it refuses.
+TEST(CalibrateCuda, EngineCudnnKeepsTheResultsItHas) {
+  OCTET_NEEDS_GPU();
+  if (const Support cudnn = find_engine("cudnn").available(); !cudnn.ok) GTEST_SKIP() << cudnn.reason;
+  Recipe recipe;
+  recipe.model.name = "resnet8";
+  recipe.data.format = "synthetic";
+  recipe.data.channels = 3;
+  recipe.data.image_size = 32;
+  recipe.data.synthetic_size = 128;
+  recipe.data.mean = recipe.data.std = {0.5, 0.4, 0.3};
+  recipe.calibrate.images = 64;
+  recipe.evaluate.engines = {"cudnn"};
+  recipe.evaluate.fallback = "cuda";
+  const auto run = open_run(recipe, {}, {at::kCUDA, 0});
+  const PtqChoice choice =
+      choose_ptq(run, starting_weights(run), /*all=*/true,
+                 [](const octet::Run& tried, const Int8Graph& graph) { return compile_engine(tried, "cudnn", graph); });
+  ASSERT_EQ(choice.results.size(), 12u);
+  for (const PtqResult& result : choice.results) {
+    EXPECT_EQ(result.refused.empty(), result.activation == "symmetric_s8") << result.activation;
+    if (!result.refused.empty()) {
+      EXPECT_NE(result.refused.find("engine cudnn"), std::string::npos) << result.refused;
+    }
+  }
+  EXPECT_EQ(choice.int8_test.images, 128);
 }
 
 }  // namespace

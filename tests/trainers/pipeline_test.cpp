@@ -76,7 +76,7 @@ TEST(Pipeline, NoTestPictureIsReadBeforeTheEndAndValidationIsOfItsOwn) {
   const Recipe recipe = tiny_recipe();
   const RunDirectory directory{folder.path()};
   start_run_directory(directory, recipe, {});
-  Run run = open_run(recipe, directory);
+  auto run = open_run(recipe, directory);
   run.data.test_set = std::make_shared<Unread>(120, 3);
   Weights weights = starting_weights(run);
   train_float(run, weights, false);

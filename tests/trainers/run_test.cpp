@@ -63,6 +63,23 @@ TEST(RunDirectory, StartsRefusesAndResumes) {
   message_of(ExitCode::usage, [&] { start_run_directory(nothing, recipe, {.resume = true}); });
 }
 
+TEST(RunDirectory, AnotherDeviceIsAWarning) {
+  const Folder folder("device");
+  const RunDirectory directory{folder.path() + "/run"};
+  start_run_directory(directory, tiny_recipe(), {});
+  const auto resumed = [&] {
+    testing::internal::CaptureStderr();
+    start_run_directory(directory, tiny_recipe(), {.resume = true});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(resumed(), "");
+  std::string environment = read_file(directory.environment());
+  environment.replace(environment.find("\"cpu\""), 5, "\"NVIDIA H200\"");
+  write_file_atomically(directory.environment(), environment);
+  const std::string told = resumed();
+  EXPECT_NE(told.find("warning: this run began on NVIDIA H200 and goes on on cpu"), std::string::npos) << told;
+}
+
 TEST(RunDirectory, NewOnesAreNumbered) {
   const Folder folder("numbered");
   EXPECT_EQ(new_run_directory(folder.path(), "cnn").root, folder.path() + "/cnn-1");

@@ -7,6 +7,7 @@
 
 #include "src/common/progress.h"
 #include "src/engine/engine.h"
+#include "src/eval/headline.h"
 #include "src/eval/text_table.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
@@ -14,6 +15,7 @@
 #include "trainers/gpu.h"
 #include "trainers/gpu_failure.h"
 #include "trainers/pipeline.h"
+#include "trainers/ptq_choice.h"
 
 namespace octet::cli {
 namespace {
@@ -23,95 +25,55 @@ struct Options {
   bool all = false;
 };
 
-struct Result {
-  std::string activation, method;
-  double top1 = 0, loss = 0;  ///< on the validation images
-
-  bool better_than(const Result& other) const { return top1 != other.top1 ? top1 > other.top1 : loss < other.loss; }
-};
-
-/// What was tried, chosen on the validation images; the test images have seen the float network and the chosen one.
-struct Outcome {
-  double float_validation = 0;
-  std::vector<Result> results;
-  size_t chosen = 0;  ///< of results
-  Int8Graph graph;    ///< the chosen one's
-  Evaluation float_test, int8_test;
-};
-
-Evaluation measure_int8(const Run& run, const std::string& engine, const Int8Graph& graph,
-                        const EvaluationSet& images) {
-  const std::string name = fmt::format("{} {}", run.recipe.quant.activation, run.recipe.calibrate.method);
-  return measure(run, name, *compile_engine(run, engine, graph), images).evaluation;
-}
-
-/// Calibrates with run.recipe and measures on `engine`.
-void try_one(const Run& run, const std::string& engine, const Weights& weights, Outcome& outcome) {
-  QuantizedModel model = make_quantized(run, weights);
-  octet::calibrate(model, run);
-  Int8Graph graph = to_int8(run, model);
-  const Evaluation e = measure_int8(run, engine, graph, run.data.validation_images());
-  outcome.results.push_back({run.recipe.quant.activation, run.recipe.calibrate.method, e.top1, e.loss});
-  const bool first = outcome.results.size() == 1;
-  if (!first && !outcome.results.back().better_than(outcome.results[outcome.chosen])) return;
-  outcome.chosen = outcome.results.size() - 1;
-  outcome.graph = std::move(graph);
-}
-
-/// `run` ends with the chosen scheme and calibrator.
-Outcome choose(Run& run, const std::string& engine, const Weights& weights, bool all) {
-  Outcome outcome;
-  const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
-  outcome.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.top1;
-  std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
-  if (all) {
-    activations = {"symmetric_s8", "unsigned_u8", "affine_u8"};
-    methods = {"minmax", "percentile", "mse", "entropy"};
-  }
-  for (const std::string& activation : activations) {
-    for (const std::string& method : methods) {
-      run.recipe.quant.activation = activation;
-      run.recipe.calibrate.method = method;
-      try_one(run, engine, weights, outcome);
-    }
-  }
-  run.recipe.quant.activation = outcome.results[outcome.chosen].activation;
-  run.recipe.calibrate.method = outcome.results[outcome.chosen].method;
-  outcome.float_test = measure(run, "float", *network, run.data.test_images()).evaluation;
-  outcome.int8_test = measure_int8(run, engine, outcome.graph, run.data.test_images());
-  outcome.graph.accuracies = {{"float_top1", outcome.float_test.top1}, {"int8_top1", outcome.int8_test.top1}};
-  return outcome;
-}
-
-std::string text(const Run& run, const Outcome& outcome) {
+std::string text(const PtqChoice& choice, size_t validation_images) {
   TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {"top-1"}, {"lost points"}});
-  table.add_row({"float", "", percent(outcome.float_validation), ""});
-  for (const Result& r : outcome.results) {
+  table.add_row({"float", "", percent(choice.float_validation), ""});
+  for (const PtqResult& r : choice.results) {
+    if (!r.refused.empty()) {
+      table.add_row({r.activation, r.method, "refused", ""});
+      continue;
+    }
     table.add_row(
-        {r.activation, r.method, percent(r.top1), fmt::format("{:.2f}", 100 * (outcome.float_validation - r.top1))});
+        {r.activation, r.method, percent(r.top1), fmt::format("{:.2f}", 100 * (choice.float_validation - r.top1))});
   }
-  return fmt::format("{}\n{}: chosen of {}. On {}, which nothing was chosen on: float {}, {} {} {}\n", table.render(),
-                     counted(static_cast<long>(run.data.validation.size()), "validation image"), outcome.results.size(),
-                     counted(outcome.int8_test.images, "test image"), percent(outcome.float_test.top1),
-                     run.recipe.quant.activation, run.recipe.calibrate.method, percent(outcome.int8_test.top1));
+  std::string refusals;
+  for (const PtqResult& r : choice.results)
+    if (!r.refused.empty()) refusals += fmt::format("{} {}: {}\n", r.activation, r.method, r.refused);
+  return fmt::format("{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n", table.render() + refusals,
+                     counted(static_cast<long>(validation_images), "validation image"),
+                     choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
+                     counted(choice.int8_test.images, "test image"),
+                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization loses"));
 }
 
-std::string json(const Run& run, const Outcome& outcome) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Result& r : outcome.results) {
+std::string json(const PtqChoice& choice, size_t validation_images) {
+  using Json = nlohmann::ordered_json;
+  Json list = Json::array();
+  for (const PtqResult& r : choice.results) {
+    const bool ran = r.refused.empty();
     list.push_back({{"activation", r.activation},
                     {"calibrator", r.method},
-                    {"validation_top1", r.top1},
-                    {"validation_loss", r.loss}});
+                    {"validation_top1", ran ? Json(r.top1) : Json(nullptr)},
+                    {"validation_loss", ran ? Json(r.loss) : Json(nullptr)},
+                    {"refused", ran ? Json(nullptr) : Json(r.refused)}});
   }
-  const Result& chosen = outcome.results[outcome.chosen];
-  return nlohmann::json{
-      {"validation_images", run.data.validation.size()},
-      {"test_images", outcome.int8_test.images},
-      {"float", {{"validation_top1", outcome.float_validation}, {"test_top1", outcome.float_test.top1}}},
-      {"results", list},
-      {"chosen",
-       {{"activation", chosen.activation}, {"calibrator", chosen.method}, {"test_top1", outcome.int8_test.top1}}}}
+  const PtqResult& chosen = choice.results[choice.chosen];
+  const Paired lost = paired(choice.float_test, choice.int8_test);
+  return Json{{"validation_images", validation_images},
+              {"test_images", choice.int8_test.images},
+              {"float", {{"validation_top1", choice.float_validation}, {"test_top1", choice.float_test.top1}}},
+              {"results", list},
+              {"chosen",
+               {{"activation", chosen.activation},
+                {"calibrator", chosen.method},
+                {"validation_top1", chosen.top1},
+                {"test_top1", choice.int8_test.top1},
+                {"points_lost", lost.points},
+                {"points_lost_low", lost.low},
+                {"points_lost_high", lost.high},
+                {"only_float_right", lost.only_first},
+                {"only_int8_right", lost.only_second},
+                {"told_apart", lost.told_apart()}}}}
       .dump(2);
 }
 
@@ -131,12 +93,15 @@ ExitCode calibrate(const Common& common, const Options& options) {
   say(fmt::format("device: {}", told_device(device)));
   const std::string engine = resolve_engines(run.recipe.evaluate.engines, devices(common)).front();
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
-  const Outcome outcome = choose(run, engine, weights, options.all);
+  const PtqChoice choice = choose_ptq(run, weights, options.all, [&](const Run& tried, const Int8Graph& graph) {
+    return compile_engine(tried, engine, graph);
+  });
   if (!common.out.empty()) {
-    write_checkpoint(common.out, outcome.graph);
-    say(fmt::format("wrote {} ({})", common.out, percent(outcome.int8_test.top1)));
+    write_checkpoint(common.out, choice.graph);
+    say(fmt::format("wrote {} ({})", common.out, percent(choice.int8_test.top1)));
   }
-  print_result(common, text(run, outcome), [&] { return json(run, outcome); });
+  const size_t validation_images = run.data.validation.size();
+  print_result(common, text(choice, validation_images), [&] { return json(choice, validation_images); });
   return ExitCode::ok;
 }
 
