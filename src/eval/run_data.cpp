@@ -12,10 +12,13 @@
 namespace octet {
 namespace {
 
+constexpr const char* kTest = "data.test";
+
 /// For an image folder whose recipe left data.test as it is; every other format has a test part.
 std::string cure(const DataRecipe& from, const std::string& key) {
-  if (from.format != "image_folder" || key != "data.test" || from.test != DataRecipe().test) return "";
-  return "; set data.test to the folder of the test images. Pictures without such a part can be quantized after "
+  if (from.format != "image_folder" || key != kTest || from.test != DataRecipe().test) return "";
+  return "; set data.test to the folder of the test images, or data.test_path. Pictures without such a part can be "
+         "quantized after "
          "training "
          "only: set it to what data.train is";
 }
@@ -23,8 +26,9 @@ std::string cure(const DataRecipe& from, const std::string& key) {
 /// `key`: which split it is, for messages.
 std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split) try {
   const DataRecipe& from = recipe.data;
+  const bool elsewhere = key == kTest && !from.test_path.empty();
   std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
-                                                         .path = from.path,
+                                                         .path = elsewhere ? from.test_path : from.path,
                                                          .split = split,
                                                          .classes = from.classes,
                                                          .channels = from.channels,
@@ -87,7 +91,7 @@ RunData open_run_data(const Recipe& recipe) {
   const DataRecipe& from = recipe.data;
   data.train_set = open_split(recipe, "data.train", from.train);
   data.tests_on_training_images = tests_on_training_images(from);
-  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, "data.test", from.test);
+  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test);
   check_same_classes(*data.train_set, *data.test_set, "test");
   if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
   const bool cut = from.validation.empty();

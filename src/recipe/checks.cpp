@@ -25,6 +25,12 @@ bool same_split(const std::string& a, const std::string& b) {
   return plain(a) == plain(b);
 }
 
+/// Whether the images of that split of data.path are the test images.
+bool is_tested(const DataRecipe& data, const std::string& split) {
+  const bool elsewhere = !data.test_path.empty() && !same_split(data.test_path, data.path);
+  return !elsewhere && same_split(split, data.test);
+}
+
 const Format& find_format(std::string_view name) {
   static const std::vector<Format> kFormats = {
       {"fashion_mnist", "/usr/share/datasets/fashion-mnist", 1, 28, true, {0.2860}, {0.3530}},
@@ -52,6 +58,7 @@ class Checker {
     require(!format.fixed || d.channels == format.channels, "data.channels",
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
+    require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
     require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
     check_splits(folder);
     const auto per_channel = [&](const std::vector<double>& values, const char* key) {
@@ -139,7 +146,7 @@ class Checker {
     require_split("data.test", d.test);
     if (!cut) require_split("data.validation", d.validation);
     require(
-        cut || !same_split(d.validation, d.test), "data.validation",
+        cut || !is_tested(d, d.validation), "data.validation",
         fmt::format("'{}' is data.test too, and nothing may be chosen on test images; leave data.validation out (it "
                     "is cut from the training split then), or name other images",
                     d.validation));
@@ -172,7 +179,7 @@ class Checker {
 
 }  // namespace
 
-bool tests_on_training_images(const DataRecipe& data) { return same_split(data.train, data.test); }
+bool tests_on_training_images(const DataRecipe& data) { return is_tested(data, data.train); }
 
 void resolve_defaults(Recipe& recipe, const Places& places) {
   DataRecipe& data = recipe.data;

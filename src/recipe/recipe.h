@@ -16,6 +16,7 @@ struct DataRecipe {
   std::string train = "train";           ///< image_folder: subfolder, "" for path itself
   std::string validation;                ///< the same, of every choice; "": cut from training by validation_fraction
   std::string test = "test";             ///< the same, of the final figures: nothing is chosen on it
+  std::string test_path;                 ///< where the test images are, if not in path
   std::string classes;                   ///< image_folder: file with one class folder a line; empty: sorted folders
   double validation_fraction = 0.02;     ///< share of the training set, by seed; parsing: 0 where validation is named
   int channels = 0;                      ///< parsing replaces 0 by the format's

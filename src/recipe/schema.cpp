@@ -51,6 +51,9 @@ void add_data(std::vector<Field>& fields) {
   s.add("validation", &D::validation, {},
         "the same for every choice; \"\": cut from the training split by data.validation_fraction");
   s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
+  s.add("test_path", &D::test_path, {},
+        "folder (image_folder: or .tar) that data.test is a part of, where the test images lie elsewhere; \"\": "
+        "data.path");
   s.add("classes", &D::classes, {},
         "image_folder: file with one class folder a line, in the order of the labels; folders may lack; \"\": sorted "
         "folders");

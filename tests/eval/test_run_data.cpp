@@ -93,6 +93,20 @@ TEST(RunData, PicturesWithThreePartsNameThem) {
   EXPECT_EQ(names.size(), 34u);
 }
 
+TEST(RunData, TestImagesMayLieElsewhere) {
+  const TemporaryFolder folder, other;
+  write_split(folder, "train", 10);
+  write_split(other, "sample", 4);
+  const RunData data = open_run_data(
+      pictures(folder, {"data.test_path=" + other.path("sample"), "data.test=", "data.validation_fraction=0.1"}));
+  EXPECT_FALSE(data.tests_on_training_images);
+  EXPECT_EQ(data.test.size(), 8u);
+  EXPECT_EQ(data.test_set->describe(0), other.path("sample/cat/0.png"));
+  EXPECT_EQ(data.train_set->describe(0), folder.path("train/cat/0.png"));
+  expect_part(data_refusal([&] { open_run_data(pictures(folder, {"data.test_path=" + other.path("none")})); }),
+              "data.test: " + other.path("none"));
+}
+
 TEST(RunData, PicturesWithoutATestPartAreRefusedWithTheCureAndAllowedForPtq) {
   set_verbosity(Verbosity::quiet);
   const TemporaryFolder folder;

@@ -131,6 +131,13 @@ TEST(RecipeErrors, TestImagesAreForTheFinalFiguresAlone) {
   EXPECT_EQ(recipe.data.validation_fraction, 0);
   EXPECT_EQ(parse_recipe(write_recipe(recipe), "again.yaml"), recipe);
   expect_parts(refusal(folders, {"data.validation=test"}), {"data.validation: 'test' is data.test too"});
+  EXPECT_EQ(parse_recipe(folders, "r.yaml", {"data.validation=test", "data.test_path=y.tar"}).data.validation, "test");
+  EXPECT_FALSE(
+      tests_on_training_images(parse_recipe(kMinimal, "r.yaml", {"data.test=train", "data.test_path=y"}).data));
+  EXPECT_TRUE(
+      tests_on_training_images(parse_recipe(kMinimal, "r.yaml", {"data.test=train", "data.test_path=x/"}).data));
+  expect_parts(refusal("data: {format: synthetic, test_path: x}\nmodel: {name: resnet20}\n"),
+               {"data.test_path: synthetic images lie nowhere"});
   expect_parts(refusal(folders, {"data.validation_fraction=0.1"}),
                {"data.validation_fraction: 0.1 of the training split, but data.validation names a split"});
 }
