@@ -18,26 +18,28 @@ namespace kernels {
 /// Larger magnitudes are refused: the network diverged, and the edges of a histogram's bins must stay finite.
 inline constexpr float kLargestObserved = 1e30f;
 
+/// In double: a range that starts from calibrated qparams gives them back, which floats cannot.
 struct RunningRange {
-  float lo = 0, hi = 0;
-  int32_t seen = 0;  ///< 0: the next batch's range is taken as it is
+  double lo = 0, hi = 0;
+  int32_t seen = 0;  ///< batches, up to kManyBatches; 0: the next batch's range is taken as it is
 };
 
-/// averaging: weight of the new batch in the moving average; 0: minimum and maximum of all batches. Only lo and hi of
-/// `batch` are read.
+inline constexpr int32_t kManyBatches = 0x7fffffff;
+
+/// averaging: weight of the new batch in the moving average, which is the plain mean until that many batches were seen;
+/// 0: minimum and maximum of all batches. Only lo and hi of `batch` are read.
 OCTET_HOST_DEVICE inline RunningRange follow(const RunningRange& s, const ValueRange& batch, double averaging) {
   if (s.seen == 0) return {batch.lo, batch.hi, 1};
-  if (averaging > 0) {
-    return {static_cast<float>(s.lo + averaging * (static_cast<double>(batch.lo) - s.lo)),
-            static_cast<float>(s.hi + averaging * (static_cast<double>(batch.hi) - s.hi)), 1};
-  }
-  return {std::min(s.lo, batch.lo), std::max(s.hi, batch.hi), 1};
+  const int32_t seen = s.seen < kManyBatches ? s.seen + 1 : s.seen;
+  if (averaging == 0) return {std::min<double>(s.lo, batch.lo), std::max<double>(s.hi, batch.hi), seen};
+  const double weight = std::max(averaging, 1.0 / seen);
+  return {s.lo + weight * (batch.lo - s.lo), s.hi + weight * (batch.hi - s.hi), seen};
 }
 
 /// octet::choose_qparams for a finite range lo <= hi; src/quant/fuse.h has the formulas.
-OCTET_HOST_DEVICE inline QParams qparams_of_range(float lo, float hi, const QParams& range, bool affine) {
+OCTET_HOST_DEVICE inline QParams qparams_of_range(double lo, double hi, const QParams& range, bool affine) {
   // In double: hi - lo of two floats may overflow, and the quotient is rounded once.
-  double low = std::min(lo, 0.0f), high = std::max(hi, 0.0f);
+  double low = std::min(lo, 0.0), high = std::max(hi, 0.0);
   if (!affine) {
     high = range.is_signed() ? std::max(-low, high) : high;
     low = 0;
@@ -54,6 +56,15 @@ OCTET_HOST_DEVICE inline QParams qparams_of_range(float lo, float hi, const QPar
     q.zero_point = static_cast<int32_t>(zero_point < least ? least : zero_point > most ? most : zero_point);
   }
   return q;
+}
+
+/// The range that qparams_of_range() turns into q again, in every bit: products of a scale and a code are exact in
+/// double. Signed symmetric codes use their highest one at both ends, as the scale does; the lowest would give another.
+/// It counts as many batches: the next is one more.
+OCTET_HOST_DEVICE inline RunningRange range_of_qparams(const QParams& q, bool affine) {
+  const double scale = q.scale;
+  if (affine) return {scale * (q.quant_min - q.zero_point), scale * (q.quant_max - q.zero_point), kManyBatches};
+  return {q.is_signed() ? -scale * q.quant_max : 0, scale * q.quant_max, kManyBatches};
 }
 
 /// What the blocks of one observing launch share; at rest as here.

@@ -14,10 +14,10 @@ inline constexpr int kEdgeBins = 4096;
 inline constexpr int kSmallestExponent = -64;  // of a bin's width; values this near zero are zero
 
 /// `count` bins of least power-of-two width >= 2^exponent that hold [lo, hi] and start at or below zero.
-OCTET_HOST_DEVICE inline Bins bins_for(float lo, float hi, int exponent, int32_t count) {
+OCTET_HOST_DEVICE inline Bins bins_for(double lo, double hi, int exponent, int32_t count) {
   for (;; ++exponent) {
     const double width = ldexp(1.0, exponent);
-    const double first = floor(std::min(lo, 0.0f) / width), last = floor(std::max(hi, 0.0f) / width);
+    const double first = floor(std::min(lo, 0.0) / width), last = floor(std::max(hi, 0.0) / width);
     if (last - first < count) return {static_cast<float>(width), static_cast<int32_t>(first), count};
   }
 }

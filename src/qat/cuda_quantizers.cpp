@@ -172,7 +172,7 @@ void Quantizers::upload(const EdgeState& edges) {
     const Statistics& s = edges.observers[n].statistics();
     rows[n].qparams = edges.qparams[n];
     rows[n].affine = prepared_.affine[n] ? 1 : 0;
-    rows[n].range = {s.lo, s.hi, s.seen ? 1 : 0};
+    rows[n].range = {s.lo, s.hi, s.seen};
     rows[n].averaging = options_.averaging;
   }
   edges_.write(std::move(rows));
@@ -186,7 +186,7 @@ void Quantizers::download(EdgeState& edges) const {
     Statistics s = edges.observers[n].statistics();  // a histogram, if there is one, was not touched
     s.lo = rows[n].range.lo;
     s.hi = rows[n].range.hi;
-    s.seen = rows[n].range.seen != 0;
+    s.seen = rows[n].range.seen;
     edges.observers[n].restore(s);
   }
 }
@@ -200,7 +200,7 @@ void Quantizers::download_histograms(std::vector<Observer>& observers) const {
     if (h.range.seen == 0) continue;
     observers[n].restore({.lo = h.range.lo,
                           .hi = h.range.hi,
-                          .seen = true,
+                          .seen = h.range.seen,
                           .histogram = std::vector<double>(h.counts, h.counts + kernels::kEdgeBins),
                           .histogram_lo = static_cast<float>(h.bins.first) * h.bins.width,
                           .histogram_hi = static_cast<float>(h.bins.first + h.bins.count) * h.bins.width});

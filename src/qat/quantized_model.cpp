@@ -207,13 +207,15 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
     if (!impl.has_edge(n)) continue;
     at_node(nodes[n], [&] {
       const Statistics& seen = impl.calibrators[n].statistics();
-      if (!seen.seen) throw promise_error("calibration saw no image");
+      if (seen.seen == 0) throw promise_error("calibration saw no image");
       const QParams q = octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
       impl.set_edge(n, q);
       // QAT goes on from here: the observers start with the calibrated range, not with the first batch's.
       Statistics start = seen;
-      if (impl.kind != ObserverKind::histogram)
-        start = {.lo = dequantize(q.quant_min, q), .hi = dequantize(q.quant_max, q), .seen = true};
+      if (impl.kind != ObserverKind::histogram) {
+        const kernels::RunningRange range = kernels::range_of_qparams(q, impl.prepared.affine[n]);
+        start = {.lo = range.lo, .hi = range.hi, .seen = range.seen};
+      }
       impl.edges.observers[n].restore(start);
       return 0;
     });

@@ -20,12 +20,18 @@ at::Tensor find(const std::map<std::string, at::Tensor>& state, const std::strin
   return it->second.contiguous();
 }
 
+/// Ranges were floats once, and batches were not counted: such a state is read, and goes on as one of many batches.
+bool is_older(const std::map<std::string, at::Tensor>& state) {
+  const auto it = state.find("observer.range");
+  return it != state.end() && it->second.scalar_type() == at::kFloat;
+}
+
 }  // namespace
 
 std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind) {
   const int64_t nodes = static_cast<int64_t>(edges.qparams.size());
   at::Tensor scale = at::zeros({nodes}, at::kFloat), zero_point = at::zeros({nodes}, at::kInt);
-  at::Tensor range = at::zeros({nodes, 2}, at::kFloat), seen = at::zeros({nodes}, at::kInt);
+  at::Tensor range = at::zeros({nodes, 2}, at::kDouble), seen = at::zeros({nodes}, at::kInt);
   at::Tensor calibration = at::zeros({3}, at::kDouble);
   std::map<std::string, at::Tensor> state = {{"edges.scale", scale},
                                              {"edges.zero_point", zero_point},
@@ -40,8 +46,8 @@ std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKin
     const Statistics& s = edges.observers[n].statistics();
     scale.mutable_data_ptr<float>()[n] = edges.qparams[n].scale;
     zero_point.mutable_data_ptr<int32_t>()[n] = edges.qparams[n].zero_point;
-    range.mutable_data_ptr<float>()[2 * n] = s.lo;
-    range.mutable_data_ptr<float>()[2 * n + 1] = s.hi;
+    range.mutable_data_ptr<double>()[2 * n] = s.lo;
+    range.mutable_data_ptr<double>()[2 * n + 1] = s.hi;
     seen.mutable_data_ptr<int32_t>()[n] = s.seen;
   }
   if (kind != ObserverKind::histogram) return state;
@@ -62,7 +68,8 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
   const int64_t nodes = static_cast<int64_t>(edges.qparams.size());
   const at::Tensor scale = find(state, "edges.scale", {nodes}, at::kFloat);
   const at::Tensor zero_point = find(state, "edges.zero_point", {nodes}, at::kInt);
-  const at::Tensor range = find(state, "observer.range", {nodes, 2}, at::kFloat);
+  const bool older = is_older(state);
+  const at::Tensor range = find(state, "observer.range", {nodes, 2}, older ? at::kFloat : at::kDouble).to(at::kDouble);
   const at::Tensor seen = find(state, "observer.seen", {nodes}, at::kInt);
   const at::Tensor calibration = find(state, "calibration", {3}, at::kDouble);
   at::Tensor histogram, ends;
@@ -75,10 +82,11 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
     throw data_error("QAT state: no calibration method has the number " + std::to_string(settings[0]));
   for (int64_t n = 0; n < nodes; ++n) {
     Statistics s;
-    s.lo = range.const_data_ptr<float>()[2 * n];
-    s.hi = range.const_data_ptr<float>()[2 * n + 1];
-    s.seen = seen.const_data_ptr<int32_t>()[n] != 0;
-    if (histogram.defined() && s.seen) {
+    s.lo = range.const_data_ptr<double>()[2 * n];
+    s.hi = range.const_data_ptr<double>()[2 * n + 1];
+    s.seen = seen.const_data_ptr<int32_t>()[n];
+    if (older && s.seen != 0) s.seen = kernels::kManyBatches;
+    if (histogram.defined() && s.seen != 0) {
       const double* counts = histogram.const_data_ptr<double>() + n * kHistogramBins;
       s.histogram.assign(counts, counts + kHistogramBins);
       s.histogram_lo = ends.const_data_ptr<float>()[2 * n];

@@ -19,9 +19,9 @@ struct EdgeState {
   bool ready = false;  ///< qparams come from data
 };
 
-/// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F32 [n, 2], "observer.seen"
-/// I32, "calibration" F64 [method, percentile, ready]; with histograms "observer.histogram" F64 [n, bins] and
-/// "observer.histogram_range" F32 [n, 2].
+/// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F64 [n, 2] (F32 in older
+/// files), "observer.seen" I32, "calibration" F64 [method, percentile, ready]; with histograms "observer.histogram" F64
+/// [n, bins] and "observer.histogram_range" F32 [n, 2].
 std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind);
 
 /// Reads what save_state wrote into edges of the same network. Throws Error(data) naming a missing or misshaped tensor

@@ -49,7 +49,7 @@ ValueRange value_range(const Statistics& s, CalibrationMethod method, double per
 
 QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,
                   bool affine) {
-  if (!statistics.seen) throw promise_error("calibrate: an edge was never observed");
+  if (statistics.seen == 0) throw promise_error("calibrate: an edge was never observed");
   if (method != CalibrationMethod::minmax && statistics.histogram.size() != kHistogramBins) {
     throw usage_error("calibrate: percentile, mse and entropy need a histogram observer");
   }

@@ -13,8 +13,8 @@ namespace octet {
 
 /// Running statistics of one edge; which ones are kept depends on the observer.
 struct Statistics {
-  float lo = 0, hi = 0;  ///< minimum and maximum (moving averages for MovingAverageObserver)
-  bool seen = false;
+  double lo = 0, hi = 0;          ///< minimum and maximum, or their moving averages
+  int seen = 0;                   ///< batches, as kernels::RunningRange counts them
   std::vector<double> histogram;  ///< kHistogramBins counts over [histogram_lo, histogram_hi]; empty if not kept
   float histogram_lo = 0, histogram_hi = 0;
 };

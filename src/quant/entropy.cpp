@@ -21,8 +21,8 @@ struct Distribution {
 /// The histogram resampled to kBins over the range of the values; `fold`: of |x|.
 Distribution resample(const Statistics& s, bool fold) {
   Distribution d;
-  double hi = std::max(s.hi, 0.0f);
-  d.lo = std::min(s.lo, 0.0f);
+  double hi = std::max(s.hi, 0.0);
+  d.lo = std::min(s.lo, 0.0);
   if (fold) {
     hi = std::max(-d.lo, hi);
     d.lo = 0;

@@ -61,7 +61,7 @@ Prepared prepare(Graph fused, const QuantSpec& spec);
 /// / (quant_max - quant_min), zero_point = clamp(rint(quant_min - lo / scale)) (Jacob et al. 2018, eq. 3; rounding it
 /// moves both ends by up to half a step). lo = hi = 0 is an edge of zeros (a dead layer), which every scale represents:
 /// it gets that of [0, 1]. Throws Error(promise) for lo > hi or non-finite ends.
-QParams choose_qparams(float lo, float hi, const QParams& range, bool affine);
+QParams choose_qparams(double lo, double hi, const QParams& range, bool affine);
 
 /// Per-output-channel (or one, repeated) weight scales: max |w| / quant_max; an all-zero channel gets scale 1 /
 /// quant_max.

@@ -15,11 +15,11 @@ struct Slab {
 std::vector<Slab> slabs(const Statistics& s) {
   std::vector<Slab> result;
   const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
-  const double low = s.lo, high = s.hi;  // the outer bins reach further than the values
   for (int i = 0; i < kHistogramBins; ++i) {
     if (s.histogram[i] == 0) continue;
     const double edge = s.histogram_lo + i * width;
-    result.push_back({std::clamp(edge, low, high), std::clamp(edge + width, low, high), s.histogram[i]});
+    // The outer bins reach further than the values.
+    result.push_back({std::clamp(edge, s.lo, s.hi), std::clamp(edge + width, s.lo, s.hi), s.histogram[i]});
   }
   return result;
 }
@@ -65,7 +65,7 @@ class RoundingError {
 class Search {
  public:
   Search(const Statistics& s, const QParams& range, bool affine) : slabs_(slabs(s)), range_(range), affine_(affine) {
-    full_ = {std::min(s.lo, 0.0f), std::max(s.hi, 0.0f)};
+    full_ = {std::min(s.lo, 0.0), std::max(s.hi, 0.0)};
     if (!affine) {
       full_.hi = range.is_signed() ? std::max(-full_.lo, full_.hi) : full_.hi;
       full_.lo = 0;

@@ -46,7 +46,7 @@ bool is_possible_histogram(const Statistics& s) {
   if (!(width > 0) || !std::isfinite(width) || std::frexp(width, &exponent) != 0.5) return false;
   const double first = s.histogram_lo / width;  // exact: a power of two
   if (first != std::floor(first) || first > 0 || first <= -kHistogramBins) return false;
-  const double lowest = std::floor(std::min(s.lo, 0.0f) / width), highest = std::floor(std::max(s.hi, 0.0f) / width);
+  const double lowest = std::floor(std::min(s.lo, 0.0) / width), highest = std::floor(std::max(s.hi, 0.0) / width);
   for (int i = 0; i < kHistogramBins; ++i) {
     const double count = s.histogram[i], bin = first + i;
     if (!(count >= 0) || !std::isfinite(count) || (count > 0 && (bin < lowest || bin > highest))) return false;
@@ -57,9 +57,9 @@ bool is_possible_histogram(const Statistics& s) {
 }  // namespace
 
 void Observer::restore(const Statistics& s) {
-  const bool range = std::isfinite(s.lo) && std::isfinite(s.hi) && s.lo <= s.hi;
+  const bool range = s.seen > 0 && std::isfinite(s.lo) && std::isfinite(s.hi) && s.lo <= s.hi;
   const bool histogram = s.histogram.empty() || (s.histogram.size() == kHistogramBins && is_possible_histogram(s));
-  if (s.seen && !(range && histogram)) {
+  if (s.seen != 0 && !(range && histogram)) {
     throw data_error("statistics of an observer are damaged: its " + std::string(range ? "histogram" : "range") +
                      " is impossible");
   }
@@ -75,10 +75,10 @@ void Observer::observe(const float* x, size_t count) {
                         ": the network diverged");
   }
   Statistics& s = statistics_;
-  const kernels::RunningRange moved = kernels::follow({s.lo, s.hi, s.seen ? 1 : 0}, range, averaging());
+  const kernels::RunningRange moved = kernels::follow({s.lo, s.hi, s.seen}, range, averaging());
   s.lo = moved.lo;
   s.hi = moved.hi;
-  s.seen = true;
+  s.seen = moved.seen;
   if (kind_ == ObserverKind::histogram) add_histogram(x, count, s);
 }
 

@@ -7,7 +7,7 @@
 
 namespace octet {
 
-QParams choose_qparams(float lo, float hi, const QParams& range, bool affine) {
+QParams choose_qparams(double lo, double hi, const QParams& range, bool affine) {
   if (!std::isfinite(lo) || !std::isfinite(hi) || lo > hi) {
     throw promise_error("qparams: [" + std::to_string(lo) + ", " + std::to_string(hi) +
                         "] is no range of values; was the edge observed?");

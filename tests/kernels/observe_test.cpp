@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/observe/edge_quantizer.h"
+
 namespace octet::kernels {
 namespace {
 
@@ -59,6 +61,45 @@ TEST(AddToHistogram, EqualsTheFormulaOverManyBlocks) {
   add_to_histogram(x.data(), 3000, bins, counts.data());
   add_to_histogram(x.data() + 3000, 2003, bins, counts.data());
   EXPECT_EQ(counts, expected);
+}
+
+/// Scales anywhere within and at the ends of a power of two, and far from one.
+std::vector<float> scales() {
+  std::mt19937 engine(11);
+  std::vector<float> result{1.0f, std::nextafter(1.0f, 2.0f), std::nextafter(2.0f, 1.0f), kSmallestScale, 3e27f};
+  for (int i = 0; i < 200; ++i) {
+    const float mantissa = 1 + static_cast<float>(engine() >> 9) * 0x1p-23f;
+    result.push_back(std::ldexp(mantissa, static_cast<int>(engine() % 90) - 63));
+  }
+  return result;
+}
+
+TEST(RunningRange, OfCalibratedQParamsGivesThemBackInEveryBit) {
+  for (int bits = 2; bits <= 8; ++bits) {
+    const int codes = 1 << bits;
+    for (const float scale : scales()) {
+      const auto expect_back = [&](const QParams& q, bool affine) {
+        const RunningRange range = range_of_qparams(q, affine);
+        ASSERT_EQ(range.seen, kManyBatches);
+        ASSERT_EQ(qparams_of_range(range.lo, range.hi, {1, 0, q.quant_min, q.quant_max}, affine), q)
+            << "bits " << bits << " scale " << scale << " zero point " << q.zero_point;
+      };
+      expect_back({scale, 0, -codes / 2, codes / 2 - 1}, false);
+      expect_back({scale, 0, 0, codes - 1}, false);
+      for (int zero_point = 0; zero_point < codes; ++zero_point) expect_back({scale, zero_point, 0, codes - 1}, true);
+    }
+  }
+}
+
+/// A batch that reaches exactly as far changes nothing either.
+TEST(RunningRange, StaysWhereABatchEndsAtItsEnds) {
+  const QParams q{0.25f, 100, 0, 255};
+  const RunningRange start = range_of_qparams(q, true);
+  for (const double averaging : {0.0, 0.01, 1.0}) {
+    const RunningRange range = follow(start, {-25.0f, 38.75f}, averaging);
+    EXPECT_EQ(range.lo, start.lo);
+    EXPECT_EQ(range.hi, start.hi);
+  }
 }
 
 }  // namespace

@@ -64,9 +64,14 @@ TEST(Observer, MinMaxAndMovingAverage) {
   EXPECT_EQ(minmax.statistics().lo, -3);
   EXPECT_EQ(minmax.statistics().hi, 4);
   EXPECT_TRUE(minmax.statistics().histogram.empty());
-  // -1 -> -1 + (-3 + 1) / 4 = -1.5 -> -1.5 + 1.5 / 4; 2 -> 1.75 -> 1.75 + 2.25 / 4
-  EXPECT_FLOAT_EQ(average.statistics().lo, -1.125f);
-  EXPECT_FLOAT_EQ(average.statistics().hi, 2.3125f);
+  // The mean of as many batches as make up the average: (-1 - 3 + 0) / 3, (2 + 1 + 4) / 3.
+  EXPECT_DOUBLE_EQ(average.statistics().lo, -4.0 / 3);
+  EXPECT_DOUBLE_EQ(average.statistics().hi, 7.0 / 3);
+  EXPECT_EQ(average.statistics().seen, 3);
+  average.observe(a.data(), a.size());  // a quarter each; from here on the newest has a quarter of the weight
+  average.observe(b.data(), b.size());
+  EXPECT_DOUBLE_EQ(average.statistics().lo, -1.25 + (-3 + 1.25) / 4);
+  EXPECT_DOUBLE_EQ(average.statistics().hi, 2.25 + (1 - 2.25) / 4);
 }
 
 TEST(Observer, RefusesWhatIsNoNumber) {
@@ -75,7 +80,7 @@ TEST(Observer, RefusesWhatIsNoNumber) {
     values[77] = bad;
     Observer observer(ObserverKind::histogram);
     EXPECT_THROW(observer.observe(values.data(), values.size()), Error) << bad;
-    EXPECT_FALSE(observer.statistics().seen);
+    EXPECT_EQ(observer.statistics().seen, 0);
   }
 }
 

@@ -55,7 +55,7 @@ Calibrated calibrated(const std::string& network, at::Device device) {
 
 /// Where zero lies among the codes, before rounding.
 double exact_zero(const Calibrated& c, size_t edge) {
-  const double lowest = std::min(0.0f, c.ranges[static_cast<int64_t>(edge)][0].item<float>());
+  const double lowest = std::min(0.0, c.ranges[static_cast<int64_t>(edge)][0].item<double>());
   return c.edges[edge].quant_min - lowest / c.edges[edge].scale;
 }
 
