@@ -143,6 +143,12 @@ void calibrate(QuantizedModel& model, const Run& run) {
   const RunData& data = run.data;
   Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
                 {.batch_size = recipe.batch_size, .workers = data.workers});
+  if (const int bits = run.recipe.quant.activation_bits; recipe.method == "entropy" && bits < 8) {
+    say(
+        fmt::format("note: calibrate.method entropy was made for 8 bits; at quant.activation_bits {} it clips too "
+                    "little, and mse rounds with less error",
+                    bits));
+  }
   Progress progress("calibrate", static_cast<long>(data.calibration.size()));
   const FullPrecision full;  // ranges are those of the float network, on every device
   const at::NoGradGuard no_grad;

@@ -12,20 +12,20 @@ ValueRange percentile_range(const Statistics& s, double percentile) {
   if (!(percentile > 0 && percentile <= 100)) {
     throw usage_error("calibrate.percentile: " + std::to_string(percentile) + " is not in (0, 100]");
   }
-  double total = 0;
-  for (const double count : s.histogram) total += count;
-  const double tail = total * (100 - percentile) / 200;
   const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
-  // Distance from one end of the histogram to the point that `tail` values lie before.
-  const auto cut = [&](auto bin, auto end) {
-    double left = tail, distance = 0;
-    for (; bin != end && *bin <= left; ++bin, distance += width) left -= *bin;
-    return bin == end ? distance : distance + width * left / *bin;
-  };
-  const double lo = s.histogram_lo + cut(s.histogram.begin(), s.histogram.end());
-  const double hi = s.histogram_hi - cut(s.histogram.rbegin(), s.histogram.rend());
-  const double low = s.lo, high = s.hi;  // the outer bins reach further than the values
-  return {std::clamp(lo, low, high), std::clamp(hi, low, high)};
+  const int below_zero = static_cast<int>(-s.histogram_lo / width);  // exact: edges are multiples of the width
+  std::vector<double> magnitudes(std::max(below_zero, kHistogramBins - below_zero));
+  double total = 0;
+  for (int i = 0; i < kHistogramBins; ++i) {
+    magnitudes[i < below_zero ? below_zero - 1 - i : i - below_zero] += s.histogram[i];
+    total += s.histogram[i];
+  }
+  // Down from the largest magnitude, past as many values as lie outside and the empty bins behind them.
+  double outside = total * (100 - percentile) / 100;
+  size_t bin = magnitudes.size();
+  for (; bin > 0 && magnitudes[bin - 1] <= outside; --bin) outside -= magnitudes[bin - 1];
+  const double within = bin == 0 ? 0 : width * (static_cast<double>(bin) - outside / magnitudes[bin - 1]);
+  return {std::clamp(-within, s.lo, s.hi), std::clamp(within, s.lo, s.hi)};  // outer bins reach beyond the values
 }
 
 namespace {

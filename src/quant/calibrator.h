@@ -45,7 +45,7 @@ class Observer {
 
 enum class CalibrationMethod { minmax, percentile, mse, entropy };
 
-/// minmax: the observed range. percentile: the range holding that share of the values, both tails cut alike. mse: the
+/// minmax: the observed range. percentile: that share of the values has a magnitude within the range. mse: the
 /// range with the least squared quantization error over the histogram. entropy: least KL divergence between the
 /// histogram and its quantized version (Migacz, "8-bit inference with TensorRT", GTC 2017).
 QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,

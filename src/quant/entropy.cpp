@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "src/quant/range_search.h"
@@ -10,67 +8,56 @@
 namespace octet {
 namespace {
 
-constexpr int kBins = 2048;          // as in the paper
-constexpr int kCandidateStride = 8;  // bins between the ranges that are tried
+constexpr int kMostBins = 2048;  // as in the paper
+constexpr int kNarrowest = 16;   // share of the bins in the narrowest range that is tried, as in NVIDIA's tools
 
+/// The histogram of x, or with `fold` of |x|: bins from the lowest to the highest value, zero among them.
 struct Distribution {
-  double lo = 0, width = 1;
+  double width = 1;
+  int zero = 0;  ///< the bin that begins at zero
   std::vector<double> bins;
 };
 
-/// The histogram resampled to kBins over the range of the values; `fold`: of |x|.
-Distribution resample(const Statistics& s, bool fold) {
+/// Pairs of bins merge until there are few enough: none is split.
+Distribution distribution_of(const Statistics& s, bool fold) {
+  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  const double lo = fold ? 0 : std::min(s.lo, 0.0), hi = std::max(fold ? -s.lo : 0.0, s.hi);
+  const auto reach = [](double end, double of) { return static_cast<int>(std::floor(end / of)); };
   Distribution d;
-  double hi = std::max(s.hi, 0.0);
-  d.lo = std::min(s.lo, 0.0);
-  if (fold) {
-    hi = std::max(-d.lo, hi);
-    d.lo = 0;
-  }
-  d.width = (hi - d.lo) / kBins;
-  d.bins.assign(kBins, 0.0);
-  const double source = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  for (d.width = width; reach(hi, d.width) - reach(lo, d.width) >= kMostBins;) d.width *= 2;
+  d.zero = -reach(lo, d.width);
+  d.bins.assign(reach(hi, d.width) + d.zero + 1, 0.0);
   for (int i = 0; i < kHistogramBins; ++i) {
     if (s.histogram[i] == 0) continue;
-    double a = s.histogram_lo + i * source, b = a + source;
-    if (fold && a < 0) std::tie(a, b) = std::pair(-b, -a);
-    // Position in new bins; what the outer bins reach beyond the values counts at the end.
-    const double from = std::clamp((a - d.lo) / d.width, 0.0, kBins * 1.0),
-                 to = std::clamp((b - d.lo) / d.width, 0.0, kBins * 1.0);
-    if (to <= from) {
-      d.bins[std::min(static_cast<int>(from), kBins - 1)] += s.histogram[i];
-      continue;
-    }
-    for (int bin = static_cast<int>(from); bin < kBins && bin < to; ++bin) {
-      const double share = std::min(to, bin + 1.0) - std::max(from, static_cast<double>(bin));
-      d.bins[bin] += s.histogram[i] * share / (to - from);
-    }
+    const double middle = s.histogram_lo + (i + 0.5) * width;  // which no fold and no merging moves to another bin
+    d.bins[reach(fold ? std::fabs(middle) : middle, d.width) + d.zero] += s.histogram[i];
   }
   // Zero has a code of its own: the many zeros behind a ReLU, which no range rounds, must not decide.
-  const int zero = std::min(static_cast<int>(-d.lo / d.width), kBins - 1);
-  d.bins[zero] = std::min(d.bins[zero], d.bins[zero + 1 < kBins ? zero + 1 : zero - 1]);
+  const int beside = d.zero + 1 < static_cast<int>(d.bins.size()) ? d.zero + 1 : std::max(d.zero - 1, 0);
+  d.bins[d.zero] = d.bins[beside];
   return d;
 }
 
 /// KL divergence of the bins [begin, end), which take the values outside at their ends, from what `levels` codes make
-/// of them. At an end that takes outliers the codes may have no value at all; it then counts as one, so that few
-/// outliers weigh little and many much.
+/// of them. Infinite where an end takes outliers but is empty itself: a narrower range clips no more.
 double divergence(const std::vector<double>& bins, int begin, int end, int levels) {
   const int size = end - begin;
   std::vector<double> p(bins.begin() + begin, bins.begin() + end), q(static_cast<size_t>(size));
   for (int i = 0; i < begin; ++i) p.front() += bins[i];
-  for (int i = end; i < kBins; ++i) p.back() += bins[i];
+  for (size_t i = end; i < bins.size(); ++i) p.back() += bins[i];
+  const auto first_of = [&](int level) {
+    return static_cast<int>((static_cast<int64_t>(level) * size + levels - 1) / levels);
+  };
   for (int level = 0; level < levels; ++level) {
-    const int from = static_cast<int>(static_cast<int64_t>(level) * size / levels);
-    const int to = static_cast<int>(static_cast<int64_t>(level + 1) * size / levels);
+    const int from = first_of(level), to = first_of(level + 1);
     double sum = 0;
     int filled = 0;
     for (int i = from; i < to; ++i) {
       sum += bins[begin + i];
-      filled += p[i] > 0;
+      filled += bins[begin + i] > 0;
     }
     for (int i = from; i < to; ++i) {
-      if (p[i] > 0) q[i] = sum > 0 ? sum / filled : 1.0;
+      if (bins[begin + i] > 0) q[i] = sum / filled;
     }
   }
   double p_sum = 0, q_sum = 0, result = 0;
@@ -79,7 +66,9 @@ double divergence(const std::vector<double>& bins, int begin, int end, int level
     q_sum += q[i];
   }
   for (int i = 0; i < size; ++i) {
-    if (p[i] > 0) result += p[i] / p_sum * std::log(p[i] / p_sum / (q[i] / q_sum));
+    if (p[i] == 0) continue;
+    if (q[i] == 0) return INFINITY;
+    result += p[i] / p_sum * std::log(p[i] / p_sum / (q[i] / q_sum));
   }
   return result;
 }
@@ -88,18 +77,17 @@ double divergence(const std::vector<double>& bins, int begin, int end, int level
 
 ValueRange entropy_range(const Statistics& statistics, const QParams& range, bool affine) {
   const bool fold = !affine && range.is_signed();
-  const Distribution d = resample(statistics, fold);
+  const Distribution d = distribution_of(statistics, fold);
   const int levels = affine ? range.quant_max - range.quant_min + 1 : range.quant_max + 1;
-  const double zero = -d.lo / d.width;  // position of zero, in bins
-  ValueRange best{d.lo, d.lo + kBins * d.width};
+  const int all = static_cast<int>(d.bins.size());
+  ValueRange best{statistics.lo, statistics.hi};
   double least = INFINITY;
-  for (int size = kBins; size >= std::max(levels, kCandidateStride); size -= kCandidateStride) {
-    const double shrink = static_cast<double>(size) / kBins;
-    const int begin = static_cast<int>(std::lround(zero * (1 - shrink)));
+  for (int size = all; size * kNarrowest >= all; --size) {
+    const int begin = static_cast<int>(std::lround(d.zero * (1 - static_cast<double>(size) / all)));
     const double value = divergence(d.bins, begin, begin + size, levels);
     if (value < least) {
       least = value;
-      best = {d.lo + begin * d.width, d.lo + (begin + size) * d.width};
+      best = {(begin - d.zero) * d.width, (begin + size - d.zero) * d.width};
     }
   }
   return best;

@@ -9,7 +9,8 @@ struct ValueRange {
   double lo = 0, hi = 0;
 };
 
-/// The range that leaves out (100 - percentile) / 2 percent of the values at each end; linear within a bin.
+/// The magnitude that `percentile` percent of the values do not exceed, linear within a bin, as NVIDIA's tools choose
+/// it: one tail after a ReLU, both ends at the same distance from zero elsewhere, and neither beyond the values.
 ValueRange percentile_range(const Statistics& statistics, double percentile);
 
 /// Least expected squared error of quantize and dequantize when values are uniform within their bins (the integral is

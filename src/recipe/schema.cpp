@@ -132,7 +132,8 @@ void add_training(std::vector<Field>& fields) {
   s.add("batch_size", &C::batch_size, range(1, 65536), "images a step");
   s.add("method", &C::method, one_of({"minmax", "percentile", "mse", "entropy"}),
         "how a range follows from a histogram");
-  s.add("percentile", &C::percentile, above_to(50, 100), "method percentile: share of values inside the range, in %");
+  s.add("percentile", &C::percentile, above_to(50, 100),
+        "method percentile: share of the values whose magnitude is within the range, in %");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");

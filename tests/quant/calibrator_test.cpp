@@ -179,13 +179,37 @@ TEST(Calibrate, AnEdgeOfZerosGetsAUsableScale) {
   }
 }
 
-TEST(Calibrate, PercentileCutsBothTailsAlike) {
+TEST(Calibrate, PercentileIsOfMagnitudes) {
   const auto values = even_values(100000, -1, 3);
-  const QParams q = calibrated(values, percentile, kUnsigned, true, 90);
-  EXPECT_NEAR(dequantize(q.quant_min, q), -0.8, 0.01);  // 5 % of 4 at each end; half a step by the zero point
-  EXPECT_NEAR(dequantize(q.quant_max, q), 2.8, 0.01);
+  // 10 % of 4 are above 2.6, and -1 is nearer to zero than that; half a step by the zero point.
+  const QParams right = calibrated(values, percentile, kUnsigned, true, 90);
+  EXPECT_NEAR(dequantize(right.quant_min, right), -1, 0.01);
+  EXPECT_NEAR(dequantize(right.quant_max, right), 2.6, 0.01);
+  // 60 % of 4 lie within 1.4 from zero, 40 % within 0.8: there both ends are cut.
+  const QParams both = calibrated(values, percentile, kUnsigned, true, 40);
+  EXPECT_NEAR(dequantize(both.quant_min, both), -0.8, 0.01);
+  EXPECT_NEAR(dequantize(both.quant_max, both), 0.8, 0.01);
+  EXPECT_NEAR(calibrated(values, percentile, kSigned, false, 60).scale * 127, 1.4, 0.001);
   const QParams all = calibrated(values, percentile, kSigned, false, 100);
   EXPECT_FLOAT_EQ(all.scale, *std::max_element(values.begin(), values.end()) / 127);
+}
+
+TEST(Calibrate, PercentileAfterAReluHasOneTail) {
+  auto values = even_values(100000, -1, 1);
+  for (float& value : values) value = std::max(value, 0.0f);
+  // 1 % of all, zeros included, are above 0.98.
+  EXPECT_NEAR(calibrated(values, percentile, kUnsigned, false, 99).scale * 255, 0.98, 0.001);
+  EXPECT_NEAR(calibrated(values, percentile, kUnsigned, true, 99).scale * 255, 0.98, 0.001);
+}
+
+/// Once as many values lie outside as may, the range ends at the next value, not somewhere in the void before it.
+TEST(Calibrate, PercentileEndsAtAValueWhereBinsAreEmpty) {
+  auto values = even_values(99, 0, 1);
+  values.push_back(100);
+  const double bin = 1.0 / 32;  // 100 needs bins of this width
+  EXPECT_NEAR(calibrated(values, percentile, kUnsigned, false, 99).scale * 255, values[98], bin);
+  EXPECT_NEAR(calibrated(values, percentile, kUnsigned, false, 99.5).scale * 255, 100, bin);
+  EXPECT_NEAR(calibrated(values, percentile, kUnsigned, false, 100).scale * 255, 100, 1e-5);
 }
 
 TEST(Calibrate, UniformValuesKeepTheirWholeRange) {

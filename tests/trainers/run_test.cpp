@@ -131,6 +131,23 @@ TEST(Run, QuantizedModelIsRebuiltExactly) {
             codes(loaded.convert(run.preprocessing, names), folder.path() + "/b"));
 }
 
+TEST(Run, EntropyBelowEightBitsIsSaid) {
+  for (const int bits : {8, 4}) {
+    Recipe recipe = tiny_recipe();
+    recipe.calibrate.method = "entropy";
+    recipe.quant.activation_bits = bits;
+    const auto run = open_run(recipe, {});
+    QuantizedModel model = make_quantized(run, starting_weights(run));
+    testing::internal::CaptureStderr();
+    calibrate(model, run);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(
+        said.find("calibrate.method entropy was made for 8 bits; at quant.activation_bits 4") != std::string::npos,
+        bits == 4)
+        << said;
+  }
+}
+
 TEST(Run, FilesThatAreNoQuantizedModelAreRefused) {
   const Folder folder("refused");
   const auto run = open_run(tiny_recipe(), {folder.path()});
