@@ -57,6 +57,17 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                   result.images_per_second, 100 * result.data_wait_share, memory));
 }
 
+/// Keys of observed scales that the user gave to fixed ones.
+void say_what_has_no_effect(const Recipe& recipe) {
+  const Recipe usual;
+  const bool given = recipe.quant.observer != usual.quant.observer || recipe.quant.averaging != usual.quant.averaging ||
+                     recipe.qat.freeze_observers != usual.qat.freeze_observers;
+  if (given && !observes(recipe.quant)) {
+    say("note: quant.scales is fixed, so quant.observer, quant.averaging and qat.freeze_observers have no effect; set "
+        "quant.scales: observed to let ranges follow the data");
+  }
+}
+
 }  // namespace
 
 void train_float(const Run& run, Weights& weights, bool resume) {
@@ -80,10 +91,11 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   const QatRecipe& recipe = run.recipe.qat;
   if (recipe.epochs == 0) return;
   if (const std::string note = qat_precision_note(precision_from_name(recipe.precision)); !note.empty()) say(note);
+  say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
   phase.cuda = run.recipe.cuda;
-  phase.freeze_observers = recipe.freeze_observers;
+  phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.seed = run.recipe.seed;
   phase.fingerprint = fingerprint(run) + hash_of(weights);

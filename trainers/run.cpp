@@ -121,7 +121,8 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
-  if (run.recipe.qat.epochs > 0) require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
+  if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
+    require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
@@ -131,6 +132,8 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
           .weight_granularity =
               quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel};
 }
+
+bool observes(const QuantRecipe& quant) { return quant.scales == "observed"; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;

@@ -58,6 +58,9 @@ void require_free_name(const RunDirectory& directory, const std::string& file);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
 
+/// Ranges of activations follow the data in QAT (quant.scales: observed), else they stay as calibrated.
+bool observes(const QuantRecipe& quant);
+
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 

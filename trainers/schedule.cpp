@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "src/common/error.h"
+#include "src/data/random.h"
 
 namespace octet {
 namespace {
@@ -23,6 +24,22 @@ Schedule::Kind schedule_kind(const std::string& name) {
 }
 
 }  // namespace
+
+long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
+  const long steps = static_cast<long>(images) / recipe.batch_size;
+  if (steps == 0) {
+    throw usage_error(fmt::format("{}: batch_size {} is more than the {} training images; use a smaller batch", phase,
+                                  recipe.batch_size, images));
+  }
+  return steps;
+}
+
+uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step) {
+  uint64_t mixed = split_mix(seed);
+  for (const char letter : phase) mixed = split_mix(mixed ^ static_cast<uint64_t>(letter));
+  mixed = split_mix(mixed ^ static_cast<uint64_t>(epoch));
+  return split_mix(mixed ^ static_cast<uint64_t>(step));
+}
 
 Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
   Schedule schedule;

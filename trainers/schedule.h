@@ -1,11 +1,21 @@
-// Learning-rate schedules as pure functions of the step. No LibTorch.
+// What depends on the number of the step alone: learning rate and random seed. No LibTorch.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/recipe/recipe.h"
 
 namespace octet {
+
+/// Steps of an epoch; what is left of the images is not trained on. Throws Error(usage) when not even one batch is
+/// there.
+long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase);
+
+/// Seed of one step's random numbers: a function of what it is for, not of what ran before (SplitMix64 over the parts).
+uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step);
 
 /// All in optimizer steps.
 struct Schedule {

@@ -11,8 +11,7 @@ namespace octet {
 
 struct StepBench {
   ModelSpec model;
-  bool qat =
-      false;  ///< with fake quantizers, calibrated on some of the pictures; observers and BatchNorm follow the data
+  bool qat = false;           ///< with fake quantizers, calibrated on some of the pictures; BatchNorm follows the data
   OptimizerRecipe optimizer;  ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;

@@ -50,6 +50,7 @@ class Trainer {
   void resume();
   void run_epoch();
   void validate_epoch() const;
+  void require_scales() const;
   void launch_step(const Batches::Labelled& batch);
   void follow(bool wait);
   [[noreturn]] void explain(long step, const std::string& what);
@@ -91,6 +92,7 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
 void Trainer::run() {
   if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
   if (position_.finished) return;
+  require_scales();
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
     save();  // before validation, which may be interrupted too
@@ -102,6 +104,15 @@ void Trainer::run() {
   if (step_.average() != nullptr) step_.average()->apply();
   position_.finished = true;
   save();
+}
+
+/// What was never calibrated and is not to be observed has no scales to train with.
+void Trainer::require_scales() const {
+  if (phase_.quantized == nullptr || phase_.quantized->has_scales() || mode().observe) return;
+  throw usage_error(
+      fmt::format("phase {}: the ranges of activations are to stay as calibrated (quant.scales: fixed), but the "
+                  "network was never calibrated; calibrate it first, or set quant.scales: observed",
+                  phase_.name));
 }
 
 void Trainer::run_epoch() {
@@ -245,22 +256,6 @@ void Trainer::resume() {
 }
 
 }  // namespace
-
-long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
-  const long steps = static_cast<long>(images) / recipe.batch_size;
-  if (steps == 0) {
-    throw usage_error(fmt::format("{}: batch_size {} is more than the {} training images; use a smaller batch", phase,
-                                  recipe.batch_size, images));
-  }
-  return steps;
-}
-
-uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step) {
-  uint64_t mixed = split_mix(seed);
-  for (const char letter : phase) mixed = split_mix(mixed ^ static_cast<uint64_t>(letter));
-  mixed = split_mix(mixed ^ static_cast<uint64_t>(epoch));
-  return split_mix(mixed ^ static_cast<uint64_t>(step));
-}
 
 void train_phase(const Phase& phase, const RunData& data) {
   const OwnStream stream(phase.device());

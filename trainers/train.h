@@ -32,7 +32,7 @@ struct Phase {
   const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
-  double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps
+  double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
   uint64_t seed = 0;
   std::string pictures_of;  ///< the phase whose order and augmentation of pictures this one repeats; "": its own
   std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
@@ -50,12 +50,5 @@ struct Phase {
 /// weight is not finite (the state file then still holds the last good state); Error(usage) for a batch larger than the
 /// training set or a state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
-
-/// Steps of an epoch; what is left of the images is not trained on. Throws Error(usage) when not even one batch is
-/// there.
-long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase);
-
-/// Seed of one step's random numbers: a function of what it is for, not of what ran before (SplitMix64 over the parts).
-uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step);
 
 }  // namespace octet

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr int kStateVersion = 2;
+constexpr int kStateVersion = 2;  // 1: QAT always observed, and ranges were floats
 constexpr const char* kMetadataKey = "octet_state";
 
 DType dtype_of(at::ScalarType type, const std::string& name) {
@@ -140,9 +140,11 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
     throw data_error(fmt::format("{}: not a training state of octet; remove it to start anew", path));
   try {
     const auto json = nlohmann::json::parse(found->second);
-    if (json.at("version").get<int>() != kStateVersion) {
-      throw data_error(fmt::format("{}: state version {}, this octet reads {}; remove it to start the phase anew", path,
-                                   json.at("version").get<int>(), kStateVersion));
+    if (const int version = json.at("version").get<int>(); version != kStateVersion) {
+      throw data_error(
+          fmt::format("{}: state version {} of {} octet, this one reads {}; finish the run with the octet "
+                      "that began it, or remove the file to start the phase anew",
+                      path, version, version < kStateVersion ? "an older" : "a newer", kStateVersion));
     }
     if (json.at("phase").get<std::string>() != owner.phase ||
         json.at("fingerprint").get<std::string>() != owner.fingerprint) {

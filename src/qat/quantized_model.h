@@ -47,6 +47,7 @@ class QuantizedModel {
   /// naming the node if one is set. Waits for the GPU; call it now and then. On the CPU forward() itself throws.
   void require_finite() const;
 
+  bool has_scales() const;  ///< qparams of activations come from data: calibrated, observed or loaded
   const Prepared& prepared() const;
   const Weights& weights() const;
   std::vector<QParams> edges() const;  ///< by node

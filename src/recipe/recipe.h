@@ -89,14 +89,15 @@ struct QuantRecipe {
   int weight_bits = 8;
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse
-  std::string observer = "moving_average";         ///< during QAT: minmax, moving_average, histogram
+  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed
+  std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
   bool operator==(const QuantRecipe&) const = default;
 };
 
 struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
-  double freeze_observers = 0.5;      ///< after this share of the QAT steps
-  double freeze_batch_norm = 0.75;
+  double freeze_batch_norm = 0.5;     ///< after this share of the QAT steps
+  double freeze_observers = 0.75;     ///< scales observed: later than BatchNorm, whose freezing moves the ranges
   bool float_control = false;  ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
 };

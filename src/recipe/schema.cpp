@@ -144,15 +144,18 @@ void add_training(std::vector<Field>& fields) {
   quant.add("weight_granularity", &Q::weight_granularity, one_of({"per_channel", "per_tensor"}),
             "one scale an output channel, or one a tensor");
   quant.add("weight_calibrator", &Q::weight_calibrator, one_of({"minmax", "mse"}), "how a weight's range is chosen");
+  quant.add("scales", &Q::scales, one_of({"fixed", "observed"}),
+            "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data");
   quant.add("observer", &Q::observer, one_of({"minmax", "moving_average", "histogram"}),
-            "how ranges of activations follow the data during QAT");
-  quant.add("averaging", &Q::averaging, above_to(0, 1), "moving_average: weight of the new batch");
+            "scales observed: how ranges of activations follow the data");
+  quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
   using A = QatRecipe;
   SectionFields<&Recipe::qat> qat(fields, "qat");
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only");
-  qat.add("freeze_observers", &A::freeze_observers, range(0, 1), "after this share of the steps ranges stay");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
+  qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
+          "scales observed: after this share of the steps ranges stay");
   qat.add("float_control", &A::float_control, {},
           "after QAT: train the float network for the same epochs, to compare int8 with what float gains by them");
 }

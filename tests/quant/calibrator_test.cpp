@@ -351,5 +351,28 @@ TEST(WeightScales, MseIsNeverWorseThanTheMaximumAndMuchBetterForFewBits) {
   }
 }
 
+/// No scale near the found one is better, not even within one of the search's coarse steps of 4 %.
+TEST(WeightScales, MseSearchesFinely) {
+  constexpr size_t kRow = 72;
+  const auto weight = normal_values(50 * kRow, 0, 0.05f, 15);
+  for (const int bits : {3, 4, 8}) {
+    QuantSpec spec;
+    spec.weight_bits = bits;
+    const int largest = (1 << (bits - 1)) - 1;
+    const auto widest = weight_scales(weight.data(), 50, kRow, spec);
+    const auto best = weight_scales_mse(weight.data(), 50, kRow, spec);
+    for (size_t k = 0; k < best.size(); ++k) {
+      const std::vector<float> row(weight.begin() + k * kRow, weight.begin() + (k + 1) * kRow);
+      const double found = error_of(row, {best[k], 0, -largest, largest});
+      for (double offset = -0.03; offset < 0.0325; offset += 0.005) {
+        const double scale = best[k] + offset * widest[k];
+        if (scale > widest[k]) continue;
+        EXPECT_LE(found, error_of(row, {static_cast<float>(scale), 0, -largest, largest}) * (1 + 1e-5))
+            << "bits " << bits << " row " << k << " offset " << offset;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet

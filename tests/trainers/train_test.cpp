@@ -9,6 +9,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "tests/trainers/training.h"
+#include "trainers/schedule.h"
 
 namespace octet {
 namespace {

@@ -88,6 +88,16 @@ TEST_F(TrainingState, RefusesAFileThatIsNoState) {
       << told;
 }
 
+TEST_F(TrainingState, AStateOfAnOlderOctetIsRefusedByNameWithTheCure) {
+  TensorFile older;
+  older.metadata["octet_state"] = R"({"version": 1, "phase": "float", "fingerprint": "0123abcd"})";
+  write_safetensors(path_, older);
+  TensorFile file;
+  const std::string message = message_of(ExitCode::data, [&] { read_state(path_, owner_, file); });
+  EXPECT_NE(message.find(path_ + ": state version 1 of an older octet"), std::string::npos) << message;
+  EXPECT_NE(message.find("remove the file to start the phase anew"), std::string::npos) << message;
+}
+
 TEST_F(TrainingState, ATruncatedFileIsNamedWithTheCure) {
   TensorFile file;
   put_tensors(file, "weights", {{"a", at::zeros({100})}});

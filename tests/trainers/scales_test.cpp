@@ -1,0 +1,101 @@
+// What QAT does to the ranges of activations: quant.scales fixed leaves the calibrated ones as they are, observed lets
+// them follow the data until they freeze.
+#include <gtest/gtest.h>
+
+#include "src/common/error.h"
+#include "tests/trainers/calibrated_run.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::CalibratedRun;
+using testing_trainers::Folder;
+using testing_trainers::message_of;
+using testing_trainers::tiny_recipe;
+
+Recipe recipe_with(const std::string& scales, const std::string& observer = "moving_average") {
+  Recipe recipe = tiny_recipe();
+  recipe.quant.scales = scales;
+  recipe.quant.observer = observer;
+  return recipe;
+}
+
+TEST(Scales, AreFixedUnlessTheRecipeSaysObserved) { EXPECT_EQ(Recipe().quant.scales, "fixed"); }
+
+TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
+  for (const std::string observer : {"minmax", "moving_average", "histogram"}) {
+    for (const std::string scales : {"fixed", "observed"}) {
+      const Folder folder("scales");
+      CalibratedRun c(recipe_with(scales, observer), folder.path());
+      const std::vector<QParams> before = c.model.edges();
+      const at::Tensor weight = c.weights.at("conv1.weight").detach().clone();
+      train_qat(c.run, c.model, false);
+      const std::vector<QParams> after = c.model.edges();
+      EXPECT_FALSE(weight.equal(c.weights.at("conv1.weight"))) << "nothing was trained";
+      if (scales == "fixed") {
+        EXPECT_EQ(after, before) << observer;
+        continue;
+      }
+      const std::vector<Node>& nodes = c.model.prepared().graph.nodes;
+      for (size_t n = 0; n < nodes.size(); ++n) {
+        if (nodes[n].op == Op::conv2d) EXPECT_NE(after[n], before[n]) << observer << ", " << nodes[n].name;
+      }
+    }
+  }
+}
+
+TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
+  const Folder folder("scales_none");
+  const Recipe recipe = recipe_with("fixed");
+  const auto run = open_run(recipe, {folder.path()});
+  start_run_directory(run.directory, recipe, {});
+  QuantizedModel model = make_quantized(run, starting_weights(run));
+  const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, false); });
+  EXPECT_NE(message.find("never calibrated"), std::string::npos) << message;
+  EXPECT_NE(message.find("set quant.scales: observed"), std::string::npos) << message;
+}
+
+TEST(Scales, KeysOfObservedOnesThatFixedOnesDoNotReadAreSaid) {
+  for (const std::string scales : {"fixed", "observed"}) {
+    for (const std::string observer : {"minmax", "moving_average"}) {
+      const Folder folder("scales_keys");
+      CalibratedRun c(recipe_with(scales, observer), folder.path());
+      testing::internal::CaptureStderr();
+      train_qat(c.run, c.model, false);
+      const std::string said = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(said.find("have no effect") != std::string::npos, scales == "fixed" && observer == "minmax") << said;
+    }
+  }
+}
+
+TEST(Scales, AHistogramIsRefusedOnTheGpuOnlyWhereScalesAreObserved) {
+  const at::Device gpu(at::kCUDA, 0);  // which is not needed: this is asked before anything runs there
+  for (const std::string scales : {"fixed", "observed"}) {
+    auto run = open_run(recipe_with(scales, "histogram"), {});
+    run.device = gpu;
+    run.recipe.cuda.resident_images = "off";
+    if (scales == "fixed") {
+      require_trainable(run);
+    } else {
+      EXPECT_NE(message_of(ExitCode::usage, [&] { require_trainable(run); }).find("quant.scales: fixed"),
+                std::string::npos);
+    }
+  }
+}
+
+TEST(Scales, AStateOfOtherScalesIsRefused) {
+  const Folder folder("scales_resume");
+  {
+    CalibratedRun c(recipe_with("observed"), folder.path());
+    train_qat(c.run, c.model, false);
+  }
+  const auto run = open_run(recipe_with("fixed"), {folder.path()});
+  QuantizedModel model = make_quantized(run, starting_weights(run));
+  calibrate(model, run);
+  const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, true); });
+  EXPECT_NE(message.find(run.directory.qat_state()), std::string::npos) << message;
+  EXPECT_NE(message.find("its recipe"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace octet
