@@ -97,6 +97,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   phase.cuda = run.recipe.cuda;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.seed = run.recipe.seed;
   phase.fingerprint = fingerprint(run) + hash_of(weights);
   phase.checkpoint = run.directory.qat_state();

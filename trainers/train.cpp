@@ -17,6 +17,7 @@
 #include "trainers/diverged.h"
 #include "trainers/gpu.h"
 #include "trainers/gpu_failure.h"
+#include "trainers/reestimate.h"
 #include "trainers/schedule.h"
 #include "trainers/step.h"
 #include "trainers/step_graph.h"
@@ -49,12 +50,15 @@ class Trainer {
  private:
   void resume();
   void run_epoch();
+  void validate();
+  void finish();
   void validate_epoch() const;
   void require_scales() const;
   void launch_step(const Batches::Labelled& batch);
   void follow(bool wait);
   [[noreturn]] void explain(long step, const std::string& what);
   TrainStep::Mode mode() const;
+  bool observes() const { return phase_.quantized != nullptr && phase_.freeze_observers > 0; }
   EpochResult result() const;
   void save() const;
   uint64_t pictures_seed() const {
@@ -96,12 +100,26 @@ void Trainer::run() {
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
     save();  // before validation, which may be interrupted too
-    if (!phase_.epoch_done) continue;
-    const auto validate = [this] { validate_epoch(); };
-    step_.average() != nullptr ? step_.average()->while_in_place(validate) : validate();
+    if (phase_.epoch_done) validate();
   }
+  finish();
+}
+
+/// With EMA it is the average that is validated, and exported at the end: observed ranges must be the average's too.
+void Trainer::validate() {
+  if (step_.average() == nullptr) return validate_epoch();
+  step_.average()->while_in_place([this] {
+    if (!observes()) return validate_epoch();
+    while_observed_again(*phase_.quantized, data_, recipe_.batch_size, [this] { validate_epoch(); });
+  });
+}
+
+void Trainer::finish() {
   step_.free_gradients();
-  if (step_.average() != nullptr) step_.average()->apply();
+  const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
+  if (averaged) step_.average()->apply();
+  if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
+  if (observes() && (averaged || reestimates)) observe_again(*phase_.quantized, data_, recipe_.batch_size);
   position_.finished = true;
   save();
 }

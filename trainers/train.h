@@ -33,6 +33,7 @@ struct Phase {
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
+  long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
   uint64_t seed = 0;
   std::string pictures_of;  ///< the phase whose order and augmentation of pictures this one repeats; "": its own
   std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
@@ -45,7 +46,8 @@ struct Phase {
 };
 
 /// Runs the phase to its end; a finished one is only loaded. The result depends on recipe, data and seed alone, not on
-/// how often it was stopped and resumed. With EMA on, the averaged weights are in *weights at the end.
+/// how often it was stopped and resumed. With EMA on, the averaged weights are in *weights at the end; observed ranges
+/// are then theirs.
 /// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss or a
 /// weight is not finite (the state file then still holds the last good state); Error(usage) for a batch larger than the
 /// training set or a state file of another run.

@@ -59,9 +59,12 @@ struct WalkHooks {
   std::function<at::Tensor(int node, at::Tensor output)> output;  ///< replaces (or looks at) a node's output
 };
 
+/// Share of a batch's statistics in the running ones.
+inline constexpr double kBatchNormMomentum = 0.1;
+
 struct WalkMode {
   bool training = false;             ///< dropout on
-  bool batch_norm_training = false;  ///< batch statistics, running statistics updated with momentum 0.1
+  bool batch_norm_training = false;  ///< batch statistics; running statistics follow with kBatchNormMomentum
 };
 
 /// In place where x is owned (see Unfinished).

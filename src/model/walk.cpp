@@ -18,8 +18,6 @@
 namespace octet {
 namespace {
 
-constexpr double kBatchNormMomentum = 0.1;
-
 at::Tensor batch_norm(const at::Tensor& x, const Weights& weights, const std::string& name, bool training) {
   return at::batch_norm(x, weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
                         weights.at(name + ".running_var"), training, kBatchNormMomentum, kBatchNormEps,

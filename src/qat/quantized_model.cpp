@@ -226,6 +226,12 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   if (impl.cuda) impl.cuda->upload(impl.edges);
 }
 
+void QuantizedModel::restart_observers() {
+  impl_->fetch();
+  for (Observer& observer : impl_->edges.observers) observer.restore({});
+  if (impl_->cuda) impl_->cuda->upload(impl_->edges);
+}
+
 void QuantizedModel::require_finite() const {
   if (impl_->cuda) impl_->cuda->require_finite();
 }

@@ -43,6 +43,9 @@ class QuantizedModel {
   /// observers go on from there. May be called again with another method. This and all below wait for the GPU.
   void calibrate(CalibrationMethod method, double percentile);
 
+  /// Observers begin anew: the next batch that they see is their first.
+  void restart_observers();
+
   /// On a GPU an observer that met NaN or infinity, and weights that held them, set a flag: throws Error(promise)
   /// naming the node if one is set. Waits for the GPU; call it now and then. On the CPU forward() itself throws.
   void require_finite() const;

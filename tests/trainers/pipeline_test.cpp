@@ -97,9 +97,17 @@ TEST(Pipeline, NoTestPictureIsReadBeforeTheEndAndValidationIsOfItsOwn) {
   EXPECT_EQ(test->reads, 7);
 }
 
-TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
+/// Fixed scales; and all that is computed anew at the end.
+class PipelineResume : public testing::TestWithParam<bool> {};
+
+TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
   const Folder folder("pipeline_resume");
-  const Recipe recipe = tiny_recipe();
+  Recipe recipe = tiny_recipe();
+  if (GetParam()) {
+    recipe.quant.scales = "observed";
+    recipe.qat.ema = 0.9;
+    recipe.qat.reestimate_batch_norm = 64;
+  }
   const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
   train(recipe, whole, {});
 
@@ -116,7 +124,11 @@ TEST(Pipeline, ResumedInQatItEndsWithTheSameBytes) {
   EXPECT_EQ(read_file(stopped.quantized()), read_file(whole.quantized()));
   EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
   EXPECT_EQ(report.epochs.size(), 4u);
+  EXPECT_TRUE(report.comparison.identical());
 }
+
+INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineResume, testing::Bool(),
+                         [](const auto& info) { return info.param ? "observed_ema_reestimated" : "fixed"; });
 
 TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   const Folder folder("pipeline_control");

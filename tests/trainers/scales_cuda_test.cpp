@@ -1,0 +1,87 @@
+// Fixed and observed ranges, and statistics computed anew, on the GPU.
+#include <gtest/gtest.h>
+
+#include "src/model/device.h"
+#include "tests/cuda/gpu.h"
+#include "tests/trainers/calibrated_run.h"
+#include "trainers/reestimate.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::CalibratedRun;
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+const at::Device kGpu{at::kCUDA, 0};
+
+TEST(ScalesCuda, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
+  OCTET_NEEDS_GPU();
+  for (const std::string precision : {"fp32", "fp16"}) {
+    for (const std::string scales : {"fixed", "observed"}) {
+      const Folder folder("scales_cuda");
+      Recipe recipe = tiny_recipe();
+      recipe.qat.precision = precision;
+      recipe.qat.epochs = 4;  // 16 steps, recorded ones too
+      recipe.quant.scales = scales;
+      if (scales == "fixed") recipe.quant.observer = "histogram";  // refused only where it would have to follow
+      CalibratedRun c(recipe, folder.path(), kGpu);
+      const std::vector<QParams> before = c.model.edges();
+      const at::Tensor weight = c.weights.at("conv1.weight").detach().clone();
+      train_qat(c.run, c.model, false);
+      EXPECT_FALSE(weight.equal(c.weights.at("conv1.weight"))) << "nothing was trained";
+      EXPECT_EQ(c.model.edges() == before, scales == "fixed") << precision;
+    }
+  }
+}
+
+TEST(ScalesCuda, WithEmaTheRunResumesAndEndsAlike) {
+  OCTET_NEEDS_GPU();
+  std::vector<QParams> edges[2];
+  for (const int stopped : {0, 1}) {
+    const Folder folder("scales_cuda_ema");
+    Recipe recipe = tiny_recipe();
+    recipe.cuda.deterministic = true;
+    recipe.quant.scales = "observed";
+    recipe.qat.ema = 0.9;
+    recipe.qat.reestimate_batch_norm = 64;
+    {
+      CalibratedRun c(recipe, folder.path(), kGpu);
+      int steps = 0;
+      if (stopped == 0) train_qat(c.run, c.model, false);
+      if (stopped == 1) EXPECT_THROW(train_qat(c.run, c.model, false, [&] { return ++steps == 5; }), Error);
+      edges[stopped] = c.model.edges();
+    }
+    if (stopped == 0) continue;
+    const auto run = open_run(recipe, {folder.path()}, kGpu);
+    QuantizedModel model = make_quantized(run, starting_weights(run));
+    calibrate(model, run);
+    train_qat(run, model, true);
+    edges[1] = model.edges();
+  }
+  EXPECT_EQ(edges[0], edges[1]);
+}
+
+/// Convolutions add in another order, and here and there a value takes the neighbouring code.
+TEST(ReestimateCuda, GivesTheCpusStatisticsAndRanges) {
+  OCTET_NEEDS_GPU();
+  const Folder folder("reestimate_cuda"), other("reestimate_cpu");
+  Recipe recipe = tiny_recipe();
+  recipe.quant.scales = "observed";
+  CalibratedRun gpu(recipe, folder.path(), kGpu), cpu(recipe, other.path());
+  gpu.model.load_state(cpu.model.state());
+  for (CalibratedRun* c : {&gpu, &cpu}) {
+    reestimate_batch_norm(c->model, c->run.data, 64, 32);
+    observe_again(c->model, c->run.data, 32);
+  }
+  for (const auto& [name, tensor] : cpu.weights) {
+    if (name.find(".running_") == std::string::npos) continue;
+    EXPECT_TRUE(gpu.weights.at(name).cpu().allclose(tensor, 1e-2, 1e-3)) << name;
+  }
+  EXPECT_EQ(gpu.model.edges()[0], cpu.model.edges()[0]);
+  for (size_t n = 0; n + 1 < cpu.model.edges().size(); ++n)
+    EXPECT_NEAR(gpu.model.edges()[n].scale / cpu.model.edges()[n].scale, 1, 0.02) << n;
+}
+
+}  // namespace
+}  // namespace octet
