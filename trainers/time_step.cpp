@@ -41,7 +41,7 @@ class Bench {
   const double seconds_;
   const Graph graph_;
   Weights weights_;
-  const bool observe_;
+  const bool freeze_batch_norm_, observe_;
   std::optional<QuantizedModel> quantized_;
   Phase phase_;
   at::Tensor images_, labels_;
@@ -55,6 +55,7 @@ Bench::Bench(const StepBench& bench)
       seconds_(bench.seconds),
       graph_(build_model(bench.model)),
       weights_(to_device(initial_weights(graph_, 1), device_)),
+      freeze_batch_norm_(bench.freeze_batch_norm),
       observe_(observes(bench.quant)),
       recorded_(bench.cuda.graph) {
   set_switches(device_, bench.cuda);
@@ -85,7 +86,7 @@ Bench::Bench(const StepBench& bench)
 void Bench::step() {
   throw_if_interrupted();
   step_->set(recipe_.learning_rate, steps_++);
-  const TrainStep::Mode mode{.batch_norm_training = true, .observe = observe_};
+  const TrainStep::Mode mode{.batch_norm_training = !freeze_batch_norm_, .observe = observe_};
   recorded_.run(mode.number(), [&] { step_->launch(images_, labels_, mode); });
 }
 

@@ -11,8 +11,9 @@ namespace octet {
 
 struct StepBench {
   ModelSpec model;
-  bool qat = false;           ///< with fake quantizers, calibrated on some of the pictures; BatchNorm follows the data
-  OptimizerRecipe optimizer;  ///< batch size, precision, layout, ...
+  bool qat = false;                ///< with fake quantizers, calibrated on some of the pictures
+  bool freeze_batch_norm = false;  ///< its statistics stay from the first step
+  OptimizerRecipe optimizer;       ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;
   double seconds = 3;  ///< of measuring, after warm-up; at least 10 steps are made

@@ -33,6 +33,7 @@ std::string run(StepBench bench, const Options& options) {
   const double median = ms[ms.size() / 2];
   return nlohmann::json{{"program", "octet"},
                         {"peer", options.phase + " " + bench.optimizer.precision},
+                        {"batch_norm_frozen", bench.freeze_batch_norm},
                         {"model", bench.model.name},
                         {"batch", bench.optimizer.batch_size},
                         {"size", options.size},
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", bench.optimizer.batch_size)->check(CLI::Range(1, 65536));
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
+  app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
   app.add_flag("--eager", options.eager, "launch every kernel, instead of replaying a CUDA graph");
   try {
     app.parse(argc, argv);
@@ -68,6 +70,8 @@ int main(int argc, char** argv) {
   }
   install_interrupt_handler();
   try {
+    if (bench.freeze_batch_norm && options.phase != "qat")
+      throw usage_error("--freeze-batch-norm: with --phase qat only");
     if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
     std::printf("%s\n", run(bench, options).c_str());
     return 0;
