@@ -1,5 +1,6 @@
 #include "src/qat/fake_quantize.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,6 +30,30 @@ TEST(FakeQuantize, EqualsAtenForPowersOfTwo) {
     EXPECT_TRUE(at::equal(ours.gradient, aten.gradient));
     EXPECT_GT((ours.gradient == 0).sum().item<int64_t>(), 100);
     EXPECT_GT((ours.gradient != 0).sum().item<int64_t>(), 100);
+  }
+}
+
+/// Values, masks and gradients are the same however many threads share them.
+TEST(FakeQuantize, ThreadsShareTheValues) {
+  const QParams q{0.0371f, 101, 0, 255};
+  const at::Tensor x = test::values(q, {4, 8, 64, 64});
+  const std::vector<float> scales = {0.01f, 0.02f, 0.03f, 0.04f};
+  const auto tensor = [&](const at::Tensor& t) { return fake_quantize(t, q); };
+  const auto channels = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, 8); };
+  const int before = at::get_num_threads();
+  std::vector<Outcome> outcomes[2];
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    outcomes[0].push_back(run(x, tensor));
+    outcomes[1].push_back(run(x, channels));
+  }
+  at::set_num_threads(before);
+  for (const auto& of_threads : outcomes) {
+    for (const Outcome& outcome : of_threads) {
+      EXPECT_TRUE(at::equal(outcome.y, of_threads[0].y));
+      EXPECT_TRUE(at::equal(outcome.gradient, of_threads[0].gradient));
+    }
+    EXPECT_GT((of_threads[0].gradient == 0).sum().item<int64_t>(), 100);
   }
 }
 

@@ -253,6 +253,32 @@ TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
   EXPECT_GT(convolutions, 5);
 }
 
+/// Wherever the largest, the smallest or a damaged value stands, whichever thread has it sees it.
+TEST(QuantizedModel, ThreadsSeeEveryValue) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  at::manual_seed(5);
+  const at::Tensor noise = at::randn({64, 3, 32, 32}).clamp_(-3, 3);  // 196,608 values: three threads share them
+  const int before = at::get_num_threads();
+  const c10::NoGradGuard no_grad;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    for (const int64_t place : {int64_t{0}, noise.numel() / 2, noise.numel() - 1}) {
+      at::Tensor x = noise.clone();
+      x.view({-1})[place] = 7;
+      x.view({-1})[noise.numel() - 1 - place - (place == noise.numel() / 2)] = -9;
+      QuantizedModel model(prepare(fuse(graph), {}), copy(weights), ObserverKind::minmax, 0.01, false);
+      model.forward(x, kTrain);
+      const at::Tensor range = model.state().at("observer.range")[0];
+      EXPECT_EQ(range[0].item<float>(), -9) << threads << " threads, value " << place;
+      EXPECT_EQ(range[1].item<float>(), 7) << threads << " threads, value " << place;
+      x.view({-1})[place] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_THROW(model.forward(x, kTrain), Error) << threads << " threads, value " << place;
+    }
+  }
+  at::set_num_threads(before);
+}
+
 TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);
