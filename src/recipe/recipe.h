@@ -99,7 +99,7 @@ struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
   double freeze_batch_norm = 0.5;     ///< after this share of the QAT steps
   int reestimate_batch_norm = 0;      ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;     ///< scales observed: later than BatchNorm, whose freezing moves the ranges
-  bool float_control = false;  ///< trains the float network as long, to compare with
+  bool float_control = false;         ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
 };
 
