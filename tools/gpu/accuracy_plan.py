@@ -37,8 +37,8 @@ RATES = {  # and the peak of QAT's learning rate, around the recipe's
     "resnet20": (0.0003, 0.003),
 }
 
-FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs
-    "resnet18": {"w4a4": ["quant.weight_bits=4", "quant.activation_bits=4", "quant.residual_bits=8"]},
+FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs; four bits everywhere, the picture and the first and last layer too
+    "resnet18": {"w4a4": ["quant.weight_bits=4", "quant.activation_bits=4"]},
 }
 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
