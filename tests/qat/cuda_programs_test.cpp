@@ -158,7 +158,7 @@ Distance distance(const QuantizedModel& model, const std::vector<uint8_t>& image
 TEST(CudaSimulation, IsAsNearTheQatGraphAsTheCpus) {
   OCTET_NEEDS_GPU();
   const Graph graph = build_model(test::family("resnet8", 32));
-  const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
+  const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 4), {});
   const auto images = test::random_images({3, 32, 32}, 7, 3);
   const Distance cpu = distance(model, images, 7), gpu = distance(on_gpu(model), images, 7);
   EXPECT_LE(gpu.first_layer, 1);
