@@ -98,34 +98,91 @@ TEST_P(ValidateRefuses, NamingTheNode) {
 INSTANTIATE_TEST_SUITE_P(Kinds, ValidateRefuses, testing::ValuesIn(kCorruptions),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Validate, RefusesAccumulatorsThatCanLeaveInt32) {
-  // 127 * 255 * 66,311 = 2^31 - 1,913; one more weight of 127 is too much.
-  const auto wide = [](int channels) {
-    Int8Graph graph;
-    graph.nodes.resize(3);
-    graph.nodes[0] = {
-        .name = "input", .shape = {1, 256, 260}, .out = {0.01f, 0, 0, 255}, .clamp_min = 0, .clamp_max = 255};
-    graph.nodes[1] = graph.nodes[0];
-    graph.nodes[1].name = "conv";
-    graph.nodes[1].op = Int8Op::conv2d;
-    graph.nodes[1].inputs = {0};
-    graph.nodes[1].shape = {1, 1, 1};
-    graph.nodes[1].window = {.kernel_h = 256, .kernel_w = 260};
-    graph.nodes[1].weight.assign(256 * 260, 0);
-    std::fill_n(graph.nodes[1].weight.begin(), channels, int8_t{127});
-    graph.nodes[1].weight_scale = graph.nodes[1].multiplier = graph.nodes[1].bias = {1};
-    graph.nodes[2] = graph.nodes[1];
-    graph.nodes[2].name = "fc";
-    graph.nodes[2].op = Int8Op::linear;
-    graph.nodes[2].inputs = {1};
-    graph.nodes[2].window = {};
-    graph.nodes[2].weight = {1};
-    graph.nodes[2].float_output = true;
-    graph.preprocessing = {.mean = {0}, .std = {1}};
-    return graph;
+/// A picture of 512x260 whose codes are `codes`, and one convolution as large as it.
+Int8Graph one_window(const QParams& codes, const std::vector<int8_t>& weight) {
+  Int8Graph graph;
+  graph.nodes.resize(3);
+  graph.nodes[0] = {.name = "input",
+                    .shape = {1, 512, 260},
+                    .out = codes,
+                    .clamp_min = codes.quant_min,
+                    .clamp_max = codes.quant_max};
+  graph.nodes[1] = graph.nodes[0];
+  graph.nodes[1].name = "conv";
+  graph.nodes[1].op = Int8Op::conv2d;
+  graph.nodes[1].inputs = {0};
+  graph.nodes[1].shape = {1, 1, 1};
+  graph.nodes[1].window = {.kernel_h = 512, .kernel_w = 260};
+  graph.nodes[1].weight = weight;
+  graph.nodes[1].weight.resize(512 * 260);
+  graph.nodes[1].weight_scale = graph.nodes[1].multiplier = graph.nodes[1].bias = {1};
+  graph.nodes[2] = graph.nodes[1];
+  graph.nodes[2].name = "fc";
+  graph.nodes[2].op = Int8Op::linear;
+  graph.nodes[2].inputs = {1};
+  graph.nodes[2].window = {};
+  graph.nodes[2].weight = {1};
+  graph.nodes[2].float_output = true;
+  graph.preprocessing = {.mean = {0}, .std = {1}};
+  return graph;
+}
+
+/// Weights of alternating sign whose magnitudes add up to `sum`.
+std::vector<int8_t> weights_of(int64_t sum) {
+  std::vector<int8_t> weight;
+  for (int sign = 1; sum > 0; sign = -sign) {
+    const int64_t magnitude = std::min<int64_t>(sum, 127);
+    weight.push_back(static_cast<int8_t>(sign * magnitude));
+    sum -= magnitude;
+  }
+  return weight;
+}
+
+/// How far codes reach from their zero point is the larger of both ends: 2^31 is refused at each, one less is not.
+TEST(Validate, AccumulatorsOfEveryRangeOfCodesUpToTheirEdge) {
+  struct Case {
+    QParams codes;
+    int64_t reach;
   };
-  EXPECT_EQ(error_of([&] { validate(wide(66'311)); }), "");
-  EXPECT_NE(error_of([&] { validate(wide(66'312)); }).find("leave int32"), std::string::npos);
+  for (const auto& [codes, reach] :
+       {Case{{0.01f, 0, -128, 127}, 128}, Case{{0.01f, 0, 0, 255}, 255}, Case{{0.01f, 255, 0, 255}, 255},
+        Case{{0.01f, 127, 0, 255}, 128}, Case{{0.01f, 128, 0, 255}, 128}, Case{{0.01f, 100, 0, 255}, 155}}) {
+    const int64_t most = ((int64_t{1} << 31) - 1) / reach;  // 127 * 512 * 260 weights can add up to more
+    EXPECT_EQ(error_of([&] { validate(one_window(codes, weights_of(most))); }), "") << codes.zero_point;
+    EXPECT_NE(error_of([&] { validate(one_window(codes, weights_of(most + 1))); }).find("leave int32"),
+              std::string::npos)
+        << codes.zero_point;
+  }
+  // 2^24 * 128 is 2^31 itself.
+  EXPECT_EQ(((int64_t{1} << 31) - 1) / 128 + 1, int64_t{1} << 24);
+}
+
+TEST(Validate, FewerBitsMayAddUpMore) {
+  const QParams four_bits{0.01f, 0, 0, 15};
+  EXPECT_EQ(error_of([&] { validate(one_window(four_bits, weights_of(int64_t{127} * 512 * 260))); }), "");
+}
+
+/// A global average pool over 2^24 pixels: 2^24 * 128 is 2^31.
+TEST(Validate, SumsOfPoolsUpToTheirEdge) {
+  const auto pool = [](const QParams& codes, const Shape& picture) {
+    Int8Graph graph = one_window(codes, {1});
+    graph.nodes[0].shape = picture;
+    Int8Node& node = graph.nodes[1];
+    node = {.name = "pool",
+            .op = Int8Op::global_avg_pool,
+            .inputs = {0},
+            .shape = {1, 1, 1},
+            .out = codes,
+            .clamp_min = codes.quant_min,
+            .clamp_max = codes.quant_max,
+            .multiplier = {1e-6f}};
+    return error_of([&] { validate(graph); });
+  };
+  for (const QParams& codes :
+       {QParams{0.01f, 0, -128, 127}, QParams{0.01f, 127, 0, 255}, QParams{0.01f, 128, 0, 255}}) {
+    EXPECT_EQ(pool(codes, {1, 4095, 4096}), "");
+    EXPECT_NE(pool(codes, {1, 4096, 4096}).find("sums of the pool can leave int32"), std::string::npos);
+  }
 }
 
 TEST(Validate, RefusesBadPreprocessingAndClasses) {
