@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -146,6 +147,79 @@ TEST(FakeQuantize, PerChannelIsPerTensorRowByRow) {
       EXPECT_EQ(y[i], expected(x[i], channel).y);
       EXPECT_EQ(mask[i], expected(x[i], channel).mask);
       EXPECT_EQ(half_y[i], narrow(expected(widen(half[i]), channel).y));
+    }
+  }
+}
+
+/// The code before the clamp, from the exact quotient: 64 bits of mantissa hold it well enough to be rounded to float
+/// as IEEE division rounds it, and the tie goes to the even side by hand.
+long unclamped_code(float x, const QParams& q) {
+  const float quotient = static_cast<float>(static_cast<long double>(x) / static_cast<long double>(q.scale));
+  const double below = std::floor(static_cast<double>(quotient)), part = quotient - below;
+  const long down = static_cast<long>(below);
+  return q.zero_point + (part > 0.5 || (part == 0.5 && down % 2 != 0) ? down + 1 : down);
+}
+
+/// Values around both ends of the codes, float by float: the last that passes, the first that is clipped.
+std::vector<float> around_the_clip_edges(const QParams& q) {
+  std::vector<float> values;
+  for (const double edge : {q.quant_min - q.zero_point - 0.5, q.quant_max - q.zero_point + 0.5}) {
+    float x = static_cast<float>(q.scale * edge);
+    for (int i = 0; i < 40; ++i) x = std::nextafter(x, -1e30f);
+    for (int i = 0; i < 80; ++i, x = std::nextafter(x, 1e30f)) values.push_back(x);
+  }
+  return values;
+}
+
+constexpr float kOddScales[] = {0.0371f, 0.1f, 1.0f / 3, 3.3e-3f, 0.7f, 1.7f, 5.1e-6f, 41.9f};
+
+/// Scales that are no powers of two: there a product with 1 / scale, or bounds in reals, would differ.
+TEST(FakeQuantize, ClipEdgesOfOddScales) {
+  constexpr QParams kCodes[] = {{1, 0, -128, 127}, {1, 0, 0, 255}, {1, 113, 0, 255}, {1, 0, -2, 1},
+                                {1, 2, 0, 3},      {1, 0, -1, 1},  {1, 0, -8, 7},    {1, 9, 0, 15}};
+  for (const float scale : kOddScales) {
+    for (QParams q : kCodes) {
+      q.scale = scale;
+      const std::vector<float> x = around_the_clip_edges(q);
+      std::vector<float> y(x.size()), dx(x.size()), dy(x.size(), 3.0f);
+      std::vector<uint8_t> mask(x.size());
+      fake_quantize(x.data(), x.size(), q, y.data(), mask.data());
+      fake_quantize_backward(dy.data(), mask.data(), x.size(), dx.data());
+      size_t passed = 0;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const long code = unclamped_code(x[i], q);
+        const bool passes = code >= q.quant_min && code <= q.quant_max;
+        const long clamped = std::clamp<long>(code, q.quant_min, q.quant_max);
+        EXPECT_EQ(y[i], scale * static_cast<float>(clamped - q.zero_point)) << x[i] << " / " << scale;
+        EXPECT_EQ(dx[i], passes ? 3.0f : 0.0f) << x[i] << " / " << scale;
+        passed += passes;
+      }
+      EXPECT_GT(passed, x.size() / 4);
+      EXPECT_LT(passed, 3 * x.size() / 4);
+    }
+  }
+}
+
+TEST(FakeQuantize, ClipEdgesOfOddScalesPerChannel) {
+  for (const QParams& range : {QParams{1, 0, -127, 127}, QParams{1, 0, -7, 7}, QParams{1, 0, -2, 1}}) {
+    const size_t channels = std::size(kOddScales), inner = 160;
+    std::vector<float> x;
+    for (const float scale : kOddScales) {
+      const std::vector<float> row = around_the_clip_edges({scale, 0, range.quant_min, range.quant_max});
+      x.insert(x.end(), row.begin(), row.end());
+    }
+    ASSERT_EQ(x.size(), channels * inner);
+    std::vector<float> y(x.size());
+    std::vector<uint8_t> mask(x.size());
+    fake_quantize(x.data(), ChannelQuantization{kOddScales, channels, inner, range}, {0, channels}, y.data(),
+                  mask.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      QParams q = range;
+      q.scale = kOddScales[i / inner];
+      const long code = unclamped_code(x[i], q);
+      const long clamped = std::clamp<long>(code, q.quant_min, q.quant_max);
+      EXPECT_EQ(y[i], q.scale * static_cast<float>(clamped)) << x[i] << " / " << q.scale;
+      EXPECT_EQ(mask[i], code == clamped ? 1 : 0) << x[i] << " / " << q.scale;
     }
   }
 }
