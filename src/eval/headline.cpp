@@ -55,12 +55,12 @@ Headline headline(const Report& report) {
   return h;
 }
 
-std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& verb) {
+std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause) {
   const Paired lost = paired(before, after);
   const std::string points = fmt::format("{:.2f} points of top-1", std::abs(lost.points));
   std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
                                  counted(lost.images, "picture"));
-  if (lost.told_apart()) what = (lost.points > 0 ? verb : "quantization gains") + " " + points;
+  if (lost.told_apart()) what = fmt::format("{} {} {}", cause, lost.points > 0 ? "costs" : "gains", points);
   return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {} only {} has right, {} only {})",
                      before.name, percent(before.top1), after.name, percent(after.top1), what, -lost.high, -lost.low,
                      with_thousands(lost.only_first), before.name, with_thousands(lost.only_second), after.name);
@@ -68,8 +68,11 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
 
 std::vector<std::string> accuracy_sentences(const Headline& h) {
   if (!h.both()) return {};
-  const char* verb = h.ptq_alone() ? "post-training quantization loses" : "quantization costs";
-  std::vector<std::string> sentences = {difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, verb)};
+  const bool trained_longer = h.qat && h.baseline == h.float_row;
+  const char* cause = h.ptq_alone()    ? "post-training quantization"
+                      : trained_longer ? "quantization with further training"
+                                       : "quantization";
+  std::vector<std::string> sentences = {difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, cause)};
   if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,

@@ -36,8 +36,8 @@ Headline headline(const Report& report);
 /// Says "costs" or "gains" only of a difference that is not chance (Paired::told_apart): "float 91.73 % -> int8 91.70
 /// %: -0.03 points of top-1, no difference that 10,000 pictures show (95 % interval -0.13 to +0.07; 14 only float has
 /// right, 11 only int8)".
-/// `verb`: "quantization costs".
-std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& verb);
+/// `cause`: "quantization".
+std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause);
 
 /// That sentence of baseline and int8; and where PTQ lost something, how much and what QAT got back. None without both
 /// rows.

@@ -43,7 +43,7 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
                      counted(static_cast<long>(validation_images), "validation image"),
                      choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
                      counted(choice.int8_test.images, "test image"),
-                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization loses"));
+                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization"));
 }
 
 std::string json(const PtqChoice& choice, size_t validation_images) {
