@@ -54,6 +54,8 @@ TEST(Graph, OtherShapes) {
   const Window three_by_two{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2};
   EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, in), (Shape{4, 3, 3}));
   EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, {4, 8, 8}), (Shape{4, 3, 3}));
+  const Window half_padded{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+  EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = half_padded}, {4, 8, 8}), (Shape{4, 5, 5}));
   EXPECT_EQ(shape_of({.name = "g", .op = Op::global_avg_pool}, in), (Shape{4, 1, 1}));
   EXPECT_EQ(shape_of({.name = "f", .op = Op::flatten}, in), (Shape{196, 1, 1}));
   EXPECT_EQ(shape_of({.name = "l", .op = Op::linear, .out_channels = 9}, {4, 1, 1}), (Shape{9, 1, 1}));

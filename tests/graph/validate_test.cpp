@@ -185,6 +185,24 @@ TEST(Validate, SumsOfPoolsUpToTheirEdge) {
   }
 }
 
+TEST(Validate, RefusesConcatOfDifferentSizes) {
+  for (const bool wide : {false, true}) {
+    Int8Graph graph = every_op_graph();
+    Int8Node& half = node_named(graph, "requantize");
+    const Int8Node& whole = node_named(graph, "conv1");
+    half = {.name = "half", .op = Int8Op::max_pool, .inputs = {1}, .shape = whole.shape, .out = whole.out};
+    half.clamp_min = whole.clamp_min;
+    half.clamp_max = whole.clamp_max;
+    (wide ? half.window.kernel_h : half.window.kernel_w) = 2;
+    (wide ? half.window.stride_h : half.window.stride_w) = 2;
+    (wide ? half.shape.h : half.shape.w) = 3;
+    node_named(graph, "add").inputs = {2, 2};
+    node_named(graph, "concat").inputs = {1, 3};
+    EXPECT_NE(error_of([&] { validate(graph); }).find("of different height or width"), std::string::npos)
+        << error_of([&] { validate(graph); });
+  }
+}
+
 TEST(Validate, RefusesBadPreprocessingAndClasses) {
   Int8Graph graph = every_op_graph();
   graph.preprocessing.mean.pop_back();

@@ -75,7 +75,7 @@ TEST(Observer, MinMaxAndMovingAverage) {
 }
 
 TEST(Observer, RefusesWhatIsNoNumber) {
-  for (const float bad : {NAN, INFINITY, -INFINITY, 1e31f}) {
+  for (const float bad : {NAN, INFINITY, -INFINITY, 1e31f, -1e31f}) {
     std::vector<float> values(100, 1.0f);
     values[77] = bad;
     Observer observer(ObserverKind::histogram);
@@ -94,6 +94,14 @@ TEST(Observer, HistogramCountsEveryValueInItsBin) {
   for (const float value : values)
     ++expected[static_cast<size_t>(std::floor((value - static_cast<double>(s.histogram_lo)) / width))];
   EXPECT_EQ(s.histogram, expected);
+}
+
+TEST(Observer, TheLargestValueHasABinWhereverItLies) {
+  for (const float largest : {1.0f, std::nextafter(1.0f, 0.0f), 1.5f, 4096.0f}) {  // a power of two begins a bin
+    const Statistics s = observed({0.25f, largest, 0.0f});
+    EXPECT_GT(s.histogram_hi, largest);
+    EXPECT_EQ(std::accumulate(s.histogram.begin(), s.histogram.end(), 0.0), 3) << largest;
+  }
 }
 
 TEST(Observer, HistogramDoesNotDependOnTheOrderOfBatches) {
@@ -270,6 +278,16 @@ TEST(Calibrate, MseBeatsBruteForce) {
       EXPECT_LT(found, best * 1.02) << "bits " << bits << " case " << i;
     }
   }
+}
+
+/// Most values are 1, where a bin begins: they are no part of that bin's width, which would make the whole range look
+/// better than a narrower one that rounds the others well.
+TEST(Calibrate, MseEndsAtTheLargestValue) {
+  constexpr QParams kTwoBits{1, 0, 0, 3};
+  std::vector<float> values = even_values(5'100, 0.5f, 0.5f + 1.0f / 2048);
+  values.insert(values.end(), 100'000, 1.0f);
+  EXPECT_LT(error_of(values, calibrated(values, mse, kTwoBits, false)),
+            error_of(values, choose_qparams(0, 1, kTwoBits, false)));
 }
 
 TEST(Calibrate, EntropyDropsOutliersAndKeepsTheBulk) {

@@ -288,6 +288,19 @@ TEST(Convert, ActivationsBecomeClamps) {
   EXPECT_FLOAT_EQ(int8.nodes[3].multiplier[0], 0.05f / 36);
 }
 
+TEST(Convert, AveragesDivideByTheirPixelsAlsoWhereTheyAreNotSquare) {
+  Graph graph = graph_of({{"avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 1}}}, {"gap", "global_avg_pool", {}, {}}},
+                         {2, 4, 6});
+  graph.nodes[1].window.kernel_w = 3;
+  Network network(graph, {});
+  network.edges[0] = {0.5f, 0, 0, 255};
+  network.edges[1] = {0.25f, 0, 0, 255};
+  const Int8Graph int8 = network.converted();
+  EXPECT_EQ(int8.nodes[1].shape, (Shape{2, 3, 4}));
+  EXPECT_FLOAT_EQ(int8.nodes[1].multiplier[0], 0.5f / (2 * 3) / 0.25f);
+  EXPECT_FLOAT_EQ(int8.nodes[2].multiplier[0], 0.25f / (3 * 4));
+}
+
 TEST(Convert, RefusesBrokenScalesByNode) {
   const Network good(everything(), {});
   const auto refuse = [&](ExitCode code, const std::string& part, const std::function<void(Network&)>& damage) {

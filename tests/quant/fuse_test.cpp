@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "src/common/error.h"
 #include "src/graph/zoo.h"
@@ -192,6 +193,14 @@ TEST(Fuse, ActivationsJoinAddsConcatsAndAveragePools) {
   EXPECT_EQ(fused.nodes[index_of(fused, "cat")].activation, Activation::relu);
   EXPECT_EQ(fused.nodes[index_of(fused, "pool")].activation, Activation::relu6);
   expect_same_function(graph, fused);
+}
+
+TEST(Fuse, AReluBesideARelu6ChangesNothing) {
+  for (const auto& [first, second] : {std::pair{"relu", "relu6"}, {"relu6", "relu"}}) {
+    const Graph fused = fuse(graph_of({conv("a"), {"first", first, {}, {}}, {"second", second, {}, {}}}));
+    ASSERT_EQ(fused.nodes.size(), 2u);
+    EXPECT_EQ(fused.nodes[1].activation, Activation::relu6) << first;
+  }
 }
 
 TEST(Fuse, AnActivationMovesInFrontOfAMaxPool) {
