@@ -21,13 +21,15 @@ class Faults(unittest.TestCase):
 
     def test_expressions_and_statements(self):
         text = "== a.cpp\n: one\n- a + b\n+ a - b\n: two\n- a + b\n+ b\n: three\n@ 1;\n@ y = c;\n- y = c;\n+ ;\n"
+        self.assertEqual(self.inserted("== a.cpp\n: one\n- int{0}\n+ 1\n", "x = int{0};"), "x = (OCTET_FAULT(1) ? (1) : (int{0}));")
         self.assertEqual(self.inserted(text, "x = a + b;\nz = 1;\ny = c;\ny = c;\n"),
                          "x = (OCTET_FAULT(2) ? (b) : ((OCTET_FAULT(1) ? (a - b) : (a + b))));\nz = 1;\n"
                          "if (OCTET_FAULT(3)) { ; } else { y = c; }\ny = c;\n")
 
     def test_what_cannot_be_placed_is_named(self):
         for text, source, part in (("- a\n+ b", "a a", "2 times: a"), ("- a\n+ b", "", "0 times: a"), ("- a", "a", "begins with '+'"),
-                                   ("- a b\n+ c\n: other\n- b\n+ d", "a b", "overlaps")):
+                                   ("- a b\n+ c\n: other\n- b\n+ d", "a b", "overlaps"),
+                                   ("- a * b\n+ a", "c / a * b", "whole product"), ("- a + b\n+ a", "a + b % 2", "whole product")):
             with self.assertRaisesRegex(SystemExit, "list.txt:2.*" + part.replace("+", r"\+") if "other" not in text else part):
                 self.inserted("== a.cpp\n: one\n" + text, source)
 

@@ -19,6 +19,8 @@ import schemata
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = ROOT / "build-faults"
+TREE = WORK / "tree"
+BUILD = TREE / "build"  # lies to the sources as in any checkout, so that ccache finds what was compiled there
 TARGETS = ["octet", "test_common", "test_data", "test_engine", "test_eval", "test_graph", "test_kernels", "test_kernels_conv2d", "test_model",
            "test_qat", "test_quant", "test_recipe", "test_tools", "test_trainers", "test_witness"]
 
@@ -35,26 +37,28 @@ def build(arguments):
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
     sources = {name: (ROOT / name).read_bytes() for name in names if name and (ROOT / name).is_file()}
     schemata.insert(sources, faults)
-    tree = WORK / "tree"
-    schemata.write_tree(tree, sources)
+    schemata.write_tree(TREE, sources)
+    if not (TREE / ".deps").is_symlink():
+        (TREE / ".deps").symlink_to(ROOT / ".deps")
     built = [dict(number=number, **fault.described()) for number, fault in enumerate(faults, 1)]
     (WORK / "faults.json").write_text(json.dumps(built, indent=1))
-    print(f"{len(faults)} faults in {len({fault.file for fault in faults})} files of {tree}")
+    print(f"{len(faults)} faults in {len({fault.file for fault in faults})} files of {TREE}")
     if arguments.no_build:
         return 0
-    configure = ["cmake", "-S", tree, "-B", WORK / "build", "-G", "Ninja", "-DOCTET_TESTS=ON", "-DOCTET_CUDA=OFF",
-                 f"-DOCTET_TORCH_DIR={ROOT / '.deps/torch'}", "-DCMAKE_BUILD_TYPE=Release"]
+    configure = ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DOCTET_TESTS=ON", "-DOCTET_CUDA=OFF",
+                 f"-DOCTET_TORCH_DIR={TREE / '.deps/torch'}", "-DCMAKE_BUILD_TYPE=Release"]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    return subprocess.run(["ninja", "-C", WORK / "build", "-j", str(arguments.jobs), *TARGETS], check=False).returncode
+    return subprocess.run(["ninja", "-C", BUILD, "-j", str(arguments.jobs), *TARGETS], check=False).returncode
 
 
 def run(arguments):
     faults = json.loads((WORK / "faults.json").read_text())
     chosen = {int(number) for number in arguments.only.split(",")} if arguments.only else {fault["number"] for fault in faults}
-    programs = runner.Programs(WORK / "build", arguments.torch, arguments.shared)
-    if not programs.all_pass(arguments.jobs):
+    programs = runner.Programs(BUILD, arguments.torch, arguments.shared)
+    if not programs.all_pass(arguments.jobs, WORK / "no-fault.json"):
         return 1
-    verdicts = runner.run_faults(programs, [fault for fault in faults if fault["number"] in chosen], arguments.jobs, WORK / "verdicts.json")
+    verdicts = runner.run_faults(programs, [fault for fault in faults if fault["number"] in chosen], arguments.jobs, WORK / "verdicts.json",
+                                 arguments.near)
     alive = [fault for fault in faults if fault["number"] in verdicts and verdicts[fault["number"]] is None]
     print(f"\n{len(verdicts)} faults, {len(alive)} live")
     for fault in alive:
@@ -64,7 +68,7 @@ def run(arguments):
 
 def pack(arguments):
     """Programs, and of the tree all that tests read; libraries but LibTorch's, which --torch names there."""
-    programs = [WORK / "build/octet", *sorted((WORK / "build/bin").glob("test_*"))]
+    programs = [BUILD / "octet", *sorted((BUILD / "bin").glob("test_*"))]
     libraries = set()
     for program in programs:
         for line in subprocess.run(["ldd", program], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
@@ -72,10 +76,10 @@ def pack(arguments):
             if any(part in path for part in ("yaml", "fmt", "jpeg", "png", "gtest", "libz.")):
                 libraries.add(path)
     with tarfile.open(arguments.file, "w:gz") as tar:
-        for path in [*programs, WORK / "tree", WORK / "faults.json", HERE]:
+        for path in [*programs, *(TREE / name for name in (TREE / ".written").read_text().splitlines()), WORK / "faults.json", HERE]:
             tar.add(path, arcname=str(path).lstrip("/"), filter=lambda entry: None if entry.name.endswith(".pyc") else entry)
         for path in sorted(libraries):
-            tar.add(os.path.realpath(path), arcname=str(WORK / "build/lib" / os.path.basename(path)).lstrip("/"))
+            tar.add(os.path.realpath(path), arcname=str(BUILD / "lib" / os.path.basename(path)).lstrip("/"))
     print(f"{arguments.file}: {os.path.getsize(arguments.file) >> 20} MiB")
     return 0
 
@@ -90,6 +94,7 @@ def main():
     command = commands.add_parser("run")
     command.add_argument("--jobs", type=int, default=2, help="faults at a time")
     command.add_argument("--only", default="", help="numbers of faults, as 3,14")
+    command.add_argument("--near", action="store_true", help="only the test programs nearest to each fault")
     command.add_argument("--torch", default=str(ROOT / ".deps/torch"), help="the torch folder, with lib/ in it")
     command.add_argument("--shared", default=str(ROOT / "../shared/data"), help="the tests' shared data, if there is any")
     command.set_defaults(action=run)

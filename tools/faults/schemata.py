@@ -32,7 +32,7 @@ class Fault:
     line: int = 0
 
     def statement(self):
-        return self.old.rstrip().endswith((";", "}"))
+        return self.old.rstrip().endswith(";")
 
     def described(self):
         return {"file": self.file, "what": self.what, "place": f"{self.file}:{self.line}", "old": self.old, "new": self.new}
@@ -73,7 +73,18 @@ def find(fault, text):
         begin, part = text.index(fault.context), fault.context
     if part.count(fault.old) != 1:
         stop(f"{fault.origin}: {fault.context or fault.file} has this {part.count(fault.old)} times: {fault.old}")
-    return begin + part.index(fault.old)
+    start = begin + part.index(fault.old)
+    before, after = text[:start].rstrip()[-1:], text[start + len(fault.old):].lstrip()[:1]
+    if not fault.statement() and has_operator(fault.old) and {before, after} & {"*", "/", "%"}:
+        stop(f"{fault.origin}: a factor of a product, which brackets would change: put the whole product here: {fault.old}")
+    return start
+
+
+def has_operator(expression):
+    """Whether parts of it stand side by side, outside brackets."""
+    while (shorter := re.sub(r"\([^()]*\)|\[[^\[\]]*\]|<[\w:]+>", "", expression)) != expression:
+        expression = shorter
+    return re.search(r" [-+*/%<>=!&|?^]+ ", expression) is not None
 
 
 def switch(faults, numbers):
@@ -115,10 +126,14 @@ def insert(sources, faults):
 
 
 def write_tree(folder, sources):
-    """Only what changed is written, so that a second build is short; files that are no longer there go."""
+    """Only what changed is written, so that a second build is short; files written earlier that are no longer there go."""
     folder = pathlib.Path(folder)
-    for path in [p for p in folder.rglob("*") if p.is_file() and p.relative_to(folder).as_posix() not in sources]:
-        path.unlink()
+    record = folder / ".written"
+    earlier = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    for name in set(earlier) - set(sources):
+        (folder / name).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write_text("\n".join(sorted(sources)), encoding="utf-8")
     for name, content in sources.items():
         path = folder / name
         if path.exists() and path.read_bytes() == content:
