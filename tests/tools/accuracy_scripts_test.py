@@ -44,7 +44,7 @@ class Place:
         return [str(pathlib.Path(path).relative_to(self.out)) for path in where]
 
 
-CHOOSE = ("choose", "--networks", "resnet20", "--seeds", "1,2", "--only", "observed,cutout")
+CHOOSE = ("choose", "--networks", "resnet20", "--seeds", "1,2", "--only", "observed,cutout-12")
 
 
 class Chosen(unittest.TestCase):
@@ -60,17 +60,17 @@ class Chosen(unittest.TestCase):
 
     def test_float_phases_come_first_and_the_variants_start_from_their_weights(self):
         self.assertEqual((self.done.returncode, self.done.stderr.count("done")), (0, 10), self.done.stdout + self.done.stderr)
-        runs = [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("float-recipe", "float-cutout")]
-        runs += [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("recipe", "observed", "cutout")]
+        runs = [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("float-recipe", "float-cutout-12")]
+        runs += [f"choose/resnet20-seed{seed}/{name}" for seed in (1, 2) for name in ("recipe", "observed", "cutout-12")]
         self.assertEqual(self.names, runs)
         settings = {name: call["settings"] for name, call in zip(self.names, self.calls)}
         observed = settings["choose/resnet20-seed2/observed"]
         self.assertEqual(observed["model.weights"], str(self.place.out / "choose/resnet20-seed2/float-recipe/float.safetensors"))
         self.assertEqual((observed["train.epochs"], observed["quant.scales"], observed["seed"]), ("0", "observed", "2"))
-        cutout = settings["choose/resnet20-seed1/cutout"]
-        self.assertEqual(cutout["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout/float.safetensors"))
-        self.assertEqual(cutout["data.cutout"], "8")
-        self.assertEqual(settings["choose/resnet20-seed1/float-cutout"]["qat.epochs"], "0")
+        cutout = settings["choose/resnet20-seed1/cutout-12"]
+        self.assertEqual(cutout["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout-12/float.safetensors"))
+        self.assertEqual(cutout["data.cutout"], "12")
+        self.assertEqual(settings["choose/resnet20-seed1/float-cutout-12"]["qat.epochs"], "0")
         for one in settings.values():
             self.assertEqual(one["data.validation_fraction"], "0.1")
 
@@ -82,7 +82,7 @@ class Chosen(unittest.TestCase):
 
     def test_what_is_finished_stays_and_only_weights_that_others_start_from_are_kept(self):
         kept = sorted(str(path.relative_to(self.place.out / "choose")) for path in self.place.out.rglob("*.safetensors"))
-        self.assertEqual(kept, [f"resnet20-seed{seed}/float-{name}/float.safetensors" for seed in (1, 2) for name in ("cutout", "recipe")])
+        self.assertEqual(kept, [f"resnet20-seed{seed}/float-{name}/float.safetensors" for seed in (1, 2) for name in ("cutout-12", "recipe")])
         self.assertEqual(self.place.accuracy(*CHOOSE).returncode, 0)
         self.assertEqual(self.place.calls(), [])
 
@@ -91,7 +91,7 @@ class Chosen(unittest.TestCase):
         self.assertEqual(lines[0], ["network", "variant", "runs", "int8, validation %", "minus recipe", "error", "loss", "minus recipe"])
         self.assertEqual(lines[2], ["resnet20", "recipe", "2", "91.50 ± 0.71", "", "", "0.0850 ± 0.0071", ""])
         self.assertEqual(lines[3], ["resnet20", "observed", "2", "91.30 ± 0.71", "-0.20 ± 0.00", "0.00", "0.0870 ± 0.0071", "+0.0020 ± 0.0000"])
-        self.assertEqual(lines[4][:5], ["resnet20", "cutout", "2", "92.50 ± 0.71", "+1.00 ± 0.00"])
+        self.assertEqual(lines[4][:5], ["resnet20", "cutout-12", "2", "92.50 ± 0.71", "+1.00 ± 0.00"])
         rows = json.loads((self.place.out / "choose.json").read_text())
         self.assertEqual(rows, choose_table.rows(self.place.out / "choose"))
 
@@ -127,7 +127,7 @@ class Calls(unittest.TestCase):
         begun = {name: at for at, name in enumerate(self.place.names())}
         for name in begun:
             if not name.rpartition("/")[2].startswith("float-"):
-                start = "float-cutout" if name.endswith("cutout") else "float-recipe"
+                start = "float-cutout-12" if name.endswith("cutout-12") else "float-recipe"
                 self.assertLess(begun[f"{name.rpartition('/')[0]}/{start}"], begun[name])
 
     def test_settings_for_one_network_stay_with_it(self):
@@ -155,14 +155,14 @@ class Calls(unittest.TestCase):
         self.assertEqual(lines[3][0], "resnet18-w4a4")
 
     def test_final_may_start_from_the_float_weights_of_choose(self):
-        words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout")
+        words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout-12")
         done = self.place.accuracy(*words)
         self.assertEqual((done.returncode, self.place.calls()), (1, []))  # not there yet
-        self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout")
+        self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout-12")
         self.assertEqual(self.place.accuracy(*words).returncode, 0)
         (call,) = self.place.calls()
-        self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout/float.safetensors"))
-        self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("8", "0"))
+        self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout-12/float.safetensors"))
+        self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("12", "0"))
         done = self.place.accuracy("final", "--float-from", "nonsense")
         self.assertIn("mobilenet_v2 has no float variant 'nonsense'", done.stderr)
 

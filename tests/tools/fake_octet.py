@@ -12,7 +12,7 @@ WEIGHTS = ("float.safetensors", "qat.safetensors", "int8.safetensors", "checkpoi
 def report(settings):
     """Top-1 by seed and variant; each phase ends at the figure of its last epoch."""
     top1 = 0.9 + 0.01 * int(settings["seed"])
-    top1 += 0.01 if settings.get("data.cutout") == "8" else 0
+    top1 += 0.01 if settings.get("data.cutout") == "12" else 0
     top1 -= 0.002 if settings.get("quant.scales") == "observed" else 0
     control = settings.get("qat.float_control") == "true"
     phases = [phase for phase, key in (("float", "train.epochs"), ("qat", "qat.epochs")) if settings.get(key) != "0"]

@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--networks", type=names, default=list(accuracy_plan.NETWORKS), metavar="LIST")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="LIST", help="choose: these variants beside the recipe")
-    parser.add_argument("--float-from", metavar="VARIANT", help="final: start from stage choose's float weights (recipe, resnet20:cutout, ...)")
+    parser.add_argument("--float-from", metavar="VARIANT", help="final: start from stage choose's float weights (recipe, resnet20:cutout-12, ...)")
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
     parser.add_argument("--minutes", type=float, help="stop then, with every run saved")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -26,7 +26,7 @@ options:
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
   --seeds LIST     choose, final (default: 1,2,3)
   --only LIST      choose: these variants beside the recipe (default: all of accuracy_plan.py)
-  --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout
+  --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout-12
   --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
   --minutes N      choose, final: stop then, with every run saved; the same command later goes on
   --set KEY=VALUE  choose, final: for every recipe, NETWORK:KEY=VALUE for one; may be given several times
