@@ -156,6 +156,16 @@ TEST(QuantizedModel, ResumesBitForBit) {
   }
 }
 
+TEST(QuantizedModel, AStateFromBeforeCalibrationHasNoScales) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel model = test::calibrated(graph, weights, {});
+  model.load_state(
+      QuantizedModel(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.05, false).state());
+  EXPECT_FALSE(model.has_scales());
+  EXPECT_THROW(model.forward(batch(0), {.quantize = true}), Error);
+}
+
 TEST(QuantizedModel, ReadsAStateWhoseRangesAreFloats) {  // of an older octet
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);

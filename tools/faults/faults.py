@@ -60,7 +60,7 @@ def run(arguments):
     verdicts = runner.run_faults(programs, [fault for fault in faults if fault["number"] in chosen], arguments.jobs, WORK / "verdicts.json",
                                  arguments.near)
     alive = [fault for fault in faults if fault["number"] in verdicts and verdicts[fault["number"]] is None]
-    print(f"\n{len(verdicts)} faults, {len(alive)} live")
+    print(f"\n{len(verdicts)} faults, {len(alive)} {'that the near programs do not see' if arguments.near else 'live'}")
     for fault in alive:
         print(f"  {fault['number']:3} {fault['place']}: {fault['what']}")
     return 0

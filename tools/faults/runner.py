@@ -116,6 +116,6 @@ def run_faults(programs, faults, jobs, log, near_only=False):
         for done in concurrent.futures.as_completed(waiting):
             fault = waiting[done]
             verdicts[fault["number"]] = done.result()
-            print(f"{fault['number']:3} {fault['place']:48} {fault['what']:70} {done.result() or 'LIVES'}", flush=True)
+            print(f"{fault['number']:3} {fault['place']:48} {fault['what']:70} {done.result() or ('the near ones pass' if near_only else 'LIVES')}", flush=True)
             log.write_text(json.dumps(verdicts, indent=1))
     return verdicts
