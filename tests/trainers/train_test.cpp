@@ -1,5 +1,6 @@
 #include "trainers/train.h"
 
+#include <ATen/Functions.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 #include "src/common/files.h"
 #include "tests/trainers/training.h"
 #include "trainers/schedule.h"
+#include "trainers/step.h"
+#include "trainers/training_state.h"
 
 namespace octet {
 namespace {
@@ -207,10 +210,33 @@ TEST(Train, BatchLargerThanTheTrainingSetIsRefused) {
   EXPECT_NE(message.find("128"), std::string::npos) << message;
 }
 
+TEST(Train, AStepWhoseScaledGradientsOverflowIsSkipped) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.precision = "fp16";
+  Training training(recipe, "", false);
+  TrainStep step(training.phase);
+  const at::Tensor images = at::randn({32, 1, 8, 8}), labels = at::arange(32).remainder(4);
+  const auto moves = [&](float loss_scale) {
+    TensorFile state;
+    step.put_state(state);
+    put_tensors(state, "scaler", {{"scale", at::full({}, loss_scale)}, {"growth", at::zeros({}, at::kInt)}});
+    step.restore_state(state, "memory");
+    const at::Tensor before = training.weights.at("fc.weight").detach().clone();
+    step.set(0.05, 0);
+    step.begin_epoch({});
+    step.launch(images, labels, {});
+    EXPECT_TRUE(std::isfinite(step.totals()[0].item<double>()));
+    return !training.weights.at("fc.weight").equal(before);
+  };
+  EXPECT_FALSE(moves(1e38f));  // beyond float16
+  EXPECT_TRUE(moves(1024.0f));
+}
+
 TEST(Train, StepSeedsDiffer) {
   EXPECT_EQ(step_seed(1, "float", 2, 3), step_seed(1, "float", 2, 3));
-  const std::vector<uint64_t> seeds{step_seed(1, "float", 2, 3), step_seed(2, "float", 2, 3), step_seed(1, "qat", 2, 3),
-                                    step_seed(1, "float", 3, 2), step_seed(1, "float", 2, 4)};
+  const std::vector<uint64_t> seeds{step_seed(1, "float", 2, 3), step_seed(2, "float", 2, 3),
+                                    step_seed(1, "qat", 2, 3),   step_seed(1, "float", 3, 2),
+                                    step_seed(1, "float", 2, 4), step_seed(1, "float", 3, 3)};
   for (size_t i = 0; i < seeds.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(seeds[i], seeds[j]);
   }
