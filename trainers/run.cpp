@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -77,6 +78,15 @@ Weights load_written(const Run& run, const std::string& file, const char* what) 
   return to_device(weights, run.device);
 }
 
+/// Of activations.
+int fewest_bits(const Prepared& prepared) {
+  int fewest = 8;
+  for (const int bits : prepared.bits.activation_bits) {
+    if (bits != 0) fewest = std::min(fewest, bits);
+  }
+  return fewest;
+}
+
 }  // namespace
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
@@ -126,11 +136,19 @@ void require_trainable(const Run& run) {
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
-  return {.activation = activation_scheme(quant.activation),
-          .activation_bits = quant.activation_bits,
-          .weight_bits = quant.weight_bits,
-          .weight_granularity =
-              quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel};
+  QuantSpec spec{.activation = activation_scheme(quant.activation),
+                 .activation_bits = quant.activation_bits,
+                 .weight_bits = quant.weight_bits,
+                 .weight_granularity =
+                     quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel,
+                 .weight_range = quant.weight_codes == "full" ? WeightRange::full : WeightRange::symmetric,
+                 .input_bits = quant.input_bits,
+                 .first_layer_bits = quant.first_layer_bits,
+                 .last_layer_bits = quant.last_layer_bits,
+                 .residual_bits = quant.residual_bits};
+  for (const LayerBitsRecipe& layer : quant.layers)
+    spec.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
+  return spec;
 }
 
 bool observes(const QuantRecipe& quant) { return quant.scales == "observed"; }
@@ -146,10 +164,10 @@ void calibrate(QuantizedModel& model, const Run& run) {
   const RunData& data = run.data;
   Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
                 {.batch_size = recipe.batch_size, .workers = data.workers});
-  if (const int bits = run.recipe.quant.activation_bits; recipe.method == "entropy" && bits < 8) {
+  if (const int bits = fewest_bits(model.prepared()); recipe.method == "entropy" && bits < 8) {
     say(
-        fmt::format("note: calibrate.method entropy was made for 8 bits; at quant.activation_bits {} it clips too "
-                    "little, and mse rounds with less error",
+        fmt::format("note: calibrate.method entropy was made for 8 bits; for activations of {} it clips too little, "
+                    "and mse rounds with less error",
                     bits));
   }
   Progress progress("calibrate", static_cast<long>(data.calibration.size()));

@@ -23,16 +23,18 @@ struct Row {
 };
 
 struct Shared {
-  float magnitude[32];
+  WeightReach reach[32];
   double error[ShrinkFactors::kMost];
   ShrinkFactors factors;
 };
 
-/// Largest magnitude of the row, for every thread. NaN is passed over and reported, as is infinity.
-__device__ float max_magnitude(const Row& row, Shared& shared, bool& damaged) {
-  float largest = 0, zero = 0;
+/// How far the row reaches, for every thread. NaN is passed over and reported, as is infinity.
+__device__ WeightReach reach_of(const Row& row, Shared& shared, bool& damaged) {
+  WeightReach reach;
+  float zero = 0;
   const auto take = [&](float value) {
-    largest = fmaxf(largest, fabsf(value));
+    reach.below = fmaxf(reach.below, -value);
+    reach.above = fmaxf(reach.above, value);
     zero = fmaf(value, 0.0f, zero);  // NaN for NaN and infinity
   };
   if (row.length % kValues == 0 && reinterpret_cast<uintptr_t>(row.value) % 16 == 0) {
@@ -43,16 +45,21 @@ __device__ float max_magnitude(const Row& row, Shared& shared, bool& damaged) {
   } else {
     for (int i = threadIdx.x; i < row.length; i += blockDim.x) take(row.value[i]);
   }
-  for (int other = 16; other > 0; other /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, other));
-  if (threadIdx.x % 32 == 0) shared.magnitude[threadIdx.x / 32] = largest;
+  const auto join = [&](const WeightReach& other) {
+    reach = {fmaxf(reach.below, other.below), fmaxf(reach.above, other.above)};
+  };
+  for (int other = 16; other > 0; other /= 2) {
+    join({__shfl_xor_sync(0xffffffff, reach.below, other), __shfl_xor_sync(0xffffffff, reach.above, other)});
+  }
+  if (threadIdx.x % 32 == 0) shared.reach[threadIdx.x / 32] = reach;
   damaged = __syncthreads_or(zero != 0.0f) != 0;  // true for NaN
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) largest = fmaxf(largest, shared.magnitude[warp]);
-  return largest;
+  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) join(shared.reach[warp]);
+  return reach;
 }
 
 /// Sum of squared errors as squared_error() of fake_quantize.h gives it, by kErrorLanes neighbouring threads.
-__device__ double squared_error_of(const Row& row, float scale, int largest) {
-  const WeightCode code(scale, largest);
+__device__ double squared_error_of(const Row& row, float scale, const WeightCodes& codes) {
+  const WeightCode code(scale, codes);
   const int lane = threadIdx.x % kErrorLanes;
   double sum = 0;
   for (int i = lane; i < row.length; i += kErrorLanes) {
@@ -67,11 +74,11 @@ __device__ double squared_error_of(const Row& row, float scale, int largest) {
 }
 
 /// One group of threads a factor; then every thread picks the same best.
-__device__ void try_factors(const Row& row, float magnitude, int largest, Shared& shared, double& best_factor,
-                            double& best_error) {
+__device__ void try_factors(const Row& row, const WeightReach& reach, const WeightCodes& codes, Shared& shared,
+                            double& best_factor, double& best_error) {
   const int group = threadIdx.x / kErrorLanes, groups = blockDim.x / kErrorLanes;
   for (int f = group; f < shared.factors.count; f += groups) {
-    const double error = squared_error_of(row, shrunk_scale(magnitude, shared.factors.factor[f], largest), largest);
+    const double error = squared_error_of(row, shrunk_scale(reach, shared.factors.factor[f], codes), codes);
     if (threadIdx.x % kErrorLanes == 0) shared.error[f] = error;
   }
   __syncthreads();
@@ -84,22 +91,22 @@ __device__ void try_factors(const Row& row, float magnitude, int largest, Shared
   __syncthreads();
 }
 
-__device__ float best_scale(const Row& row, float magnitude, int largest, Shared& shared) {
-  if (magnitude == 0) return scale_of_magnitude(magnitude, largest);
+__device__ float best_scale(const Row& row, const WeightReach& reach, const WeightCodes& codes, Shared& shared) {
+  if (reach.below == 0 && reach.above == 0) return scale_of_reach(reach, codes);
   double best_factor = 1, best_error = INFINITY;
   if (threadIdx.x == 0) shared.factors = coarse_factors();
   __syncthreads();
-  try_factors(row, magnitude, largest, shared, best_factor, best_error);
+  try_factors(row, reach, codes, shared, best_factor, best_error);
   if (threadIdx.x == 0) shared.factors = fine_factors(best_factor);
   __syncthreads();
-  try_factors(row, magnitude, largest, shared, best_factor, best_error);
-  return shrunk_scale(magnitude, best_factor, largest);
+  try_factors(row, reach, codes, shared, best_factor, best_error);
+  return shrunk_scale(reach, best_factor, codes);
 }
 
 /// gain: of the first channel of the row, null: 1.
 template <class T>
-__device__ void quantize_row(const Row& row, float scale, int largest, const float* gain, T* y) {
-  const WeightCode code(scale, largest);
+__device__ void quantize_row(const Row& row, float scale, const WeightCodes& codes, const float* gain, T* y) {
+  const WeightCode code(scale, codes);
   const bool one_channel = row.length == row.per_channel;
   const float first_gain = gain != nullptr ? *gain : 1.0f;
   const auto gain_at = [&](int i) { return one_channel || gain == nullptr ? first_gain : gain[i / row.per_channel]; };
@@ -133,15 +140,15 @@ __global__ void quantize_weights_kernel(const __grid_constant__ Table<WeightTens
     scale = tensor.scale[channel];
   } else {
     bool damaged = false;
-    const float magnitude = max_magnitude(row, shared, damaged);
-    scale = rules.rule == ScaleRule::least_squares ? best_scale(row, magnitude, rules.largest, shared)
-                                                   : scale_of_magnitude(magnitude, rules.largest);
+    const WeightReach reach = reach_of(row, shared, damaged);
+    scale = rules.rule == ScaleRule::least_squares ? best_scale(row, reach, tensor.codes, shared)
+                                                   : scale_of_reach(reach, tensor.codes);
     const int repeat = rules.per_tensor ? tensor.channels : 1;
     for (int c = threadIdx.x; c < repeat; c += blockDim.x) tensor.scale[channel + c] = scale;
     if (damaged && threadIdx.x == 0) *tensor.not_finite = 1;
   }
   const float* gain = tensor.gain != nullptr ? tensor.gain + channel : nullptr;
-  quantize_row(row, scale, rules.largest, gain, static_cast<T*>(tensor.quantized) + start);
+  quantize_row(row, scale, tensor.codes, gain, static_cast<T*>(tensor.quantized) + start);
 }
 
 }  // namespace

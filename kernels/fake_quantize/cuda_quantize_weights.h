@@ -3,21 +3,20 @@
 #pragma once
 
 #include "kernels/cuda_stream.h"
-#include "kernels/quantize.h"
+#include "kernels/fake_quantize/weight_codes.h"
 #include "kernels/value_type.h"
 
 namespace octet::kernels {
 
 enum class ScaleRule {
-  magnitude,      ///< max |w| / largest
+  reach,          ///< the least whose codes hold all values
   least_squares,  ///< the best of some shrunk ranges
   given,          ///< `scale` is read, not written
 };
 
 struct WeightRules {
-  ScaleRule rule = ScaleRule::magnitude;
+  ScaleRule rule = ScaleRule::reach;
   bool per_tensor = false;              ///< one scale, repeated for every channel
-  int largest = 127;                    ///< codes are in [-largest, largest]
   ValueType type = ValueType::float32;  ///< of `quantized` and of gradients
 };
 
@@ -32,21 +31,23 @@ struct WeightTensor {
   /// kernel_h * kernel_w where a channel lies in memory as [kernel_h, kernel_w, in_channels] (channels-last), 0 where
   /// as PyTorch counts it, [in_channels, kernel_h, kernel_w]. Sums of errors are added in PyTorch's order.
   int32_t channels_last_window = 0;
+  WeightCodes codes;
 };
 
-/// `weights`: `count` of them, in host memory, copied with the launch (one launch for each 64).
+/// `weights`: `count` of them, in host memory, copied with the launch (one launch for each 56).
 void cuda_quantize_weights(const WeightRules& rules, const WeightTensor* weights, int count, CudaStream stream);
 
 struct WeightGradient {
   const void* dy = nullptr;  ///< gradient of `quantized`, same layout
   float* dx = nullptr;       ///< gradient of `weight`
   /// As they were in the forward pass; weight and scale are only read where there is a gain, or where something may
-  /// have been clipped (not by ScaleRule::magnitude).
+  /// have been clipped (not by ScaleRule::reach).
   const float* weight = nullptr;
   const float* scale = nullptr;
   const float* gain = nullptr;
   float* dgain = nullptr;  ///< [channels], where there is a gain
   int32_t channels = 0, per_channel = 0;
+  WeightCodes codes;
 };
 
 /// dx = dy * gain in float32 where the code was not clipped, else 0; dgain = the sum of dy times the fake-quantized

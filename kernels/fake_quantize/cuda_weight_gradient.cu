@@ -29,16 +29,16 @@ __global__ void __launch_bounds__(kThreads)
   const long start = static_cast<long>(channel) * tensor.per_channel;
   const T* dy = static_cast<const T*>(tensor.dy) + start;
   float* dx = tensor.dx + start;
-  const bool has_gain = tensor.gain != nullptr, clips = table.rules.rule != ScaleRule::magnitude;
+  const bool has_gain = tensor.gain != nullptr, clips = table.rules.rule != ScaleRule::reach;
   const float gain = has_gain ? tensor.gain[channel] : 1.0f;
-  const WeightCode code(has_gain || clips ? tensor.scale[channel] : 1.0f, table.rules.largest);
+  const WeightCode code(has_gain || clips ? tensor.scale[channel] : 1.0f, tensor.codes);
   float dgain = 0;
   for (int i = static_cast<int>(threadIdx.x); i < tensor.per_channel; i += kThreads) {
     const float gradient = widen(dy[i]);
     bool passes = true;
     if (has_gain || clips) {
       const float weight = tensor.weight[start + i], rounded = code.rounded(weight);
-      passes = !clips || (rounded >= -code.bound && rounded <= code.bound);  // NaN does not
+      passes = !clips || (rounded >= code.lowest && rounded <= code.highest);  // NaN does not
       dgain += gradient * code.real(weight);
     }
     dx[i] = passes ? gradient * gain : 0.0f;

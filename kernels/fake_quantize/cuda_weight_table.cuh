@@ -10,7 +10,7 @@
 
 namespace octet::kernels {
 
-constexpr int kPerLaunch = 64;
+constexpr int kPerLaunch = 56;
 
 /// Work of one launch, passed by value: nothing is copied to the device, and a captured graph keeps it. Tensor t has
 /// the blocks [first_block[t], first_block[t + 1]).
@@ -55,14 +55,15 @@ void for_each_table(const WeightRules& rules, const Tensor* tensors, int count, 
 /// The fake-quantized weight in float.
 struct WeightCode {
   RoundedQuotient quotient;
-  float bound;
+  float lowest, highest;
 
-  __device__ WeightCode(float scale, int largest) : quotient(scale), bound(static_cast<float>(largest)) {}
+  __device__ WeightCode(float scale, const WeightCodes& codes)
+      : quotient(scale), lowest(static_cast<float>(codes.lowest)), highest(static_cast<float>(codes.highest)) {}
   __device__ float rounded(float value) const { return quotient(value) + 0.0f; }  // + zero point: no code is -0
   __device__ float real(float value) const {
     const float code = rounded(value);
-    const float above = code > -bound ? code : -bound;  // NaN becomes -bound, as in clamp_code
-    return quotient.scale * (above < bound ? above : bound);
+    const float above = code > lowest ? code : lowest;  // NaN becomes lowest, as in clamp_code
+    return quotient.scale * (above < highest ? above : highest);
   }
 };
 

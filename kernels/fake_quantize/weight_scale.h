@@ -1,20 +1,28 @@
-// The scale of a row of weights: from its largest magnitude, or by least squared error among shrunk ranges. Host and
+// The scale of a row of weights: from how far it reaches, or by least squared error among shrunk ranges. Host and
 // device.
 #pragma once
 
+#include "kernels/fake_quantize/weight_codes.h"
 #include "kernels/observe/edge_quantizer.h"
-#include "kernels/quantize.h"
 
 namespace octet::kernels {
 
-/// largest: the highest code; codes are in [-largest, largest]. A row of zeros gets scale 1 / largest.
-OCTET_HOST_DEVICE inline float scale_of_magnitude(float magnitude, int largest) {
-  if (magnitude == 0) return 1.0f / static_cast<float>(largest);
-  const float scale = magnitude / static_cast<float>(largest);
+/// How far a row reaches from zero: the largest -w and the largest w, each at least 0.
+struct WeightReach {
+  float below = 0, above = 0;
+};
+
+/// The least scale whose codes hold the whole row: max(below / -lowest, above / highest), for symmetric codes the
+/// largest magnitude over the highest code. A row of zeros gets scale 1 / highest.
+OCTET_HOST_DEVICE inline float scale_of_reach(const WeightReach& reach, const WeightCodes& codes) {
+  if (reach.below == 0 && reach.above == 0) return 1.0f / static_cast<float>(codes.highest);
+  const float below = reach.below / static_cast<float>(-codes.lowest);
+  const float above = reach.above / static_cast<float>(codes.highest);
+  const float scale = below > above ? below : above;
   return scale > kSmallestScale ? scale : kSmallestScale;
 }
 
-/// Shrink factors of the largest magnitude, tried in this order; the first of the least error is best.
+/// Shrink factors of the reach, tried in this order; the first of the least error is best.
 struct ShrinkFactors {
   static constexpr int kMost = 32;
   double factor[kMost] = {};
@@ -41,8 +49,8 @@ OCTET_HOST_DEVICE inline ShrinkFactors fine_factors(double centre) {
 }
 
 /// The scale of a row shrunk by one of them.
-OCTET_HOST_DEVICE inline float shrunk_scale(float magnitude, double factor, int largest) {
-  return scale_of_magnitude(static_cast<float>(magnitude * factor), largest);
+OCTET_HOST_DEVICE inline float shrunk_scale(const WeightReach& reach, double factor, const WeightCodes& codes) {
+  return scale_of_reach({static_cast<float>(reach.below * factor), static_cast<float>(reach.above * factor)}, codes);
 }
 
 /// Sums of squared errors are kept in so many partial sums, value i in sum i % kErrorLanes, added up in order: wherever

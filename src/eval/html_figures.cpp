@@ -92,6 +92,7 @@ std::string layer_card(const LayerStatistics& layer) {
             " \xC2\xB7 " + html_breakable(k.kernel);
   }
   if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
+  if (!layer.weight_codes.empty()) html += "<br/>weight codes " + html_escape(layer.weight_codes);
   html += "</p><div class=\"pair\">";
   if (!layer.weights.counts.empty()) {
     html += figure(svg_histogram(layer.weights, layer.name + ", weights", colour::kGrey),

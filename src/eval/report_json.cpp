@@ -99,6 +99,7 @@ Json layer_json(const LayerStatistics& l) {
     json["kernels"].push_back({{"program", k.program}, {"engine", k.engine}, {"kernel", k.kernel}});
   }
   json["qparams"] = l.qparams;
+  json["weight_codes"] = l.weight_codes;
   json["sqnr_db"] = known(std::isfinite(l.sqnr_db), l.sqnr_db);
   json["weight_sqnr_db"] = known(!l.weights.counts.empty() && std::isfinite(l.weight_sqnr_db), l.weight_sqnr_db);
   json["weights"] = histogram_json(l.weights);

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 14> kOpNames = {{
+constexpr std::array<std::pair<Op, std::string_view>, 15> kOpNames = {{
     {Op::input, "input"},
     {Op::conv2d, "conv2d"},
     {Op::batch_norm, "batch_norm"},
@@ -26,6 +26,7 @@ constexpr std::array<std::pair<Op, std::string_view>, 14> kOpNames = {{
     {Op::linear, "linear"},
     {Op::dropout, "dropout"},
     {Op::subsample_pad, "subsample_pad"},
+    {Op::requantize, "requantize"},
 }};
 
 const Shape& input_shape(const Graph& graph, const Node& node) {
@@ -54,6 +55,15 @@ void append_weight(const Graph& graph, const Node& node, std::vector<ParameterSp
 }
 
 }  // namespace
+
+const std::vector<Op>& all_ops() {
+  static const std::vector<Op> kOps = [] {
+    std::vector<Op> ops;
+    for (const auto& [op, name] : kOpNames) ops.push_back(op);
+    return ops;
+  }();
+  return kOps;
+}
 
 std::string_view op_name(Op op) {
   for (const auto& [value, name] : kOpNames) {

@@ -27,10 +27,14 @@ enum class Op {
   dropout,  ///< identity outside training
   subsample_pad,  ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
                   ///< sides
+  requantize,     ///< identity; in the quantized network another set of codes for the same values (made by prepare)
 };
 
+const std::vector<Op>& all_ops();
 std::string_view op_name(Op op);         ///< "conv2d", as written in recipes and checkpoints
 Op op_from_name(std::string_view name);  ///< throws Error(usage) naming the nearest op
+
+inline bool has_weight(Op op) { return op == Op::conv2d || op == Op::linear; }
 
 /// Channels, height, width of one image's activation.
 struct Shape {

@@ -154,6 +154,7 @@ Shape output_shape(const Graph& graph, const Node& node) {
     case Op::batch_norm:
     case Op::relu:
     case Op::relu6:
+    case Op::requantize:
       return in(0);
   }
   fail(node, "unknown op");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
+#include <string>
 #include <utility>
 
 #include "src/common/error.h"
@@ -48,6 +50,10 @@ long multiply_adds(const Int8Graph& graph) {
     total += static_cast<long>(node.weight.size()) * node.shape.h * node.shape.w;
   }
   return total;
+}
+
+std::string code_type(const QParams& q) {
+  return (q.is_signed() ? "s" : "u") + std::to_string(std::bit_width(static_cast<unsigned>(q.quant_max - q.quant_min)));
 }
 
 std::vector<uint8_t> input_table(const Int8Graph& graph, int channel) {

@@ -80,6 +80,9 @@ inline constexpr float kMaxMultiplier = 1e28f;
 /// - zx| < 2^31). Throws Error(data) naming the node.
 void validate(const Int8Graph& graph);
 
+/// "u8", "s4": signed or unsigned, and the bits that the range of codes needs.
+std::string code_type(const QParams& qparams);
+
 /// Multiply-adds of one image through conv2d and linear nodes.
 long multiply_adds(const Int8Graph& graph);
 

@@ -33,6 +33,9 @@ struct ModelSpec {
 /// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, vgg11_bn, vgg16_bn, squeezenet1_1.
 const std::vector<std::string_view>& model_names();
 
+/// Operators that a node of a written graph may name: all but the input, which is made, and what only passes make.
+const std::vector<std::string_view>& written_ops();
+
 /// Builds and infer_shapes()es the graph. Throws Error(usage) naming the nearest model for an unknown one.
 Graph build_model(const ModelSpec& spec);
 

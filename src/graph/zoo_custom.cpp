@@ -38,6 +38,8 @@ Attributes attributes_of(Op op) {
   }
 }
 
+bool is_written(Op op) { return op != Op::input && op != Op::requantize; }
+
 /// Reads one NodeSpec; errors name the node.
 class SpecReader {
  public:
@@ -51,6 +53,7 @@ class SpecReader {
     try {
       const Op op = op_from_name(spec_.op);
       if (op == Op::input) fail("the input node is made for you; refer to it as 'input'");
+      if (!is_written(op)) fail(fmt::format("a {} is made by quant.residual_bits, not written", op_name(op)));
       return op;
     } catch (const Error& error) {
       fail(error.what());
@@ -144,3 +147,18 @@ Graph custom(const ModelSpec& spec) {
 }
 
 }  // namespace octet::zoo
+
+namespace octet {
+
+const std::vector<std::string_view>& written_ops() {
+  static const std::vector<std::string_view> kNames = [] {
+    std::vector<std::string_view> names;
+    for (const Op op : all_ops()) {
+      if (zoo::is_written(op)) names.push_back(op_name(op));
+    }
+    return names;
+  }();
+  return kNames;
+}
+
+}  // namespace octet

@@ -102,6 +102,8 @@ struct Step {
         return at::dropout(input(), node.dropout, mode.training);
       case Op::subsample_pad:
         return subsample_pad(input(), node);
+      case Op::requantize:
+        return input();
     }
     throw usage_error("node '" + node.name + "': a second input node cannot be walked");
   }
@@ -111,9 +113,10 @@ struct Step {
     if (node.op == Op::conv2d || node.op == Op::linear) {
       y = weighted();
     } else {
-      // flatten and dropout may return their input's own memory, relu's backward reads its output; no other operator's
-      // does.
-      y.owned = node.op != Op::flatten && node.op != Op::dropout && node.op != Op::relu && node.op != Op::relu6;
+      // flatten, dropout and requantize may return their input's own memory, relu's backward reads its output; no other
+      // operator's does.
+      const bool passes_on = node.op == Op::flatten || node.op == Op::dropout || node.op == Op::requantize;
+      y.owned = !passes_on && node.op != Op::relu && node.op != Op::relu6;
       y.value = operate();
     }
     return hooks.finish ? hooks.finish(index, y) : activate(add_up(y), node.activation, y.owned);

@@ -38,11 +38,12 @@ at::Tensor cuda_fake_quantize(const at::Tensor& x, const at::Tensor& bias, const
 at::ScalarType autocast_type();
 
 struct WeightQuantizer {
-  kernels::WeightRules rules;     ///< but for their type
-  at::Tensor scales;              ///< float [all channels of all weights]: written, or read where they are given
-  at::Tensor not_finite;          ///< int32 [weights], sticky; undefined where scales are given
-  std::vector<at::Tensor> gains;  ///< float [K] each; of some weights, in their order
-  std::vector<bool> has_gain;     ///< by weight; empty: none has one
+  kernels::WeightRules rules;      ///< but for their type
+  std::vector<WeightCodes> codes;  ///< one a weight
+  at::Tensor scales;               ///< float [all channels of all weights]: written, or read where they are given
+  at::Tensor not_finite;           ///< int32 [weights], sticky; undefined where scales are given
+  std::vector<at::Tensor> gains;   ///< float [K] each; of some weights, in their order
+  std::vector<bool> has_gain;      ///< by weight; empty: none has one
 };
 
 /// All weights [K, ...], float32, contiguous or channels-last, fake-quantized in `type`, times their gain, in one

@@ -40,6 +40,13 @@ std::vector<int64_t> gain_indices(const WeightQuantizer& quantizer, size_t weigh
   return indices;
 }
 
+/// As autograd's context keeps them: lowest, highest, lowest, ...
+std::vector<int64_t> flat(const std::vector<WeightCodes>& codes) {
+  std::vector<int64_t> numbers;
+  for (const WeightCodes& c : codes) numbers.insert(numbers.end(), {c.lowest, c.highest});
+  return numbers;
+}
+
 struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
   static variable_list forward(AutogradContext* ctx, const at::TensorList& weights, const at::TensorList& gains,
                                const WeightQuantizer& quantizer) {
@@ -51,6 +58,9 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
     int32_t* flag = nullptr;
     if (quantizer.not_finite.defined()) flag = at::Tensor(quantizer.not_finite).mutable_data_ptr<int32_t>();
     const std::vector<int64_t> gain_of = gain_indices(quantizer, weights.size());
+    if (quantizer.codes.size() != weights.size())
+      throw promise_error("quantizing weights: " + std::to_string(quantizer.codes.size()) + " ranges of codes for " +
+                          std::to_string(weights.size()) + " weights");
     for (const at::Tensor& w : weights) {
       check_weight(w);
       const int64_t gain = gain_of[quantized.size()];
@@ -64,7 +74,8 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
                       .not_finite = flag,
                       .channels = channels,
                       .per_channel = static_cast<int32_t>(w.numel() / channels),
-                      .channels_last_window = channels_last_window(w)});
+                      .channels_last_window = channels_last_window(w),
+                      .codes = quantizer.codes[work.size()]});
       scale += channels;
       if (flag != nullptr) ++flag;
     }
@@ -78,7 +89,7 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
     ctx->save_for_backward(saved);
     ctx->saved_data["gain_of"] = gain_of;
     ctx->saved_data["rule"] = static_cast<int64_t>(quantizer.rules.rule);
-    ctx->saved_data["largest"] = static_cast<int64_t>(quantizer.rules.largest);
+    ctx->saved_data["codes"] = flat(quantizer.codes);
     return quantized;
   }
 
@@ -86,7 +97,7 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
     const variable_list saved = ctx->get_saved_variables();
     kernels::WeightRules rules;
     rules.rule = static_cast<kernels::ScaleRule>(ctx->saved_data["rule"].toInt());
-    rules.largest = static_cast<int>(ctx->saved_data["largest"].toInt());
+    const std::vector<int64_t> codes = ctx->saved_data["codes"].toIntVector();
     rules.type = value_type(gradients[0]);
     const at::Tensor& scales = saved.back();
     const float* scale = scales.const_data_ptr<float>();
@@ -113,7 +124,8 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
                       .gain = has_gain ? saved[weights + gain_of[i]].const_data_ptr<float>() : nullptr,
                       .dgain = has_gain ? of_gains.back().mutable_data_ptr<float>() : nullptr,
                       .channels = channels,
-                      .per_channel = static_cast<int32_t>(w.numel() / channels)});
+                      .per_channel = static_cast<int32_t>(w.numel() / channels),
+                      .codes = {static_cast<int8_t>(codes[2 * i]), static_cast<int8_t>(codes[2 * i + 1])}});
       scale += channels;
     }
     const c10::DeviceGuard guard(scales.device());

@@ -52,7 +52,7 @@ class Quantizers : public CudaQuantizers {
   Quantizers(const Prepared& prepared, const CudaQuantizersOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
-      if (nodes()[n].op != Op::conv2d && nodes()[n].op != Op::linear) continue;
+      if (!has_weight(nodes()[n].op)) continue;
       weighted_.push_back(n);
       scales_ += nodes()[n].out_channels;
     }
@@ -96,6 +96,7 @@ std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights
   for (const int n : weighted_) {
     const Node& node = nodes()[n];
     all.push_back(weights.at(node.name + ".weight"));
+    quantizer.codes.push_back(prepared_.weight_codes(n));
     if (node.bias) layers[n].bias = weights.at(node.name + ".bias");
     layers[n].batch_norm_folded = fold_batch_norm && !node.batch_norm.empty();
     quantizer.has_gain.push_back(layers[n].batch_norm_folded);
@@ -103,9 +104,8 @@ std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights
   }
   const std::vector<GainAndBias> gains = gains_and_biases(folded);
   for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);
-  quantizer.rules.rule = options_.mse_weights ? kernels::ScaleRule::least_squares : kernels::ScaleRule::magnitude;
+  quantizer.rules.rule = options_.mse_weights ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
-  quantizer.rules.largest = weight_bound(prepared_.spec.weight_bits);
   quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
   quantizer.not_finite = damaged_weights_;
   const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());

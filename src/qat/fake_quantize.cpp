@@ -66,11 +66,12 @@ at::Tensor forward_tensor(const at::Tensor& x, const QParams& q, at::Tensor& mas
 }
 
 /// x dense with channels outermost in memory.
-at::Tensor forward_channels(const at::Tensor& x, const std::vector<float>& scales, int bound, at::Tensor& mask) {
+at::Tensor forward_channels(const at::Tensor& x, const std::vector<float>& scales, const WeightCodes& codes,
+                            at::Tensor& mask) {
   at::Tensor y = at::empty_like(x);
   uint8_t* pass = mask.defined() ? mask.mutable_data_ptr<uint8_t>() : nullptr;
   const size_t channels = scales.size(), inner = x.numel() / channels;
-  const kernels::ChannelQuantization q{scales.data(), channels, inner, QParams{1.0f, 0, -bound, bound}};
+  const kernels::ChannelQuantization q{scales.data(), channels, inner, codes.qparams(1.0f)};
   const int64_t grain = std::max<int64_t>(1, kGrain / static_cast<int64_t>(inner));
   share_among_threads(static_cast<int64_t>(channels), grain, [&](int64_t begin, int64_t end) {
     const kernels::Rows rows{static_cast<size_t>(begin), static_cast<size_t>(end)};
@@ -97,9 +98,9 @@ struct FakeQuantizeTensor : torch::autograd::Function<FakeQuantizeTensor> {
 
 struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::vector<float>& scales,
-                            int64_t bound) {
+                            const WeightCodes& codes) {
     at::Tensor mask = at::empty_like(x, at::kByte);
-    at::Tensor y = forward_channels(x, scales, static_cast<int>(bound), mask);
+    at::Tensor y = forward_channels(x, scales, codes, mask);
     ctx->save_for_backward({mask});
     return y;
   }
@@ -120,23 +121,22 @@ at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
   return forward_tensor(dense(x), qparams, no_mask);
 }
 
-at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits) {
+at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, const WeightCodes& codes) {
   check_type(weight);
   if (weight.dim() == 0 || weight.size(0) != static_cast<int64_t>(scales.size()))
     throw promise_error("fake_quantize_weight: " + std::to_string(scales.size()) + " scales do not fit the weight");
   const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor w = outermost ? weight : weight.contiguous();
-  const int bound = weight_bound(weight_bits);
   if (w.is_cuda()) {
     WeightQuantizer quantizer;
-    quantizer.rules = {.rule = kernels::ScaleRule::given, .largest = bound};
+    quantizer.rules.rule = kernels::ScaleRule::given;
+    quantizer.codes = {codes};
     quantizer.scales = at::tensor(scales).to(w.device());
     return cuda_quantize_weights({w}, quantizer, w.scalar_type())[0];
   }
-  if (c10::GradMode::is_enabled() && w.requires_grad())
-    return FakeQuantizeChannels::apply(w, scales, static_cast<int64_t>(bound));
+  if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, codes);
   at::Tensor no_mask;
-  return forward_channels(w, scales, bound, no_mask);
+  return forward_channels(w, scales, codes, no_mask);
 }
 
 }  // namespace octet

@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "kernels/fake_quantize/weight_codes.h"
 #include "kernels/quantize.h"
-#include "src/quant/fuse.h"
 
 namespace octet {
 
@@ -15,8 +15,7 @@ namespace octet {
 /// only a byte a value is kept for it (a bit on the GPU), and none without gradients.
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
 
-/// The same for a weight [K, ...] with one symmetric scale a channel; codes in [-bound, bound], bound from weight_bits.
-/// On the GPU: float32; the scales are copied there.
-at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits);
+/// The same for a weight [K, ...] with one scale a channel. On the GPU: float32; the scales are copied there.
+at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, const WeightCodes& codes);
 
 }  // namespace octet

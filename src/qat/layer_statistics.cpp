@@ -38,7 +38,7 @@ double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
 }
 
 std::string describe(const QParams& q) {
-  return fmt::format("{} scale {:.4g} zero {}", q.is_signed() ? "s8" : "u8", q.scale, q.zero_point);
+  return fmt::format("{} scale {:.4g} zero {}", code_type(q), q.scale, q.zero_point);
 }
 
 }  // namespace
@@ -56,10 +56,11 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     layers[n].op = op_name(node.op);
     if (!prepared.float_output(static_cast<int>(n))) layers[n].qparams = describe(edges[n]);
     if (node.op != Op::conv2d && node.op != Op::linear) continue;
+    const WeightCodes codes = prepared.weight_codes(static_cast<int>(n));
+    layers[n].weight_codes = fmt::format("{}..{}", codes.lowest, codes.highest);
     const at::Tensor weight = to_host(model.weights().at(node.name + ".weight").detach());
     layers[n].weights = histogram(weight);
-    layers[n].weight_sqnr_db =
-        sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), prepared.spec.weight_bits));
+    layers[n].weight_sqnr_db = sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), codes));
   }
   std::vector<at::Tensor> simulated(layers.size());
   QuantizedModel simulation = model;  // a handle on the same model

@@ -44,13 +44,12 @@ float edge_multiplier(float x_scale, double count, float y_scale) {
 }
 
 /// Codes of a weight, on the CPU, row-major as in PyTorch; [K, ...] with one scale a channel.
-at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scales, int weight_bits) {
-  const int bound = weight_bound(weight_bits);
+at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scales, const WeightCodes& range) {
   at::Tensor codes = to_host(weight.detach()).clone();
   float* data = codes.mutable_data_ptr<float>();
   const int64_t channels = codes.size(0), per_channel = codes.numel() / channels;
   for (int64_t k = 0; k < channels; ++k) {
-    const QParams q{scales[k], 0, -bound, bound};
+    const QParams q = range.qparams(scales[k]);
     for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i)
       data[i] = static_cast<float>(quantize(data[i], q));
   }
@@ -122,7 +121,7 @@ class QatGraphProgram : public TorchProgram {
         const QParams& x = edges_[node.inputs[0]];
         const std::vector<float>& scale = scales.at(node.name);
         const at::Tensor codes =
-            weight_codes(model.weights().at(node.name + ".weight"), scale, prepared_.spec.weight_bits);
+            weight_codes(model.weights().at(node.name + ".weight"), scale, prepared_.weight_codes(static_cast<int>(n)));
         const double reach = std::max(x.quant_max - x.zero_point, x.zero_point - x.quant_min);
         layer.weight = codes.to(device_, exact_type(codes, reach));
         if (node.op == Op::conv2d) layer.weight = nhwc(layer.weight);
@@ -136,6 +135,7 @@ class QatGraphProgram : public TorchProgram {
       case Op::concat:
       case Op::relu:
       case Op::relu6:
+      case Op::requantize:
         for (size_t i = 0; i < node.inputs.size(); ++i) layer.multipliers.push_back(multiplier(i, 1));
         break;
       case Op::avg_pool:
@@ -168,6 +168,7 @@ class QatGraphProgram : public TorchProgram {
       }
       case Op::relu:
       case Op::relu6:
+      case Op::requantize:
         return rescaled(x, 0);
       case Op::add:
         return add_codes({layer.multipliers[0], layer.multipliers[1], layer.epilogue.rounding}, x,

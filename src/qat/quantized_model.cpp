@@ -104,15 +104,16 @@ struct QuantizedModel::Impl {
     return edges;
   }
 
-  std::vector<float> scales_of(const at::Tensor& weight) const {
+  std::vector<float> scales_of(int node, const at::Tensor& weight) const {
     // Row-major for the search, whose sums depend on the order; a maximum does not.
     at::Tensor w = weight.is_cpu() ? weight.detach() : to_host(weight.detach());
     if (mse_weights || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
     const float* data = w.const_data_ptr<float>();
     const int channels = static_cast<int>(w.size(0));
     const long per_channel = w.numel() / channels;
-    return mse_weights ? weight_scales_mse(data, channels, per_channel, prepared.spec)
-                       : octet::weight_scales(data, channels, per_channel, prepared.spec);
+    const WeightSpec spec{prepared.weight_codes(node), prepared.spec.weight_granularity};
+    return mse_weights ? weight_scales_mse(data, channels, per_channel, spec)
+                       : octet::weight_scales(data, channels, per_channel, spec);
   }
 
   WalkHooks cpu_hooks(const Mode& mode);
@@ -153,8 +154,8 @@ WalkHooks QuantizedModel::Impl::cpu_hooks(const Mode& mode) {
     hooks.parameters = [this, fold = !mode.batch_norm_training](int n, const LayerParameters& own) {
       const Node& node = prepared.graph.nodes[n];
       return at_node(node, [&] {
-        const LayerParameters layer{fake_quantize_weight(own.weight, scales_of(own.weight), prepared.spec.weight_bits),
-                                    own.bias};
+        const LayerParameters layer{
+            fake_quantize_weight(own.weight, scales_of(n, own.weight), prepared.weight_codes(n)), own.bias};
         if (!fold || node.batch_norm.empty()) return layer;
         return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node.batch_norm, own.bias)));
       });
@@ -250,9 +251,10 @@ std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qpara
 
 FloatParams QuantizedModel::weight_scales() const {
   FloatParams scales;
-  for (const Node& node : impl_->prepared.graph.nodes)
-    if (node.op == Op::conv2d || node.op == Op::linear)
-      scales.emplace(node.name, impl_->scales_of(impl_->weights.at(node.name + ".weight")));
+  const std::vector<Node>& nodes = impl_->prepared.graph.nodes;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
+    if (has_weight(nodes[n].op))
+      scales.emplace(nodes[n].name, impl_->scales_of(n, impl_->weights.at(nodes[n].name + ".weight")));
   return scales;
 }
 
@@ -263,9 +265,14 @@ Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
                         class_names);
 }
 
-std::map<std::string, at::Tensor> QuantizedModel::state() const { return save_state(impl_->fetch(), impl_->kind); }
+std::map<std::string, at::Tensor> QuantizedModel::state() const {
+  std::map<std::string, at::Tensor> state = save_state(impl_->fetch(), impl_->kind);
+  save_codes(impl_->prepared, state);
+  return state;
+}
 
 void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) {
+  require_codes(state, impl_->prepared);
   octet::load_state(state, impl_->kind, impl_->edges);
   if (impl_->cuda) impl_->cuda->upload(impl_->edges);
 }

@@ -26,7 +26,64 @@ bool is_older(const std::map<std::string, at::Tensor>& state) {
   return it != state.end() && it->second.scalar_type() == at::kFloat;
 }
 
+constexpr int kCodes = 4;  // numbers a node
+
+std::vector<int32_t> codes_of(const Prepared& prepared) {
+  std::vector<int32_t> codes;
+  for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
+    const bool weighted = has_weight(prepared.graph.nodes[n].op);
+    const WeightCodes weight = weighted ? prepared.weight_codes(n) : WeightCodes{0, 0};
+    codes.insert(codes.end(),
+                 {prepared.range[n].quant_min, prepared.range[n].quant_max, weight.lowest, weight.highest});
+  }
+  return codes;
+}
+
+std::string describe(const int32_t* codes) {
+  const std::string weights =
+      codes[2] == 0 ? "" : ", weights in [" + std::to_string(codes[2]) + ", " + std::to_string(codes[3]) + "]";
+  return "codes in [" + std::to_string(codes[0]) + ", " + std::to_string(codes[1]) + "]" + weights;
+}
+
 }  // namespace
+
+void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state) {
+  const std::vector<int32_t> codes = codes_of(prepared);
+  at::Tensor rows = at::zeros({static_cast<int64_t>(prepared.graph.nodes.size()), kCodes}, at::kInt);
+  std::copy(codes.begin(), codes.end(), rows.mutable_data_ptr<int32_t>());
+  state.emplace("codes", rows);
+}
+
+void require_codes(const std::map<std::string, at::Tensor>& state, const Prepared& prepared) {
+  const std::vector<Node>& nodes = prepared.graph.nodes;
+  const std::vector<int32_t> expected = codes_of(prepared);
+  std::vector<int32_t> found;
+  std::string cure = "set section quant of the recipe as it was, or train again";
+  if (state.contains("codes")) {
+    const at::Tensor rows = find(state, "codes", {static_cast<int64_t>(nodes.size()), kCodes}, at::kInt);
+    found.assign(rows.const_data_ptr<int32_t>(), rows.const_data_ptr<int32_t>() + rows.numel());
+  } else {
+    QuantSpec old = prepared.spec;
+    old.weight_range = WeightRange::symmetric;
+    old.residual_bits = 0;
+    old.layers = {{"*", old.weight_bits, old.activation_bits}};
+    const bool inserted = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op == Op::requantize; });
+    if (!inserted) found = codes_of(prepare(prepared.graph, old));
+    cure =
+        "it is of a time when quant.activation_bits held for every edge and weight_bits for every weight: keep that "
+        "with quant.layers: [{match: \"*\", weight_bits: " +
+        std::to_string(old.weight_bits) + ", activation_bits: " + std::to_string(old.activation_bits) +
+        "}] in the recipe of the run, or train again";
+  }
+  if (found.size() != expected.size())
+    throw data_error("QAT state: it has other nodes than the recipe's section quant gives; " + cure);
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const int32_t *was = found.data() + n * kCodes, *is = expected.data() + n * kCodes;
+    if (!std::equal(was, was + kCodes, is))
+      throw data_error("QAT state: node '" + nodes[n].name + "' had " + describe(was) + ", the recipe gives " +
+                       describe(is) + "; " + cure);
+  }
+}
 
 std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind) {
   const int64_t nodes = static_cast<int64_t>(edges.qparams.size());

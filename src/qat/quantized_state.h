@@ -28,4 +28,12 @@ std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKin
 /// or values that cannot be, and leaves `edges` as it was.
 void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kind, EdgeState& edges);
 
+/// The codes of every edge and weight, so that a state is never read under another bit plan: "codes" I32 [n, 4],
+/// quant_min and quant_max of a node's output, lowest and highest of its weights (0, 0 where there are none).
+void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state);
+
+/// Throws Error(data) naming the first node that the state has other codes for, and the cure. A state without "codes"
+/// is older than bit plans: activation_bits held for every edge, weight_bits for every weight.
+void require_codes(const std::map<std::string, at::Tensor>& state, const Prepared& prepared);
+
 }  // namespace octet

@@ -51,7 +51,7 @@ enum class CalibrationMethod { minmax, percentile, mse, entropy };
 QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,
                   bool affine);
 
-/// Per-channel weight scales by least squared error (a search over shrink factors of max |w|).
-std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const QuantSpec& spec);
+/// Per-channel weight scales by least squared error (a search over shrink factors of weight_scales').
+std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 }  // namespace octet

@@ -33,6 +33,7 @@ Int8Op int8_op(Op op) {
       return Int8Op::flatten;
     case Op::relu:
     case Op::relu6:
+    case Op::requantize:
       return Int8Op::requantize;
     case Op::batch_norm:
     case Op::dropout:
@@ -148,10 +149,10 @@ class Converter {
     result.bias = std::move(folded.bias);
     if (node.inputs.size() > 1) result.residual_multiplier = ratio(edge(node.inputs[1]).scale, n);
 
-    const int largest = weight_bound(prepared_.spec.weight_bits);
+    const WeightCodes codes = prepared_.weight_codes(n);
     result.weight.resize(outputs * taps);
     for (size_t k = 0; k < outputs; ++k) {
-      const QParams q{result.weight_scale[k], 0, -largest, largest};
+      const QParams q = codes.qparams(result.weight_scale[k]);
       for (size_t i = 0; i < taps; ++i) {
         const float w = weight[k * taps + columns[i]];
         if (!std::isfinite(w)) throw promise_error("convert: '" + node.name + "': a weight is not finite");

@@ -9,8 +9,6 @@
 namespace octet {
 namespace {
 
-bool passes_through(Op op) { return op == Op::max_pool || op == Op::flatten || op == Op::subsample_pad; }
-
 /// Walks the source once, in order. Each source node either opens a merged node or joins an earlier one; a merged node
 /// stands at the place of its last member, so that every input of every member comes before it.
 class Fuser {
@@ -115,9 +113,9 @@ class Fuser {
   /// between then holds no values that are dropped later, and both keep one set of qparams.
   bool join_activation(int n, const Node& node) {
     int target = node.inputs[0];
-    while (passes_through(merged_[target].op) && has_one_use(target)) target = merged_[target].inputs[0];
+    while (passes_codes_on(merged_[target].op) && has_one_use(target)) target = merged_[target].inputs[0];
     Node& producer = merged_[target];
-    if (!has_one_use(target) || passes_through(producer.op) || producer.op == Op::input) return false;
+    if (!has_one_use(target) || passes_codes_on(producer.op) || producer.op == Op::input) return false;
     const bool six = node.op == Op::relu6;  // relu6 after relu or before it is relu6
     if (producer.op == Op::relu || producer.op == Op::relu6) {
       if (six) producer.op = Op::relu6;

@@ -9,6 +9,7 @@
 #include "kernels/observe/edge_quantizer.h"
 #include "kernels/quantize.h"
 #include "src/graph/graph.h"
+#include "src/quant/bit_plan.h"
 
 namespace octet {
 
@@ -25,36 +26,27 @@ namespace octet {
 /// QAT trains the fused graph, hence without dropout.
 Graph fuse(const Graph& graph);
 
-enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
-enum class Granularity { per_tensor, per_channel };
-
-/// Largest weight code, 2^(bits - 1) - 1: weights are symmetric, -2^(bits - 1) is not used.
-inline int weight_bound(int weight_bits) { return (1 << (weight_bits - 1)) - 1; }
-
-struct QuantSpec {
-  ActivationScheme activation = ActivationScheme::affine_u8;
-  int activation_bits = 8;  ///< 2..8
-  int weight_bits = 8;      ///< 2..8; codes in [-weight_bound(b), weight_bound(b)]
-  Granularity weight_granularity = Granularity::per_channel;
-};
-
 /// The last node, which writes float logits, must be a linear, or a conv2d or global_avg_pool of 1x1 output, without
 /// activation; a flatten of more than one pixel may feed linears only (convert permutes their columns to HWC); else
 /// Error(usage).
 /// One set of qparams an edge. `root[n]` is the node whose output qparams node n's output uses: n itself, or for
 /// max_pool, flatten and subsample_pad the root of its input. `range[n]` (for roots) gives the allowed code range
-/// before calibration: zero_point is final for symmetric_s8 ([-2^(b-1), 2^(b-1)-1], 0) and unsigned_u8 ([0, 2^b-1], 0),
-/// to be calibrated for affine_u8. Under unsigned_u8 an edge that can be negative (no ReLU before it) is symmetric_s8.
+/// before calibration, from the plan's bits b: zero_point is final for symmetric_s8 ([-2^(b-1), 2^(b-1)-1], 0) and
+/// unsigned_u8 ([0, 2^b-1], 0), to be calibrated for affine_u8. Under unsigned_u8 an edge that can be negative (no ReLU
+/// before it) is symmetric_s8.
 struct Prepared {
-  Graph graph;  ///< fused
+  Graph graph;  ///< fused, with the plan's requantize nodes
   QuantSpec spec;
+  BitPlan bits;
   std::vector<int> root;
   std::vector<QParams> range;
   std::vector<bool> affine;       ///< zero point is calibrated
   std::vector<bool> nonnegative;  ///< the edge carries no negative real
+  /// Of a conv2d or linear.
+  WeightCodes weight_codes(int node) const { return octet::weight_codes(bits.weight_bits[node], spec.weight_range); }
   bool float_output(int node) const { return node + 1 == static_cast<int>(graph.nodes.size()); }  ///< no qparams there
 };
-Prepared prepare(Graph fused, const QuantSpec& spec);
+Prepared prepare(const Graph& fused, const QuantSpec& spec);
 
 /// Scale and zero point of an edge from the range [lo, hi] of its values, widened to hold zero, which is always exactly
 /// representable. Symmetric: scale = max(|lo|, |hi|) / quant_max (unsigned: hi / quant_max); affine: scale = (hi - lo)
@@ -63,9 +55,15 @@ Prepared prepare(Graph fused, const QuantSpec& spec);
 /// it gets that of [0, 1]. Throws Error(promise) for lo > hi or non-finite ends.
 QParams choose_qparams(double lo, double hi, const QParams& range, bool affine);
 
-/// Per-output-channel (or one, repeated) weight scales: max |w| / quant_max; an all-zero channel gets scale 1 /
-/// quant_max.
-std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const QuantSpec& spec);
+/// Codes and scales of one weight.
+struct WeightSpec {
+  WeightCodes codes;
+  Granularity granularity = Granularity::per_channel;
+};
+
+/// Per-output-channel (or one, repeated) weight scales: the least whose codes hold all values (max |w| / highest for
+/// symmetric codes); an all-zero channel gets scale 1 / highest.
+std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 /// Float parameters by name, row-major as in PyTorch.
 using FloatParams = std::map<std::string, std::vector<float>>;

@@ -7,15 +7,6 @@
 namespace octet {
 namespace {
 
-void check_spec(const QuantSpec& spec) {
-  for (const auto& [key, bits] :
-       {std::pair{"activation_bits", spec.activation_bits}, {"weight_bits", spec.weight_bits}}) {
-    if (bits < 2 || bits > 8) {
-      throw usage_error("quant." + std::string(key) + ": " + std::to_string(bits) + " is outside 2..8");
-    }
-  }
-}
-
 /// What cannot become int8 is refused here, before anything is calibrated or trained.
 void check_nodes(const Graph& graph) {
   for (const Node& node : graph.nodes) {
@@ -54,39 +45,40 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
     case Op::global_avg_pool:
     case Op::flatten:
     case Op::subsample_pad:
+    case Op::requantize:
       return std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
     default:
       return false;
   }
 }
 
+/// Scale and, for affine_u8, zero point are to be calibrated. Logits have no codes.
+QParams code_range(ActivationScheme scheme, int bits, bool nonnegative) {
+  if (bits == 0) return {};
+  const int codes = 1 << bits;
+  const bool is_unsigned =
+      scheme == ActivationScheme::affine_u8 || (scheme == ActivationScheme::unsigned_u8 && nonnegative);
+  return {.quant_min = is_unsigned ? 0 : -codes / 2, .quant_max = is_unsigned ? codes - 1 : codes / 2 - 1};
+}
+
 }  // namespace
 
-Prepared prepare(Graph fused, const QuantSpec& spec) {
-  check_spec(spec);
+Prepared prepare(const Graph& fused, const QuantSpec& spec) {
   check_nodes(fused);
   Prepared result;
   result.spec = spec;
-  const int codes = 1 << spec.activation_bits;
-  for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {
-    const Node& node = fused.nodes[n];
-    const bool shares = node.op == Op::max_pool || node.op == Op::flatten || node.op == Op::subsample_pad;
-    result.root.push_back(shares ? result.root[node.inputs[0]] : n);
-    result.nonnegative.push_back(is_nonnegative(node, result.nonnegative));
-    if (shares) {
-      result.range.push_back(result.range[node.inputs[0]]);
-      result.affine.push_back(result.affine[node.inputs[0]]);
-      continue;
-    }
-    const bool is_unsigned = spec.activation == ActivationScheme::affine_u8 ||
-                             (spec.activation == ActivationScheme::unsigned_u8 && result.nonnegative[n]);
-    QParams range;
-    range.quant_min = is_unsigned ? 0 : -codes / 2;
-    range.quant_max = is_unsigned ? codes - 1 : codes / 2 - 1;
-    result.range.push_back(range);
+  PlannedGraph plan = plan_bits(fused, spec);
+  result.graph = std::move(plan.graph);
+  result.bits = std::move(plan.bits);
+  result.root = edge_roots(result.graph);
+  for (int n = 0; n < static_cast<int>(result.graph.nodes.size()); ++n) {
+    result.nonnegative.push_back(is_nonnegative(result.graph.nodes[n], result.nonnegative));
+    const int root = result.root[n];
+    result.range.push_back(root != n
+                               ? result.range[root]
+                               : code_range(spec.activation, result.bits.activation_bits[n], result.nonnegative[n]));
     result.affine.push_back(spec.activation == ActivationScheme::affine_u8);
   }
-  result.graph = std::move(fused);
   return result;
 }
 

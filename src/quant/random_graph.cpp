@@ -33,7 +33,7 @@ class RandomParameters {
  private:
   void add_node(const Node& node) {
     const size_t n = edges.size();
-    if (node.op == Op::conv2d || node.op == Op::linear) add_weights(node);
+    if (has_weight(node.op)) add_weights(node);
     mean_square_.push_back(mean_square(node));
     // About three standard deviations of the values before a ReLU, so that a few saturate. Both ends vary, for zero
     // points of all kinds.
@@ -82,7 +82,7 @@ class RandomParameters {
   void add_weights(const Node& node) {
     const Shape& in = prepared_.graph.nodes[node.inputs[0]].shape;
     const long row = static_cast<long>(in.c / node.groups) * node.window.kernel_h * node.window.kernel_w;
-    const int largest = weight_bound(prepared_.spec.weight_bits);
+    const WeightCodes codes = prepared_.weight_codes(static_cast<int>(edges.size()));
     const double norm_square = kMeanSquare / mean_square_[node.inputs[0]];
     const size_t channels = static_cast<size_t>(node.out_channels);
     std::vector<float>& weight = params[node.name + ".weight"];
@@ -91,7 +91,7 @@ class RandomParameters {
     for (size_t k = 0; k < channels; ++k) {
       double squares = 0;
       for (long i = 0; i < row; ++i) {
-        const int code = random_.integer(-largest, largest);
+        const int code = random_.integer(codes.lowest, codes.highest);
         squares += static_cast<double>(code) * code;
         weight.push_back(static_cast<float>(code));
       }

@@ -11,35 +11,35 @@
 namespace octet {
 namespace {
 
-float max_magnitude(const float* weight, size_t count) {
-  float largest = 0;
+kernels::WeightReach reach_of(const float* weight, size_t count) {
+  kernels::WeightReach reach;
   for (size_t i = 0; i < count; ++i) {
     if (!std::isfinite(weight[i])) throw promise_error("weight " + std::to_string(i) + " is not finite");
-    largest = std::max(largest, std::fabs(weight[i]));
+    reach = {std::max(reach.below, -weight[i]), std::max(reach.above, weight[i])};
   }
-  return largest;
+  return reach;
 }
 
 /// Calls search(row, count) for each channel, or once for the whole tensor.
 template <typename Search>
-std::vector<float> scales_of_rows(const float* weight, int channels, long per_channel, const QuantSpec& spec,
+std::vector<float> scales_of_rows(const float* weight, int channels, long per_channel, Granularity granularity,
                                   const Search& search) {
   const size_t rows = static_cast<size_t>(channels), row = static_cast<size_t>(per_channel);
-  if (spec.weight_granularity == Granularity::per_tensor) return std::vector<float>(rows, search(weight, rows * row));
+  if (granularity == Granularity::per_tensor) return std::vector<float>(rows, search(weight, rows * row));
   std::vector<float> scales;
   for (size_t k = 0; k < rows; ++k) scales.push_back(search(weight + k * row, row));
   return scales;
 }
 
 /// Least squared error among shrunk ranges.
-float best_scale(const float* weight, size_t count, int largest) {
-  const float full = max_magnitude(weight, count);
-  if (full == 0) return kernels::scale_of_magnitude(full, largest);
+float best_scale(const float* weight, size_t count, const WeightCodes& codes) {
+  const kernels::WeightReach full = reach_of(weight, count);
+  if (full.below == 0 && full.above == 0) return kernels::scale_of_reach(full, codes);
   double best_factor = 1, best_error = INFINITY;
   const auto attempt = [&](const kernels::ShrinkFactors& factors) {
     for (int i = 0; i < factors.count; ++i) {
-      const float scale = kernels::shrunk_scale(full, factors.factor[i], largest);
-      const double error = kernels::squared_error(weight, count, {scale, 0, -largest, largest});
+      const float scale = kernels::shrunk_scale(full, factors.factor[i], codes);
+      const double error = kernels::squared_error(weight, count, codes.qparams(scale));
       if (error < best_error) {
         best_error = error;
         best_factor = factors.factor[i];
@@ -48,21 +48,20 @@ float best_scale(const float* weight, size_t count, int largest) {
   };
   attempt(kernels::coarse_factors());
   attempt(kernels::fine_factors(best_factor));
-  return kernels::shrunk_scale(full, best_factor, largest);
+  return kernels::shrunk_scale(full, best_factor, codes);
 }
 
 }  // namespace
 
-std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const QuantSpec& spec) {
-  return scales_of_rows(weight, channels, per_channel, spec, [&](const float* row, size_t count) {
-    return kernels::scale_of_magnitude(max_magnitude(row, count), weight_bound(spec.weight_bits));
+std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const WeightSpec& spec) {
+  return scales_of_rows(weight, channels, per_channel, spec.granularity, [&](const float* row, size_t count) {
+    return kernels::scale_of_reach(reach_of(row, count), spec.codes);
   });
 }
 
-std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const QuantSpec& spec) {
-  return scales_of_rows(weight, channels, per_channel, spec, [&](const float* row, size_t count) {
-    return best_scale(row, count, weight_bound(spec.weight_bits));
-  });
+std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec) {
+  return scales_of_rows(weight, channels, per_channel, spec.granularity,
+                        [&](const float* row, size_t count) { return best_scale(row, count, spec.codes); });
 }
 
 }  // namespace octet

@@ -108,6 +108,10 @@ class Checker {
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }
 
+  void check_quant() const {
+    require(recipe_.quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
+  }
+
   void check_results() const {
     const auto& engines = recipe_.evaluate.engines;
     require(!engines.empty(), "evaluate.engines", "names no engine; [auto] takes those of the machine");
@@ -202,6 +206,7 @@ void check_consistency(const Recipe& recipe, const Places& places, const std::st
   checker.check_model();
   checker.check_optimizer(recipe.train, "train");
   checker.check_qat();
+  checker.check_quant();
   checker.check_results();
 }
 

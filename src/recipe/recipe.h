@@ -83,10 +83,21 @@ struct CalibrateRecipe {
   bool operator==(const CalibrateRecipe&) const = default;
 };
 
+/// Bits of single layers; 0: as the others.
+struct LayerBitsRecipe {
+  std::string match;  ///< a glob over names of layers
+  int weight_bits = 0, activation_bits = 0;
+  bool operator==(const LayerBitsRecipe&) const = default;
+};
+
 struct QuantRecipe {
   std::string activation = "affine_u8";  ///< symmetric_s8, unsigned_u8, affine_u8
   int activation_bits = 8;
   int weight_bits = 8;
+  int input_bits = 8, first_layer_bits = 8, last_layer_bits = 8;
+  int residual_bits = 0;                           ///< 0: activation_bits
+  std::vector<LayerBitsRecipe> layers;             ///< later ones win
+  std::string weight_codes = "symmetric";          ///< symmetric, full
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse
   std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed

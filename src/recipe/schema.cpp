@@ -139,8 +139,22 @@ void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::quant> quant(fields, "quant");
   quant.add("activation", &Q::activation, one_of({"symmetric_s8", "unsigned_u8", "affine_u8"}),
             "codes of activations: signed about 0, unsigned from 0, unsigned with a zero point");
-  quant.add("activation_bits", &Q::activation_bits, range(2, 8), "below 8: simulation only");
-  quant.add("weight_bits", &Q::weight_bits, range(2, 8), "below 8: fewer codes in the same int8");
+  quant.add("activation_bits", &Q::activation_bits, range(2, 8),
+            "of activations; below 8: fewer codes in the same byte");
+  quant.add("weight_bits", &Q::weight_bits, range(2, 8), "of weights; below 8: fewer codes in the same byte");
+  quant.add("input_bits", &Q::input_bits, range(2, 8), "of the picture as the network reads it");
+  quant.add("first_layer_bits", &Q::first_layer_bits, range(2, 8),
+            "of the weights of the layers that read the picture");
+  quant.add("last_layer_bits", &Q::last_layer_bits, range(2, 8),
+            "of the weights of the layer that gives the logits, and of the activations it reads");
+  quant.add(
+      "residual_bits", &Q::residual_bits, range(0, 8),
+      "of activations that an add reads; 0: activation_bits; convolutions that read them too get activation_bits");
+  quant.add(
+      "layers", &Q::layers, range(2, 8),
+      "bits of single layers: list of {match, weight_bits, activation_bits}; match: names with * and ?; later win");
+  quant.add("weight_codes", &Q::weight_codes, one_of({"symmetric", "full"}),
+            "b bits, h = 2^(b-1) - 1: symmetric [-h, h], full [-h-1, h]; 8 bits: always [-127, 127]");
   quant.add("weight_granularity", &Q::weight_granularity, one_of({"per_channel", "per_tensor"}),
             "one scale an output channel, or one a tensor");
   quant.add("weight_calibrator", &Q::weight_calibrator, one_of({"minmax", "mse"}), "how a weight's range is chosen");
@@ -212,6 +226,7 @@ struct TypeName {
   std::string operator()(const Reference<std::vector<double>>&) const { return "list of numbers"; }
   std::string operator()(const Reference<std::vector<std::string>>&) const { return "list of texts"; }
   std::string operator()(const Reference<std::vector<GraphNodeRecipe>>&) const { return "list of nodes"; }
+  std::string operator()(const Reference<std::vector<LayerBitsRecipe>>&) const { return "list of layers"; }
 };
 
 }  // namespace

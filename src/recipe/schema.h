@@ -25,9 +25,10 @@ struct Rule {
 /// Reference to a value inside a recipe; the alternative is the key's type.
 template <class T>
 using Reference = std::function<T&(Recipe&)>;
-using Slot = std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>,
-                          Reference<std::string>, Reference<std::vector<int>>, Reference<std::vector<double>>,
-                          Reference<std::vector<std::string>>, Reference<std::vector<GraphNodeRecipe>>>;
+using Slot =
+    std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>, Reference<std::string>,
+                 Reference<std::vector<int>>, Reference<std::vector<double>>, Reference<std::vector<std::string>>,
+                 Reference<std::vector<GraphNodeRecipe>>, Reference<std::vector<LayerBitsRecipe>>>;
 
 struct Field {
   std::string key;  ///< "qat.epochs"; "seed" has no section

@@ -64,6 +64,29 @@ class Reader {
     if (value.name.empty() || value.op.empty()) refuse(node, "a node of the graph needs a name and an op");
   }
 
+  /// {match: "layer4.*", weight_bits: 4, activation_bits: 8}
+  void read(const YamlNode& node, LayerBitsRecipe& value) const {
+    if (node.kind != Kind::map) refuse(node, "an entry is a map {match, weight_bits, activation_bits}");
+    static const std::vector<std::string_view> kKeys = {"match", "weight_bits", "activation_bits"};
+    std::set<std::string> seen;
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      const std::string& key = node.keys[i].text;
+      if (!seen.insert(key).second) refuse(node.keys[i], shown(key) + " is given twice");
+      if (key == "match") {
+        read(node.items[i], value.match);
+      } else if (key == "weight_bits") {
+        read(node.items[i], value.weight_bits);
+      } else if (key == "activation_bits") {
+        read(node.items[i], value.activation_bits);
+      } else {
+        refuse_part(node.keys[i], key.substr(0, kLongestShown), "unknown key" + suggestion(key, kKeys), kKeys);
+      }
+    }
+    if (value.match.empty() || seen.size() < 2) {
+      refuse(node, "an entry needs match, and weight_bits or activation_bits or both");
+    }
+  }
+
  private:
   [[noreturn]] void refuse(const YamlNode& node, const std::string& what) const {
     throw usage_error(place(name_, node) + ": " + field_.key + ": " + with_allowed(what, allowed(field_)));
@@ -181,6 +204,18 @@ std::string to_text(const std::vector<GraphNodeRecipe>& nodes) {
     for (const auto& [key, value] : node.attributes) {
       text += ", " + key + ": " + (key == "bias" ? to_text(value != 0) : to_text(value));
     }
+    text += "}";
+  }
+  return text;
+}
+
+std::string to_text(const std::vector<LayerBitsRecipe>& layers) {
+  if (layers.empty()) return "[]";
+  std::string text;
+  for (const LayerBitsRecipe& layer : layers) {
+    text += "\n    - {match: " + to_text(layer.match);
+    if (layer.weight_bits != 0) text += ", weight_bits: " + to_text(layer.weight_bits);
+    if (layer.activation_bits != 0) text += ", activation_bits: " + to_text(layer.activation_bits);
     text += "}";
   }
   return text;

@@ -11,7 +11,8 @@ namespace octet {
 /// Stores `node` where `field` lives in `recipe`. Throws Error(usage) "name:line:column: key: what; allowed: ...".
 void assign(const Field& field, const YamlNode& node, const std::string& name, Recipe& recipe);
 
-/// The value as recipe text, on one line except for graphs; numbers are the shortest text that reads back as the same.
+/// The value as recipe text, on one line except for graphs and layers; numbers are the shortest text that reads back as
+/// the same.
 std::string value_text(const Field& field, const Recipe& recipe);
 
 /// `text` for a message: quoted, cut when long.

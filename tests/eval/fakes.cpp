@@ -137,11 +137,12 @@ Report full_report(int classes) {
        "conv2d",
        {{"cpu", "cpu", "conv3x3_avx2"}, {"cudnn", "cudnn", "cudnn_conv engine 1"}},
        "u8 scale 0.02 zero 3",
+       "-7..7",
        38.5,
        41,
        {-1, 1, {1, 4, 2}},
        {0, 6, {9, 3, 1}}},
-      {"pool", "avg_pool", {{"cpu", "cpu", "pool_portable"}}, "u8 scale 0.02 zero 3", 36, 0, {}, {0, 3, {1, 1}}}};
+      {"pool", "avg_pool", {{"cpu", "cpu", "pool_portable"}}, "u8 scale 0.02 zero 3", "", 36, 0, {}, {0, 3, {1, 1}}}};
   report.comparison.programs = {"qat_graph", "cpu", "reference"};
   report.comparison.images = 100;
   report.comparison.layers = {{"conv<1>", false, 1000, {0, 0}, {0, 0}}, {"fc", true, 500, {0, 0}, {0, 0}}};

@@ -57,6 +57,12 @@ std::vector<HostWeight> network() {
   return weights;
 }
 
+/// Every weight of a network has its own: symmetric and full ranges of some widths.
+WeightCodes codes_of(size_t weight) {
+  constexpr WeightCodes kCodes[] = {{-127, 127}, {-3, 3}, {-2, 1}, {-8, 7}, {-1, 1}, {-31, 31}};
+  return kCodes[weight % std::size(kCodes)];
+}
+
 /// Keeps the arrays of some weights on the device.
 struct DeviceWeights {
   std::vector<std::unique_ptr<DeviceArray<float>>> weight, scale, gradient;
@@ -78,35 +84,33 @@ struct DeviceWeights {
                          .not_finite = not_finite.data() + tensors.size(),
                          .channels = w.channels,
                          .per_channel = w.per_channel(),
-                         .channels_last_window = w.channels_last ? w.window : 0});
+                         .channels_last_window = w.channels_last ? w.window : 0,
+                         .codes = codes_of(tensors.size())});
     }
   }
 };
 
-class QuantizeWeightsCuda : public testing::TestWithParam<std::tuple<ScaleRule, bool, int>> {};
+class QuantizeWeightsCuda : public testing::TestWithParam<std::tuple<ScaleRule, bool>> {};
 
 TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
   OCTET_NEEDS_GPU();
-  const auto [rule, per_tensor, bits] = GetParam();
-  const QuantSpec spec{.weight_bits = bits,
-                       .weight_granularity = per_tensor ? Granularity::per_tensor : Granularity::per_channel};
+  const auto [rule, per_tensor] = GetParam();
   const std::vector<HostWeight> weights = network();
   for (const ValueType type : test::kTypes) {
     DeviceWeights device(weights, type);
-    const WeightRules rules{rule, per_tensor, weight_bound(bits), type};
+    const WeightRules rules{rule, per_tensor, type};
     cuda_quantize_weights(rules, device.tensors.data(), static_cast<int>(weights.size()), nullptr);
     std::vector<WeightGradient> gradients;
     for (size_t i = 0; i < weights.size(); ++i) {
       const HostWeight& w = weights[i];
       const auto search = rule == ScaleRule::least_squares ? weight_scales_mse : weight_scales;
+      const WeightSpec spec{codes_of(i), per_tensor ? Granularity::per_tensor : Granularity::per_channel};
       const std::vector<float> scales = search(w.values.data(), w.channels, w.per_channel(), spec);
       ASSERT_EQ(device.scale[i]->read(), scales) << i;
       std::vector<float> y(w.values.size());
       std::vector<uint8_t> mask(w.values.size());
-      const ChannelQuantization q{scales.data(),
-                                  scales.size(),
-                                  static_cast<size_t>(w.per_channel()),
-                                  {1.0f, 0, -weight_bound(bits), weight_bound(bits)}};
+      const ChannelQuantization q{scales.data(), scales.size(), static_cast<size_t>(w.per_channel()),
+                                  spec.codes.qparams(1.0f)};
       const std::vector<float> memory = w.memory();
       fake_quantize(memory.data(), q, {0, scales.size()}, y.data(), mask.data());
       ASSERT_EQ(device.quantized[i]->read(), test::narrowed(y, type)) << i;
@@ -115,7 +119,8 @@ TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
                            .weight = device.weight[i]->data(),
                            .scale = device.scale[i]->data(),
                            .channels = w.channels,
-                           .per_channel = w.per_channel()});
+                           .per_channel = w.per_channel(),
+                           .codes = spec.codes});
     }
     // The quantized weights serve as gradients.
     cuda_quantize_weights_backward(rules, gradients.data(), static_cast<int>(gradients.size()), nullptr);
@@ -125,7 +130,8 @@ TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
       const std::vector<float> scales = device.scale[i]->read(), memory = w.memory();
       std::vector<float> want = test::widened(device.quantized[i]->read(), type);
       for (size_t j = 0; j < want.size(); ++j) {
-        if (std::fabs(std::rint(memory[j] / scales[j / w.per_channel()])) <= weight_bound(bits)) continue;
+        const float code = std::rint(memory[j] / scales[j / w.per_channel()]);
+        if (code >= codes_of(i).lowest && code <= codes_of(i).highest) continue;
         want[j] = 0;
         ++clipped;
       }
@@ -137,18 +143,18 @@ TEST_P(QuantizeWeightsCuda, EqualsTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, QuantizeWeightsCuda,
-                         testing::Combine(testing::Values(ScaleRule::magnitude, ScaleRule::least_squares),
-                                          testing::Bool(), testing::Values(8, 3)));
+                         testing::Combine(testing::Values(ScaleRule::reach, ScaleRule::least_squares),
+                                          testing::Bool()));
 
 /// Scales and codes do not see the gain; values and gradients are multiplied by it once.
 TEST_P(QuantizeWeightsCuda, GainsMultiplyWhatIsQuantized) {
   OCTET_NEEDS_GPU();
-  const auto [rule, per_tensor, bits] = GetParam();
+  const auto [rule, per_tensor] = GetParam();
   const std::vector<HostWeight> weights = network();
   for (const ValueType type : test::kTypes) {
-    const WeightRules rules{rule, per_tensor, weight_bound(bits), type};
+    const WeightRules rules{rule, per_tensor, type};
     DeviceWeights plain(weights, ValueType::float32), folded(weights, type);
-    const WeightRules in_float{rule, per_tensor, weight_bound(bits), ValueType::float32};
+    const WeightRules in_float{rule, per_tensor, ValueType::float32};
     cuda_quantize_weights(in_float, plain.tensors.data(), static_cast<int>(weights.size()), nullptr);
     std::mt19937 engine(6);
     std::normal_distribution<float> normal(0, 1);
@@ -176,7 +182,8 @@ TEST_P(QuantizeWeightsCuda, GainsMultiplyWhatIsQuantized) {
                            .gain = folded.tensors[i].gain,
                            .dgain = has_gain ? dgain[i]->data() : nullptr,
                            .channels = w.channels,
-                           .per_channel = w.per_channel()});
+                           .per_channel = w.per_channel(),
+                           .codes = codes_of(i)});
     }
     cuda_quantize_weights(rules, folded.tensors.data(), static_cast<int>(weights.size()), nullptr);
     cuda_quantize_weights_backward(rules, gradients.data(), static_cast<int>(gradients.size()), nullptr);
@@ -194,7 +201,8 @@ TEST_P(QuantizeWeightsCuda, GainsMultiplyWhatIsQuantized) {
         magnitude[k] += std::fabs(static_cast<double>(dy[i][j]) * y[j]);
         if (has_gain) product[j] *= gain[i][k];
         if (has_gain) dx[j] *= gain[i][k];
-        if (std::fabs(std::rint(memory[j] / scales[k])) > weight_bound(bits)) dx[j] = 0;
+        const float code = std::rint(memory[j] / scales[k]);
+        if (code < codes_of(i).lowest || code > codes_of(i).highest) dx[j] = 0;
       }
       ASSERT_EQ(folded.quantized[i]->read(), test::narrowed(product, type)) << i;
       const std::vector<float> got = folded.gradient[i]->read();

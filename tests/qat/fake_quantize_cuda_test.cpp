@@ -183,13 +183,13 @@ TEST(FakeQuantizeCuda, GivenScalesOfAWeight) {
   const std::vector<float> scales = {0.5f, 0.0078f, 0.125f, 0.03f, 2.0f};
   for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const at::Tensor x = at::randn({5, 7, 3, 3}).mul_(3).contiguous(format);
-    const auto f = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, 8); };
+    const auto f = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, {}); };
     const Outcome cpu = run(x, f), gpu = run(x, f, at::kCUDA);
     EXPECT_TRUE(at::equal(gpu.y, cpu.y));
     EXPECT_TRUE(at::equal(gpu.gradient, cpu.gradient));
     EXPECT_GT((gpu.gradient == 0).sum().item<int64_t>(), 10);
   }
-  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}, at::kCUDA), {1.0f}, 8), Error);
+  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}, at::kCUDA), {1.0f}, {}), Error);
 }
 
 /// A convolution's, a depthwise's and a linear's weight, in one launch, with the CPU's scales.
@@ -198,12 +198,14 @@ TEST(QuantizeWeightsCuda, ValuesAndGradientsEqualTheCpu) {
   at::manual_seed(3);
   const std::vector<at::Tensor> weights = {at::randn({16, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast),
                                            at::randn({24, 1, 3, 3}), at::randn({10, 129})};
+  const std::vector<WeightCodes> kCodes = {{-127, 127}, {-2, 1}, {-7, 7}};
   for (const bool mse : {false, true}) {
     for (const at::ScalarType type : kTypes) {
       std::vector<at::Tensor> leaves;
       for (const at::Tensor& w : weights) leaves.push_back(w.cuda().requires_grad_(true));
       WeightQuantizer quantizer;
-      quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::magnitude;
+      quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
+      quantizer.codes = kCodes;
       quantizer.scales = at::empty({16 + 24 + 10}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
       quantizer.not_finite = at::zeros({3}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
       const std::vector<at::Tensor> quantized = cuda_quantize_weights(leaves, quantizer, type);
@@ -215,8 +217,8 @@ TEST(QuantizeWeightsCuda, ValuesAndGradientsEqualTheCpu) {
         const at::Tensor w = weights[i].clone().requires_grad_(true), plain = weights[i].contiguous();
         const int channels = static_cast<int>(w.size(0));
         const auto scales = (mse ? weight_scales_mse : weight_scales)(plain.const_data_ptr<float>(), channels,
-                                                                      w.numel() / channels, QuantSpec{});
-        const at::Tensor y = fake_quantize_weight(w, scales, 8);
+                                                                      w.numel() / channels, {kCodes[i]});
+        const at::Tensor y = fake_quantize_weight(w, scales, kCodes[i]);
         // The gradient arrives in `type`.
         y.backward(at::arange(1, y.numel() + 1, at::kFloat).view(y.sizes()).to(type).to(at::kFloat));
         EXPECT_TRUE(at::equal(quantized[i].cpu(), y.to(type))) << i;

@@ -39,7 +39,7 @@ TEST(FakeQuantize, ThreadsShareTheValues) {
   const at::Tensor x = test::values(q, {4, 8, 64, 64});
   const std::vector<float> scales = {0.01f, 0.02f, 0.03f, 0.04f};
   const auto tensor = [&](const at::Tensor& t) { return fake_quantize(t, q); };
-  const auto channels = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, 8); };
+  const auto channels = [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, {}); };
   const int before = at::get_num_threads();
   std::vector<Outcome> outcomes[2];
   for (const int threads : {1, 2, 3}) {
@@ -98,19 +98,47 @@ TEST(FakeQuantize, WeightsEqualAtenPerChannel) {
   at::manual_seed(2);
   const std::vector<float> scales = {0.5f, 0.0078125f, 0.125f, 0.03125f, 2.0f};
   const at::Tensor scale = at::tensor(scales), zero = at::zeros({5}, at::kInt);
-  for (const int bits : {8, 4}) {
-    const int bound = (1 << (bits - 1)) - 1;
+  for (const WeightCodes codes : {WeightCodes{}, WeightCodes{-7, 7}, WeightCodes{-2, 1}}) {
     for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
       const at::Tensor x = at::randn({5, 7, 3, 3}).mul_(3).contiguous(format);
-      const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, bits); });
+      const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, codes); });
       const Outcome aten = run(x, [&](const at::Tensor& t) {
-        return at::fake_quantize_per_channel_affine(t, scale, zero, 0, -bound, bound);
+        return at::fake_quantize_per_channel_affine(t, scale, zero, 0, codes.lowest, codes.highest);
       });
       EXPECT_TRUE(at::equal(ours.y, aten.y));
       EXPECT_TRUE(at::equal(ours.gradient, aten.gradient));
       EXPECT_TRUE(ours.y.is_contiguous(format));
       EXPECT_GT((ours.gradient == 0).sum().item<int64_t>(), 10);
     }
+  }
+}
+
+/// ATen as the oracle of weights ends at powers of two; here it is the rule itself, and the gradient at the clip edges.
+TEST(FakeQuantize, WeightsOfOddScalesFollowTheRule) {
+  const std::vector<float> scales = {0.0371f, 0.1f, 1.0f / 3, 3.3e-3f, 1.7f};
+  for (const WeightCodes codes : {WeightCodes{}, WeightCodes{-7, 7}, WeightCodes{-2, 1}, WeightCodes{-1, 1}}) {
+    at::Tensor x = at::empty({5, 8, 20, 20});
+    float* value = x.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < x.numel(); ++i) {  // half steps from beyond one end to beyond the other, and next to them
+      const float scale = scales[i / 3200];
+      const int64_t step = i % 3200;
+      const float half_steps = static_cast<float>(step / 4 % (2 * (codes.highest - codes.lowest) + 5));
+      value[i] = scale * (static_cast<float>(codes.lowest) - 1 + half_steps / 2);
+      if (step % 4 > 1) value[i] = std::nextafter(value[i], step % 4 == 2 ? -1e30f : 1e30f);
+    }
+    const Outcome ours = run(x, [&](const at::Tensor& t) { return fake_quantize_weight(t, scales, codes); });
+    const float *y = ours.y.const_data_ptr<float>(), *gradient = ours.gradient.const_data_ptr<float>();
+    int64_t clipped = 0;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const QParams q = codes.qparams(scales[i / 3200]);
+      const float unclamped = std::rint(value[i] / q.scale);
+      const bool passes = unclamped >= codes.lowest && unclamped <= codes.highest;
+      ASSERT_EQ(y[i], dequantize(quantize(value[i], q), q)) << value[i];
+      ASSERT_EQ(gradient[i], passes ? static_cast<float>(i + 1) : 0.0f) << value[i] << " / " << q.scale;
+      clipped += !passes;
+    }
+    EXPECT_GT(clipped, 20);
+    EXPECT_LT(clipped, x.numel() - 20);
   }
 }
 
@@ -157,9 +185,28 @@ TEST(FakeQuantize, AnyLayout) {
   EXPECT_TRUE(at::equal(leaf.grad(), (of_last.gradient != 0).to(at::kFloat)));
 }
 
+/// Gradients of activations at both ends of the codes, with scales that are no powers of two.
+TEST(FakeQuantize, GradientAtTheClipEdgesOfOddScales) {
+  for (const QParams& q : {QParams{0.0371f, 101, 0, 255}, QParams{0.1f, 0, -8, 7}, QParams{1.0f / 3, 1, 0, 3}}) {
+    std::vector<float> values;
+    for (const int code : {q.quant_min, q.quant_max}) {
+      const double out = code == q.quant_min ? -1 : 1;
+      const double centre = q.scale * static_cast<double>(code - q.zero_point);
+      for (const double steps : {-0.5, 0.0, 0.25, 0.49, 0.51, 1.0, 100.0})
+        values.push_back(static_cast<float>(centre + out * steps * q.scale));
+    }
+    const at::Tensor x = at::tensor(values);
+    const Outcome outcome = run(x, [&](const at::Tensor& t) { return fake_quantize(t, q); });
+    const std::vector<bool> passes = {true, true, true, true, false, false, false};
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(outcome.gradient[i].item<float>(), passes[i % 7] ? static_cast<float>(i + 1) : 0.0f) << values[i];
+    }
+  }
+}
+
 TEST(FakeQuantize, RefusesOtherTypes) {
   EXPECT_THROW(fake_quantize(at::zeros({3}, at::kDouble), kRanges[0]), Error);
-  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}), {1.0f}, 8), Error);
+  EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}), {1.0f}, {}), Error);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ WalkHooks unfolded(const QuantizedModel& model) {
   const FloatParams scales = model.weight_scales();
   hooks.parameters = [&model, scales](int n, const LayerParameters& own) {
     const Prepared& p = model.prepared();
-    return LayerParameters{fake_quantize_weight(own.weight, scales.at(p.graph.nodes[n].name), p.spec.weight_bits),
+    return LayerParameters{fake_quantize_weight(own.weight, scales.at(p.graph.nodes[n].name), p.weight_codes(n)),
                            own.bias};
   };
   hooks.output = [&model, edges = model.edges()](int n, at::Tensor y) {
@@ -170,7 +170,7 @@ TEST(FoldedBatchNorm, CodesStayThoseOfTheWeightItself) {
   const at::Tensor w = model.weights().at(node.name + ".weight");
   const std::vector<float> scales = model.weight_scales().at(node.name);
   const GainAndBias folded = gain_and_bias(fixed_batch_norm(model.weights(), node.batch_norm, {}));
-  const at::Tensor product = fold_batch_norm({fake_quantize_weight(w, scales, 8), {}}, folded).weight;
+  const at::Tensor product = fold_batch_norm({fake_quantize_weight(w, scales, {}), {}}, folded).weight;
   int seen = 0;
   for (int64_t k = 0; k < w.size(0); ++k) {
     const float gain = folded.gain[k].item<float>();

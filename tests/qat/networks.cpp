@@ -5,105 +5,9 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 
 namespace octet::test {
-namespace {
-
-/// Grows a Graph node by node; `shape` is that of the last one.
-class Grower {
- public:
-  explicit Grower(uint64_t seed) : random_(seed) {
-    graph_.name = "random";
-    Node input;
-    input.name = "input";
-    input.shape = {between(1, 20), between(5, 18), between(5, 18)};
-    graph_.nodes.push_back(input);
-  }
-
-  int between(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
-  bool chance(int percent) { return between(0, 99) < percent; }
-  const Shape& shape() const { return graph_.nodes.back().shape; }
-  int last() const { return static_cast<int>(graph_.nodes.size()) - 1; }
-
-  void push(
-      Op op, const std::function<void(Node&)>& change = [](Node&) {}) {
-    Node node;
-    node.op = op;
-    node.name = "n" + std::to_string(graph_.nodes.size());
-    node.inputs = {last()};
-    change(node);
-    graph_.nodes.push_back(node);
-    infer_shapes(graph_);
-  }
-
-  void convolution() {
-    const int c = shape().c;
-    push(Op::conv2d, [&](Node& n) {
-      n.window = window(3);
-      n.window.dilation_h = n.window.kernel_h * 2 <= shape().h ? between(1, 2) : 1;
-      n.window.dilation_w = n.window.kernel_w * 2 <= shape().w ? between(1, 2) : 1;
-      n.groups = chance(30) ? c : chance(40) && c % 2 == 0 ? 2 : 1;
-      n.out_channels = n.groups * between(n.groups == 1 ? 2 : 1, std::max(1, 24 / n.groups));  // one would be dead
-      n.bias = chance(50);
-    });
-    if (chance(60)) push(Op::batch_norm);
-    if (chance(60)) push(chance(50) ? Op::relu : Op::relu6);
-  }
-
-  /// A branch that comes back: convolution of the same shape, or an activation, and the sum or concat of both.
-  void branch() {
-    const int from = last();
-    const int c = shape().c;
-    if (chance(60)) {
-      push(Op::conv2d, [&](Node& n) {
-        n.window.kernel_h = 3;
-        n.window.pad_h = 1;
-        n.out_channels = c;
-        n.bias = true;
-      });
-    } else {
-      push(chance(50) ? Op::relu : Op::relu6);
-    }
-    const bool order = chance(50);
-    const int to = last();
-    push(chance(60) ? Op::add : Op::concat, [&](Node& n) {
-      n.inputs = order ? std::vector<int>{from, to} : std::vector<int>{to, from};
-    });
-  }
-
-  void pool() {
-    push(chance(50) ? Op::max_pool : Op::avg_pool, [&](Node& n) { n.window = window(3); });
-  }
-
-  Graph finish() {
-    if (chance(50)) push(Op::global_avg_pool);
-    push(Op::flatten);
-    push(Op::linear, [&](Node& n) {
-      n.out_channels = 10;
-      n.bias = true;
-    });
-    return graph_;
-  }
-
- private:
-  Window window(int largest) {
-    Window w;
-    w.kernel_h = between(1, std::min(largest, shape().h));
-    w.kernel_w = between(1, std::min(largest, shape().w));
-    w.stride_h = between(1, 2);
-    w.stride_w = between(1, 2);
-    w.pad_h = between(0, w.kernel_h / 2);
-    w.pad_w = between(0, w.kernel_w / 2);
-    return w;
-  }
-
-  std::mt19937_64 random_;
-  Graph graph_;
-};
-
-}  // namespace
 
 ModelSpec family(const std::string& name, int size) {
   ModelSpec spec;
@@ -180,26 +84,6 @@ Weights large_weights(const Graph& graph) {
   return weights;
 }
 
-Graph random_graph(uint64_t seed) {
-  Grower grower(seed);
-  grower.convolution();
-  for (int i = grower.between(1, 4); i > 0; --i) {
-    const int kind = grower.between(0, 9);
-    if (kind < 5)
-      grower.convolution();
-    else if (kind < 7)
-      grower.branch();
-    else if (kind < 9)
-      grower.pool();
-    else
-      grower.push(Op::subsample_pad, [&](Node& n) {
-        n.window.stride_h = n.window.stride_w = 2;
-        n.out_channels = grower.shape().c + 4;
-      });
-  }
-  return grower.finish();
-}
-
 Weights random_weights(const Graph& graph, uint64_t seed) {
   Weights weights = initial_weights(graph, seed);
   at::Generator generator = at::detail::createCPUGenerator(seed + 1);
@@ -234,8 +118,9 @@ Preprocessing preprocessing_for(const Shape& shape) {
   return preprocessing;
 }
 
-QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec, CalibrationMethod method) {
-  QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::moving_average, 0.01, false);
+QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec, CalibrationMethod method,
+                          bool mse_weights) {
+  QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::moving_average, 0.01, mse_weights);
   const Shape& shape = graph.nodes[0].shape;
   const Preprocessing preprocessing = preprocessing_for(shape);
   constexpr int kImages = 6;

@@ -8,6 +8,7 @@
 
 #include "src/graph/zoo.h"
 #include "src/qat/quantized_model.h"
+#include "tests/quant/random_plan.h"
 
 namespace octet::test {
 
@@ -28,10 +29,6 @@ Graph residual_logits();
 Graph large_sums(int groups);
 Weights large_weights(const Graph& graph);
 
-/// Four to nine random nodes of every kind between the picture and the logits: windows, strides, dilations and pictures
-/// of unequal sides, groups, depthwise.
-Graph random_graph(uint64_t seed);
-
 /// initial_weights with BatchNorms of both signs, some gamma = 0, and moved statistics.
 Weights random_weights(const Graph& graph, uint64_t seed);
 
@@ -41,7 +38,7 @@ Preprocessing preprocessing_for(const Shape& shape);
 
 /// Fuses, prepares and calibrates on a few random images.
 QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec,
-                          CalibrationMethod method = CalibrationMethod::minmax);
+                          CalibrationMethod method = CalibrationMethod::minmax, bool mse_weights = false);
 
 /// Every node's bytes from one run, logits included.
 std::map<int, std::string> all_bytes(Program& program, const std::vector<uint8_t>& images, int batch, int classes);

@@ -19,7 +19,7 @@ constexpr int kBatch = 2;
 
 /// Runs the QAT graph and both engines on the same images; returns the number of bytes compared.
 size_t expect_same_bytes(const QuantizedModel& model, const std::vector<uint8_t>& images,
-                         const Preprocessing& preprocessing, const std::string& what) {
+                         const Preprocessing& preprocessing, const std::string& what, size_t fewest_codes = 2) {
   const Int8Graph graph = model.convert(preprocessing, {});
   const int classes = graph.classes();
   const auto expected = all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, classes);
@@ -40,7 +40,7 @@ size_t expect_same_bytes(const QuantizedModel& model, const std::vector<uint8_t>
   }
   // Codes that vary, or the comparison says nothing.
   const std::string& codes = expected.at(1);
-  EXPECT_GT(std::set<char>(codes.begin(), codes.end()).size(), 2u) << what;
+  EXPECT_GT(std::set<char>(codes.begin(), codes.end()).size(), fewest_codes) << what;
   return compared;
 }
 
@@ -64,8 +64,7 @@ TEST(QatGraph, FewBitsAndPerTensorWeights) {
   const Graph graph = build_model(test::family("resnet8", 32));
   const Weights weights = test::random_weights(graph, 4);
   for (const int bits : {2, 4}) {
-    QuantSpec quant;
-    quant.activation_bits = quant.weight_bits = bits;
+    QuantSpec quant = uniform_bits(bits, bits);
     quant.weight_granularity = Granularity::per_tensor;
     const QuantizedModel model = test::calibrated(graph, weights, quant);
     expect_same_bytes(model, test::random_images({3, 32, 32}, kBatch, bits), test::preprocessing_for({3, 32, 32}),
@@ -109,6 +108,33 @@ TEST(QatGraph, RandomNetworks) {
                       test::random_images(shape, kBatch, seed), test::preprocessing_for(shape),
                       "seed " + std::to_string(seed));
   }
+}
+
+/// Random networks with random bit plans: every width, wide residual streams, single layers, [-2, 1] and so on.
+TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
+  constexpr uint64_t kNetworks = 300;
+  int inserted = 0, full = 0, narrow_weights = 0;
+  size_t compared = 0;
+  for (uint64_t seed = 0; seed < kNetworks; ++seed) {
+    const Graph graph = test::random_graph(1000 + seed, /*branches=*/50);
+    const QuantSpec quant = test::random_quant(graph, seed);
+    const Shape& shape = graph.nodes[0].shape;
+    const CalibrationMethod method = seed % 2 == 0 ? CalibrationMethod::minmax : CalibrationMethod::mse;
+    const QuantizedModel model =
+        test::calibrated(graph, test::random_weights(graph, seed), quant, method, /*mse_weights=*/seed % 3 == 0);
+    const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
+    compared += expect_same_bytes(model, images, test::preprocessing_for(shape), "seed " + std::to_string(seed), 1);
+    for (const Int8Node& node : model.convert(test::preprocessing_for(shape), {}).nodes) {
+      inserted += node.name.find(".requantize") != std::string::npos;
+      const auto lowest = std::min_element(node.weight.begin(), node.weight.end());
+      full += lowest != node.weight.end() && *lowest == -2;
+      narrow_weights += lowest != node.weight.end() && *lowest > -64;
+    }
+  }
+  EXPECT_GT(inserted, 60);  // or this says nothing about them
+  EXPECT_GT(full, 15);
+  EXPECT_GT(narrow_weights, 300);
+  RecordProperty("codes", static_cast<int>(compared));
 }
 
 TEST(QatGraph, SumsPastFloat32) {

@@ -73,9 +73,7 @@ TEST(QuantizedModel, ApproachesFloatWithBits) {
   const at::Tensor exact = walk(graph, weights, batch(1), {});
   double before = std::numeric_limits<double>::infinity();
   for (const int bits : {3, 5, 8}) {
-    QuantSpec spec;
-    spec.activation_bits = spec.weight_bits = bits;
-    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::minmax, 0.01, false);
+    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, ObserverKind::minmax, 0.01, false);
     model.forward(batch(1), {.observe = true, .quantize = false});
     model.calibrate(CalibrationMethod::minmax, 100);
     const double error = (model.forward(batch(1), {}) - exact).norm().item<double>() / exact.norm().item<double>();
@@ -127,6 +125,80 @@ TEST(QuantizedModel, GradientsReachEveryWeight) {
   const Graph graph = resnet8();
   QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), ObserverKind::moving_average, 0.01, true);
   model.forward(batch(0), kTrain).square().sum().backward();
+  for (const auto& [name, w] : model.weights()) {
+    if (!w.requires_grad()) continue;
+    ASSERT_TRUE(w.grad().defined()) << name;
+    EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << name;
+  }
+}
+
+/// A state holds scales for certain codes: under another bit plan they would mean something else.
+TEST(QuantizedModel, RefusesTheStateOfAnotherBitPlan) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  const auto state_of = [&](const QuantSpec& spec) { return test::calibrated(graph, weights, spec).state(); };
+  const auto refusal = [&](const std::map<std::string, at::Tensor>& state, const QuantSpec& spec) {
+    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::moving_average, 0.01, false);
+    try {
+      model.load_state(state);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      return std::string(error.what());
+    }
+    EXPECT_EQ(model.state().at("edges.scale").equal(state.at("edges.scale")), true);
+    return std::string();
+  };
+  const auto expect = [](const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+  };
+  const QuantSpec w4a4{.activation_bits = 4, .weight_bits = 4};
+  QuantSpec wide = w4a4, full = w4a4;
+  wide.residual_bits = 8;
+  full.weight_range = WeightRange::full;
+  EXPECT_EQ(refusal(state_of(w4a4), w4a4), "");
+  EXPECT_EQ(refusal(state_of(wide), wide), "");
+  expect(refusal(state_of({}), w4a4), {"node 'conv1' had codes in [0, 255], weights in [-127, 127], the recipe gives ",
+                                       "[0, 15], weights in [-127, 127]", "train again"});
+  expect(refusal(state_of(w4a4), full), {"node 'layer1.0.conv1' had codes in [0, 15], weights in [-7, 7]", "[-8, 7]"});
+  expect(refusal(state_of(w4a4), wide), {"QAT state: "});
+  // Of a time before bit plans: the two keys held for everything.
+  const auto old = [&](const QuantSpec& spec) {
+    std::map<std::string, at::Tensor> state = state_of(spec);
+    state.erase("codes");
+    return state;
+  };
+  EXPECT_EQ(refusal(old({}), {}), "");
+  EXPECT_EQ(refusal(old(uniform_bits(4, 4)), uniform_bits(4, 4)), "");
+  expect(refusal(old(uniform_bits(4, 4)), w4a4),
+         {"node 'input' had codes in [0, 15], the recipe gives codes in [0, 255]",
+          "quant.layers: [{match: \"*\", weight_bits: 4, activation_bits: 4}]"});
+  expect(refusal(old(uniform_bits(4, 4)), full), {"node 'input' had"});
+  expect(refusal(old(uniform_bits(4, 4)), wide), {"it has other nodes", "quant.layers: [{match"});
+}
+
+/// Straight-through gradients pass a requantize node, and the residual stream beside it keeps its own codes.
+TEST(QuantizedModel, WideResidualStreamAndItsGradients) {
+  const Graph graph = resnet8();
+  QuantSpec spec{.activation_bits = 3, .weight_bits = 4, .residual_bits = 8};
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), spec);
+  const std::vector<Node>& nodes = model.prepared().graph.nodes;
+  const std::vector<QParams> edges = model.edges();
+  int requantized = 0;
+  model
+      .forward(batch(0), kTrain,
+               [&](int n, const at::Tensor& y) {
+                 if (model.prepared().float_output(n)) return;
+                 if (nodes[n].op != Op::requantize) return;
+                 ++requantized;
+                 EXPECT_EQ(edges[n].quant_max - edges[n].quant_min, 7) << nodes[n].name;
+                 EXPECT_EQ(edges[nodes[n].inputs[0]].quant_max - edges[nodes[n].inputs[0]].quant_min, 255)
+                     << nodes[n].name;
+                 EXPECT_LE(std::get<0>(at::_unique(y.detach())).numel(), 8) << nodes[n].name;
+               })
+      .square()
+      .sum()
+      .backward();
+  EXPECT_EQ(requantized, 1);  // layer1.0 alone has an identity for a shortcut
   for (const auto& [name, w] : model.weights()) {
     if (!w.requires_grad()) continue;
     ASSERT_TRUE(w.grad().defined()) << name;
@@ -296,9 +368,7 @@ TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
   const at::Tensor images = at::cat({batch(1), batch(2), batch(3), batch(4), batch(5), batch(6), batch(7), batch(8)});
   std::vector<LayerStatistics> by_bits[2];
   for (const int bits : {6, 8}) {
-    QuantSpec spec;
-    spec.activation_bits = spec.weight_bits = bits;
-    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::minmax, 0.01, false);
+    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, ObserverKind::minmax, 0.01, false);
     const c10::NoGradGuard no_grad;
     model.forward(images, {.observe = true, .quantize = false});
     model.calibrate(CalibrationMethod::minmax, 100);

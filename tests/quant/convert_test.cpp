@@ -48,17 +48,17 @@ struct Network {
     params = testing::random_params(fused, 21);
     pixels = testing::random_pixels(fused.nodes[0].shape, 22);
     const auto values = testing::walk_float(fused, params, image());
-    for (size_t n = 0; n < fused.nodes.size(); ++n) {
+    for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {
       const Node& node = fused.nodes[n];
       const auto [lo, hi] = std::minmax_element(values[n].begin(), values[n].end());
-      edges.push_back(
-          prepared.root[n] == static_cast<int>(n)
-              ? choose_qparams(static_cast<float>(*lo), static_cast<float>(*hi), prepared.range[n], prepared.affine[n])
-              : edges[prepared.root[n]]);
+      edges.push_back(prepared.root[n] == n ? choose_qparams(static_cast<float>(*lo), static_cast<float>(*hi),
+                                                             prepared.range[n], prepared.affine[n])
+                                            : edges[prepared.root[n]]);
       if (node.op != Op::conv2d && node.op != Op::linear) continue;
       const std::vector<float>& weight = params.at(node.name + ".weight");
       scales[node.name] =
-          weight_scales(weight.data(), node.out_channels, static_cast<long>(weight.size()) / node.out_channels, spec);
+          weight_scales(weight.data(), node.out_channels, static_cast<long>(weight.size()) / node.out_channels,
+                        {prepared.weight_codes(n), spec.weight_granularity});
     }
   }
 
@@ -158,7 +158,9 @@ TEST(Prepare, RangesAndRootsOfEachScheme) {
         fused.nodes.begin());
   };
   for (const ActivationScheme scheme : kSchemes) {
-    const Prepared p = prepare(fused, {.activation = scheme, .activation_bits = 6});
+    QuantSpec six_bits = uniform_bits(6, 8);
+    six_bits.activation = scheme;
+    const Prepared p = prepare(fused, six_bits);
     for (const auto& [name, nonnegative] : {std::pair{"input", false},
                                             {"stem", true},
                                             {"dw", true},
@@ -218,17 +220,20 @@ TEST(Convert, IntegersFollowTheFloatNetwork) {
 TEST(Convert, CodesEqualADoubleSimulation) {
   for (const ActivationScheme scheme : kSchemes) {
     for (const int bits : {2, 4, 8}) {
-      const Network network(everything(), {.activation = scheme, .activation_bits = bits, .weight_bits = bits});
+      QuantSpec spec = uniform_bits(bits, bits);
+      spec.activation = scheme;
+      const Network network(everything(), spec);
       const Graph& graph = network.prepared.graph;
       const Int8Graph int8 = network.converted();
       const auto actual = testing::walk_int8(int8, network.pixels);
       FloatParams params = network.params;
-      const int largest = (1 << (bits - 1)) - 1;
-      for (const auto& [name, scales] : network.scales) {
-        std::vector<float>& weight = params[name + ".weight"];
+      for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+        if (!has_weight(graph.nodes[n].op)) continue;
+        const std::vector<float>& scales = network.scales.at(graph.nodes[n].name);
+        std::vector<float>& weight = params[graph.nodes[n].name + ".weight"];
         const size_t row = weight.size() / scales.size();
         for (size_t i = 0; i < weight.size(); ++i) {
-          const QParams q{scales[i / row], 0, -largest, largest};
+          const QParams q = network.prepared.weight_codes(n).qparams(scales[i / row]);
           weight[i] = dequantize(quantize(weight[i], q), q);
         }
       }

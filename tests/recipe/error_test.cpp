@@ -62,6 +62,24 @@ TEST(RecipeErrors, WrongTypeAndRange) {
   expect_parts(refusal("[1, 2]"), {"r.yaml:1:1: a recipe is a map"});
 }
 
+TEST(RecipeErrors, BitsOfSingleLayers) {
+  const std::string quant = kMinimal + "quant:\n  layers:\n    - ";
+  expect_parts(refusal(kMinimal + "quant:\n  layers: {match: conv1, weight_bits: 4}\n"), {"quant.layers: is a map"});
+  expect_parts(refusal(quant + "conv1\n"), {"r.yaml:8:7: quant.layers: an entry is a map {match, weight_bits"});
+  expect_parts(refusal(quant + "{match: conv1}\n"),
+               {"r.yaml:8:7: quant.layers: an entry needs match, and weight_bits"});
+  expect_parts(refusal(quant + "{weight_bits: 3, activation_bits: 3}\n"), {"an entry needs match"});
+  expect_parts(refusal(quant + "{match: \"\", weight_bits: 3}\n"), {"an entry needs match"});
+  expect_parts(refusal(quant + "{match: conv1, weight_bits: 9}\n"), {"r.yaml:8:35: quant.layers: 9 is out of range"});
+  expect_parts(refusal(quant + "{match: conv1, weight_bits: 0}\n"),
+               {"quant.layers: 0 is out of range; allowed: 2 .. 8"});
+  expect_parts(
+      refusal(quant + "{match: conv1, weight_bit: 4}\n"),
+      {"quant.layers.weight_bit: unknown key; did you mean 'weight_bits'?", "match, weight_bits, activation_bits"});
+  expect_parts(refusal(quant + "{match: conv1, weight_bits: 4, weight_bits: 4}\n"), {"'weight_bits' is given twice"});
+  expect_parts(refusal(kMinimal, {"quant.residual_bits=1"}), {"quant.residual_bits: 1; allowed: 0, 2 .. 8"});
+}
+
 TEST(RecipeErrors, DuplicateAndMissingKeys) {
   expect_parts(refusal(kMinimal + "train:\n  epochs: 1\n  epochs: 2\n"), {"r.yaml:8:3: train.epochs: given twice"});
   expect_parts(refusal(kMinimal + "data:\n  pad: 1\n"), {"r.yaml:6:1: data: given twice"});

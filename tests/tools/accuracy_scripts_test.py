@@ -146,7 +146,7 @@ class Calls(unittest.TestCase):
         self.assertEqual((whole["qat.float_control"], whole["data.path"]), ("true", str(self.place.data.resolve())))
         self.assertFalse({"model.weights", "train.epochs", "data.validation_fraction", "data.limit_test"} & set(whole))
         self.assertEqual(low["model.weights"], str(self.place.out / "final/resnet18-seed1/float.safetensors"))
-        self.assertEqual((low["quant.weight_bits"], low["train.epochs"]), ("4", "0"))
+        self.assertEqual((low["quant.weight_bits"], low["quant.residual_bits"], low["train.epochs"]), ("4", "8", "0"))
         self.assertTrue((self.place.out / "final/resnet18-seed1/int8.safetensors").exists())
         lines = [[word.strip() for word in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
         self.assertEqual(lines[2], ["resnet18", "1,2", "91.50 ± 0.71", "90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71",

@@ -260,6 +260,10 @@ TEST_F(Train, WhatIsRefusedNamesNoRunDirectoryAndMakesNone) {
   expect_nothing_begun({"--set", "model.weights=none.safetensors"}, 3, {"none.safetensors"});
   expect_nothing_begun({"--set", "train.batch_size=200"}, 2, {"train: batch_size 200", "128 training images"});
   expect_nothing_begun({"--set", "qat.batch_size=200"}, 2, {"qat: batch_size 200", "128 training images"});
+  expect_nothing_begun({"--set", "quant.layers=[{match: \"cnov3\", weight_bits: 4}]"}, 2,
+                       {"quant.layers, 'cnov3': names no layer of small_cnn", "nearest: conv3"});
+  expect_nothing_begun({"--set", "quant.layers=[{match: input, weight_bits: 4}]"}, 2,
+                       {"'input': weight_bits 4: names only layers without weights"});
   if (!find_engine("cuda").available().ok) expect_nothing_begun({"--device", "cuda"}, 2, {"--device cuda"});
   write(
       "relu_last.yaml",

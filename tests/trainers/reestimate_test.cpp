@@ -40,7 +40,7 @@ std::map<std::string, at::Tensor> batch_statistics(QuantizedModel& model, const 
   for (const Node& node : model.prepared().graph.nodes) {
     if (node.batch_norm.empty()) continue;
     const at::Tensor weight =
-        fake_quantize_weight(model.weights().at(node.name + ".weight"), scales.at(node.name), 8).to(at::kDouble);
+        fake_quantize_weight(model.weights().at(node.name + ".weight"), scales.at(node.name), {}).to(at::kDouble);
     c10::optional<at::Tensor> bias;
     if (node.bias) bias = model.weights().at(node.name + ".bias").to(at::kDouble);
     const Window& w = node.window;

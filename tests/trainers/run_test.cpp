@@ -135,15 +135,14 @@ TEST(Run, EntropyBelowEightBitsIsSaid) {
   for (const int bits : {8, 4}) {
     Recipe recipe = tiny_recipe();
     recipe.calibrate.method = "entropy";
-    recipe.quant.activation_bits = bits;
+    recipe.quant.layers = {{"conv1", 0, bits}};
     const auto run = open_run(recipe, {});
     QuantizedModel model = make_quantized(run, starting_weights(run));
     testing::internal::CaptureStderr();
     calibrate(model, run);
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(
-        said.find("calibrate.method entropy was made for 8 bits; at quant.activation_bits 4") != std::string::npos,
-        bits == 4)
+    EXPECT_EQ(said.find("calibrate.method entropy was made for 8 bits; for activations of 4") != std::string::npos,
+              bits == 4)
         << said;
   }
 }

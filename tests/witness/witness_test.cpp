@@ -13,6 +13,7 @@
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
+#include "tests/quant/random_plan.h"
 #include "tests/source_dir.h"
 
 namespace octet {
@@ -101,6 +102,28 @@ TEST_F(Witness, AgreesOnResidualsInEveryScheme) {
 TEST_F(Witness, AgreesOnDepthwiseAndConcat) {
   expect_equal(random_graph({.name = "mobilenet_v2", .width = 0.5}, ActivationScheme::affine_u8));
   expect_equal(random_graph({.name = "squeezenet1_1"}, ActivationScheme::unsigned_u8));
+}
+
+TEST_F(Witness, AgreesOnBitPlans) {
+  const QuantSpec w4a4{.activation = ActivationScheme::unsigned_u8,
+                       .activation_bits = 4,
+                       .weight_bits = 4,
+                       .weight_range = WeightRange::full,
+                       .residual_bits = 8};
+  QuantSpec w2a2{.activation_bits = 2, .weight_bits = 2, .weight_range = WeightRange::full, .residual_bits = 5};
+  w2a2.layers = {{"layer2.*", 3, 6}, {"*.conv1", 5, 0}};
+  const QuantSpec everything = uniform_bits(3, 2);
+  for (const QuantSpec& spec : {w4a4, w2a2, everything}) {
+    expect_equal(random_int8_graph(build_model({.name = "resnet8"}), spec, 11));
+  }
+  expect_equal(random_int8_graph(build_model({.name = "mobilenet_v2", .width = 0.5}), w4a4, 3));
+}
+
+TEST_F(Witness, AgreesOnRandomNetworksWithRandomBitPlans) {
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    const Graph graph = test::random_graph(1000 + seed, /*branches=*/50);
+    expect_equal(random_int8_graph(graph, test::random_quant(graph, seed), seed));
+  }
 }
 
 TEST_F(Witness, AgreesOnRandomNetworks) {

@@ -37,8 +37,10 @@ RATES = {  # and the peak of QAT's learning rate, around the recipe's
     "resnet20": (0.0003, 0.003),
 }
 
-FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs; four bits everywhere, the picture and the first and last layer too
-    "resnet18": {"w4a4": ["quant.weight_bits=4", "quant.activation_bits=4"]},
+W4A4 = ["quant.weight_bits=4", "quant.activation_bits=4",  # as papers mean it: the picture, the first and the last layer at 8 bits,
+        "quant.input_bits=8", "quant.first_layer_bits=8", "quant.last_layer_bits=8", "quant.residual_bits=8"]  # and what adds read
+FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs
+    "resnet18": {"w4a4": W4A4},
 }
 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]

@@ -28,9 +28,12 @@ std::string window_text(const Int8Node& node) {
 
 std::string code_range(const Int8Node& node) {
   if (node.float_output) return "float32";
-  return fmt::format("{}  zero {}  clamp {}..{}", node.out.is_signed() ? "s8" : "u8", node.out.zero_point,
-                     node.clamp_min, node.clamp_max);
+  return fmt::format("{}  zero {}  clamp {}..{}", code_type(node.out), node.out.zero_point, node.clamp_min,
+                     node.clamp_max);
 }
+
+int lowest_weight(const Int8Node& node) { return *std::min_element(node.weight.begin(), node.weight.end()); }
+int highest_weight(const Int8Node& node) { return *std::max_element(node.weight.begin(), node.weight.end()); }
 
 std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path) {
   TextTable table({{"node", Align::left},
@@ -41,6 +44,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                    {"scale"},
                    {"codes", Align::left},
                    {"weights"},
+                   {"their codes"},
                    {"kernel", Align::left}});
   long weights = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -52,6 +56,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                    window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
+                   node.weight.empty() ? "" : fmt::format("{}..{}", lowest_weight(node), highest_weight(node)),
                    kernels[i].kernel});
   }
   std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, kCheckpointVersion);
@@ -77,6 +82,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                      {"shape", {node.shape.c, node.shape.h, node.shape.w}},
                      {"scale", node.out.scale},
                      {"zero_point", node.out.zero_point},
+                     {"codes", {node.out.quant_min, node.out.quant_max}},
                      {"clamp", {node.clamp_min, node.clamp_max}},
                      {"weights", node.weight.size()},
                      {"kernel", kernels[i].kernel}});

@@ -1,0 +1,36 @@
+// What the recipe's section `quant` says about codes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace octet {
+
+enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
+enum class Granularity { per_tensor, per_channel };
+enum class WeightRange { symmetric, full };
+
+/// Bits of single layers, by name; 0: as the others.
+struct LayerBits {
+  std::string match;  ///< a glob over the fused graph's nodes: * and ?
+  int weight_bits = 0, activation_bits = 0;
+};
+
+/// All bits are 2..8.
+struct QuantSpec {
+  ActivationScheme activation = ActivationScheme::affine_u8;
+  int activation_bits = 8;  ///< edges
+  int weight_bits = 8;      ///< weights
+  Granularity weight_granularity = Granularity::per_channel;
+  WeightRange weight_range = WeightRange::symmetric;
+  int input_bits = 8;             ///< the picture's edge
+  int first_layer_bits = 8;       ///< weights of the layers that read it
+  int last_layer_bits = 8;        ///< weights of the layer that gives the logits, and the edge it reads
+  int residual_bits = 0;          ///< edges that an add reads; 0: activation_bits
+  std::vector<LayerBits> layers;  ///< later ones win
+};
+
+/// Every weight and every edge of so many bits.
+QuantSpec uniform_bits(int activation_bits, int weight_bits);
+
+}  // namespace octet

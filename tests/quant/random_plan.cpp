@@ -1,0 +1,153 @@
+#include "tests/quant/random_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/quant/fuse.h"
+
+namespace octet::test {
+namespace {
+
+/// Grows a Graph node by node; `shape` is that of the last one.
+class Grower {
+ public:
+  explicit Grower(uint64_t seed) : random_(seed) {
+    graph_.name = "random";
+    Node input;
+    input.name = "input";
+    input.shape = {between(1, 20), between(5, 18), between(5, 18)};
+    graph_.nodes.push_back(input);
+  }
+
+  int between(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
+  bool chance(int percent) { return between(0, 99) < percent; }
+  const Shape& shape() const { return graph_.nodes.back().shape; }
+  int last() const { return static_cast<int>(graph_.nodes.size()) - 1; }
+
+  void push(
+      Op op, const std::function<void(Node&)>& change = [](Node&) {}) {
+    Node node;
+    node.op = op;
+    node.name = "n" + std::to_string(graph_.nodes.size());
+    node.inputs = {last()};
+    change(node);
+    graph_.nodes.push_back(node);
+    infer_shapes(graph_);
+  }
+
+  void convolution() {
+    const int c = shape().c;
+    push(Op::conv2d, [&](Node& n) {
+      n.window = window(3);
+      n.window.dilation_h = n.window.kernel_h * 2 <= shape().h ? between(1, 2) : 1;
+      n.window.dilation_w = n.window.kernel_w * 2 <= shape().w ? between(1, 2) : 1;
+      n.groups = chance(30) ? c : chance(40) && c % 2 == 0 ? 2 : 1;
+      n.out_channels = n.groups * between(n.groups == 1 ? 2 : 1, std::max(1, 24 / n.groups));  // one would be dead
+      n.bias = chance(50);
+    });
+    if (chance(60)) push(Op::batch_norm);
+    if (chance(60)) push(chance(50) ? Op::relu : Op::relu6);
+  }
+
+  /// A branch that comes back: convolution of the same shape, or an activation, and the sum or concat of both.
+  void branch() {
+    const int from = last();
+    const int c = shape().c;
+    if (chance(60)) {
+      push(Op::conv2d, [&](Node& n) {
+        n.window.kernel_h = 3;
+        n.window.pad_h = 1;
+        n.out_channels = c;
+        n.bias = true;
+      });
+    } else {
+      push(chance(50) ? Op::relu : Op::relu6);
+    }
+    const bool order = chance(50);
+    const int to = last();
+    push(chance(60) ? Op::add : Op::concat, [&](Node& n) {
+      n.inputs = order ? std::vector<int>{from, to} : std::vector<int>{to, from};
+    });
+  }
+
+  void pool() {
+    push(chance(50) ? Op::max_pool : Op::avg_pool, [&](Node& n) { n.window = window(3); });
+  }
+
+  Graph finish() {
+    if (chance(50)) push(Op::global_avg_pool);
+    push(Op::flatten);
+    push(Op::linear, [&](Node& n) {
+      n.out_channels = 10;
+      n.bias = true;
+    });
+    return graph_;
+  }
+
+ private:
+  Window window(int largest) {
+    Window w;
+    w.kernel_h = between(1, std::min(largest, shape().h));
+    w.kernel_w = between(1, std::min(largest, shape().w));
+    w.stride_h = between(1, 2);
+    w.stride_w = between(1, 2);
+    w.pad_h = between(0, w.kernel_h / 2);
+    w.pad_w = between(0, w.kernel_w / 2);
+    return w;
+  }
+
+  std::mt19937_64 random_;
+  Graph graph_;
+};
+
+}  // namespace
+
+Graph random_graph(uint64_t seed, int branches) {
+  Grower grower(seed);
+  grower.convolution();
+  for (int i = grower.between(1, 4); i > 0; --i) {
+    if (branches > 0 && grower.chance(branches)) {
+      grower.branch();
+      continue;
+    }
+    const int kind = grower.between(0, 9);
+    if (kind < 5)
+      grower.convolution();
+    else if (kind < 7)
+      grower.branch();
+    else if (kind < 9)
+      grower.pool();
+    else
+      grower.push(Op::subsample_pad, [&](Node& n) {
+        n.window.stride_h = n.window.stride_w = 2;
+        n.out_channels = grower.shape().c + 4;
+      });
+  }
+  return grower.finish();
+}
+
+QuantSpec random_quant(const Graph& graph, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int count) { return static_cast<int>(random() % static_cast<uint64_t>(count)); };
+  const auto bits = [&] { return below(3) == 0 ? 8 : 2 + below(7); };
+  QuantSpec spec;
+  spec.activation = static_cast<ActivationScheme>(below(3));
+  spec.weight_granularity = static_cast<Granularity>(below(2));
+  spec.weight_range = static_cast<WeightRange>(below(2));
+  spec.activation_bits = bits(), spec.weight_bits = bits();
+  spec.input_bits = bits(), spec.first_layer_bits = bits(), spec.last_layer_bits = bits();
+  spec.residual_bits = below(4) == 0 ? 0 : std::min(8, spec.activation_bits + 1 + below(6));
+  const Graph fused = fuse(graph);
+  const std::vector<int> roots = edge_roots(fused);
+  for (int i = below(4); i > 0; --i) {
+    const int n = below(static_cast<int>(fused.nodes.size()) - 1);
+    const bool weighted = has_weight(fused.nodes[n].op) && below(2) == 0;
+    if (roots[n] == n) spec.layers.push_back({fused.nodes[n].name, weighted ? bits() : 0, bits()});
+  }
+  return spec;
+}
+
+}  // namespace octet::test
