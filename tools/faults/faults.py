@@ -68,7 +68,7 @@ def run(arguments):
 
 def pack(arguments):
     """Programs, and of the tree all that tests read; libraries but LibTorch's, which --torch names there."""
-    programs = [BUILD / "octet", *sorted((BUILD / "bin").glob("test_*"))]
+    programs = [*BUILD.glob("octet"), *sorted((BUILD / "bin").glob("test_*"))]  # those that are built: the near ones may do
     libraries = set()
     for program in programs:
         for line in subprocess.run(["ldd", program], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
@@ -80,7 +80,7 @@ def pack(arguments):
             tar.add(path, arcname=str(path).lstrip("/"), filter=lambda entry: None if entry.name.endswith(".pyc") else entry)
         for path in sorted(libraries):
             tar.add(os.path.realpath(path), arcname=str(BUILD / "lib" / os.path.basename(path)).lstrip("/"))
-    print(f"{arguments.file}: {os.path.getsize(arguments.file) >> 20} MiB")
+    print(f"{arguments.file}: {len(programs)} programs, {os.path.getsize(arguments.file) >> 20} MiB")
     return 0
 
 
