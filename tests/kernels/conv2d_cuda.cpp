@@ -10,6 +10,13 @@
 namespace octet::kernels::testing {
 namespace {
 
+int uniform(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+template <size_t N>
+int one_of(std::mt19937& random, const int (&values)[N]) {
+  return values[random() % N];
+}
+
 /// Makes codes around zero of codes around 128, so that extreme codes stay extreme.
 void flip(std::vector<uint8_t>& codes) {
   for (uint8_t& code : codes) code ^= 0x80;
@@ -49,6 +56,46 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random) {
     p.residual_zero_point -= 128;
     flip(c.residual);
   }
+}
+
+ConvCase random_ungrouped_case(std::mt19937& random) {
+  ConvCase c;
+  Conv2dShape& g = c.shape;
+  c.images = one_of(random, {1, 3, 7});
+  g.in_c = one_of(random, {5, 16, 17, 24, 40, 64, 100, 128, 144, 200});
+  g.out_c = one_of(random, {1, 8, 17, 24, 40, 64, 100, 128, 200, 270});
+  g.kernel_h = one_of(random, {1, 1, 3, 3, 5, 15});
+  g.kernel_w = random() % 4 == 0 ? uniform(random, 1, 7) : g.kernel_h;
+  g.stride_h = uniform(random, 1, 2);
+  g.stride_w = random() % 4 == 0 ? uniform(random, 1, 3) : g.stride_h;
+  g.dilation_h = random() % 3 == 0 ? uniform(random, 1, 3) : 1;
+  g.dilation_w = random() % 3 == 0 ? uniform(random, 1, 3) : g.dilation_h;
+  g.pad_h = uniform(random, 0, g.kernel_h - 1);
+  g.pad_w = uniform(random, 0, g.kernel_w - 1);
+  const int span_h = g.dilation_h * (g.kernel_h - 1) + 1, span_w = g.dilation_w * (g.kernel_w - 1) + 1;
+  g.in_h = std::max(1, span_h - 2 * g.pad_h) + uniform(random, 0, 11);
+  g.in_w = std::max(1, span_w - 2 * g.pad_w) + uniform(random, 0, 11);
+  infer_output(g);
+
+  Conv2dParams& p = c.params;
+  p.x_zero_point = one_of(random, {0, 0, 128, 255, 77});
+  p.out_zero_point = one_of(random, {0, 128, 31});
+  p.clamp_min = random() % 2 ? p.out_zero_point : 0;
+  p.clamp_max = random() % 2 ? 255 : 240;
+  p.has_residual = random() % 2;
+  p.residual_zero_point = one_of(random, {0, 128, 90});
+  p.float_output = random() % 6 == 0;
+  vary_for_cuda(c, random);  // codes and signs
+  use_cuda_strides(c);
+  auto widen = [&](int stride) { return stride + (random() % 4 == 0 ? 16 * uniform(random, 1, 3) : 0); };
+  g.in_stride = cuda_round_up(widen(g.in_stride), 16);
+  g.residual_stride = cuda_round_up(widen(g.residual_stride), 16);
+  if (!p.float_output) g.out_stride = cuda_round_up(widen(g.out_stride), 16);
+  const ConvCase signs = c;
+  fill_random(c, random, {.extreme = random() % 4 == 0});
+  c.params = signs.params;
+  c.bind();
+  return c;
 }
 
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv) {

@@ -21,6 +21,9 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random);
 /// Sets every pixel stride to cuda_channel_stride(); call before fill_random().
 void use_cuda_strides(ConvCase& c);
 
+/// A convolution of one group on the GPU's strides, at times on wider ones, as slices of a larger tensor have.
+ConvCase random_ungrouped_case(std::mt19937& random);
+
 /// Output bytes of one variant, run twice on the same workspace, whose head starts with zeros and whose rest does not.
 /// Fails the test when bytes behind the output or the zeros of the workspace have changed.
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv);

@@ -6,6 +6,7 @@
 
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
 #include "kernels/conv2d_int8/cuda/family.h"
+#include "kernels/conv2d_int8/cuda/packed_rounding.cuh"
 
 namespace octet::kernels {
 
@@ -19,6 +20,7 @@ struct Fragments {
 /// What becomes of the sums.
 struct ConvOutput {
   CudaEpilogue epilogue;
+  PackedRounding rounding;
   CudaChannelConstants constants;
   const uint8_t* residual;  ///< [pixels, residual_stride] or null
   void* y;                  ///< [pixels, out_stride]
@@ -27,6 +29,7 @@ struct ConvOutput {
   ConvOutput(const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
              const CudaChannelConstants& of_channels)
       : epilogue(p),
+        rounding({p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output}),
         constants(of_channels),
         residual(p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr),
         y(data.y),
@@ -119,7 +122,7 @@ struct ResidualCodes {
   uint32_t flip;  ///< turns int8 codes into uint8 codes + 128
   float offset;   ///< undoes that, 2^23, and the zero point
 
-  __device__ __forceinline__ explicit ResidualCodes(const CudaEpilogue& e)
+  explicit OCTET_HOST_DEVICE ResidualCodes(const CudaEpilogue& e)
       : flip(e.residual_signed ? 0x80808080u : 0u),
         offset(static_cast<float>((1 << 23) + e.residual_zero_point + (e.residual_signed ? 128 : 0))) {}
 
@@ -128,26 +131,26 @@ struct ResidualCodes {
   }
 };
 
-/// Four neighbouring channels of a pixel, from sums to a word of codes; `added` is the residual's word.
+/// Four neighbouring channels of a pixel, from sums to a word of codes, which rounding.finish() ends; `added` is
+/// the residual's word.
 template <bool kResidual>
-__device__ __forceinline__ uint32_t finish_codes(const CudaEpilogue& e, const ResidualCodes& residual,
+__device__ __forceinline__ uint32_t finish_codes(const ConvOutput& p, const ResidualCodes& residual,
                                                  const int32_t (&acc)[4], const float4& multiplier, const float4& bias,
                                                  uint32_t added) {
   float t[4] = {rescale(acc[0], multiplier.x, bias.x), rescale(acc[1], multiplier.y, bias.y),
                 rescale(acc[2], multiplier.z, bias.z), rescale(acc[3], multiplier.w, bias.w)};
   if constexpr (kResidual) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) t[i] = fmaf(residual(added, i), e.residual_multiplier, t[i]);
+    for (int i = 0; i < 4; ++i) t[i] = fmaf(residual(added, i), p.epilogue.residual_multiplier, t[i]);
   }
-  return pack_codes(e.rounding(t[0]), e.rounding(t[1]), e.rounding(t[2]), e.rounding(t[3]));
+  return p.rounding(t[0], t[1], t[2], t[3]);
 }
 
 /// Ends the pixels first_pixel + 8 i (those < p.pixels) of one thread: `channel` is the first of its channels.
 template <bool kResidual, class Sums>
 __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sums, int first_pixel, int channel) {
   constexpr int kWords = Sums::kN / 2, kRows = Sums::kM * 2;
-  const CudaEpilogue& e = p.epilogue;
-  const ResidualCodes residual(e);
+  const ResidualCodes residual(p.epilogue);
   CodeWords<kWords> codes[kRows];
   if constexpr (kResidual) {
     const uint8_t* from = p.residual + static_cast<int64_t>(first_pixel) * p.residual_stride + channel;
@@ -165,12 +168,13 @@ __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sum
       const int32_t(&left)[4] = sums.value[row / 2][word * 2], (&right)[4] = sums.value[row / 2][word * 2 + 1];
       const int32_t acc[4] = {left[row % 2 * 2], left[row % 2 * 2 + 1], right[row % 2 * 2], right[row % 2 * 2 + 1]};
       codes[row].word[word] =
-          finish_codes<kResidual>(e, residual, acc, multiplier, bias, kResidual ? codes[row].word[word] : 0);
+          finish_codes<kResidual>(p, residual, acc, multiplier, bias, kResidual ? codes[row].word[word] : 0);
     }
   }
   uint8_t* to = static_cast<uint8_t*>(p.y) + static_cast<int64_t>(first_pixel) * p.out_stride + channel;
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
+    p.rounding.finish(codes[row].word);
     if (first_pixel + row * 8 < p.pixels) codes[row].store(to + static_cast<int64_t>(row) * 8 * p.out_stride);
   }
 }

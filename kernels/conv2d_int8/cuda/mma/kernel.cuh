@@ -7,6 +7,7 @@
 
 #include "kernels/conv2d_int8/cuda/mma/load.cuh"
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 
 namespace octet::kernels {
 
@@ -99,6 +100,8 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
     input.load(to);
     weight.load(to + kT.block_m * kT.block_k);
   };
+  let_next_kernel_begin();
+  wait_for_previous_kernel();
 #pragma unroll
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_stage(stage);
@@ -172,7 +175,7 @@ void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream 
   check_launch("mma_conv2d",
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kT.shared_bytes()));
   const dim3 grid(blocks, static_cast<unsigned>(args.split.parts));
-  kernel<<<grid, kT.threads(), kT.shared_bytes(), stream>>>(args);
+  launch_overlapped(kernel, grid, kT.threads(), kT.shared_bytes(), stream, args);
   check_launch("mma_conv2d");
 }
 

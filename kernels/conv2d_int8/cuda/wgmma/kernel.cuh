@@ -1,0 +1,242 @@
+// int8 convolution as an implicit matrix product by wgmma (Hopper): pixels x channels, summed over input channels and
+// taps. One warp copies (tensor memory accelerator, mbarriers); groups of four warps multiply and end tiles, turn and
+// turn about. Blocks stay and go through tiles, so that copies run ahead. Included by the files that instantiate tiles.
+#pragma once
+
+#include <utility>
+
+#include "kernels/conv2d_int8/cuda/wgmma/epilogue.cuh"
+#include "kernels/conv2d_int8/cuda/wgmma/ring.cuh"
+#include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
+
+namespace octet::kernels {
+
+/// The pixel of the output that is row `row` of all tiles' rows; negative: none.
+template <int kTile>
+__device__ __forceinline__ int output_pixel(const WgmmaArgs& p, int row) {
+  if constexpr (!kWgmmaTiles[kTile].shifted()) return row < p.end.out.pixels ? row : -1;
+  const int image = p.by_padded_image.divide(row), in_image = row - image * static_cast<int>(p.by_padded_image.divisor);
+  const int y = p.by_padded_row.divide(in_image), x = in_image - y * static_cast<int>(p.by_padded_row.divisor);
+  return image < p.images && y < p.g.out_h && x < p.g.out_w ? (image * p.g.out_h + y) * p.g.out_w + x : -1;
+}
+
+/// One thread: copies the weights that stay, those of the block's channels.
+template <int kTile>
+__device__ __forceinline__ void copy_held(const WgmmaArgs& p, const WgmmaMemory& memory) {
+  constexpr uint32_t kBytes = kWgmmaTiles[kTile].block_n * kWgmmaTiles[kTile].block_k;
+  const int taps = p.plan.taps, n_tile = blockIdx.x % p.plan.n_tiles;
+  const uint8_t* from = p.weight + static_cast<int64_t>(n_tile) * p.plan.chunks * taps * kBytes;
+  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
+    const uint32_t barrier = memory.weights_there(chunk);
+    barrier_arrive_expecting(barrier, taps * kBytes);
+    for (int tap = 0; tap < taps; ++tap) {
+      const uint32_t offset = (chunk * taps + tap) * kBytes;
+      copy_bulk(memory.held + offset, from + offset, kBytes, barrier);
+    }
+  }
+}
+
+/// One thread: copies what a tile needs, each stage as soon as it is free.
+template <int kTile>
+__device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int m_tile, int n_tile,
+                                          WgmmaRing& ring) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
+  constexpr uint32_t kWeightBytes = kT.block_n * kT.block_k;
+  const FastDivide &by_image = kShifted ? p.by_padded_image : p.end.by_image,
+                   &by_row = kShifted ? p.by_padded_row : p.end.by_row;
+  const int row = m_tile * kT.group_m;
+  const int image = by_image.divide(row), in_image = row - image * static_cast<int>(by_image.divisor);
+  const int oy = by_row.divide(in_image), ox = in_image - oy * static_cast<int>(by_row.divisor);
+  const int y = oy * p.g.stride_h - p.g.pad_h, x = ox * p.g.stride_w - p.g.pad_w;
+  const uint8_t* weight = p.weight + static_cast<int64_t>(n_tile) * p.plan.chunks * p.plan.taps * kWeightBytes;
+  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
+    for (int r = 0; r < (kShifted ? 1 : p.g.kernel_h); ++r) {
+      for (int s = 0; s < (kShifted ? 1 : p.g.kernel_w); ++s) {
+        ring.wait_empty();
+        barrier_arrive_expecting(ring.full(), p.plan.x_rows * kT.block_k + (kStreamed ? kWeightBytes : 0));
+        if (!kShifted && p.dense) {
+          copy_box(ring.x(), p.x, chunk * kT.block_k, row, ring.full());
+        } else {
+          copy_windows(ring.x(), p.x, chunk * kT.block_k, x, y, image, s * p.g.dilation_w, r * p.g.dilation_h,
+                       ring.full());
+        }
+        if constexpr (kStreamed) {
+          copy_bulk(ring.weight(), weight, kWeightBytes, ring.full());
+          weight += kWeightBytes;
+        }
+        ring.next();
+      }
+    }
+  }
+}
+
+/// The residual of a tile comes into the L2 cache while earlier tiles are computed. By a warp.
+template <int kTile>
+__device__ __forceinline__ void prefetch_residual(const WgmmaArgs& p, int m_tile, int n_tile) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  const ConvOutput& out = p.end.out;
+  const int channel = n_tile * kT.block_n;
+  for (int row = threadIdx.x % 32; row < kT.group_m; row += 32) {
+    const int pixel = output_pixel<kTile>(p, m_tile * kT.group_m + row);
+    const uint8_t* from = out.residual + static_cast<int64_t>(pixel) * out.residual_stride + channel;
+#pragma unroll
+    for (int n = 0; n < kT.block_n; n += 64) {
+      if (pixel >= 0 && channel + n < out.out_c) prefetch_l2(from + n);
+    }
+  }
+}
+
+template <int kTile>
+using WgmmaSums = Fragments<kWgmmaTiles[kTile].group_m / 64, kWgmmaTiles[kTile].block_n / 8>;
+
+/// Begins: sums (+)= a stage's rows, from that of `x` on, times a tap's weights. When it returns, all of this group's
+/// earlier products are done.
+template <int kTile, bool kSigned>
+__device__ __forceinline__ void multiply_tap(WgmmaSums<kTile>& sums, uint64_t x, uint64_t weight, int add) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < kT.block_k / 32; ++k) {
+#pragma unroll
+    for (int m = 0; m < WgmmaSums<kTile>::kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kT.block_n; n += 128) {
+        constexpr int kColumns = kT.block_n < 128 ? kT.block_n : 128;
+        multiply_group<kSigned, kColumns>(sums.value[m] + n / 8, x + (m * 64 * kT.block_k + k * 32) / 16,
+                                          weight + (n * kT.block_k + k * 32) / 16, add | (k > 0));
+      }
+    }
+  }
+  wgmma_commit();
+  wgmma_wait<1>();
+}
+
+/// A group of four warps: the sums of a tile, the group's `round`-th.
+template <int kTile, bool kSigned>
+__device__ __forceinline__ void multiply_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
+                                              WgmmaSums<kTile>& sums) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
+  constexpr uint64_t kRows = matrix_descriptor<kT.block_k>();
+  const GroupTurns<kT.groups> turns{memory};
+  uint64_t weight = kRows + (memory.held >> 4);
+  int add = 0;
+  const int of_tile = p.plan.chunks * (kShifted ? 1 : p.plan.taps);
+  WgmmaRing ring(p, memory, (kT.groups * round + group) * of_tile);
+  turns.wait(group, round);
+  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
+    if (!kStreamed && round == 0) barrier_wait(memory.weights_there(chunk), 0);
+    for (int load = 0; load < (kShifted ? 1 : p.plan.taps); ++load) {
+      ring.wait_full();
+      uint64_t x = kRows + (ring.x() >> 4);
+      if constexpr (kStreamed) weight = kRows + (ring.weight() >> 4);
+      multiply_tap<kTile, kSigned>(sums, x, weight, add);
+      if (add != 0) ring.release_last();
+      weight += kT.block_n * kT.block_k / 16, add = 1;
+      if constexpr (kShifted) {
+        for (int tap = 1, column = 0; tap < p.plan.taps; ++tap) {
+          const bool row_ends = ++column == p.g.kernel_w;
+          x += row_ends ? p.to_next_row : p.to_next_column;
+          column = row_ends ? 0 : column;
+          multiply_tap<kTile, kSigned>(sums, x, weight, 1);
+          weight += kT.block_n * kT.block_k / 16;
+        }
+      }
+      ring.next();
+    }
+  }
+  turns.pass(group);  // with no more than one tap in flight: products of two groups at once would both end late
+  wgmma_wait<0>();
+  ring.release_last();
+#pragma unroll
+  for (int m = 0; m < WgmmaSums<kTile>::kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < WgmmaSums<kTile>::kN; ++n) {
+      int32_t(&v)[4] = sums.value[m][n];
+      asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])::"memory");  // none is read before the wait
+    }
+  }
+}
+
+template <int kTile, bool kSigned>
+__device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, int group) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  using Sums = WgmmaSums<kTile>;
+  Sums sums;
+  for (int tile = blockIdx.x + group * gridDim.x, round = 0; tile < p.tiles; tile += kT.groups * gridDim.x, ++round) {
+    const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
+    const int channel = n_tile * kT.block_n + wgmma_column();
+    WgmmaPixels<Sums> pixels;
+#pragma unroll
+    for (int i = 0; i < Sums::kM * 2; ++i) {
+      pixels.of_row[i] = output_pixel<kTile>(p, m_tile * kT.group_m + wgmma_row(i));
+    }
+    WgmmaResidual<Sums> residual;
+    if (p.end.out.residual != nullptr) residual.load(p.end.out, pixels, channel);
+    multiply_tile<kTile, kSigned>(p, memory, group, round, sums);
+    finish_group(p.end, sums, residual, pixels, channel);
+  }
+}
+
+/// Grid: when weights stay, a multiple of the tiles of channels.
+template <int kTile, bool kSigned>
+__global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
+    wgmma_conv2d_kernel(const __grid_constant__ WgmmaArgs p) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  extern __shared__ uint8_t shared_memory[];
+  const WgmmaMemory memory(p.plan, shared_address(shared_memory));
+  if (threadIdx.x == 0) memory.init_barriers(p.plan, kT.groups);
+  __syncthreads();
+  let_next_kernel_begin();
+  const int group = threadIdx.x / 128;
+  if (group < kT.groups) {
+    grow_registers<kT.registers()>();
+    wait_for_previous_kernel();
+    multiply_tiles<kTile, kSigned>(p, memory, group);
+  } else {
+    shrink_registers<kT.copier_registers()>();
+    if (threadIdx.x % 128 >= 32) return;
+    const bool copies = threadIdx.x % 32 == 0;
+    if (copies) {
+      prefetch_map(p.x);
+      if (!kT.streamed()) copy_held<kTile>(p, memory);  // no kernel writes weights
+    }
+    wait_for_previous_kernel();
+    WgmmaRing ring(p, memory, 0);
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+      const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
+      if (p.end.out.residual != nullptr) prefetch_residual<kTile>(p, m_tile, n_tile);
+      if (copies) copy_tile<kTile>(p, memory, m_tile, n_tile, ring);
+      __syncwarp();
+    }
+  }
+}
+
+template <int kTile>
+void launch_wgmma(const WgmmaArgs& args, bool x_signed, CudaStream stream) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  const auto kernel = x_signed ? wgmma_conv2d_kernel<kTile, true> : wgmma_conv2d_kernel<kTile, false>;
+  const int shared_bytes = args.plan.shared_bytes();
+  // Neither is an operation of the stream: allowed while it is captured.
+  check_launch("wgmma_conv2d", cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  int blocks = min(static_cast<int>(resident_blocks(kernel, kT.threads(), shared_bytes)), args.tiles);
+  if (!kT.streamed()) blocks = max(blocks / args.plan.n_tiles, 1) * args.plan.n_tiles;
+  launch_overlapped(kernel, static_cast<unsigned>(blocks), kT.threads(), shared_bytes, stream, args);
+  check_launch("wgmma_conv2d");
+}
+
+template <int kPart, int... kIndex>
+WgmmaLaunch wgmma_launch_of(int index, std::integer_sequence<int, kIndex...>) {
+  static constexpr WgmmaLaunch kLaunches[] = {launch_wgmma<kIndex * kWgmmaParts + kPart>...};
+  return kLaunches[index];
+}
+
+template <int kPart>
+WgmmaLaunch wgmma_launch(int tile) {
+  constexpr int kTiles = (static_cast<int>(kWgmmaTiles.size()) - kPart + kWgmmaParts - 1) / kWgmmaParts;
+  return wgmma_launch_of<kPart>(tile / kWgmmaParts, std::make_integer_sequence<int, kTiles>());
+}
+
+}  // namespace octet::kernels

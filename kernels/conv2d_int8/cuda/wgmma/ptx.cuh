@@ -1,0 +1,156 @@
+// The PTX instructions of the wgmma convolution (PTX ISA 8.0, sm_90a): mbarriers, copies by the tensor memory
+// accelerator, matrix products of a group of four warps. Shared addresses are those of shared_address().
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/conv2d_int8/cuda/ptx.cuh"
+
+namespace octet::kernels {
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// Makes initialised barriers known to copies.
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives, and lets the phase end only after `bytes` more bytes have been copied.
+__device__ __forceinline__ void barrier_arrive_expecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// Waits until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "waiting:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra waiting;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/// Copies bytes side by side to shared memory; addresses and size are multiples of 16.
+__device__ __forceinline__ void copy_bulk(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+/// Copies the box at (channel, pixel) of a tensor [pixels, channels].
+__device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map, int channel, int pixel,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(shared),
+      "l"(&map), "r"(channel), "r"(pixel), "r"(barrier)
+      : "memory");
+}
+
+/// Copies pixels of a tensor [image, y, x, channels], in the order in which a window moves over it: (channel, x, y,
+/// image) is the first window's corner, (tap_x, tap_y) the tap seen from there.
+__device__ __forceinline__ void copy_windows(uint32_t shared, const CUtensorMap& map, int channel, int x, int y,
+                                             int image, int tap_x, int tap_y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(shared),
+      "l"(&map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(barrier), "h"(static_cast<uint16_t>(tap_x)),
+      "h"(static_cast<uint16_t>(tap_y))
+      : "memory");
+}
+
+/// What a wgmma is told of rows of `kWidth` bytes in shared memory, swizzled as mma_swizzle() of that width: groups of
+/// eight rows follow each other. Add shared addresses divided by 16.
+template <int kWidth>
+constexpr uint64_t matrix_descriptor() {
+  static_assert(kWidth == 128 || kWidth == 64);
+  constexpr uint64_t kSwizzle = kWidth == 128 ? 1 : 2, kEightRows = 8 * kWidth / 16;
+  return kSwizzle << 62 | kEightRows << 32 | uint64_t{1} << 16;
+}
+
+/// Gives registers of this group of warps back, or takes them: kCount for each thread from now on.
+template <int kCount>
+__device__ __forceinline__ void shrink_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void grow_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+/// Before the first wgmma that writes registers which other instructions have used.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits until all but the last `kPending` committed groups are done.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define OCTET_SUMS_1(i) "+r"(sum[i][0]), "+r"(sum[i][1]), "+r"(sum[i][2]), "+r"(sum[i][3])
+#define OCTET_SUMS_4(i) OCTET_SUMS_1(i), OCTET_SUMS_1(i + 1), OCTET_SUMS_1(i + 2), OCTET_SUMS_1(i + 3)
+#define OCTET_WGMMA_64(code)                                                                                  \
+  asm volatile(                                                                                               \
+      "{\n"                                                                                                   \
+      ".reg .pred add;\n"                                                                                     \
+      "setp.ne.b32 add, %34, 0;\n"                                                                            \
+      "wgmma.mma_async.sync.aligned.m64n64k32.s32." code                                                      \
+      ".s8 "                                                                                                  \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add;\n"                                   \
+      "}"                                                                                                     \
+      : OCTET_SUMS_4(0), OCTET_SUMS_4(4)                                                                      \
+      : "l"(x), "l"(weight), "r"(add))
+#define OCTET_WGMMA_128(code)                                                                                 \
+  asm volatile(                                                                                               \
+      "{\n"                                                                                                   \
+      ".reg .pred add;\n"                                                                                     \
+      "setp.ne.b32 add, %66, 0;\n"                                                                            \
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32." code                                                     \
+      ".s8 "                                                                                                  \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "  \
+      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "  \
+      "%62, %63}, %64, %65, add;\n"                                                                           \
+      "}"                                                                                                     \
+      : OCTET_SUMS_4(0), OCTET_SUMS_4(4), OCTET_SUMS_4(8), OCTET_SUMS_4(12)                                   \
+      : "l"(x), "l"(weight), "r"(add))
+
+/// sum = (add ? sum : 0) + x (64 rows of 32 codes) * weight (kColumns rows of 32), modulo 2^32, some time before the
+/// wgmma_wait() that waits for it. sum: kColumns / 8 fragments. Called by all of a group of four warps.
+template <bool kSigned, int kColumns>
+__device__ __forceinline__ void multiply_group(int32_t (*sum)[4], uint64_t x, uint64_t weight, int add) {
+  static_assert(kColumns == 64 || kColumns == 128);
+  if constexpr (kColumns == 64 && kSigned) {
+    OCTET_WGMMA_64("s8");
+  } else if constexpr (kColumns == 64) {
+    OCTET_WGMMA_64("u8");
+  } else if constexpr (kSigned) {
+    OCTET_WGMMA_128("s8");
+  } else {
+    OCTET_WGMMA_128("u8");
+  }
+}
+
+#undef OCTET_WGMMA_128
+#undef OCTET_WGMMA_64
+#undef OCTET_SUMS_4
+#undef OCTET_SUMS_1
+
+}  // namespace octet::kernels

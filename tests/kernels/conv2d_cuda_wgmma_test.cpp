@@ -1,0 +1,285 @@
+// Every tile of the wgmma family, also where it would not be chosen, against the reference, byte for byte; and what its
+// kernels rely on, checked without a GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "kernels/conv2d_int8/cuda/mma/tiles.h"
+#include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
+#include "src/cuda/device.h"
+#include "tests/cuda/gpu.h"
+#include "tests/kernels/conv2d_cuda.h"
+
+#define OCTET_NEEDS_HOPPER() \
+  OCTET_NEEDS_GPU();         \
+  if (this_gpu().capability != 90) GTEST_SKIP() << "needs compute capability 9.0"
+
+namespace octet::kernels::testing {
+namespace {
+
+void expect_every_tile_exact(const ConvCase& c) {
+  ASSERT_TRUE(wgmma_supports(c.shape, c.params, c.images)) << c.describe();
+  const std::vector<uint8_t> expected = run_reference(c);
+  for (int tile = 0; tile < static_cast<int>(kWgmmaTiles.size()); ++tile) {
+    if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
+    const CudaConv2d conv = wgmma_choice(tile);
+    expect_exact(c, conv.name, run_family(c, cuda_wgmma_family(), conv), expected);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+/// Random codes, constants and signs for a shape.
+ConvCase case_of(Conv2dShape shape, int images, bool residual, std::mt19937& random) {
+  ConvCase c;
+  c.shape = shape;
+  infer_output(c.shape);
+  c.images = images;
+  c.params.has_residual = residual;
+  c.params.x_zero_point = random() & 1 ? random() % 256 : 0;
+  c.params.out_zero_point = random() % 256;
+  c.params.residual_zero_point = random() % 256;
+  if (random() & 1) c.params.clamp_min = c.params.out_zero_point;
+  vary_for_cuda(c, random);
+  use_cuda_strides(c);
+  const ConvCase signs = c;
+  fill_random(c, random, {.extreme = random() % 4 == 0});
+  c.params = signs.params;
+  c.bind();
+  return c;
+}
+
+TEST(Conv2dCudaWgmma, OneTileIsExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(1);
+  for (const int channels : {16, 32, 64, 128, 256}) {
+    const Conv2dShape shape{.in_c = channels, .in_h = 8, .in_w = 8, .out_c = 64};
+    expect_every_tile_exact(case_of(shape, 1, false, random));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Conv2dCudaWgmma, WindowsAreExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(2);
+  for (const int stride : {1, 2}) {
+    for (const int pad : {0, 1, 2}) {
+      const Conv2dShape shape{.in_c = 64,
+                              .in_h = 15,
+                              .in_w = 13,
+                              .out_c = 96,
+                              .kernel_h = 3,
+                              .kernel_w = 3,
+                              .stride_h = stride,
+                              .stride_w = stride,
+                              .pad_h = pad,
+                              .pad_w = pad};
+      expect_every_tile_exact(case_of(shape, 2, false, random));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(Conv2dCudaWgmma, LayersOfResNetsAreExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(3);
+  const auto layer = [](int in_c, int size, int out_c, int kernel, int stride) {
+    return Conv2dShape{.in_c = in_c,
+                       .in_h = size,
+                       .in_w = size,
+                       .out_c = out_c,
+                       .kernel_h = kernel,
+                       .kernel_w = kernel,
+                       .stride_h = stride,
+                       .stride_w = stride,
+                       .pad_h = kernel / 2,
+                       .pad_w = kernel / 2};
+  };
+  for (const Conv2dShape& shape :
+       {layer(64, 28, 64, 3, 1), layer(64, 28, 256, 1, 1), layer(256, 28, 128, 1, 2), layer(128, 14, 128, 3, 2),
+        layer(256, 14, 256, 3, 1), layer(512, 7, 512, 3, 1), layer(512, 7, 2048, 1, 1), layer(2048, 7, 512, 1, 1)}) {
+    for (const int images : {1, 2, 7}) {
+      expect_every_tile_exact(case_of(shape, images, shape.out_c > shape.in_c, random));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Blocks stay: each group of warps comes to its second tile and more, in a ring of fewer stages than a tile takes.
+TEST(Conv2dCudaWgmma, TilesAfterTilesAreExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(4);
+  for (const bool residual : {false, true}) {
+    const Conv2dShape shape{
+        .in_c = 16, .in_h = 100, .in_w = 96, .out_c = 72, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+    expect_every_tile_exact(case_of(shape, 8, residual, random));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Conv2dCudaWgmma, EveryTileIsExactOnRandomConvolutions) {
+  OCTET_NEEDS_HOPPER();
+  for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const ConvCase c = random_ungrouped_case(random);
+    if (!c.params.float_output && wgmma_supports(c.shape, c.params, c.images)) expect_every_tile_exact(c);
+  }
+}
+
+// 255 * 127 * 4608 is far beyond float's 2^24.
+TEST(Conv2dCudaWgmma, LargestAccumulatorsAreExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(5);
+  for (const int zero_point : {0, 255}) {
+    ConvCase c;
+    c.shape = {.in_c = 512, .in_h = 4, .in_w = 4, .out_c = 40, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+    infer_output(c.shape);
+    c.params.x_zero_point = zero_point;
+    use_cuda_strides(c);
+    fill_random(c, random, {.extreme = true});
+    expect_every_tile_exact(c);
+  }
+}
+
+/// The row of padded images (WgmmaPlan) that a pixel is in, row 0 being the first tile's first.
+int64_t padded_row(const WgmmaPlan& plan, const Conv2dShape& g, int image, int iy, int ix) {
+  return (static_cast<int64_t>(image) * plan.padded_h + iy + g.pad_h) * plan.padded_w + ix + g.pad_w;
+}
+
+/// What the kernels compute, from packed data alone, as they find it: zeros outside the image, and starts of sums that
+/// undo it. When shifted each tap is read from rows of padded images further on.
+std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
+  const Conv2dShape& g = c.shape;
+  const Conv2dParams& p = c.params;
+  const WgmmaTile& tile = kWgmmaTiles[index];
+  const WgmmaPlan plan(tile, g, c.images);
+  const WgmmaPacked at(tile, g);
+  std::map<int64_t, const uint8_t*> rows;  // that are no padding
+  for (int i = 0; tile.shifted() && i < c.images * g.in_h * g.in_w; ++i) {
+    const int64_t row = padded_row(plan, g, i / g.in_w / g.in_h, i / g.in_w % g.in_h, i % g.in_w);
+    rows[row] = &c.x[static_cast<size_t>(i) * g.in_stride];
+  }
+  const std::vector<uint8_t> packed = wgmma_pack(wgmma_choice(index), g, p);
+  const auto weight = [&](int k, int tap, int channel) {
+    const int row = wgmma_weight_row(k % tile.block_n), in_step = channel % tile.block_k;
+    const size_t step =
+        (static_cast<size_t>(k / tile.block_n) * plan.chunks + channel / tile.block_k) * plan.taps + tap;
+    return static_cast<int8_t>(packed[at.weight + (step * tile.block_n + row) * tile.block_k +
+                                      mma_swizzle(tile.block_k, row, in_step / 16) * 16 + in_step % 16]);
+  };
+  const int pixels = c.images * g.out_h * g.out_w;
+  std::vector<uint8_t> y(static_cast<size_t>(pixels) * g.out_stride, kCanary);
+  for (int pixel = 0; pixel < pixels; ++pixel) {
+    const int ox = pixel % g.out_w, oy = pixel / g.out_w % g.out_h, image = pixel / g.out_w / g.out_h;
+    const int border =
+        packed[at.row_class + oy] * static_cast<int>(at.columns.taps.size()) + packed[at.column_class + ox];
+    for (int k = 0; k < g.out_c; ++k) {
+      int32_t acc;
+      std::memcpy(&acc, &packed[at.starts + (static_cast<size_t>(border) * at.channels + k) * sizeof(acc)],
+                  sizeof(acc));
+      for (int tap = 0; tap < plan.taps; ++tap) {
+        const int iy = oy * g.stride_h - g.pad_h + tap / g.kernel_w * g.dilation_h;
+        const int ix = ox * g.stride_w - g.pad_w + tap % g.kernel_w * g.dilation_w;
+        const uint8_t* x = nullptr;
+        if (tile.shifted()) {
+          const int64_t first = (static_cast<int64_t>(image) * plan.padded_h + oy) * plan.padded_w + ox;
+          const auto row =
+              rows.find(first + tap / g.kernel_w * g.dilation_h * plan.padded_w + tap % g.kernel_w * g.dilation_w);
+          if (row != rows.end()) x = row->second;
+        } else if (iy >= 0 && iy < g.in_h && ix >= 0 && ix < g.in_w) {
+          x = &c.x[((static_cast<size_t>(image) * g.in_h + iy) * g.in_w + ix) * g.in_stride];
+        }
+        if (x == nullptr) continue;
+        for (int i = 0; i < g.in_c; ++i) {
+          acc += weight(k, tap, i) * (p.x_signed ? static_cast<int8_t>(x[i]) : static_cast<int>(x[i]));
+        }
+      }
+      float t = rescale(acc, p.multiplier[k], p.bias[k]);
+      if (p.has_residual) {
+        const uint8_t code = c.residual[static_cast<size_t>(pixel) * g.residual_stride + k];
+        const int32_t r = p.residual_signed ? static_cast<int8_t>(code) : static_cast<int>(code);
+        t = std::fma(static_cast<float>(r - p.residual_zero_point), p.residual_multiplier, t);
+      }
+      y[static_cast<size_t>(pixel) * g.out_stride + k] =
+          static_cast<uint8_t>(round_code(t, p.out_zero_point, p.clamp_min, p.clamp_max));
+    }
+  }
+  return y;
+}
+
+// Shifted also where a window's rows are the padding of the row, or of the image, that follows.
+TEST(Conv2dCudaWgmma, PackedDataHoldsTheConvolution) {
+  std::map<WgmmaMode, int> run;
+  for (unsigned seed = 1; seed <= 150 && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    const ConvCase c = random_ungrouped_case(random);
+    if (c.params.float_output || c.shape.kernel_h * c.shape.kernel_w > 25) continue;
+    const int tile = static_cast<int>(seed % kWgmmaTiles.size());
+    if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
+    ++run[kWgmmaTiles[tile].mode];
+    expect_exact(c, wgmma_choice(tile).name, run_packed(c, tile), run_reference(c));
+  }
+  for (const WgmmaMode mode : {WgmmaMode::streamed, WgmmaMode::held, WgmmaMode::shifted}) {
+    EXPECT_GE(run[mode], 5) << static_cast<int>(mode);
+  }
+}
+
+TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
+  std::mt19937 random(9);
+  for (int i = 0; i < 200; ++i) {
+    const ConvCase c = random_ungrouped_case(random);
+    for (const WgmmaTile& tile : kWgmmaTiles) {
+      if (!wgmma_fits(tile, c.shape, c.images)) continue;
+      const WgmmaPlan plan(tile, c.shape, c.images);
+      EXPECT_LE(plan.shared_bytes(), 227 * 1024);
+      EXPECT_GE(plan.stages, 2);
+      EXPECT_LE(plan.stages, kWgmmaMaxStages);
+    }
+  }
+  for (const WgmmaTile& tile : kWgmmaTiles) {
+    EXPECT_EQ(tile.group_m % 64, 0);
+    EXPECT_LE(tile.group_m * tile.block_n / 128 + 64, tile.registers()) << "more sums than registers";
+    EXPECT_LE(128 * (tile.groups * tile.registers() + tile.copier_registers()), 65536);
+    std::set<int> rows;
+    for (int channel = 0; channel < tile.block_n; ++channel) rows.insert(wgmma_weight_row(channel));
+    EXPECT_EQ(static_cast<int>(rows.size()), tile.block_n);
+    EXPECT_EQ(*rows.rbegin(), tile.block_n - 1);
+  }
+}
+
+TEST(Conv2dCudaWgmma, BordersFallIntoFewClasses) {
+  EXPECT_EQ(BorderClasses(56, 56, 3, 1, 1, 1).taps, (std::vector<uint32_t>{6, 7, 3}));
+  EXPECT_EQ(BorderClasses(56, 28, 3, 2, 1, 1).taps, (std::vector<uint32_t>{6, 7}));
+  EXPECT_EQ(BorderClasses(1, 1, 3, 1, 1, 1).taps, (std::vector<uint32_t>{2}));
+  EXPECT_EQ(BorderClasses(7, 7, 1, 1, 0, 1).taps.size(), 1u);
+}
+
+TEST(Conv2dCudaWgmma, OnlyComputeCapability90HasIt) {
+  const Conv2dShape shape{
+      .in_c = 64, .in_h = 56, .in_w = 56, .in_stride = 64, .out_c = 64, .out_h = 56, .out_w = 56, .out_stride = 64};
+  for (const int capability : {80, 86, 89, 90, 100, 120}) {
+    std::vector<CudaConv2d> found;
+    wgmma_choices({shape, {}, 128, {capability, 132}}, found);
+    EXPECT_EQ(found.empty(), capability != 90) << capability;
+  }
+}
+
+TEST(Conv2dCudaWgmma, ChoicesAreAHandful) {
+  std::mt19937 random(8);
+  for (int i = 0; i < 200; ++i) {
+    const ConvCase c = random_ungrouped_case(random);
+    std::vector<CudaConv2d> found;
+    wgmma_choices({c.shape, c.params, c.images, kH200}, found);
+    EXPECT_EQ(found.empty(), c.params.float_output) << c.describe();
+    EXPECT_LE(found.size(), 5u);
+    std::set<std::string> names;
+    for (const CudaConv2d& conv : found) names.insert(conv.name);
+    EXPECT_EQ(names.size(), found.size());
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels::testing
