@@ -7,7 +7,7 @@
 #include <string>
 
 #include "src/data/epoch.h"
-#include "src/eval/run_data.h"
+#include "src/run/run_data.h"
 
 namespace octet {
 

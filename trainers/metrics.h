@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "src/eval/report.h"
+#include "src/report/report.h"
 
 namespace octet {
 

@@ -10,7 +10,7 @@
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/engine/engine.h"
-#include "src/eval/engine_choice.h"
+#include "src/engine/engine_choice.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
 #include "src/qat/trained_forward.h"

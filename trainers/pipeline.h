@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/common/interrupt.h"
-#include "src/eval/report.h"
+#include "src/report/report.h"
 #include "trainers/run.h"
 #include "trainers/train.h"
 

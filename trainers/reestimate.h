@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "src/eval/run_data.h"
 #include "src/qat/quantized_model.h"
+#include "src/run/run_data.h"
 
 namespace octet {
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "src/common/folder_lock.h"
-#include "src/eval/run_data.h"
-#include "src/eval/run_directory.h"
 #include "src/graph/graph.h"
 #include "src/graph/int8_graph.h"
 #include "src/model/model.h"
 #include "src/qat/quantized_model.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_data.h"
+#include "src/run/run_directory.h"
 
 namespace octet {
 

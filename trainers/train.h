@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "src/common/interrupt.h"
-#include "src/eval/run_data.h"
 #include "src/model/model.h"
 #include "src/qat/quantized_model.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_data.h"
 
 namespace octet {
 

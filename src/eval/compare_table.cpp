@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "src/common/text_table.h"
 #include "src/eval/compare.h"
-#include "src/eval/text_table.h"
 
 namespace octet {
 namespace {

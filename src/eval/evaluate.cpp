@@ -8,8 +8,8 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/eval/metrics.h"
-#include "src/eval/text_table.h"
 
 namespace octet {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "src/eval/report.h"
 #include "src/qat/quantized_model.h"
+#include "src/report/report.h"
 
 namespace octet {
 

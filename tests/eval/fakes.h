@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/eval/report.h"
+#include "src/eval/evaluate.h"
 
 namespace octet::testing {
 
@@ -69,11 +69,5 @@ class FunctionProgram : public Program {
  private:
   Function function_;
 };
-
-/// A report with everything in it; names hold characters that HTML and JSON must escape.
-Report full_report(int classes);
-
-/// A network that has the pictures from `first` to `last` of 10,000 right.
-Evaluation right_from(const std::string& name, long first, long last);
 
 }  // namespace octet::testing

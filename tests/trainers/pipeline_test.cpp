@@ -9,8 +9,8 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
-#include "src/eval/headline.h"
 #include "src/quant/fuse.h"
+#include "src/report/headline.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/metrics.h"
 

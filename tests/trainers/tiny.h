@@ -10,9 +10,9 @@
 #include <string>
 
 #include "src/common/error.h"
-#include "src/eval/run_data.h"
 #include "src/graph/zoo.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_data.h"
 
 namespace octet::testing_trainers {
 

@@ -1,6 +1,6 @@
 // octet bench: times whole networks on random pictures; a checkpoint's, or one of the zoo with random weights. With
 // --layers-of, single convolutions (bench_layers.cpp).
-#include "src/eval/bench.h"
+#include "src/bench/network.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "src/bench/layer_bars.h"
 #include "src/common/files.h"
 #include "src/engine/engine.h"
-#include "src/eval/bench_svg.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"

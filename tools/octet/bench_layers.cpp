@@ -1,13 +1,13 @@
 // octet bench --layers-of: every distinct convolution of a network on octet's CUDA kernels and on cuDNN.
-#include "src/eval/bench_layers.h"
+#include "src/bench/convolutions.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "src/bench/layer_bars.h"
 #include "src/common/files.h"
 #include "src/engine/engine.h"
-#include "src/eval/bench_svg.h"
 #include "tools/octet/bench_options.h"
 
 namespace octet::cli {

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/engine/engine.h"
-#include "src/eval/headline.h"
-#include "src/eval/text_table.h"
 #include "src/graph/checkpoint.h"
+#include "src/report/headline.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"

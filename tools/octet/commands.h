@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/common/error.h"
-#include "src/eval/engine_choice.h"
+#include "src/engine/engine_choice.h"
 
 namespace octet::cli {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "src/common/text_table.h"
 #include "src/engine/engine.h"
-#include "src/eval/text_table.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
 

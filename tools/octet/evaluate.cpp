@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "src/eval/headline.h"
-#include "src/eval/report.h"
+#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/measured_run.h"

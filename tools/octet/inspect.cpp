@@ -7,8 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "src/common/text_table.h"
 #include "src/engine/engine.h"
-#include "src/eval/text_table.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"

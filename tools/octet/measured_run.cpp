@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "src/common/error.h"
-#include "src/eval/engine_choice.h"
+#include "src/engine/engine_choice.h"
 #include "tools/octet/engine_flags.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"

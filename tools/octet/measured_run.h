@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "src/engine/engine.h"
-#include "src/eval/run_data.h"
-#include "src/eval/run_directory.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_data.h"
+#include "src/run/run_directory.h"
 #include "tools/octet/commands.h"
 
 namespace octet::cli {

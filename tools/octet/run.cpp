@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "src/common/text_table.h"
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
-#include "src/eval/text_table.h"
 #include "src/graph/code_dump.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "src/data/loader.h"
-#include "src/eval/run_data.h"
-#include "src/eval/run_directory.h"
 #include "src/graph/int8_graph.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_data.h"
+#include "src/run/run_directory.h"
 
 namespace octet::cli {
 

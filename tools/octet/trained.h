@@ -8,8 +8,8 @@
 
 #include "src/engine/engine.h"
 #include "src/eval/compare.h"
-#include "src/eval/run_directory.h"
 #include "src/recipe/recipe.h"
+#include "src/run/run_directory.h"
 
 namespace octet::cli {
 

@@ -1,0 +1,117 @@
+#include "src/bench/convolutions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "src/common/text_table.h"
+#include "src/engine/engine_choice.h"
+
+namespace octet {
+namespace {
+
+std::string describe_conv(const Int8Graph& graph, int node) {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = graph.nodes[n.inputs[0]].shape;
+  const Window& w = n.window;
+  std::string text = fmt::format("{}, {}x{} -> {}, {}x{}", in.c, in.h, in.w, n.shape.c, w.kernel_h, w.kernel_w);
+  if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
+  if (w.stride_h != w.stride_w) text += fmt::format("x{}", w.stride_w);
+  if (w.dilation_h != 1 || w.dilation_w != 1) text += fmt::format(", dilation {}x{}", w.dilation_h, w.dilation_w);
+  if (n.groups == in.c && n.groups > 1) {
+    text += ", depthwise";
+  } else if (n.groups > 1) {
+    text += fmt::format(", {} groups", n.groups);
+  }
+  if (n.inputs.size() > 1) text += " + residual";
+  return text;
+}
+
+std::string tera_operations(const ConvTimes& row, Contestant who) {
+  const double ms = row.times[who].milliseconds;
+  return ms > 0 ? decimal(2e-9 * static_cast<double>(row.multiply_adds) / ms) : "-";
+}
+
+std::string gigabytes_per_second(const ConvTimes& row, Contestant who) {
+  const double ms = row.times[who].milliseconds;
+  return ms > 0 ? decimal(1e-6 * static_cast<double>(row.bytes[who]) / ms) : "-";
+}
+
+std::string ratio(double a, double b) { return a > 0 && b > 0 ? fmt::format("{:.2f}", a / b) : "-"; }
+
+}  // namespace
+
+std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
+  std::vector<DistinctConv> convs;
+  std::map<std::string, size_t> known;  // the clamp and padding count, but are not shown
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    const Int8Node& n = graph.nodes[node];
+    if (n.op != Int8Op::conv2d) continue;
+    const std::string description = describe_conv(graph, node);
+    const bool clamps = n.clamp_min > n.out.quant_min || n.clamp_max < n.out.quant_max;
+    const std::string key = fmt::format("{} {}x{} {}", description, n.window.pad_h, n.window.pad_w, clamps);
+    const auto [place, is_new] = known.emplace(key, convs.size());
+    if (is_new) convs.push_back({node, 0, description + (clamps ? "" : ", no ReLU")});
+    ++convs[place->second].count;
+  }
+  return convs;
+}
+
+bool all_ran(const ConvTimes& row) {
+  return std::all_of(row.times.begin(), row.times.end(), [](const ConvTime& time) { return time.milliseconds > 0; });
+}
+
+void add_row(ConvBench& bench, ConvTimes row) {
+  if (all_ran(row)) {
+    ++bench.compared;
+    for (int who = 0; who < kContestants; ++who) {
+      bench.weighted[who] += row.conv.count * row.times[who].milliseconds;
+    }
+  }
+  bench.convs.push_back(std::move(row));
+}
+
+std::string describe(const ConvBench& bench) {
+  std::vector<Column> columns = {{"convolution", Align::left}, {"times"}};
+  for (const char* name : kContestantNames) {
+    columns.insert(columns.end(), {{std::string(name) + ", ms"}, {"TOPS"}, {"GB/s"}});
+  }
+  columns.insert(columns.end(), {{"cuda / cudnn"}, {"cuda's kernel", Align::left}, {"cudnn's", Align::left}});
+  TextTable table(columns);
+  std::string reasons;
+  for (const ConvTimes& row : bench.convs) {
+    std::vector<std::string> cells = {row.conv.description, std::to_string(row.conv.count)};
+    for (int i = 0; i < kContestants; ++i) {
+      const auto who = static_cast<Contestant>(i);
+      const ConvTime& time = row.times[who];
+      cells.push_back(time.milliseconds > 0 ? fmt::format("{:.4f}", time.milliseconds) : "-");
+      cells.push_back(tera_operations(row, who));
+      cells.push_back(gigabytes_per_second(row, who));
+      if (!time.reason.empty()) {
+        reasons += fmt::format("{} does not run {}: {}\n", kContestantNames[who], row.conv.description, time.reason);
+      }
+    }
+    cells.push_back(ratio(row.times[kCudaInt8].milliseconds, row.times[kCudnnInt8].milliseconds));
+    cells.push_back(row.times[kCudaInt8].kernel);
+    cells.push_back(row.times[kCudnnInt8].kernel);
+    table.add_row(std::move(cells));
+  }
+  const auto& sum = bench.weighted;
+  return fmt::format(
+      "{} on {}, batch {}: its distinct convolutions, random data\n\n{}\n{}\nweighted by how often each occurs, over "
+      "the {} of {} that all "
+      "run: {} {:.3f} ms, {} {:.3f} ms, {} {:.3f} ms; cuda takes {} of cudnn int8's time\n",
+      bench.network, bench.machine, bench.batch, table.render(), reasons, bench.compared, bench.convs.size(),
+      kContestantNames[kCudaInt8], sum[kCudaInt8], kContestantNames[kCudnnInt8], sum[kCudnnInt8],
+      kContestantNames[kCudnnFp16], sum[kCudnnFp16], ratio(sum[kCudaInt8], sum[kCudnnInt8]));
+}
+
+#if !OCTET_CUDA
+ConvBench bench_convolutions(const Int8Graph&, const ConvBenchOptions&) {
+  resolve_engines({"cuda", "cudnn"});  // throws: this build has neither
+  return {};
+}
+#endif
+
+}  // namespace octet

@@ -1,0 +1,223 @@
+// The part of bench_layers.h that runs on the GPU.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/bench/convolutions.h"
+#include "src/bench/network.h"
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/cuda/device.h"
+#include "src/cuda/memory.h"
+#include "src/engine/cuda/step.h"
+#include "src/engine/cuda/timing.h"
+#include "src/engine/cudnn/cudnn_steps.h"
+#include "src/engine/cudnn/libraries.h"
+#include "src/engine/engine.h"
+#include "src/engine/engine_choice.h"
+#include "src/engine/memory_plan.h"
+#include "src/eval/metrics.h"
+
+namespace octet {
+namespace {
+
+/// Memory that consecutive launches walk through: several times the L2 cache of today's GPUs (60 MB on an H200).
+constexpr size_t kFootprint = size_t{256} << 20;
+constexpr size_t kMostSets = 256;
+constexpr size_t kFewestLaunches = 10;
+constexpr size_t kHalfLanes = 8;  ///< channels of a half tensor are padded to 16 bytes
+
+enum class Element { code, half };
+
+/// Any byte is a code; of halves the exponent is set, for magnitudes from 1/8 to 1.
+std::vector<uint16_t> noise(size_t words, Element element) {
+  std::mt19937 generator(1);
+  std::vector<uint16_t> values(words);
+  for (uint16_t& value : values) {
+    value = static_cast<uint16_t>(generator() >> 16);
+    if (element == Element::half) value = static_cast<uint16_t>((value & 0x8000) | 0x3000 | (value & 0x0bff));
+  }
+  return values;
+}
+
+/// Device memory full of noise.
+DeviceBuffer noisy_buffer(size_t bytes, Element element, const Stream& stream) {
+  constexpr size_t kBlock = size_t{4} << 20;
+  DeviceBuffer buffer(bytes, "tensors to measure on");
+  const std::vector<uint16_t> block = noise(kBlock / sizeof(uint16_t), element);
+  for (size_t first = 0; first < bytes; first += kBlock) {
+    copy_to_device(buffer.data() + first, block.data(), std::min(kBlock, bytes - first), stream.get());
+  }
+  stream.wait("uploading random tensors");
+  return buffer;
+}
+
+struct TensorBytes {
+  size_t x = 0, residual = 0, y = 0;
+};
+
+/// Sets of an input, a residual and an output; consecutive launches use other sets.
+class RotatingTensors {
+ public:
+  RotatingTensors(const TensorBytes& bytes, Element element, const Stream& stream)
+      : residual_at_(aligned(bytes.x + kernels::kCudaReadSlack, kDeviceAlignment)),
+        y_at_(residual_at_ + aligned(bytes.residual + kernels::kCudaReadSlack, kDeviceAlignment)),
+        set_bytes_(y_at_ + aligned(bytes.y + kernels::kCudaReadSlack, kDeviceAlignment)),
+        sets_(std::clamp<size_t>(kFootprint / set_bytes_, 2, kMostSets)),
+        memory_(noisy_buffer(sets_ * set_bytes_, element, stream)) {}
+  size_t sets() const { return sets_; }
+  const uint8_t* x(size_t set) const { return at(set); }
+  const uint8_t* residual(size_t set) const { return at(set) + residual_at_; }
+  uint8_t* y(size_t set) const { return at(set) + y_at_; }
+
+ private:
+  uint8_t* at(size_t set) const { return memory_.data() + set % sets_ * set_bytes_; }
+  size_t residual_at_, y_at_, set_bytes_, sets_;
+  DeviceBuffer memory_;
+};
+
+/// Median milliseconds of one launch.
+double time_rotating(const Stream& stream, const RotatingTensors& tensors, int replays,
+                     const std::function<void(size_t set)>& launch) {
+  const size_t launches = std::max(tensors.sets(), kFewestLaunches);
+  const CapturedGraph graph(stream, [&] {
+    for (size_t i = 0; i < launches; ++i) launch(i);
+  });
+  return median(time_replays(graph, stream, replays)) / static_cast<double>(launches);
+}
+
+/// One convolution of the network, on each contestant.
+class ConvTimer {
+ public:
+  ConvTimer(const Lowering& lowering, const DistinctConv& conv, const ConvBenchOptions& options, const Stream& stream)
+      : lowering_(lowering), node_(conv.node), options_(options), stream_(stream) {
+    row_.conv = conv;
+    row_.multiply_adds = options.batch * node_multiply_adds(lowering.graph.nodes[node_]);
+    row_.bytes[kCudaInt8] = row_.bytes[kCudnnInt8] = node_bytes(lowering.graph, node_, options.batch);
+    row_.bytes[kCudnnFp16] = 2 * row_.bytes[kCudaInt8];
+  }
+
+  ConvTimes measure() {
+    const kernels::Conv2dShape s = lowering_.conv2d_shape(node_);
+    const size_t in = static_cast<size_t>(options_.batch) * s.in_h * s.in_w,
+                 out = static_cast<size_t>(options_.batch) * s.out_h * s.out_w;
+    const bool residual = lowering_.conv2d_params(node_).has_residual;
+    {
+      const RotatingTensors codes({in * s.in_stride, residual ? out * s.residual_stride : 0, out * s.out_stride},
+                                  Element::code, stream_);
+      time_step(kCudaInt8, *make_cuda_step(lowering_, node_, "auto"), codes);
+      const Support support = find_engine("cudnn").supports(lowering_.graph, node_);
+      row_.times[kCudnnInt8].reason = support.reason;
+      if (support.ok) time_step(kCudnnInt8, *make_cudnn_conv_step(lowering_, node_, true), codes);
+    }
+    time_halves(half_spec(lowering_, node_, options_.batch));
+    return std::move(row_);
+  }
+
+  static FusedConvSpec half_spec(const Lowering& lowering, int node, int batch) {
+    FusedConvSpec spec = fused_conv_spec(lowering, node, batch);
+    const kernels::Conv2dShape s = lowering.conv2d_shape(node);
+    const auto lanes = [&](int channels) {
+      return s.groups > 1 ? channels : static_cast<int>((channels + kHalfLanes - 1) / kHalfLanes * kHalfLanes);
+    };
+    spec.type = FusedConvSpec::Type::fp16;
+    spec.shape.in_c = lanes(s.in_c);
+    spec.shape.out_c = lanes(s.out_c);
+    return spec;
+  }
+
+ private:
+  void time_step(Contestant who, CudaStep& step, const RotatingTensors& tensors) {
+    std::vector<const uint8_t*> inputs(2);
+    DeviceBuffer scratch, zeroed;
+    const auto data = [&](size_t set) {
+      inputs = {tensors.x(set), tensors.residual(set)};
+      return CudaStepData{options_.batch, inputs.data(), tensors.y(set), scratch.data(), zeroed.data()};
+    };
+    try {
+      step.prepare(data(0), stream_);
+    } catch (const Error& error) {
+      row_.times[who].reason = error.what();
+      return;
+    }
+    scratch = DeviceBuffer(step.scratch_bytes(options_.batch), "work space");
+    zeroed = DeviceBuffer(step.zeroed_bytes(options_.batch), "partial sums");
+    if (zeroed.bytes() > 0) fill_device(zeroed.data(), 0, zeroed.bytes(), stream_.get());
+    row_.times[who].kernel = step.kernel(options_.batch);
+    row_.times[who].milliseconds =
+        time_rotating(stream_, tensors, options_.replays, [&](size_t set) { step.launch(data(set), stream_.get()); });
+  }
+
+  void time_halves(const FusedConvSpec& spec) {
+    const kernels::Conv2dShape& s = spec.shape;
+    const size_t in = sizeof(uint16_t) * spec.images * s.in_h * s.in_w * s.in_c,
+                 out = sizeof(uint16_t) * spec.images * s.out_h * s.out_w * s.out_c;
+    const size_t weights = sizeof(uint16_t) * s.out_c * s.kernel_h * s.kernel_w * (s.in_c / s.groups);
+    const RotatingTensors tensors({in, spec.residual ? out : 0, out}, Element::half, stream_);
+    const DeviceBuffer weight = noisy_buffer(weights, Element::half, stream_);
+    const std::vector<float> ones(2 * s.out_c + 1, 1.0f);
+    const DeviceBuffer floats(ones.size() * sizeof(float), "multipliers and biases");
+    copy_to_device(floats.data(), ones.data(), floats.bytes(), stream_.get());
+    stream_.wait("uploading multipliers");
+    const float* multiplier = reinterpret_cast<const float*>(floats.data());
+    DeviceBuffer workspace;
+    const auto data = [&](size_t set) {
+      return FusedConvTensors{.x = tensors.x(set),
+                              .weight = weight.data(),
+                              .multiplier = multiplier,
+                              .bias = multiplier + s.out_c,
+                              .residual = tensors.residual(set),
+                              .residual_multiplier = multiplier + 2 * s.out_c,
+                              .y = tensors.y(set),
+                              .workspace = workspace.data()};
+    };
+    ConvTime& time = row_.times[kCudnnFp16];
+    std::shared_ptr<const FusedConv> conv;
+    try {
+      conv = fused_conv(spec, data(0), stream_);
+    } catch (const Error& error) {
+      time.reason = error.what();
+      return;
+    }
+    workspace = DeviceBuffer(conv->workspace_bytes(), "cuDNN's work space");
+    time.kernel = conv->name();
+    time.milliseconds =
+        time_rotating(stream_, tensors, options_.replays, [&](size_t set) { conv->launch(data(set), stream_.get()); });
+  }
+
+  const Lowering& lowering_;
+  int node_;
+  const ConvBenchOptions& options_;
+  const Stream& stream_;
+  ConvTimes row_;
+};
+
+}  // namespace
+
+ConvBench bench_convolutions(const Int8Graph& graph, const ConvBenchOptions& options) {
+  resolve_engines({"cuda", "cudnn"});
+  const Lowering lowering{graph, kernels::cuda_channel_stride};
+  const std::vector<DistinctConv> convs = distinct_convolutions(graph);
+  std::vector<FusedConvSpec> specs;
+  for (const DistinctConv& conv : convs) {
+    if (find_engine("cudnn").supports(graph, conv.node).ok) {
+      specs.push_back(fused_conv_spec(lowering, conv.node, options.batch));
+    }
+    specs.push_back(ConvTimer::half_spec(lowering, conv.node, options.batch));
+  }
+  build_plans(specs);
+  ConvBench bench;
+  bench.network = graph.name;
+  bench.machine = gpu_status().name + ", " + cudnn_version();
+  bench.batch = options.batch;
+  const Stream stream;
+  for (const DistinctConv& conv : convs) {
+    throw_if_interrupted();
+    add_row(bench, ConvTimer(lowering, conv, options, stream).measure());
+  }
+  return bench;
+}
+
+}  // namespace octet

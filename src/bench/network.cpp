@@ -1,0 +1,225 @@
+#include "src/bench/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/common/text_table.h"
+#include "src/eval/metrics.h"
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#include "src/cuda/memory.h"
+#endif
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFewestRuns = 3;
+constexpr double kWarmUpShare = 0.1;  ///< of the measuring time; at least one run
+
+double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+constexpr int kMostDeviceRuns = 2000;
+constexpr int kLayerRuns = 25;
+
+/// What a program reads and writes: page-locked where there is a GPU, which copies such memory fastest.
+class HostMemory {
+ public:
+  explicit HostMemory(size_t bytes) {
+#if OCTET_CUDA
+    if (gpu_status().usable) {
+      pinned_ = PinnedBuffer(bytes);
+      return;
+    }
+#endif
+    pageable_.resize(bytes);
+  }
+  uint8_t* data() {
+#if OCTET_CUDA
+    if (pinned_.data()) return pinned_.data();
+#endif
+    return pageable_.data();
+  }
+
+ private:
+#if OCTET_CUDA
+  PinnedBuffer pinned_;
+#endif
+  std::vector<uint8_t> pageable_;
+};
+
+void fill_with_noise(uint8_t* pixels, size_t bytes) {
+  std::mt19937 generator(1);
+  for (size_t i = 0; i < bytes; ++i) pixels[i] = static_cast<uint8_t>(generator() >> 24);
+}
+
+/// Calls `run` for about `seconds`, at least `fewest` times.
+template <typename Run>
+void repeat(double seconds, int fewest, const Run& run) {
+  const auto start = Clock::now();
+  for (int runs = 0; runs < fewest || milliseconds(Clock::now() - start) < 1e3 * seconds; ++runs) {
+    throw_if_interrupted();
+    run();
+  }
+}
+
+/// By node, from the taps of many runs.
+std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions& options,
+                                      const std::function<void(const NodeTap&)>& run) {
+  std::vector<std::vector<double>> samples(graph.nodes.size());
+  repeat(options.seconds, kFewestRuns, [&] {
+    auto last = Clock::now();
+    run([&](int node, const void*, size_t) {
+      samples.at(node).push_back(milliseconds(Clock::now() - last));
+      last = Clock::now();
+    });
+  });
+  std::vector<double> medians;
+  for (std::vector<double>& times : samples) medians.push_back(median(std::move(times)));
+  return medians;
+}
+
+/// Names from the graph, kernels from the program.
+std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std::vector<LayerInfo>& kernels,
+                                   const std::vector<double>& milliseconds) {
+  std::vector<LayerTime> layers;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Int8Node& node = graph.nodes[i];
+    const auto info =
+        std::find_if(kernels.begin(), kernels.end(), [&](const LayerInfo& k) { return k.name == node.name; });
+    const LayerInfo ran = info == kernels.end() ? LayerInfo{} : *info;
+    layers.push_back({node.name, ran.kernel, ran.engine, milliseconds.at(i), batch * node_multiply_adds(node),
+                      node_bytes(graph, static_cast<int>(i), batch)});
+  }
+  return layers;
+}
+
+/// Whether more than one engine ran the program's nodes.
+bool several_engines(const std::vector<LayerTime>& layers) {
+  std::set<std::string> engines;
+  for (const LayerTime& layer : layers) {
+    if (!layer.engine.empty()) engines.insert(layer.engine);
+  }
+  return engines.size() > 1;
+}
+
+/// Runs that take about `seconds`, when the first ones took `samples` milliseconds each.
+int device_runs(double seconds, const std::vector<double>& samples) {
+  const double one = std::max(median(samples), 1e-3);
+  return static_cast<int>(std::clamp(1e3 * seconds / one, static_cast<double>(kFewestRuns), double{kMostDeviceRuns}));
+}
+
+}  // namespace
+
+BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchOptions& options) {
+  if (options.batch < 1 || !(options.seconds >= 0)) {
+    throw usage_error(
+        fmt::format("bench: batch {} and {} seconds; needs a batch of at least 1 and a time of at least 0",
+                    options.batch, options.seconds));
+  }
+  const size_t pixels = static_cast<size_t>(options.batch) * graph.input_shape().elements();
+  HostMemory images(pixels), logits(static_cast<size_t>(options.batch) * graph.classes() * sizeof(float));
+  fill_with_noise(images.data(), pixels);
+  const auto run = [&](const NodeTap& tap) {
+    program.run(images.data(), options.batch, reinterpret_cast<float*>(logits.data()), tap);
+  };
+
+  repeat(kWarmUpShare * options.seconds, 1, [&] { run(nullptr); });
+  std::vector<double> samples;
+  repeat(options.seconds, kFewestRuns, [&] {
+    const auto start = Clock::now();
+    run(nullptr);
+    samples.push_back(milliseconds(Clock::now() - start));
+  });
+
+  BenchResult result;
+  result.batch = options.batch;
+  result.runs = static_cast<long>(samples.size());
+  result.median_ms = median(samples);
+  result.p99_ms = percentile(std::move(samples), 0.99);
+  if (result.median_ms > 0) result.images_per_second = 1e3 * options.batch / result.median_ms;
+  for (const Int8Node& node : graph.nodes) result.multiply_adds += options.batch * node_multiply_adds(node);
+
+  const std::vector<double> first = program.time_on_device(options.batch, kFewestRuns);
+  const int runs = first.empty() ? 0 : device_runs(options.seconds, first);
+  if (runs > 0) {
+    std::vector<double> on_device = program.time_on_device(options.batch, runs);
+    result.device_ms = median(on_device);
+    result.device_p99_ms = percentile(std::move(on_device), 0.99);
+  }
+  if (options.layers) {
+    const std::vector<double> layers =
+        runs > 0 ? program.time_layers_on_device(options.batch, kLayerRuns) : time_between_taps(graph, options, run);
+    result.layers = layer_table(graph, options.batch, program.layers(), layers);
+  }
+  return result;
+}
+
+long node_multiply_adds(const Int8Node& node) {
+  if (node.weight.empty()) return 0;
+  const long per_output = static_cast<long>(node.weight.size()) / node.shape.c;  // R * S * C / groups
+  return node.shape.elements() * per_output;
+}
+
+long node_bytes(const Int8Graph& graph, int node, int batch) {
+  const Int8Node& n = graph.nodes[node];
+  long activations = n.shape.elements() * (n.float_output ? static_cast<long>(sizeof(float)) : 1);
+  if (n.inputs.empty()) activations += n.shape.elements();  // the picture
+  for (const int input : n.inputs) activations += graph.nodes[input].shape.elements();
+  return batch * activations + static_cast<long>(n.weight.size());
+}
+
+std::string describe(const BenchResult& r) {
+  const bool device = r.device_ms > 0;
+  const auto rate = [](long count, double ms) {
+    return count > 0 && ms > 0 ? decimal(static_cast<double>(count) / (1e6 * ms)) : std::string("-");
+  };
+  const auto tera_operations = [&](long multiply_adds, double ms) { return rate(2 * multiply_adds, 1e3 * ms); };
+  std::string text =
+      fmt::format("batch {}: median {}, p99 {}, {} images/s, {} G multiply-adds/s ({})\n", r.batch,
+                  human_seconds(r.median_ms / 1e3), human_seconds(r.p99_ms / 1e3), decimal(r.images_per_second),
+                  rate(r.multiply_adds, r.median_ms), counted(r.runs, "run"));
+  if (device) {
+    text += fmt::format("on the GPU alone: median {}, p99 {}, {} images/s, {} TOPS\n", human_seconds(r.device_ms / 1e3),
+                        human_seconds(r.device_p99_ms / 1e3), decimal(1e3 * r.batch / r.device_ms),
+                        tera_operations(r.multiply_adds, r.device_ms));
+  }
+  if (r.layers.empty()) return text;
+  double sum = 0;
+  for (const LayerTime& layer : r.layers) sum += layer.milliseconds;
+  const bool engines = several_engines(r.layers);
+  std::vector<Column> columns = {{"layer", Align::left}};
+  if (engines) columns.push_back({"engine", Align::left});
+  columns.insert(columns.end(), {{"kernel", Align::left}, {"time"}, {"share"}});
+  if (device) {
+    columns.insert(columns.end(), {{"TOPS"}, {"GB/s"}});
+  } else {
+    columns.push_back({"G multiply-adds/s"});
+  }
+  TextTable table(columns);
+  for (const LayerTime& layer : r.layers) {
+    std::vector<std::string> row = {layer.name};
+    if (engines) row.push_back(layer.engine);
+    row.insert(row.end(), {layer.kernel, human_seconds(layer.milliseconds / 1e3),
+                           percent(sum > 0 ? layer.milliseconds / sum : 0, 1)});
+    if (device) {
+      row.push_back(tera_operations(layer.multiply_adds, layer.milliseconds));
+      row.push_back(rate(layer.bytes, layer.milliseconds));
+    } else {
+      row.push_back(rate(layer.multiply_adds, layer.milliseconds));
+    }
+    table.add_row(std::move(row));
+  }
+  return text + fmt::format("\n{}\nlayers: {} in all, {}\n", table.render(), human_seconds(sum / 1e3),
+                            device ? "each replayed alone, so that its inputs may lie in the cache"
+                                   : "timed one by one with their outputs copied out");
+}
+
+}  // namespace octet

@@ -1,0 +1,48 @@
+#include "src/engine/engine_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kAuto = "auto";
+
+bool allowed(const Engine& engine, EngineDevices devices) { return devices == EngineDevices::any || !engine.on_gpu(); }
+
+void check_usable(const std::string& name, EngineDevices devices) {
+  const Engine& engine = find_engine(name);
+  const char* cure = "name others, or auto for those that can (in a recipe: --set evaluate.engines=[auto])";
+  if (!allowed(engine, devices))
+    throw usage_error(fmt::format("engine {} runs on a GPU, --device cpu excludes it: {}", name, cure));
+  if (const Support machine = engine.available(); !machine.ok)
+    throw usage_error(fmt::format("engine {} cannot run on this machine ({}): {}", name, machine.reason, cure));
+}
+
+}  // namespace
+
+std::vector<std::string> resolve_engines(const std::vector<std::string>& names, EngineDevices devices) {
+  std::vector<std::string> engines;
+  const auto named = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  for (const std::string& name : names) {
+    if (name != kAuto) {
+      check_usable(name, devices);
+      engines.push_back(name);
+      continue;
+    }
+    for (const Engine* engine : exact_engines()) {
+      const std::string found(engine->name());
+      if (allowed(*engine, devices) && !named(names, found)) engines.push_back(found);
+    }
+  }
+  return engines;
+}
+
+const Engine& preferred_engine(EngineDevices devices) { return find_engine(resolve_engines({kAuto}, devices).front()); }
+
+}  // namespace octet

@@ -1,0 +1,173 @@
+#include "src/report/html.h"
+
+#include <fmt/format.h>
+
+namespace octet {
+namespace {
+
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Bytes of the valid UTF-8 sequence at the start of `text`; 0: broken (RFC 3629: no overlong forms, no surrogates).
+size_t sequence_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF && continues(1)) return 2;
+  if (first >= 0xE0 && first <= 0xEF && continues(1) && continues(2)) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) > 0x9F;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (first >= 0xF0 && first <= 0xF4 && continues(1) && continues(2) && continues(3)) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90, too_large = first == 0xF4 && byte(1) > 0x8F;
+    return overlong || too_large ? 0 : 4;
+  }
+  return 0;
+}
+
+// One column on a phone, two for charts where they fit. SVG text is at least 10 px at 390 px of width, because a
+// chart's viewBox is 400 units wide. On paper: black on white, nothing cut in two that fits on a page.
+constexpr const char* kStyle = R"css(
+:root { --ink: #1c2530; --soft: #55606c; --line: #d9dee4; --wash: #f5f7f9; --good: #00694d; --bad: #a83c00; }
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
+body { margin: 0 auto; max-width: 1100px; padding: 20px 16px 48px; background: #fff; color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 1.25rem; margin: 44px 0 6px; padding-top: 12px; border-top: 2px solid var(--ink); }
+h3 { font-size: 1rem; margin: 24px 0 4px; }
+p { margin: 6px 0 12px; max-width: 70ch; }
+.sub, .note, figcaption { color: var(--soft); }
+.note, figcaption { font-size: .85rem; }
+nav { margin: 12px 0 0; font-size: .9rem; }
+nav a { color: #005a8e; margin-right: 14px; white-space: nowrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px; margin: 18px 0 0; }
+.card { border: 1px solid var(--line); border-top: 4px solid #0072b2; border-radius: 4px; padding: 10px 14px 12px; }
+.card.good { border-top-color: #009e73; }
+.card.bad { border-top-color: #d55e00; }
+.card.plain { border-top-color: #7a828c; }
+.card b { display: block; font-size: 1.75rem; line-height: 1.25; font-variant-numeric: tabular-nums; }
+.card .name { font-size: .8rem; color: var(--soft); text-transform: uppercase; letter-spacing: .05em; }
+.card .what { font-size: .9rem; }
+.good-text { color: var(--good); font-weight: 600; }
+.bad-text { color: var(--bad); font-weight: 600; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 380px), 1fr)); gap: 18px 28px; }
+.figures.wide { grid-template-columns: minmax(0, 600px); }
+figure { margin: 10px 0 0; min-width: 0; break-inside: avoid; }
+figcaption b { color: var(--ink); }
+svg { display: block; width: 100%; height: auto; }
+svg text.halo { paint-order: stroke; stroke: #fff; stroke-width: 3px; stroke-linejoin: round; }
+svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1c2530;
+  font-variant-numeric: tabular-nums; }
+.multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 320px), 1fr)); gap: 20px 24px;
+  margin-top: 12px; }
+.layer { break-inside: avoid; min-width: 0; }
+.layer h3 { margin: 0; font-size: .92rem; overflow-wrap: anywhere; }
+.layer p { margin: 0 0 4px; font-size: .8rem; color: var(--soft); overflow-wrap: anywhere; }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 8px; text-align: right; border-bottom: 1px solid var(--line); vertical-align: top; }
+th:first-child, td:first-child, .left { text-align: left; }
+tbody th { font-weight: 600; overflow-wrap: break-word; }
+thead th { border-bottom: 2px solid var(--ink); font-weight: 600; vertical-align: bottom; }
+td small { display: block; white-space: nowrap; color: var(--bad); }
+tr.ship { background: #e8f2f9; }
+tr.broken { background: #fdeee3; }
+dl { display: grid; grid-template-columns: minmax(90px, max-content) 1fr; gap: 4px 16px; font-size: .9rem; margin: 8px 0; }
+dt { color: var(--soft); }
+dd { margin: 0; overflow-wrap: anywhere; }
+code, pre { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .82rem; }
+pre { background: var(--wash); border: 1px solid var(--line); border-radius: 4px; padding: 10px 12px; margin: 8px 0;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+pre.recipe { columns: 2 340px; column-gap: 28px; }
+@media screen and (max-width: 700px) {
+  h1 { font-size: 1.4rem; }
+  .cards { grid-template-columns: 1fr 1fr; gap: 8px; }
+  .card { padding: 8px 10px; }
+  .card b { font-size: 1.3rem; }
+  table.stack thead { display: none; }
+  table.stack tr { display: grid; grid-template-columns: 1fr 1fr; gap: 0 18px; padding: 8px;
+    border-bottom: 1px solid var(--line); }
+  table.stack th, table.stack td { border: 0; padding: 1px 0; display: flex; justify-content: space-between; }
+  table.stack tbody th { grid-column: 1 / -1; font-size: 1rem; }
+  table.stack td::before { content: attr(data-label); color: var(--soft); }
+  th, td { padding: 4px 5px; }
+  table { font-size: .84rem; }
+  table.stack { font-size: .9rem; }
+}
+@media print {
+  @page { margin: 14mm; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
+  nav { display: none; }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  h2 { margin-top: 20px; }
+  h2, h3, .lead { break-after: avoid; }
+  tr, .card, figure, .layer, pre.command { break-inside: avoid; }
+  pre.recipe { columns: 2; font-size: 7.5pt; }
+  thead { display: table-header-group; }
+  .cards { grid-template-columns: repeat(4, 1fr); gap: 8px; }
+  .card { padding: 6px 8px; }
+  .card b { font-size: 15pt; }
+  .figures { grid-template-columns: 1fr 1fr; }
+  .figures.wide { grid-template-columns: minmax(0, 130mm); }
+  .multiples { grid-template-columns: 1fr 1fr; }
+  table { font-size: 8.5pt; }
+  th, td { padding: 3px 5px; }
+}
+)css";
+
+}  // namespace
+
+std::string html_escape(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = sequence_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    if (length == 0 || first == 0x7F || (first < 0x20 && first != '\n' && first != '\t')) {
+      escaped += kReplacement;
+    } else if (first == '&') {
+      escaped += "&amp;";
+    } else if (first == '<') {
+      escaped += "&lt;";
+    } else if (first == '>') {
+      escaped += "&gt;";
+    } else if (first == '"') {
+      escaped += "&quot;";
+    } else if (first == '\'') {
+      escaped += "&#39;";
+    } else {
+      escaped += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return escaped;
+}
+
+std::string html_breakable(std::string_view text) {
+  std::string html;
+  for (const char c : html_escape(text)) {
+    html += c;
+    // Not after - or ;, which end entities or read badly apart.
+    if (c == '.' || c == '_' || c == '/') html += "<wbr/>";
+  }
+  return html;
+}
+
+std::string html_page(std::string_view title, std::string_view body) {
+  return fmt::format(R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{}</title>
+<style>{}</style>
+</head>
+<body>
+{}</body>
+</html>
+)",
+                     html_escape(title), kStyle, body);
+}
+
+}  // namespace octet

@@ -1,0 +1,215 @@
+// Training curves, layers, confusion.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "src/common/text_table.h"
+#include "src/report/headline.h"
+#include "src/report/html.h"
+#include "src/report/html_sections.h"
+#include "src/report/svg.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kMostHeatMapClasses = 20;
+constexpr size_t kMostPairs = 20;
+constexpr size_t kBarsInAChart = 32;  ///< longer lists are cut into charts that fit on a page
+
+std::string figure(const std::string& svg, const std::string& caption) {
+  return "<figure>" + svg + (caption.empty() ? "" : "<figcaption>" + caption + "</figcaption>") + "</figure>\n";
+}
+
+struct Curve {
+  const char* name;
+  const char* colour;
+  bool dashed;
+  double EpochMetrics::*value;
+  double factor = 1;
+};
+
+/// One chart over all phases, one after the other along the x axis; each phase is a named band.
+std::string curves(const Report& report, const std::string& title, const std::vector<Curve>& wanted) {
+  LineChart chart;
+  chart.title = title;
+  chart.y_label = title;
+  chart.x_label = "epoch";
+  const auto& epochs = report.epochs;
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    if (i == 0 || epochs[i].phase != epochs[i - 1].phase) {
+      chart.bands.push_back({epochs[i].phase, static_cast<double>(i) + 0.5, 0, chart.bands.size() % 2 == 1});
+    }
+    chart.bands.back().hi = static_cast<double>(i) + 1.5;
+  }
+  for (const Curve& curve : wanted) {
+    Line line{curve.name, curve.colour, curve.dashed, {}, {}};
+    for (size_t i = 0; i < epochs.size(); ++i) {
+      line.x.push_back(static_cast<double>(i) + 1);
+      line.y.push_back(curve.factor * epochs[i].*curve.value);
+    }
+    chart.lines.push_back(std::move(line));
+  }
+  return svg_lines(chart);
+}
+
+std::string decibels(double db) {
+  if (std::isfinite(db)) return fmt::format("{:.1f} dB", db);
+  return db > 0 ? "lossless" : "no signal";
+}
+
+std::string sqnr_charts(const Report& report) {
+  double largest = 10;
+  for (const LayerStatistics& layer : report.layers) {
+    if (std::isfinite(layer.sqnr_db)) largest = std::max(largest, layer.sqnr_db);
+  }
+  std::string html;
+  for (size_t start = 0; start < report.layers.size(); start += kBarsInAChart) {
+    BarChart chart;
+    chart.title = "Signal to quantization noise of every layer's output";
+    chart.axis_label = "SQNR of the output, dB";
+    chart.pitch = 16;
+    chart.hi = std::ceil(largest / 10) * 10;
+    const size_t end = std::min(report.layers.size(), start + kBarsInAChart);
+    for (size_t i = start; i < end; ++i) {
+      const LayerStatistics& layer = report.layers[i];
+      const bool finite = std::isfinite(layer.sqnr_db);
+      chart.bars.push_back({layer.name, finite ? fmt::format("{:.1f}", layer.sqnr_db) : decibels(layer.sqnr_db),
+                            layer.sqnr_db, fmt::format("{} ({}): {}", layer.name, layer.op, decibels(layer.sqnr_db)),
+                            colour::kBlue});
+    }
+    html += figure(svg_bars(chart), "");
+  }
+  return html;
+}
+
+std::string layer_card(const LayerStatistics& layer) {
+  std::string html =
+      fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_breakable(layer.name), html_escape(layer.op));
+  for (const LayerKernel& k : layer.kernels) {
+    html += "<br/>" + html_escape(k.program) + (k.engine == k.program ? "" : ", run by " + html_escape(k.engine)) +
+            " \xC2\xB7 " + html_breakable(k.kernel);
+  }
+  if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
+  if (!layer.weight_codes.empty()) html += "<br/>weight codes " + html_escape(layer.weight_codes);
+  html += "</p><div class=\"pair\">";
+  if (!layer.weights.counts.empty()) {
+    html += figure(svg_histogram(layer.weights, layer.name + ", weights", colour::kGrey),
+                   "weights, " + decibels(layer.weight_sqnr_db));
+  }
+  if (!layer.activations.counts.empty()) {
+    html += figure(svg_histogram(layer.activations, layer.name + ", activations", colour::kBlue),
+                   "activations, " + decibels(layer.sqnr_db));
+  }
+  return html + "</div></div>\n";
+}
+
+struct Pair {
+  size_t label, predicted;
+  long count;
+  double share;  ///< of the label's images
+};
+
+std::vector<Pair> most_confused(const std::vector<long>& confusion, size_t classes) {
+  std::vector<Pair> pairs;
+  for (size_t label = 0; label < classes; ++label) {
+    long images = 0;
+    for (size_t p = 0; p < classes; ++p) images += confusion[label * classes + p];
+    for (size_t p = 0; p < classes; ++p) {
+      const long count = confusion[label * classes + p];
+      if (p != label && count > 0)
+        pairs.push_back({label, p, count, static_cast<double>(count) / static_cast<double>(images)});
+    }
+  }
+  const size_t kept = std::min(pairs.size(), kMostPairs);
+  std::partial_sort(pairs.begin(), pairs.begin() + static_cast<long>(kept), pairs.end(),
+                    [](const Pair& a, const Pair& b) {
+                      return std::tie(b.count, a.label, a.predicted) < std::tie(a.count, b.label, b.predicted);
+                    });
+  pairs.resize(kept);
+  return pairs;
+}
+
+std::string pairs_table(const Report& report, const std::vector<long>& confusion, size_t classes) {
+  std::string html =
+      "<table><thead><tr><th scope=\"col\">label</th><th scope=\"col\" class=\"left\">taken for</th>"
+      "<th scope=\"col\">images</th><th scope=\"col\">of the label's</th></tr></thead><tbody>\n";
+  for (const Pair& pair : most_confused(confusion, classes)) {
+    html += fmt::format("<tr><th scope=\"row\">{}</th><td class=\"left\">{}</td><td>{}</td><td>{}</td></tr>\n",
+                        html_escape(class_label(report, pair.label)), html_escape(class_label(report, pair.predicted)),
+                        with_thousands(pair.count), percent(pair.share, 1));
+  }
+  return html + "</tbody></table>";
+}
+
+/// What each phase's last epoch took: "float 12,000 images/s, 0.4 % of the time waiting for pictures, 2.13 GB of GPU
+/// memory".
+std::string training_costs(const Report& report) {
+  std::string text;
+  for (size_t i = 0; i < report.epochs.size(); ++i) {
+    const EpochMetrics& m = report.epochs[i];
+    if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
+    text += fmt::format("{}{} {} images/s, {} of the time waiting for pictures", text.empty() ? "" : "; ",
+                        html_escape(m.phase), with_thousands(std::lround(m.images_per_second)),
+                        percent(m.data_wait_share, 1));
+    if (m.gpu_memory_bytes > 0)
+      text += fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(m.gpu_memory_bytes) / 1e9);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string training_section(const Report& report) {
+  if (report.epochs.empty()) return "";
+  return "<section id=\"training\"><h2>Training</h2>\n<p>Epochs of all phases in order; each phase is named on the "
+         "chart. In the last epoch: " +
+         training_costs(report) + ".</p>\n<div class=\"figures\">\n" +
+         figure(curves(report, "loss",
+                       {{"training", colour::kGrey, true, &EpochMetrics::train_cross_entropy},
+                        {"validation", colour::kBlue, false, &EpochMetrics::validation_loss}}),
+                "<b>Loss</b> (cross-entropy, without label smoothing)") +
+         figure(curves(report, "top-1, %",
+                       {{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100},
+                        {"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100}}),
+                "<b>Top-1</b>") +
+         figure(
+             curves(report, "learning rate", {{"learning rate", colour::kOrange, false, &EpochMetrics::learning_rate}}),
+             "<b>Learning rate</b> at the end of the epoch") +
+         figure(curves(report, "images/s", {{"training", colour::kGreen, false, &EpochMetrics::images_per_second}}),
+                "<b>Training speed</b>") +
+         "</div></section>\n";
+}
+
+std::string layers_section(const Report& report) {
+  if (report.layers.empty()) return "";
+  std::string html =
+      "<section id=\"layers\"><h2>Layers</h2>\n<p>Signal to quantization noise: what 8 bits leave of a layer's output, "
+      "float against fake-quantized. 6 dB are one bit.</p>\n<div class=\"figures\">\n" +
+      sqnr_charts(report) + "</div>\n";
+  html +=
+      "<h3>Weights and activations</h3>\n<p class=\"note\">Counts on a square-root scale; numbers under a chart are "
+      "the "
+      "ends of its range.</p>\n<div class=\"multiples\">\n";
+  for (const LayerStatistics& layer : report.layers) {
+    if (!layer.weights.counts.empty() || !layer.activations.counts.empty()) html += layer_card(layer);
+  }
+  return html + "</div></section>\n";
+}
+
+std::string confusion_section(const Report& report) {
+  const Row* row = headline(report).int8_row;
+  if (!row || row->evaluation.confusion.empty()) return "";
+  const auto& confusion = row->evaluation.confusion;
+  const auto classes = static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(confusion.size()))));
+  std::string html =
+      fmt::format("<section id=\"confusion\"><h2>Confusion</h2>\n<p class=\"lead\">What {} takes for what.</p>\n",
+                  html_escape(row->evaluation.name));
+  if (classes > kMostHeatMapClasses) return html + pairs_table(report, confusion, classes) + "</section>\n";
+  HeatMap map{"Confusion matrix", {}, confusion};
+  for (size_t i = 0; i < classes; ++i) map.labels.push_back(class_label(report, i));
+  return html + "<div class=\"figures wide\">" + figure(svg_heat_map(map), "") + "</div></section>\n";
+}
+
+}  // namespace octet

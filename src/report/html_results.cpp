@@ -1,0 +1,176 @@
+// Headline, evaluation table, comparison.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/common/text_table.h"
+#include "src/report/headline.h"
+#include "src/report/html.h"
+#include "src/report/html_sections.h"
+#include "src/report/svg.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kArrow = " \xE2\x86\x92 ";  // right arrow
+constexpr const char* kTimes = "\xC3\x97";        // multiplication sign
+constexpr const char* kDash = "\xE2\x80\x93";
+
+struct Card {
+  std::string kind, name, value, what;  ///< kind: CSS class
+};
+
+std::string card_html(const Card& card) {
+  return fmt::format(
+      "<div class=\"card {}\"><span class=\"name\">{}</span><b>{}</b><span class=\"what\">{}</span></div>\n", card.kind,
+      html_escape(card.name), html_escape(card.value), html_escape(card.what));
+}
+
+Card accuracy_card(const Headline& h) {
+  const double top1 = h.int8_row->evaluation.top1;
+  if (!h.float_row) return {"plain", "int8 top-1", percent(top1), h.int8_row->evaluation.name};
+  const auto change = [](double lost) {
+    return fmt::format("{}{:.2f}", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost));
+  };
+  return {"", "int8 against " + h.baseline->evaluation.name, change(h.lost.points) + " points",
+          fmt::format("{}{}{} top-1; 95 % interval {} to {}", percent(h.baseline->evaluation.top1), kArrow,
+                      percent(top1), change(h.lost.high), change(h.lost.low))};
+}
+
+Card codes_card(const Comparison& c) {
+  if (c.codes() == 0) return {"plain", "differing codes", "not compared", "run octet compare"};
+  if (!c.promised()) return {"plain", "differing codes", "not promised", "by any engine of this run"};
+  return {c.identical() ? "good" : "bad", "differing codes", with_thousands(c.differing_codes()),
+          fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())),
+                      1 + std::count(c.exact.begin(), c.exact.end(), true), counted(c.images, "image"))};
+}
+
+std::string table_cell(const char* label, const std::string& text) {
+  return fmt::format("<td data-label=\"{}\">{}</td>", label, html_escape(text));
+}
+
+std::string evaluation_row(const Row& row, bool ships) {
+  const Evaluation& e = row.evaluation;
+  const auto or_dash = [](bool known, std::string text) { return known ? std::move(text) : std::string(kDash); };
+  return fmt::format("<tr{}><th scope=\"row\">{}</th>", ships ? " class=\"ship\"" : "", html_escape(e.name)) +
+         table_cell("top-1", percent(e.top1)) + table_cell("top-5", percent(e.top5)) +
+         table_cell("loss", fmt::format("{:.4f}", e.loss)) +
+         table_cell("bytes", or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes)))) +
+         table_cell("images/s", or_dash(e.images_per_second > 0, decimal(e.images_per_second))) +
+         table_cell("median", or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3))) +
+         table_cell("p99", or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3))) +
+         table_cell("differing", or_dash(row.differing >= 0, with_thousands(row.differing))) + "</tr>\n";
+}
+
+BarChart accuracy_chart(const Report& report) {
+  BarChart chart;
+  chart.title = "Top-1 of every network";
+  chart.axis_label = "top-1, %";
+  double lo = 100, hi = 0;
+  const Row* int8_row = headline(report).int8_row;
+  for (const Row& row : report.rows) {
+    const double top1 = 100 * row.evaluation.top1;
+    lo = std::min(lo, top1);
+    hi = std::max(hi, top1);
+    const bool is_float = row.evaluation.name == "float" || row.evaluation.name == "float_control";
+    const char* hue = &row == int8_row ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
+    chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", top1), top1,
+                          fmt::format("{}: top-1 {}, top-5 {}", row.evaluation.name, percent(row.evaluation.top1),
+                                      percent(row.evaluation.top5)),
+                          hue});
+  }
+  // Differences are tenths of points: zoom in on them, unless the axis would start near 0 anyway.
+  const double step = std::max(0.5, std::pow(10.0, std::floor(std::log10(std::max(hi - lo, 0.1)))));
+  chart.lo = std::max(0.0, std::floor((lo - std::max(hi - lo, 1.0)) / step) * step);
+  if (chart.lo < 20) chart.lo = 0;
+  chart.hi = chart.lo == 0 ? 100 : std::min(100.0, std::ceil((hi + 0.05) / step) * step);
+  return chart;
+}
+
+std::string comparison_row(const LayerDifference& layer, const std::vector<bool>& exact, bool first) {
+  bool differs = false;
+  std::string cells;
+  for (size_t p = 0; p < layer.differing.size(); ++p) {
+    differs = differs || (exact[p] && layer.differing[p] > 0);
+    const std::string text =
+        layer.differing[p] == 0
+            ? "0"
+            : fmt::format("{} <small>\xE2\x89\xA4 {} {}</small>", with_thousands(layer.differing[p]),
+                          with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
+    cells += fmt::format("<td>{}</td>", text);
+  }
+  return fmt::format("<tr{}><th scope=\"row\">{}{}</th><td>{}</td>{}</tr>\n", differs ? " class=\"broken\"" : "",
+                     html_breakable(layer.layer), first ? " <span class=\"bad-text\">first to differ</span>" : "",
+                     with_thousands(layer.codes), cells);
+}
+
+}  // namespace
+
+std::string headline_cards(const Report& report) {
+  const Headline h = headline(report);
+  std::string html = "<div class=\"cards\">\n";
+  if (h.int8_row) html += card_html(accuracy_card(h));
+  html += card_html(codes_card(report.comparison));
+  if (h.size_ratio > 0) {
+    html += card_html({"", "size", fmt::format("{:.1f}{} smaller", h.size_ratio, kTimes),
+                       human_bytes(static_cast<double>(h.float_row->bytes)) + kArrow +
+                           human_bytes(static_cast<double>(h.int8_row->bytes)) + " on disk"});
+  }
+  if (h.speed_up > 0) {
+    html += card_html({"", "speed",
+                       fmt::format("{:.1f}{} {}", h.speed_up, kTimes, h.speed_up >= 1 ? "as fast" : "the rate"),
+                       decimal(h.float_row->evaluation.images_per_second) + kArrow +
+                           decimal(h.int8_row->evaluation.images_per_second) + " images/s"});
+  }
+  return html + "</div>\n";
+}
+
+std::string accuracy_section(const Report& report) {
+  if (report.rows.empty()) return "";
+  std::string html =
+      "<section id=\"accuracy\"><h2>Accuracy, size and speed</h2>\n<table class=\"stack\"><thead><tr>"
+      "<th scope=\"col\">network</th><th scope=\"col\">top-1</th><th scope=\"col\">top-5</th>"
+      "<th scope=\"col\">loss</th><th scope=\"col\">bytes</th><th scope=\"col\">images/s</th>"
+      "<th scope=\"col\">median</th><th scope=\"col\">p99</th><th scope=\"col\">differing</th></tr></thead><tbody>\n";
+  const Row* int8_row = headline(report).int8_row;
+  for (const Row& row : report.rows) html += evaluation_row(row, &row == int8_row);
+  html += fmt::format(
+      "</tbody></table>\n<p class=\"note\">{} multiply-adds an image; {}. images/s: of the network alone, in batches; "
+      "median, p99: latency of one image; differing: predictions other than the QAT graph's.</p>\n",
+      human_count(static_cast<double>(report.multiply_adds)),
+      counted(report.rows.front().evaluation.images, "test image") + html_escape(shorter_rows(report)));
+  for (const std::string& sentence : accuracy_sentences(headline(report)))
+    html += fmt::format("<p>{}.</p>\n", html_escape(sentence));
+  for (const std::string& note : report.notes) {
+    html += fmt::format("<p class=\"note\"><b>Note:</b> {}.</p>\n", html_escape(note));
+  }
+  return html + "<div class=\"figures wide\"><figure>" + svg_bars(accuracy_chart(report)) +
+         "</figure></div></section>\n";
+}
+
+std::string comparison_section(const Report& report) {
+  const Comparison& c = report.comparison;
+  if (c.codes() == 0) return "";
+  std::string html = fmt::format(
+      "<section id=\"codes\"><h2>Codes, layer by layer</h2>\n<p class=\"lead {}\">{}</p>\n"
+      "<p>Every code of every layer, held against <b>{}</b>; the last layer's float logits by their bits.</p>\n"
+      "<table><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">codes</th>",
+      c.identical() ? "good-text"
+      : c.broken()  ? "bad-text"
+                    : "",
+      html_escape(verdict(c)), html_escape(c.programs[0]));
+  for (size_t p = 1; p < c.programs.size(); ++p) {
+    html += fmt::format("<th scope=\"col\">{}{}</th>", html_escape(c.programs[p]),
+                        c.exact[p - 1] ? "" : " <small>promises no equal codes</small>");
+  }
+  html += "</tr></thead><tbody>\n";
+  const int first = c.first_differing_layer();
+  for (size_t i = 0; i < c.layers.size(); ++i)
+    html += comparison_row(c.layers[i], c.exact, static_cast<int>(i) == first);
+  html += fmt::format("<tr><th scope=\"row\">predictions</th><td>{}</td>", with_thousands(c.images));
+  for (const long n : c.differing_predictions) html += fmt::format("<td>{}</td>", with_thousands(n));
+  return html + "</tr>\n</tbody></table></section>\n";
+}
+
+}  // namespace octet

@@ -1,0 +1,76 @@
+// report.json and report.html of a run: plain data in, two documents out. Keys of report.json: src/report/README.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/eval/compare.h"
+#include "src/eval/evaluate.h"
+
+namespace octet {
+
+struct Row {  ///< one line of the evaluation table
+  Evaluation evaluation;
+  long bytes = 0;       ///< weights on disk; 0: not applicable
+  long differing = -1;  ///< predictions that differ from the QAT graph; -1: not applicable
+};
+
+/// Fills in `differing` where there is a row "qat_graph"; that row's own stays.
+void count_differing(std::vector<Row>& rows);
+
+struct Histogram {
+  float lo = 0, hi = 0;        ///< outer edges of the first and the last bin
+  std::vector<double> counts;  ///< equally wide bins; empty: none was taken
+};
+
+struct LayerKernel {
+  std::string program;  ///< the engine of the row
+  std::string engine;   ///< that ran the layer there: `program`, or its fallback
+  std::string kernel;   ///< as that engine names it
+};
+
+struct LayerStatistics {
+  std::string name, op;
+  std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its others on a GPU
+  std::string qparams;               ///< "u8 scale 0.0123 zero 7"; u4: unsigned codes of four bits
+  std::string weight_codes;          ///< "-7..7"; empty without weights
+  /// 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y; infinite: x is y
+  double sqnr_db = 0;
+  double weight_sqnr_db = 0;  ///< the same of the weights; meaningful when `weights` holds counts
+  Histogram weights, activations;
+};
+
+/// Notes at each layer what ran it in the program of engine `program`.
+void add_kernels(std::vector<LayerStatistics>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
+
+struct EpochMetrics {              ///< one line of metrics.jsonl
+  std::string phase;               ///< "float", "qat"
+  int epoch = 0;                   ///< from 1, within the phase
+  double train_loss = 0;           ///< what was minimized, label smoothing included
+  double train_cross_entropy = 0;  ///< without label smoothing: the same quantity as validation_loss
+  double train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
+  double images_per_second = 0, data_wait_share = 0, seconds = 0;
+  long gpu_memory_bytes = 0;  ///< the most that training held; 0: trained on the CPU
+};
+
+struct Report {
+  std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
+  std::vector<std::string> notes;  ///< what a reader must know to judge the numbers, a sentence each
+  std::map<std::string, std::string> versions;
+  uint64_t seed = 0;
+  long multiply_adds = 0;
+  std::vector<Row> rows;
+  std::vector<EpochMetrics> epochs;
+  std::vector<LayerStatistics> layers;
+  std::vector<std::string> class_names;  ///< empty: classes are shown by number
+  Comparison comparison;                 ///< default: not compared
+  double seconds = 0;                    ///< of the whole run
+};
+
+std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
+std::string report_html(const Report& report);  ///< self-contained: inline SVG and CSS, legible on a phone and on paper
+std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal
+
+}  // namespace octet

@@ -1,0 +1,180 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/report/headline.h"
+#include "src/report/report.h"
+
+namespace octet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kReportVersion = 2;
+
+/// null where a number does not apply: JSON has no other word for it, and 0 would be read as a measurement.
+template <typename Number>
+Json known(bool applies, Number value) {
+  return applies ? Json(value) : Json(nullptr);
+}
+
+Json headline_json(const Report& report) {
+  const Headline h = headline(report);
+  const bool compared = report.comparison.codes() > 0, promised = compared && report.comparison.promised();
+  Json json;
+  json["float_top1"] = known(h.float_row, h.float_row ? h.float_row->evaluation.top1 : 0);
+  json["baseline"] = h.baseline ? Json(h.baseline->evaluation.name) : Json(nullptr);
+  json["baseline_top1"] = known(h.baseline, h.baseline ? h.baseline->evaluation.top1 : 0);
+  json["int8_row"] = h.int8_row ? Json(h.int8_row->evaluation.name) : Json(nullptr);
+  json["int8_top1"] = known(h.int8_row, h.int8_row ? h.int8_row->evaluation.top1 : 0);
+  json["paired_images"] = known(h.both(), h.lost.images);
+  json["only_baseline_right"] = known(h.both(), h.lost.only_first);
+  json["only_int8_right"] = known(h.both(), h.lost.only_second);
+  json["points_lost"] = known(h.both(), h.lost.points);
+  json["points_lost_low"] = known(h.both(), h.lost.low);
+  json["points_lost_high"] = known(h.both(), h.lost.high);
+  json["p_value"] = known(h.both(), h.lost.p_value);
+  json["told_apart"] = known(h.both(), h.lost.told_apart());
+  json["ptq_points_lost"] = known(h.both() && h.ptq_row, h.ptq_lost.points);
+  json["qat_points_back"] = known(h.both() && h.ptq_row && h.qat, h.qat_points_back);
+  json["size_ratio"] = known(h.size_ratio > 0, h.size_ratio);
+  json["speed_up"] = known(h.speed_up > 0, h.speed_up);
+  json["identical"] = known(promised, report.comparison.identical());
+  json["differing_codes"] = known(promised, report.comparison.differing_codes());
+  json["compared_codes"] = known(compared, report.comparison.codes());
+  return json;
+}
+
+Json row_json(const Row& row) {
+  const Evaluation& e = row.evaluation;
+  Json json;
+  json["name"] = e.name;
+  json["images"] = e.images;
+  json["top1"] = e.top1;
+  json["top5"] = e.top5;
+  json["loss"] = e.loss;
+  json["bytes"] = known(row.bytes > 0, row.bytes);
+  json["images_per_second"] = known(e.images_per_second > 0, e.images_per_second);
+  json["latency_median_ms"] = known(e.latency_runs > 0, e.latency_median_ms);
+  json["latency_p99_ms"] = known(e.latency_runs > 0, e.latency_p99_ms);
+  json["latency_runs"] = e.latency_runs;
+  json["differing_predictions"] = known(row.differing >= 0, row.differing);
+  return json;
+}
+
+Json epoch_json(const EpochMetrics& m) {
+  Json json;
+  json["phase"] = m.phase;
+  json["epoch"] = m.epoch;
+  json["train_loss"] = m.train_loss;
+  json["train_cross_entropy"] = m.train_cross_entropy;
+  json["train_top1"] = m.train_top1;
+  json["validation_loss"] = m.validation_loss;
+  json["validation_top1"] = m.validation_top1;
+  json["learning_rate"] = m.learning_rate;
+  json["images_per_second"] = m.images_per_second;
+  json["data_wait_share"] = m.data_wait_share;
+  json["gpu_memory_bytes"] = m.gpu_memory_bytes;
+  json["seconds"] = m.seconds;
+  return json;
+}
+
+Json histogram_json(const Histogram& h) {
+  if (h.counts.empty()) return nullptr;
+  Json json;
+  json["lo"] = h.lo;
+  json["hi"] = h.hi;
+  json["counts"] = h.counts;
+  return json;
+}
+
+Json layer_json(const LayerStatistics& l) {
+  Json json;
+  json["name"] = l.name;
+  json["op"] = l.op;
+  const LayerKernel first = l.kernels.empty() ? LayerKernel{} : l.kernels.front();
+  json["engine"] = first.engine;
+  json["kernel"] = first.kernel;
+  json["kernels"] = Json::array();
+  for (const LayerKernel& k : l.kernels) {
+    json["kernels"].push_back({{"program", k.program}, {"engine", k.engine}, {"kernel", k.kernel}});
+  }
+  json["qparams"] = l.qparams;
+  json["weight_codes"] = l.weight_codes;
+  json["sqnr_db"] = known(std::isfinite(l.sqnr_db), l.sqnr_db);
+  json["weight_sqnr_db"] = known(!l.weights.counts.empty() && std::isfinite(l.weight_sqnr_db), l.weight_sqnr_db);
+  json["weights"] = histogram_json(l.weights);
+  json["activations"] = histogram_json(l.activations);
+  return json;
+}
+
+/// The confusion matrix of the network that ships, sparse: 1000 classes are a million cells, nearly all of them 0.
+Json confusion_json(const Report& report) {
+  const Row* row = headline(report).int8_row;
+  if (!row) return nullptr;
+  const auto& matrix = row->evaluation.confusion;
+  const auto classes = static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(matrix.size()))));
+  Json counts = Json::array();
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    if (matrix[i] > 0) counts.push_back({i / classes, i % classes, matrix[i]});
+  }
+  Json json;
+  json["row"] = row->evaluation.name;
+  json["counts"] = std::move(counts);
+  return json;
+}
+
+Json comparison_json(const Comparison& c) {
+  if (c.codes() == 0) return nullptr;
+  Json layers = Json::array();
+  for (const LayerDifference& l : c.layers) {
+    Json layer;
+    layer["layer"] = l.layer;
+    layer["is_logits"] = l.is_logits;
+    layer["codes"] = l.codes;
+    layer["differing"] = l.differing;
+    layer["largest_lsb"] = l.largest_lsb;
+    layers.push_back(std::move(layer));
+  }
+  Json json;
+  json["programs"] = c.programs;
+  json["images"] = c.images;
+  json["program_images"] = c.program_images;
+  json["exact"] = c.exact;
+  json["identical"] = known(c.promised(), c.identical());
+  json["verdict"] = verdict(c);
+  json["differing_predictions"] = c.differing_predictions;
+  json["layers"] = std::move(layers);
+  return json;
+}
+
+}  // namespace
+
+std::string report_json(const Report& report) {
+  Json json;
+  json["format_version"] = kReportVersion;
+  json["title"] = report.title;
+  json["notes"] = report.notes;
+  json["model"] = report.model;
+  json["multiply_adds"] = report.multiply_adds;
+  json["headline"] = headline_json(report);
+  json["rows"] = Json::array();
+  for (const Row& row : report.rows) json["rows"].push_back(row_json(row));
+  json["comparison"] = comparison_json(report.comparison);
+  json["epochs"] = Json::array();
+  for (const EpochMetrics& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
+  json["layers"] = Json::array();
+  for (const LayerStatistics& layer : report.layers) json["layers"].push_back(layer_json(layer));
+  json["class_names"] = report.class_names;
+  json["confusion"] = confusion_json(report);
+  json["recipe"] = report.recipe;
+  json["recipe_hash"] = report.recipe_hash;
+  json["seed"] = report.seed;
+  json["command"] = report.command;
+  json["machine"] = report.machine;
+  json["versions"] = report.versions;
+  json["seconds"] = report.seconds;
+  // A file name or command line need not be UTF-8; a report is written all the same.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace octet

@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include "src/common/text_table.h"
+#include "src/report/headline.h"
+#include "src/report/report.h"
+
+namespace octet {
+namespace {
+
+std::string or_dash(bool known, std::string text) { return known ? std::move(text) : "-"; }
+
+}  // namespace
+
+std::string report_table(const Report& report) {
+  TextTable table({{"network", Align::left},
+                   {"top-1"},
+                   {"top-5"},
+                   {"loss"},
+                   {"bytes"},
+                   {"images/s"},
+                   {"median"},
+                   {"p99"},
+                   {"differing"}});
+  for (const Row& row : report.rows) {
+    const Evaluation& e = row.evaluation;
+    table.add_row({e.name, percent(e.top1), percent(e.top5), fmt::format("{:.4f}", e.loss),
+                   or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes))),
+                   or_dash(e.images_per_second > 0, decimal(e.images_per_second)),
+                   or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3)),
+                   or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3)),
+                   or_dash(row.differing >= 0, with_thousands(row.differing))});
+  }
+  std::string text = table.render() + "\n";
+  text += fmt::format("{}, {} multiply-adds an image", report.model,
+                      human_count(static_cast<double>(report.multiply_adds)));
+  if (!report.rows.empty()) text += ", " + counted(report.rows.front().evaluation.images, "test image");
+  text += shorter_rows(report);
+  text += "; median and p99: latency of one image; differing: predictions other than the QAT graph's\n";
+  for (const std::string& sentence : accuracy_sentences(headline(report))) text += sentence + "\n";
+  for (const std::string& note : report.notes) text += "note: " + note + "\n";
+  return text;
+}
+
+}  // namespace octet

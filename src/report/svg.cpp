@@ -1,0 +1,115 @@
+#include "src/report/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/common/text_table.h"
+#include "src/report/html.h"
+
+namespace octet {
+namespace {
+
+/// Coordinates to a tenth of a unit: less than a pixel, and a report of 50 layers stays small.
+std::string number(double x) {
+  std::string text = fmt::format("{:.1f}", x);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text == "-0" ? "0" : text;
+}
+
+std::string paint(const Canvas::Style& style) {
+  std::string text = fmt::format(" fill=\"{}\"", html_escape(style.fill.empty() ? "none" : style.fill));
+  if (style.stroke != "none") {
+    text += fmt::format(" stroke=\"{}\" stroke-width=\"{}\"", html_escape(style.stroke), number(style.stroke_width));
+  }
+  if (!style.dash.empty()) text += fmt::format(" stroke-dasharray=\"{}\"", html_escape(style.dash));
+  return text;
+}
+
+std::string close(std::string_view element, std::string_view tooltip) {
+  if (tooltip.empty()) return "/>\n";
+  return fmt::format("><title>{}</title></{}>\n", html_escape(tooltip), element);
+}
+
+}  // namespace
+
+void Canvas::rect(const Box& box, const Style& style, std::string_view tooltip) {
+  body_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}", number(box.x), number(box.y),
+                       number(std::max(0.0, box.width)), number(std::max(0.0, box.height)), paint(style)) +
+           close("rect", tooltip);
+}
+
+void Canvas::path(std::string_view d, const Style& style, std::string_view tooltip) {
+  body_ += fmt::format("<path d=\"{}\"{}", d, paint(style)) + close("path", tooltip);
+}
+
+void Canvas::text(double x, double y, std::string_view text, const TextStyle& style, std::string_view tooltip) {
+  body_ += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"{}\"", number(x), number(y), number(style.size));
+  if (style.anchor != Anchor::start) {
+    body_ += fmt::format(" text-anchor=\"{}\"", style.anchor == Anchor::end ? "end" : "middle");
+  }
+  // A style, not an attribute: the page's rule for text would win over an attribute.
+  if (!style.fill.empty()) body_ += fmt::format(" style=\"fill:{}\"", html_escape(style.fill));
+  if (style.halo) body_ += " class=\"halo\"";
+  if (style.strong) body_ += " font-weight=\"600\"";
+  if (style.rotate != 0) {
+    body_ += fmt::format(" transform=\"rotate({} {} {})\"", number(style.rotate), number(x), number(y));
+  }
+  body_ += '>';
+  body_ += html_escape(text);
+  if (!tooltip.empty()) body_ += fmt::format("<title>{}</title>", html_escape(tooltip));
+  body_ += "</text>\n";
+}
+
+void Canvas::dot(double x, double y, const std::string& fill, std::string_view tooltip) {
+  body_ += fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"2.6\" fill=\"{}\"", number(x), number(y), html_escape(fill)) +
+           close("circle", tooltip);
+}
+
+std::string Canvas::str() const {
+  return fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n", number(width_),
+                     number(height_), html_escape(title_), body_);
+}
+
+std::vector<double> nice_ticks(double lo, double hi, int count) {
+  if (!(hi > lo) || count < 1 || !std::isfinite(hi - lo)) return {lo};
+  const double raw = (hi - lo) / count;
+  const double power = std::pow(10.0, std::floor(std::log10(raw)));
+  // The limits between the steps are the geometric means of neighbours.
+  const double mantissa = raw / power;
+  const double step = power * (mantissa < 1.41 ? 1 : mantissa < 3.16 ? 2 : mantissa < 7.07 ? 5 : 10);
+  std::vector<double> ticks;
+  for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k) ticks.push_back(k * step);
+  return ticks;
+}
+
+std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
+  double step = 1;
+  if (ticks.size() > 1) step = ticks[1] - ticks[0];
+  const int decimals = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
+  std::vector<std::string> labels;
+  for (const double tick : ticks) {
+    // Adding 0 turns -0 into 0.
+    labels.push_back(fmt::format("{:.{}f}", tick + 0.0, decimals));
+  }
+  return labels;
+}
+
+double text_width(std::string_view text, double size) {
+  constexpr double kMeanCharacter = 0.58;  // of the font size, a little above the mean of common sans-serif fonts
+  return kMeanCharacter * size * static_cast<double>(display_width(text));
+}
+
+std::string fit_text(std::string_view text, double width, double size) {
+  if (text_width(text, size) <= width) return std::string(text);
+  std::string fitted(text);
+  const std::string ellipsis = "\xE2\x80\xA6";
+  while (!fitted.empty() && text_width(fitted + ellipsis, size) > width) {
+    while (!fitted.empty() && (static_cast<unsigned char>(fitted.back()) & 0xC0) == 0x80) fitted.pop_back();
+    if (!fitted.empty()) fitted.pop_back();
+  }
+  return fitted + ellipsis;
+}
+
+}  // namespace octet

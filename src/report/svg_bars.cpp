@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/report/svg.h"
+
+namespace octet {
+
+std::string svg_bars(const BarChart& chart) {
+  const double font = std::min(11.0, chart.pitch * 0.66);
+  double label_width = 40, value_width = 0;
+  for (const Bar& bar : chart.bars) {
+    label_width = std::max(label_width, text_width(bar.label, font));
+    value_width = std::max(value_width, text_width(bar.text, font));
+  }
+  label_width = std::min(label_width, 0.42 * kChartWidth);
+  const double left = label_width + 8, right = kChartWidth - value_width - 8;
+  const double top = 4, bottom = top + chart.pitch * static_cast<double>(chart.bars.size());
+  const bool broken = chart.lo != 0;
+  const double span = chart.hi > chart.lo ? chart.hi - chart.lo : 1;
+  const auto x_of = [&](double value) {
+    return left + (right - left) * std::clamp((value - chart.lo) / span, 0.0, 1.0);
+  };
+
+  Canvas canvas(kChartWidth, bottom + 36, chart.title);
+  const std::vector<double> ticks = nice_ticks(chart.lo, chart.hi, 4);
+  const std::vector<std::string> labels = tick_labels(ticks);
+  for (size_t i = 0; i < ticks.size(); ++i) {
+    const double x = x_of(ticks[i]);
+    canvas.path(fmt::format("M{:.1f} {:.1f}V{:.1f}", x, top, bottom), {.stroke = "#d9dee4"});
+    canvas.text(x, bottom + 13, labels[i], {.size = 10, .anchor = Anchor::middle, .fill = "#55606c"});
+  }
+  for (size_t i = 0; i < chart.bars.size(); ++i) {
+    const Bar& bar = chart.bars[i];
+    const double y = top + chart.pitch * static_cast<double>(i), middle = y + chart.pitch / 2 + font * 0.36;
+    const bool finite = std::isfinite(bar.value);
+    const double end = std::isnan(bar.value) ? left : x_of(bar.value);
+    canvas.text(left - 6, middle, fit_text(bar.label, label_width, font), {.size = font, .anchor = Anchor::end},
+                bar.label);
+    canvas.rect({left, y + chart.pitch * 0.14, end - left, chart.pitch * 0.72}, {.fill = bar.colour}, bar.tooltip);
+    if (broken && finite && bar.value > chart.lo) {
+      // Two slanted white cuts near the root of the bar: the axis does not start at 0.
+      canvas.path(
+          fmt::format("M{:.1f} {:.1f}l-4 {:.1f}m4 0l4 {:.1f}", left + 9, y + 1, chart.pitch - 2, -(chart.pitch - 2)),
+          {.stroke = "#fff", .stroke_width = 1.6});
+    }
+    canvas.text(end + 5, middle, bar.text, {.size = font, .halo = true});
+  }
+  canvas.path(fmt::format("M{:.1f} {:.1f}V{:.1f}", left, top, bottom), {.stroke = "#1c2530"});
+  const std::string axis = broken ? fmt::format("{} (axis starts at {}, not at 0)", chart.axis_label,
+                                                labels.empty() ? "" : fmt::format("{:g}", chart.lo))
+                                  : chart.axis_label;
+  canvas.text(kChartWidth - 4, bottom + 29, axis,
+              {.size = 10.5, .anchor = Anchor::end, .fill = broken ? "#a83c00" : "#55606c", .strong = broken});
+  return canvas.str();
+}
+
+}  // namespace octet

@@ -1,0 +1,121 @@
+#include "src/run/run_data.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "src/data/split.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kTest = "data.test";
+
+/// For an image folder whose recipe left data.test as it is; every other format has a test part.
+std::string cure(const DataRecipe& from, const std::string& key) {
+  if (from.format != "image_folder" || key != kTest || from.test != DataRecipe().test) return "";
+  return "; set data.test to the folder of the test images, or data.test_path. Pictures without such a part can be "
+         "quantized after "
+         "training "
+         "only: set it to what data.train is";
+}
+
+/// `key`: which split it is, for messages.
+std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split) try {
+  const DataRecipe& from = recipe.data;
+  const bool elsewhere = key == kTest && !from.test_path.empty();
+  std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
+                                                         .path = elsewhere ? from.test_path : from.path,
+                                                         .split = split,
+                                                         .classes = from.classes,
+                                                         .channels = from.channels,
+                                                         .image_size = from.image_size,
+                                                         .synthetic_size = from.synthetic_size,
+                                                         .synthetic_classes = from.synthetic_classes,
+                                                         .seed = recipe.seed});
+  if (dataset->channels() != from.channels) {
+    throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
+                                  dataset->channels()));
+  }
+  return dataset;
+} catch (const Error& error) {
+  if (error.code() != ExitCode::data) throw;
+  throw data_error(fmt::format("{}: {}{}", key, error.what(), cure(recipe.data, key)));
+}
+
+EvaluationSet all_of(const RunData& data, const char* name, const std::shared_ptr<const Dataset>& dataset,
+                     const std::vector<size_t>& indices) {
+  return {.name = name,
+          .dataset = dataset.get(),
+          .indices = indices,
+          .transform = data.evaluation_transform,
+          .workers = data.workers};
+}
+
+Transform evaluation_transform(const DataRecipe& recipe) {
+  Transform transform;
+  transform.channels = recipe.channels;
+  transform.height = transform.width = recipe.image_size;
+  transform.resize = recipe.resize;
+  return transform;
+}
+
+Transform train_transform(const DataRecipe& recipe) {
+  Transform transform = evaluation_transform(recipe);
+  transform.random_resized_crop = recipe.random_resized_crop;
+  transform.crop_area_min = recipe.crop_area_min;
+  transform.pad = recipe.pad;
+  transform.flip = recipe.flip;
+  transform.cutout = recipe.cutout;
+  for (const double mean : recipe.mean) {
+    transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
+  }
+  return transform;
+}
+
+}  // namespace
+
+EvaluationSet RunData::validation_images() const { return all_of(*this, "validation", validation_set, validation); }
+
+EvaluationSet RunData::test_images(long images) const {
+  EvaluationSet set = all_of(*this, "test", test_set, test);
+  if (images > 0) set.indices.resize(std::min(set.indices.size(), static_cast<size_t>(images)));
+  return set;
+}
+
+RunData open_run_data(const Recipe& recipe) {
+  RunData data;
+  const DataRecipe& from = recipe.data;
+  data.train_set = open_split(recipe, "data.train", from.train);
+  data.tests_on_training_images = tests_on_training_images(from);
+  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test);
+  check_same_classes(*data.train_set, *data.test_set, "test");
+  if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
+  const bool cut = from.validation.empty();
+  data.validation_set = cut ? data.train_set : open_split(recipe, "data.validation", from.validation);
+  check_same_classes(*data.train_set, *data.validation_set, "validation");
+  Split split = split_indices({.train_images = data.train_set->size(),
+                               .test_images = data.test_set->size(),
+                               .validation_images = cut ? 0 : data.validation_set->size(),
+                               .validation_fraction = from.validation_fraction,
+                               .limit_train = static_cast<size_t>(from.limit_train),
+                               .limit_validation = static_cast<size_t>(from.limit_validation),
+                               .limit_test = static_cast<size_t>(from.limit_test),
+                               .calibration_images = static_cast<size_t>(recipe.calibrate.images),
+                               .seed = recipe.seed});
+  data.train = std::move(split.train);
+  data.calibration = std::move(split.calibration);
+  data.validation = std::move(split.validation);
+  data.test = std::move(split.test);
+  data.train_transform = train_transform(from);
+  data.evaluation_transform = evaluation_transform(from);
+  data.mean.assign(from.mean.begin(), from.mean.end());
+  data.std.assign(from.std.begin(), from.std.end());
+  data.workers = from.workers;
+  return data;
+}
+
+}  // namespace octet

@@ -1,0 +1,79 @@
+#include <gtest/gtest.h>
+
+#include "src/bench/convolutions.h"
+#include "src/bench/layer_bars.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+
+namespace octet {
+namespace {
+
+Int8Graph network(const char* model) {
+  return random_int8_graph(build_model({.name = model, .input = {3, 224, 224}, .classes = 1000}),
+                           {.activation = ActivationScheme::symmetric_s8}, 1);
+}
+
+int count_of(const std::vector<DistinctConv>& convs, const std::string& description) {
+  for (const DistinctConv& conv : convs) {
+    if (conv.description == description) return conv.count;
+  }
+  return 0;
+}
+
+TEST(BenchLayers, FindsResNet50sDistinctConvolutions) {
+  const std::vector<DistinctConv> convs = distinct_convolutions(network("resnet50"));
+  int all = 0;
+  for (const DistinctConv& conv : convs) all += conv.count;
+  EXPECT_EQ(all, 53);  // 1 + 3 * (3 + 4 + 6 + 3) + 4 shortcuts
+  EXPECT_EQ(count_of(convs, "3, 224x224 -> 64, 7x7/2"), 1);
+  EXPECT_EQ(count_of(convs, "64, 56x56 -> 64, 3x3"), 3);
+  EXPECT_EQ(count_of(convs, "64, 56x56 -> 256, 1x1 + residual"), 3);
+  EXPECT_EQ(count_of(convs, "64, 56x56 -> 256, 1x1, no ReLU"), 1);  // a shortcut
+  EXPECT_EQ(count_of(convs, "256, 14x14 -> 256, 3x3"), 5);
+}
+
+TEST(BenchLayers, NamesDepthwise) {
+  EXPECT_EQ(count_of(distinct_convolutions(network("mobilenet_v2")), "32, 112x112 -> 32, 3x3, depthwise"), 1);
+}
+
+ConvTimes row(int count, double cuda, double int8, double fp16) {
+  ConvTimes r;
+  r.conv = {1, count, std::to_string(count) + " times"};
+  r.multiply_adds = 500'000'000;
+  r.bytes = {2'000'000, 2'000'000, 4'000'000};
+  r.times[kCudaInt8] = {cuda, "mma", ""};
+  r.times[kCudnnInt8] = {int8, "eng4", int8 > 0 ? "" : "C=3"};
+  r.times[kCudnnFp16] = {fp16, "eng4", ""};
+  return r;
+}
+
+TEST(BenchLayers, WeighsWhatAllContestantsRan) {
+  ConvBench bench{"net", "a GPU", 128};
+  add_row(bench, row(1, 5, 0, 7));  // not comparable
+  add_row(bench, row(2, 0.5, 1, 2));
+  add_row(bench, row(3, 1, 0.25, 4));
+  EXPECT_EQ(bench.compared, 2);
+  EXPECT_DOUBLE_EQ(bench.weighted[kCudaInt8], 2 * 0.5 + 3 * 1);
+  EXPECT_DOUBLE_EQ(bench.weighted[kCudnnInt8], 2 * 1 + 3 * 0.25);
+  EXPECT_DOUBLE_EQ(bench.weighted[kCudnnFp16], 2 * 2 + 3 * 4);
+  const std::string text = describe(bench);
+  EXPECT_NE(text.find("cudnn int8 does not run 1 times: C=3"), std::string::npos) << text;
+  EXPECT_NE(text.find("over the 2 of 3 that all run: cuda int8 4.000 ms, cudnn int8 2.750 ms, cudnn fp16 16.000 ms"),
+            std::string::npos)
+      << text;
+  // 2 * 5e8 operations in 0.5 ms are 2 TOPS; 2 MB in 0.5 ms are 4 GB/s.
+  EXPECT_NE(text.find("0.5000   2.00   4.00"), std::string::npos) << text;
+}
+
+TEST(BenchLayers, ChartIsAFileOfItsOwn) {
+  const std::string svg = svg_layer_bars(
+      "net, batch 1", {"first & last", "second"},
+      {{"cuda", series_colour(0), {0.5, 0.25}, {"mma", "mma"}}, {"cudnn", series_colour(1), {1, 0}, {"eng4", ""}}});
+  EXPECT_NE(svg.find("xmlns=\"http://www.w3.org/2000/svg\""), std::string::npos);
+  EXPECT_NE(svg.find("first &amp; last"), std::string::npos);
+  EXPECT_NE(svg.find("1.00 cudnn"), std::string::npos);
+  EXPECT_EQ(svg.find("second, cudnn"), std::string::npos) << "a layer that cudnn does not have got a bar";
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,16 @@
+// A report with everything in it.
+#pragma once
+
+#include <string>
+
+#include "src/report/report.h"
+
+namespace octet::testing {
+
+/// Names hold characters that HTML and JSON must escape.
+Report full_report(int classes);
+
+/// A network that has the pictures from `first` to `last` of 10,000 right.
+Evaluation right_from(const std::string& name, long first, long last);
+
+}  // namespace octet::testing

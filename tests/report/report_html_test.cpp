@@ -1,0 +1,176 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/report/html.h"
+#include "src/report/report.h"
+#include "tests/report/full_report.h"
+#include "tests/report/markup.h"
+
+namespace octet {
+namespace {
+
+using testing::full_report;
+using testing::Markup;
+using testing::occurrences;
+using testing::parse_markup;
+
+void expect_self_contained(const std::string& html) {
+  // Nothing to load: no address, no script, no style sheet or picture from elsewhere.
+  for (const char* loads :
+       {"http:", "https:", "//", "<script", "<link", "<img", "<iframe", "@import", "url(", "src="}) {
+    EXPECT_EQ(html.find(loads), std::string::npos) << loads;
+  }
+}
+
+TEST(ReportHtml, IsWellFormedAndSelfContained) {
+  for (const int classes : {3, 10, 18, 40}) {
+    const std::string html = report_html(full_report(classes));
+    EXPECT_EQ(parse_markup(html).error, "") << classes << " classes";
+    expect_self_contained(html);
+  }
+}
+
+TEST(ReportHtml, AnEmptyReportIsAPage) {
+  const std::string html = report_html(Report{});
+  EXPECT_EQ(parse_markup(html).error, "");
+  EXPECT_EQ(html.find("id=\"accuracy\""), std::string::npos);
+}
+
+TEST(ReportHtml, ShowsEverything) {
+  const Report report = full_report(10);
+  const std::string html = report_html(report);
+  for (const char* id : {"accuracy", "codes", "training", "layers", "confusion", "run"}) {
+    EXPECT_EQ(occurrences(html, std::string("<section id=\"") + id + "\""), 1) << id;
+    EXPECT_EQ(occurrences(html, std::string("<a href=\"#") + id + "\""), 1) << id;
+  }
+  const std::string text = parse_markup(html).text;
+  for (const Row& row : report.rows) {
+    EXPECT_EQ(occurrences(html, "<th scope=\"row\">" + row.evaluation.name + "</th>"), 1) << row.evaluation.name;
+  }
+  for (const char* words :
+       {"91.73 %", "91.69 %", "0.04 points", "4.0\xC3\x97 smaller", "7.5\xC3\x97 as fast", "41.1 M multiply-adds",
+        "identical: 0 of 1,500 codes differ in 3 programs over 100 images", "not at 0", "conv<1>", "conv3x3_avx2",
+        "u8 scale 0.02 zero 3", "<class 9>", "octet train 'a & b.yaml' --set data.path=<x>", "path: \"<a> & b\"",
+        "<GCC>", "4 min 21 s", "0123abcd"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words;
+  }
+  // accuracy, 4 curves, SQNR, 3 histograms (two weights and activations, one activations only), heat map
+  EXPECT_EQ(occurrences(html, "<svg "), 10);
+}
+
+TEST(ReportHtml, ManyClassesBecomePairs) {
+  const std::string html = report_html(full_report(40));
+  EXPECT_EQ(html.find("Confusion matrix"), std::string::npos);
+  const std::string text = parse_markup(html).text;
+  const size_t first = text.find("<class 0><class 1>3");  // 3 of 12 images, before 1 of 10
+  const size_t second = text.find("<class 2><class 0>1");
+  ASSERT_NE(first, std::string::npos);
+  ASSERT_NE(second, std::string::npos);
+  EXPECT_LT(first, second);
+  EXPECT_NE(text.find("25.0 %"), std::string::npos);
+}
+
+TEST(ReportHtml, ABrokenPromiseIsNamed) {
+  Report report = full_report(10);
+  report.comparison.layers[0].differing = {17, 0};
+  report.comparison.layers[0].largest_lsb = {3, 0};
+  const std::string text = parse_markup(report_html(report)).text;
+  EXPECT_NE(text.find("BROKEN: first at conv<1>: cpu differs from qat_graph in 17 codes, largest 3 LSB"),
+            std::string::npos);
+  EXPECT_NE(text.find("conv<1> first to differ"), std::string::npos);
+  EXPECT_EQ(text.find("identical:"), std::string::npos);
+}
+
+TEST(ReportHtml, AnInexactEngineIsCountedWithoutBreakingThePromise) {
+  Report report = full_report(10);
+  report.comparison.exact = {true, false};
+  report.comparison.layers[0].differing = {0, 17};
+  report.comparison.layers[0].largest_lsb = {0, 3};
+  const std::string html = report_html(report), text = parse_markup(html).text;
+  EXPECT_NE(text.find("identical: 0 of 1,500 codes differ in 2 programs"), std::string::npos);
+  EXPECT_NE(text.find("reference promises no equal codes: 17 of 1,500 codes and logits differ (1.133 %)"),
+            std::string::npos);
+  EXPECT_EQ(text.find("first to differ"), std::string::npos);
+  EXPECT_EQ(html.find("class=\"broken\""), std::string::npos);
+}
+
+TEST(ReportHtml, WhatNobodyPromisesIsNeitherGoodNorBad) {
+  Report report = full_report(10);
+  ASSERT_NE(report_html(report).find("<div class=\"card good\"><span class=\"name\">differing codes"),
+            std::string::npos);
+  report.comparison.exact = {false, false};
+  const std::string html = report_html(report);
+  EXPECT_NE(html.find("<div class=\"card plain\"><span class=\"name\">differing codes</span><b>not promised"),
+            std::string::npos);
+  EXPECT_EQ(html.find("lead good-text"), std::string::npos);
+  EXPECT_EQ(html.find("lead bad-text"), std::string::npos);
+}
+
+TEST(ReportHtml, LayersNameTheirEngineAndKernel) {
+  const std::string text = parse_markup(report_html(full_report(10))).text;
+  EXPECT_NE(text.find("cpu \xC2\xB7 conv3x3_avx2"), std::string::npos);
+}
+
+TEST(ReportHtml, ALosslessLayerIsCalledSo) {
+  Report report = full_report(10);
+  report.layers[0].sqnr_db = report.layers[0].weight_sqnr_db = std::numeric_limits<double>::infinity();
+  const std::string html = report_html(report), text = parse_markup(html).text;
+  EXPECT_NE(text.find("conv<1> (conv2d): lossless"), std::string::npos);
+  EXPECT_NE(text.find("weights, lossless"), std::string::npos);
+  EXPECT_NE(text.find("activations, lossless"), std::string::npos);
+}
+
+TEST(ReportHtml, TheLossChartDrawsTheSameQuantityTwice) {
+  const std::string drawn = report_html(full_report(10));
+  Report report = full_report(10);
+  for (EpochMetrics& epoch : report.epochs) epoch.train_loss += 1;  // label smoothing
+  EXPECT_EQ(report_html(report), drawn);
+  for (EpochMetrics& epoch : report.epochs) epoch.train_cross_entropy += 1;
+  EXPECT_NE(report_html(report), drawn);
+}
+
+TEST(ReportHtml, OddNumbersStayMarkup) {
+  Report report = full_report(10);
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  report.epochs[1].train_cross_entropy = nan;
+  report.epochs[2].train_cross_entropy = inf;
+  report.layers[0].sqnr_db = inf;
+  report.layers[1].sqnr_db = -3;
+  report.layers[1].activations = {0, 0, {5}};
+  report.rows[0].evaluation.top1 = nan;
+  const std::string html = report_html(report);
+  EXPECT_EQ(parse_markup(html).error, "");
+  // No coordinate is NaN or infinite.
+  for (const std::string attribute : {"d", "x", "y", "width", "height", "cx", "cy", "viewBox"}) {
+    const std::string start = " " + attribute + "=\"";
+    for (size_t at = html.find(start); at != std::string::npos; at = html.find(start, at + 1)) {
+      const size_t from = at + start.size();
+      const std::string value = html.substr(from, html.find('"', from) - from);
+      EXPECT_EQ(value.find_first_of("ni"), std::string::npos) << attribute << "=" << value;
+    }
+  }
+}
+
+TEST(Html, Escapes) {
+  EXPECT_EQ(html_escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(html_escape("\xC3\xBC\xE2\x82\xAC\xF0\x9F\x98\x80\n\t"), "\xC3\xBC\xE2\x82\xAC\xF0\x9F\x98\x80\n\t");
+  const std::string replaced = "\xEF\xBF\xBD";
+  EXPECT_EQ(html_escape(std::string_view("a\0b\x1b", 4)), "a" + replaced + "b" + replaced);
+  EXPECT_EQ(html_escape("\xC3"), replaced);                                // cut off
+  EXPECT_EQ(html_escape("\xC0\xBC"), replaced + replaced);                 // overlong '<'
+  EXPECT_EQ(html_escape("\xED\xA0\x80"), replaced + replaced + replaced);  // surrogate
+  EXPECT_EQ(html_breakable("layer1.0<_a"), "layer1.<wbr/>0&lt;_<wbr/>a");
+}
+
+TEST(Markup, TheCheckItselfFails) {
+  EXPECT_EQ(parse_markup("<p>a &amp; <b>b</b><br/></p>").error, "");
+  EXPECT_NE(parse_markup("<p><b></p></b>").error, "");
+  EXPECT_NE(parse_markup("<p>").error, "");
+  EXPECT_NE(parse_markup("<p>a & b</p>").error, "");
+  EXPECT_NE(parse_markup("<p x=\"a & b\"></p>").error, "");
+  EXPECT_NE(parse_markup("<p x=y></p>").error, "");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,131 @@
+// Which images train, choose and give the final figures.
+#include "src/run/run_data.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "src/common/progress.h"
+#include "tests/data/pictures.h"
+
+namespace octet {
+namespace {
+
+using testing::data_refusal;
+using testing::expect_part;
+using testing::TemporaryFolder;
+
+Recipe synthetic(const std::vector<std::string>& set = {}) {
+  return parse_recipe(
+      "data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 128, synthetic_classes: 4, mean: [0.5], "
+      "std: [0.25]}\nmodel: {name: small_cnn}\ncalibrate: {images: 16}\n",
+      "r.yaml", set);
+}
+
+std::vector<size_t> shared(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+  std::vector<size_t> both;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+  return both;
+}
+
+TEST(RunData, ValidationIsCutFromTrainingAndTestStaysApart) {
+  const RunData data = open_run_data(synthetic({"data.validation_fraction=0.25", "data.limit_test=40"}));
+  EXPECT_EQ(data.validation_set, data.train_set);
+  EXPECT_EQ(data.train.size(), 96u);
+  EXPECT_EQ(data.validation.size(), 32u);
+  EXPECT_TRUE(shared(data.train, data.validation).empty());
+  EXPECT_EQ(data.calibration.size(), 16u);
+  EXPECT_EQ(shared(data.train, data.calibration), data.calibration);
+  EXPECT_NE(data.test_set, data.train_set);
+  EXPECT_NE(data.test_set->read(3).pixels, data.train_set->read(3).pixels);
+  EXPECT_EQ(data.test.size(), 40u);
+  EXPECT_FALSE(data.tests_on_training_images);
+
+  const EvaluationSet validation = data.validation_images(), test = data.test_images(), first = data.test_images(5);
+  EXPECT_EQ(validation.name, "validation");
+  EXPECT_EQ(validation.dataset, data.train_set.get());
+  EXPECT_EQ(validation.indices, data.validation);
+  EXPECT_EQ(test.name, "test");
+  EXPECT_EQ(test.dataset, data.test_set.get());
+  EXPECT_EQ(test.indices, data.test);
+  EXPECT_EQ(first.indices, std::vector<size_t>(data.test.begin(), data.test.begin() + 5));
+}
+
+TEST(RunData, ByDefaultTwoPercentOfTheTrainingImagesValidate) {
+  const RunData data = open_run_data(synthetic());
+  EXPECT_EQ(data.validation.size(), 3u);
+  EXPECT_EQ(data.train.size(), 125u);
+  EXPECT_EQ(data.test.size(), 128u);
+  expect_part(data_refusal([] { open_run_data(synthetic({"data.validation_fraction=0.001"})); }),
+              "the validation set has no image: data.validation_fraction 0.001 of 128 training images");
+}
+
+/// Folders of two classes with so many grey pictures each, all different.
+void write_split(const TemporaryFolder& folder, const std::string& split, int images) {
+  for (int i = 0; i < images; ++i) {
+    for (const char* name : {"cat", "dog"}) {
+      const Image picture = testing::noise(8, 8, 1, std::hash<std::string>()(split + name) + i);
+      folder.write(split + "/" + name + "/" + std::to_string(i) + ".png", testing::png_bytes(picture));
+    }
+  }
+}
+
+Recipe pictures(const TemporaryFolder& folder, std::vector<std::string> set = {}) {
+  set.push_back("data.path=" + folder.path());
+  return parse_recipe(
+      "data: {format: image_folder, channels: 1, image_size: 8}\nmodel: {name: small_cnn}\ncalibrate: {images: 3}\n",
+      "r.yaml", set);
+}
+
+TEST(RunData, PicturesWithThreePartsNameThem) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "val", 3);
+  write_split(folder, "test", 4);
+  const RunData data = open_run_data(pictures(folder, {"data.validation=val", "data.test=test"}));
+  EXPECT_EQ(data.train.size(), 20u);
+  EXPECT_EQ(data.validation.size(), 6u);
+  EXPECT_EQ(data.test.size(), 8u);
+  std::set<std::string> names;
+  for (const Dataset* set : {data.train_set.get(), data.validation_set.get(), data.test_set.get()})
+    for (size_t i = 0; i < set->size(); ++i) names.insert(set->describe(i));
+  EXPECT_EQ(names.size(), 34u);
+}
+
+TEST(RunData, TestImagesMayLieElsewhere) {
+  const TemporaryFolder folder, other;
+  write_split(folder, "train", 10);
+  write_split(other, "sample", 4);
+  const RunData data = open_run_data(
+      pictures(folder, {"data.test_path=" + other.path("sample"), "data.test=", "data.validation_fraction=0.1"}));
+  EXPECT_FALSE(data.tests_on_training_images);
+  EXPECT_EQ(data.test.size(), 8u);
+  EXPECT_EQ(data.test_set->describe(0), other.path("sample/cat/0.png"));
+  EXPECT_EQ(data.train_set->describe(0), folder.path("train/cat/0.png"));
+  expect_part(data_refusal([&] { open_run_data(pictures(folder, {"data.test_path=" + other.path("none")})); }),
+              "data.test: " + other.path("none"));
+}
+
+TEST(RunData, PicturesWithoutATestPartAreRefusedWithTheCureAndAllowedForPtq) {
+  set_verbosity(Verbosity::quiet);
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  const std::string refused = data_refusal([&] { open_run_data(pictures(folder)); });
+  expect_part(refused, "data.test: " + folder.path("test") + ": no such folder");
+  expect_part(refused, "set data.test to the folder of the test images");
+  expect_part(refused, "quantized after training only: set it to what data.train is");
+
+  const RunData data = open_run_data(pictures(folder, {"data.test=train/", "data.validation_fraction=0.25"}));
+  EXPECT_TRUE(data.tests_on_training_images);
+  EXPECT_EQ(data.test.size(), 20u);
+  EXPECT_EQ(data.validation.size(), 5u);
+  EXPECT_TRUE(shared(data.validation, data.train).empty());
+
+  const std::string other = data_refusal([&] { open_run_data(pictures(folder, {"data.test=tset"})); });
+  expect_part(other, "data.test: " + folder.path("tset"));
+  EXPECT_EQ(other.find("quantized"), std::string::npos) << other;
+}
+
+}  // namespace
+}  // namespace octet
