@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "src/bench/network.h"
 #include "src/common/text_table.h"
-#include "src/engine/engine_choice.h"
 
 namespace octet {
 namespace {
@@ -28,12 +28,12 @@ std::string describe_conv(const Int8Graph& graph, int node) {
   return text;
 }
 
-std::string tera_operations(const ConvTimes& row, Contestant who) {
+std::string tera_operations(const ConvRow& row, Contestant who) {
   const double ms = row.times[who].milliseconds;
   return ms > 0 ? decimal(2e-9 * static_cast<double>(row.multiply_adds) / ms) : "-";
 }
 
-std::string gigabytes_per_second(const ConvTimes& row, Contestant who) {
+std::string gigabytes_per_second(const ConvRow& row, Contestant who) {
   const double ms = row.times[who].milliseconds;
   return ms > 0 ? decimal(1e-6 * static_cast<double>(row.bytes[who]) / ms) : "-";
 }
@@ -58,11 +58,12 @@ std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
   return convs;
 }
 
-bool all_ran(const ConvTimes& row) {
-  return std::all_of(row.times.begin(), row.times.end(), [](const ConvTime& time) { return time.milliseconds > 0; });
+bool all_ran(const ConvRow& row) {
+  return std::all_of(row.times.begin(), row.times.end(),
+                     [](const ConvolutionTime& time) { return time.milliseconds > 0; });
 }
 
-void add_row(ConvBench& bench, ConvTimes row) {
+void add_row(ConvBench& bench, ConvRow row) {
   if (all_ran(row)) {
     ++bench.compared;
     for (int who = 0; who < kContestants; ++who) {
@@ -80,11 +81,11 @@ std::string describe(const ConvBench& bench) {
   columns.insert(columns.end(), {{"cuda / cudnn"}, {"cuda's kernel", Align::left}, {"cudnn's", Align::left}});
   TextTable table(columns);
   std::string reasons;
-  for (const ConvTimes& row : bench.convs) {
+  for (const ConvRow& row : bench.convs) {
     std::vector<std::string> cells = {row.conv.description, std::to_string(row.conv.count)};
     for (int i = 0; i < kContestants; ++i) {
       const auto who = static_cast<Contestant>(i);
-      const ConvTime& time = row.times[who];
+      const ConvolutionTime& time = row.times[who];
       cells.push_back(time.milliseconds > 0 ? fmt::format("{:.4f}", time.milliseconds) : "-");
       cells.push_back(tera_operations(row, who));
       cells.push_back(gigabytes_per_second(row, who));
@@ -107,11 +108,25 @@ std::string describe(const ConvBench& bench) {
       kContestantNames[kCudnnFp16], sum[kCudnnFp16], ratio(sum[kCudaInt8], sum[kCudnnInt8]));
 }
 
-#if !OCTET_CUDA
-ConvBench bench_convolutions(const Int8Graph&, const ConvBenchOptions&) {
-  resolve_engines({"cuda", "cudnn"});  // throws: this build has neither
-  return {};
+ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options) {
+  const std::vector<DistinctConv> convs = distinct_convolutions(graph);
+  std::vector<int> nodes;
+  for (const DistinctConv& conv : convs) nodes.push_back(conv.node);
+  const TimedConvolutions timed = time_convolutions(graph, nodes, options);
+  ConvBench bench;
+  bench.network = graph.name;
+  bench.machine = timed.machine;
+  bench.batch = options.batch;
+  for (size_t i = 0; i < convs.size(); ++i) {
+    ConvRow row;
+    row.conv = convs[i];
+    row.multiply_adds = options.batch * node_multiply_adds(graph.nodes[nodes[i]]);
+    row.bytes[kCudaInt8] = row.bytes[kCudnnInt8] = node_bytes(graph, nodes[i], options.batch);
+    row.bytes[kCudnnFp16] = 2 * row.bytes[kCudaInt8];
+    row.times = timed.times[i];
+    add_row(bench, std::move(row));
+  }
+  return bench;
 }
-#endif
 
 }  // namespace octet

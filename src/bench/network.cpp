@@ -9,8 +9,8 @@
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/samples.h"
 #include "src/common/text_table.h"
-#include "src/eval/metrics.h"
 #if OCTET_CUDA
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"

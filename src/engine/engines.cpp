@@ -7,6 +7,9 @@
 #if OCTET_CUDA
 #include "src/engine/cuda/cuda_engine.h"
 #include "src/engine/cudnn/cudnn_engine.h"
+#else
+#include "src/engine/engine_choice.h"
+#include "src/engine/time_convolutions.h"
 #endif
 
 namespace octet {
@@ -40,5 +43,12 @@ const Engine& find_engine(std::string_view name) {
   }
   throw usage_error("unknown engine '" + std::string(name) + "'; engines: " + names);
 }
+
+#if !OCTET_CUDA
+TimedConvolutions time_convolutions(const Int8Graph&, const std::vector<int>&, const TimingOptions&) {
+  resolve_engines({"cuda", "cudnn"});  // throws: this build has neither
+  return {};
+}
+#endif
 
 }  // namespace octet

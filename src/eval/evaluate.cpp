@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/samples.h"
 #include "src/common/text_table.h"
 #include "src/eval/metrics.h"
 

@@ -41,9 +41,4 @@ class Metrics {
   std::vector<long> confusion_;
 };
 
-/// Nearest-rank percentile (0 < q <= 1) of samples in any order; 0 for none.
-double percentile(std::vector<double> samples, double q);
-/// Middle sample, or the mean of the two middle ones; 0 for none.
-double median(std::vector<double> samples);
-
 }  // namespace octet

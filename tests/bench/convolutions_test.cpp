@@ -36,8 +36,8 @@ TEST(BenchLayers, NamesDepthwise) {
   EXPECT_EQ(count_of(distinct_convolutions(network("mobilenet_v2")), "32, 112x112 -> 32, 3x3, depthwise"), 1);
 }
 
-ConvTimes row(int count, double cuda, double int8, double fp16) {
-  ConvTimes r;
+ConvRow row(int count, double cuda, double int8, double fp16) {
+  ConvRow r;
   r.conv = {1, count, std::to_string(count) + " times"};
   r.multiply_adds = 500'000'000;
   r.bytes = {2'000'000, 2'000'000, 4'000'000};

@@ -15,10 +15,10 @@ namespace {
 
 nlohmann::json to_json(const ConvBench& bench) {
   nlohmann::json convs = nlohmann::json::array();
-  for (const ConvTimes& row : bench.convs) {
+  for (const ConvRow& row : bench.convs) {
     nlohmann::json times;
     for (int who = 0; who < kContestants; ++who) {
-      const ConvTime& time = row.times[who];
+      const ConvolutionTime& time = row.times[who];
       times[kContestantNames[who]] = {{"milliseconds", time.milliseconds},
                                       {"bytes", row.bytes[who]},
                                       {"kernel", time.kernel},
@@ -43,7 +43,7 @@ std::string to_svg(const ConvBench& bench) {
     series[who].name = kContestantNames[who];
     series[who].colour = series_colour(who);
   }
-  for (const ConvTimes& row : bench.convs) {
+  for (const ConvRow& row : bench.convs) {
     if (!all_ran(row)) continue;
     layers.push_back(std::to_string(row.conv.count) + "x " + row.conv.description);
     for (int who = 0; who < kContestants; ++who) {

@@ -1,14 +1,14 @@
-// The part of bench_layers.h that runs on the GPU.
+#include "src/engine/time_convolutions.h"
+
 #include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
-#include "src/bench/convolutions.h"
-#include "src/bench/network.h"
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/samples.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/step.h"
@@ -18,7 +18,6 @@
 #include "src/engine/engine.h"
 #include "src/engine/engine_choice.h"
 #include "src/engine/memory_plan.h"
-#include "src/eval/metrics.h"
 
 namespace octet {
 namespace {
@@ -88,18 +87,26 @@ double time_rotating(const Stream& stream, const RotatingTensors& tensors, int r
   return median(time_replays(graph, stream, replays)) / static_cast<double>(launches);
 }
 
-/// One convolution of the network, on each contestant.
-class ConvTimer {
- public:
-  ConvTimer(const Lowering& lowering, const DistinctConv& conv, const ConvBenchOptions& options, const Stream& stream)
-      : lowering_(lowering), node_(conv.node), options_(options), stream_(stream) {
-    row_.conv = conv;
-    row_.multiply_adds = options.batch * node_multiply_adds(lowering.graph.nodes[node_]);
-    row_.bytes[kCudaInt8] = row_.bytes[kCudnnInt8] = node_bytes(lowering.graph, node_, options.batch);
-    row_.bytes[kCudnnFp16] = 2 * row_.bytes[kCudaInt8];
-  }
+/// The same convolution on halves.
+FusedConvSpec half_spec(const Lowering& lowering, int node, int batch) {
+  FusedConvSpec spec = fused_conv_spec(lowering, node, batch);
+  const kernels::Conv2dShape s = lowering.conv2d_shape(node);
+  const auto lanes = [&](int channels) {
+    return s.groups > 1 ? channels : static_cast<int>((channels + kHalfLanes - 1) / kHalfLanes * kHalfLanes);
+  };
+  spec.type = FusedConvSpec::Type::fp16;
+  spec.shape.in_c = lanes(s.in_c);
+  spec.shape.out_c = lanes(s.out_c);
+  return spec;
+}
 
-  ConvTimes measure() {
+/// One convolution of the network, on each contestant.
+class ConvolutionTimer {
+ public:
+  ConvolutionTimer(const Lowering& lowering, int node, const TimingOptions& options, const Stream& stream)
+      : lowering_(lowering), node_(node), options_(options), stream_(stream) {}
+
+  ConvolutionTimes measure() {
     const kernels::Conv2dShape s = lowering_.conv2d_shape(node_);
     const size_t in = static_cast<size_t>(options_.batch) * s.in_h * s.in_w,
                  out = static_cast<size_t>(options_.batch) * s.out_h * s.out_w;
@@ -109,23 +116,11 @@ class ConvTimer {
                                   Element::code, stream_);
       time_step(kCudaInt8, *make_cuda_step(lowering_, node_, "auto"), codes);
       const Support support = find_engine("cudnn").supports(lowering_.graph, node_);
-      row_.times[kCudnnInt8].reason = support.reason;
+      times_[kCudnnInt8].reason = support.reason;
       if (support.ok) time_step(kCudnnInt8, *make_cudnn_conv_step(lowering_, node_, true), codes);
     }
     time_halves(half_spec(lowering_, node_, options_.batch));
-    return std::move(row_);
-  }
-
-  static FusedConvSpec half_spec(const Lowering& lowering, int node, int batch) {
-    FusedConvSpec spec = fused_conv_spec(lowering, node, batch);
-    const kernels::Conv2dShape s = lowering.conv2d_shape(node);
-    const auto lanes = [&](int channels) {
-      return s.groups > 1 ? channels : static_cast<int>((channels + kHalfLanes - 1) / kHalfLanes * kHalfLanes);
-    };
-    spec.type = FusedConvSpec::Type::fp16;
-    spec.shape.in_c = lanes(s.in_c);
-    spec.shape.out_c = lanes(s.out_c);
-    return spec;
+    return std::move(times_);
   }
 
  private:
@@ -139,14 +134,14 @@ class ConvTimer {
     try {
       step.prepare(data(0), stream_);
     } catch (const Error& error) {
-      row_.times[who].reason = error.what();
+      times_[who].reason = error.what();
       return;
     }
     scratch = DeviceBuffer(step.scratch_bytes(options_.batch), "work space");
     zeroed = DeviceBuffer(step.zeroed_bytes(options_.batch), "partial sums");
     if (zeroed.bytes() > 0) fill_device(zeroed.data(), 0, zeroed.bytes(), stream_.get());
-    row_.times[who].kernel = step.kernel(options_.batch);
-    row_.times[who].milliseconds =
+    times_[who].kernel = step.kernel(options_.batch);
+    times_[who].milliseconds =
         time_rotating(stream_, tensors, options_.replays, [&](size_t set) { step.launch(data(set), stream_.get()); });
   }
 
@@ -173,7 +168,7 @@ class ConvTimer {
                               .y = tensors.y(set),
                               .workspace = workspace.data()};
     };
-    ConvTime& time = row_.times[kCudnnFp16];
+    ConvolutionTime& time = times_[kCudnnFp16];
     std::shared_ptr<const FusedConv> conv;
     try {
       conv = fused_conv(spec, data(0), stream_);
@@ -189,35 +184,30 @@ class ConvTimer {
 
   const Lowering& lowering_;
   int node_;
-  const ConvBenchOptions& options_;
+  const TimingOptions& options_;
   const Stream& stream_;
-  ConvTimes row_;
+  ConvolutionTimes times_;
 };
 
 }  // namespace
 
-ConvBench bench_convolutions(const Int8Graph& graph, const ConvBenchOptions& options) {
+TimedConvolutions time_convolutions(const Int8Graph& graph, const std::vector<int>& nodes,
+                                    const TimingOptions& options) {
   resolve_engines({"cuda", "cudnn"});
   const Lowering lowering{graph, kernels::cuda_channel_stride};
-  const std::vector<DistinctConv> convs = distinct_convolutions(graph);
   std::vector<FusedConvSpec> specs;
-  for (const DistinctConv& conv : convs) {
-    if (find_engine("cudnn").supports(graph, conv.node).ok) {
-      specs.push_back(fused_conv_spec(lowering, conv.node, options.batch));
-    }
-    specs.push_back(ConvTimer::half_spec(lowering, conv.node, options.batch));
+  for (const int node : nodes) {
+    if (find_engine("cudnn").supports(graph, node).ok) specs.push_back(fused_conv_spec(lowering, node, options.batch));
+    specs.push_back(half_spec(lowering, node, options.batch));
   }
   build_plans(specs);
-  ConvBench bench;
-  bench.network = graph.name;
-  bench.machine = gpu_status().name + ", " + cudnn_version();
-  bench.batch = options.batch;
+  TimedConvolutions timed{gpu_status().name + ", " + cudnn_version(), {}};
   const Stream stream;
-  for (const DistinctConv& conv : convs) {
+  for (const int node : nodes) {
     throw_if_interrupted();
-    add_row(bench, ConvTimer(lowering, conv, options, stream).measure());
+    timed.times.push_back(ConvolutionTimer(lowering, node, options, stream).measure());
   }
-  return bench;
+  return timed;
 }
 
 }  // namespace octet
