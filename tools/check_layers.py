@@ -20,11 +20,11 @@ ALLOWED = {
     "src/quant": BASE + ["src/graph"],
     "src/engine": BASE + ["src/cuda", "src/graph", "src/quant"],
     "src/eval": BASE + ["src/data", "src/graph", "src/engine"],
-    "src/report": BASE + ["src/engine", "src/eval"],
+    "src/report": BASE + ["src/quant", "src/engine", "src/eval"],
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
     "src/run": BASE + ["src/recipe", "src/data", "src/eval"],
     "src/model": BASE + ["src/graph"],
-    "src/qat": BASE + ["src/cuda", "src/graph", "src/quant", "src/engine", "src/report", "src/model"],
+    "src/qat": BASE + ["src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
     "trainers": BASE + ["src"],
     "tools": BASE + ["src", "trainers"],
 }

@@ -34,18 +34,11 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model);
 /// `graph` on that engine, for batches of evaluate.batch_size, with the memory that LibTorch no longer uses.
 std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engine, const Int8Graph& graph);
 
-/// Rows "simulation", "qat_graph" and one for each of evaluate.engines, on the test images.
-std::vector<Row> measure_quantized(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
-
 /// What engines are held against, and how far it is from what was trained: first the QAT graph; then, over the first
 /// kCountedImages and promising nothing, "simulation" (float32 proper) and, after QAT, the forward pass that was
 /// trained in qat.precision, "trained_bf16".
 std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel& model);
 inline constexpr long kCountedImages = 1000;  ///< shares of differing codes need no more; they run at training's speed
-
-/// Codes of the QAT graph against trained_programs() and all of evaluate.engines over the test images; the reference
-/// over its first evaluate.reference_images, if that is set.
-Comparison compare_engines(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
 /// The whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; every file of the run directory.
 /// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's.

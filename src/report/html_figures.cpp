@@ -61,8 +61,9 @@ std::string decibels(double db) {
 
 std::string sqnr_charts(const Report& report) {
   double largest = 10;
-  for (const LayerStatistics& layer : report.layers) {
-    if (std::isfinite(layer.sqnr_db)) largest = std::max(largest, layer.sqnr_db);
+  for (const ReportLayer& layer : report.layers) {
+    const double db = layer.statistics.sqnr_db;
+    if (std::isfinite(db)) largest = std::max(largest, db);
   }
   std::string html;
   for (size_t start = 0; start < report.layers.size(); start += kBarsInAChart) {
@@ -73,7 +74,7 @@ std::string sqnr_charts(const Report& report) {
     chart.hi = std::ceil(largest / 10) * 10;
     const size_t end = std::min(report.layers.size(), start + kBarsInAChart);
     for (size_t i = start; i < end; ++i) {
-      const LayerStatistics& layer = report.layers[i];
+      const LayerStatistics& layer = report.layers[i].statistics;
       const bool finite = std::isfinite(layer.sqnr_db);
       chart.bars.push_back({layer.name, finite ? fmt::format("{:.1f}", layer.sqnr_db) : decibels(layer.sqnr_db),
                             layer.sqnr_db, fmt::format("{} ({}): {}", layer.name, layer.op, decibels(layer.sqnr_db)),
@@ -84,10 +85,11 @@ std::string sqnr_charts(const Report& report) {
   return html;
 }
 
-std::string layer_card(const LayerStatistics& layer) {
+std::string layer_card(const ReportLayer& shown) {
+  const LayerStatistics& layer = shown.statistics;
   std::string html =
       fmt::format("<div class=\"layer\"><h3>{}</h3><p>{}", html_breakable(layer.name), html_escape(layer.op));
-  for (const LayerKernel& k : layer.kernels) {
+  for (const LayerKernel& k : shown.kernels) {
     html += "<br/>" + html_escape(k.program) + (k.engine == k.program ? "" : ", run by " + html_escape(k.engine)) +
             " \xC2\xB7 " + html_breakable(k.kernel);
   }
@@ -192,8 +194,9 @@ std::string layers_section(const Report& report) {
       "<h3>Weights and activations</h3>\n<p class=\"note\">Counts on a square-root scale; numbers under a chart are "
       "the "
       "ends of its range.</p>\n<div class=\"multiples\">\n";
-  for (const LayerStatistics& layer : report.layers) {
-    if (!layer.weights.counts.empty() || !layer.activations.counts.empty()) html += layer_card(layer);
+  for (const ReportLayer& layer : report.layers) {
+    const LayerStatistics& l = layer.statistics;
+    if (!l.weights.counts.empty() || !l.activations.counts.empty()) html += layer_card(layer);
   }
   return html + "</div></section>\n";
 }

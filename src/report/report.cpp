@@ -13,11 +13,10 @@ void count_differing(std::vector<Row>& rows) {
   }
 }
 
-void add_kernels(std::vector<LayerStatistics>& layers, const std::string& program,
-                 const std::vector<LayerInfo>& infos) {
-  for (LayerStatistics& layer : layers) {
+void add_kernels(std::vector<ReportLayer>& layers, const std::string& program, const std::vector<LayerInfo>& infos) {
+  for (ReportLayer& layer : layers) {
     for (const LayerInfo& info : infos) {
-      if (info.name == layer.name)
+      if (info.name == layer.statistics.name)
         layer.kernels.push_back({program, info.engine.empty() ? program : info.engine, info.kernel});
     }
   }

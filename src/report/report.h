@@ -8,6 +8,7 @@
 
 #include "src/eval/compare.h"
 #include "src/eval/evaluate.h"
+#include "src/quant/layer_statistics.h"
 
 namespace octet {
 
@@ -20,30 +21,19 @@ struct Row {  ///< one line of the evaluation table
 /// Fills in `differing` where there is a row "qat_graph"; that row's own stays.
 void count_differing(std::vector<Row>& rows);
 
-struct Histogram {
-  float lo = 0, hi = 0;        ///< outer edges of the first and the last bin
-  std::vector<double> counts;  ///< equally wide bins; empty: none was taken
-};
-
 struct LayerKernel {
   std::string program;  ///< the engine of the row
   std::string engine;   ///< that ran the layer there: `program`, or its fallback
   std::string kernel;   ///< as that engine names it
 };
 
-struct LayerStatistics {
-  std::string name, op;
+struct ReportLayer {
+  LayerStatistics statistics;
   std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its others on a GPU
-  std::string qparams;               ///< "u8 scale 0.0123 zero 7"; u4: unsigned codes of four bits
-  std::string weight_codes;          ///< "-7..7"; empty without weights
-  /// 10 log10(E[x^2] / E[(x - y)^2]): the float network's output x, the simulation's y; infinite: x is y
-  double sqnr_db = 0;
-  double weight_sqnr_db = 0;  ///< the same of the weights; meaningful when `weights` holds counts
-  Histogram weights, activations;
 };
 
 /// Notes at each layer what ran it in the program of engine `program`.
-void add_kernels(std::vector<LayerStatistics>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
+void add_kernels(std::vector<ReportLayer>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
 
 struct EpochMetrics {              ///< one line of metrics.jsonl
   std::string phase;               ///< "float", "qat"
@@ -63,7 +53,7 @@ struct Report {
   long multiply_adds = 0;
   std::vector<Row> rows;
   std::vector<EpochMetrics> epochs;
-  std::vector<LayerStatistics> layers;
+  std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
   Comparison comparison;                 ///< default: not compared
   double seconds = 0;                    ///< of the whole run

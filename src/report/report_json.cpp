@@ -87,15 +87,16 @@ Json histogram_json(const Histogram& h) {
   return json;
 }
 
-Json layer_json(const LayerStatistics& l) {
+Json layer_json(const ReportLayer& layer) {
+  const LayerStatistics& l = layer.statistics;
   Json json;
   json["name"] = l.name;
   json["op"] = l.op;
-  const LayerKernel first = l.kernels.empty() ? LayerKernel{} : l.kernels.front();
+  const LayerKernel first = layer.kernels.empty() ? LayerKernel{} : layer.kernels.front();
   json["engine"] = first.engine;
   json["kernel"] = first.kernel;
   json["kernels"] = Json::array();
-  for (const LayerKernel& k : l.kernels) {
+  for (const LayerKernel& k : layer.kernels) {
     json["kernels"].push_back({{"program", k.program}, {"engine", k.engine}, {"kernel", k.kernel}});
   }
   json["qparams"] = l.qparams;
@@ -163,7 +164,7 @@ std::string report_json(const Report& report) {
   json["epochs"] = Json::array();
   for (const EpochMetrics& epoch : report.epochs) json["epochs"].push_back(epoch_json(epoch));
   json["layers"] = Json::array();
-  for (const LayerStatistics& layer : report.layers) json["layers"].push_back(layer_json(layer));
+  for (const ReportLayer& layer : report.layers) json["layers"].push_back(layer_json(layer));
   json["class_names"] = report.class_names;
   json["confusion"] = confusion_json(report);
   json["recipe"] = report.recipe;

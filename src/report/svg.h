@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/report/report.h"
+#include "src/quant/layer_statistics.h"
 
 namespace octet {
 

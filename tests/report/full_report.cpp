@@ -59,16 +59,9 @@ Report full_report(int classes) {
                    {"float", 2, 0.9, 0.5, 0.8, 0.4, 0.85, 0.05, 2400, 0.01, 9},
                    {"qat", 1, 0.7, 0.3, 0.9, 0.3, 0.91, 0.01, 1500, 0.02, 12}};
   report.layers = {
-      {"conv<1>",
-       "conv2d",
-       {{"cpu", "cpu", "conv3x3_avx2"}, {"cudnn", "cudnn", "cudnn_conv engine 1"}},
-       "u8 scale 0.02 zero 3",
-       "-7..7",
-       38.5,
-       41,
-       {-1, 1, {1, 4, 2}},
-       {0, 6, {9, 3, 1}}},
-      {"pool", "avg_pool", {{"cpu", "cpu", "pool_portable"}}, "u8 scale 0.02 zero 3", "", 36, 0, {}, {0, 3, {1, 1}}}};
+      {{"conv<1>", "conv2d", "u8 scale 0.02 zero 3", "-7..7", 38.5, 41, {-1, 1, {1, 4, 2}}, {0, 6, {9, 3, 1}}},
+       {{"cpu", "cpu", "conv3x3_avx2"}, {"cudnn", "cudnn", "cudnn_conv engine 1"}}},
+      {{"pool", "avg_pool", "u8 scale 0.02 zero 3", "", 36, 0, {}, {0, 3, {1, 1}}}, {{"cpu", "cpu", "pool_portable"}}}};
   report.comparison.programs = {"qat_graph", "cpu", "reference"};
   report.comparison.images = 100;
   report.comparison.layers = {{"conv<1>", false, 1000, {0, 0}, {0, 0}}, {"fc", true, 500, {0, 0}, {0, 0}}};

@@ -114,7 +114,8 @@ TEST(ReportHtml, LayersNameTheirEngineAndKernel) {
 
 TEST(ReportHtml, ALosslessLayerIsCalledSo) {
   Report report = full_report(10);
-  report.layers[0].sqnr_db = report.layers[0].weight_sqnr_db = std::numeric_limits<double>::infinity();
+  report.layers[0].statistics.sqnr_db = report.layers[0].statistics.weight_sqnr_db =
+      std::numeric_limits<double>::infinity();
   const std::string html = report_html(report), text = parse_markup(html).text;
   EXPECT_NE(text.find("conv<1> (conv2d): lossless"), std::string::npos);
   EXPECT_NE(text.find("weights, lossless"), std::string::npos);
@@ -135,9 +136,9 @@ TEST(ReportHtml, OddNumbersStayMarkup) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   report.epochs[1].train_cross_entropy = nan;
   report.epochs[2].train_cross_entropy = inf;
-  report.layers[0].sqnr_db = inf;
-  report.layers[1].sqnr_db = -3;
-  report.layers[1].activations = {0, 0, {5}};
+  report.layers[0].statistics.sqnr_db = inf;
+  report.layers[1].statistics.sqnr_db = -3;
+  report.layers[1].statistics.activations = {0, 0, {5}};
   report.rows[0].evaluation.top1 = nan;
   const std::string html = report_html(report);
   EXPECT_EQ(parse_markup(html).error, "");

@@ -86,7 +86,7 @@ TEST(ReportJson, HoldsTheNumbers) {
 
 TEST(ReportJson, SaysWhichEngineRanEachLayer) {
   Report report = full_report(3);
-  for (LayerStatistics& layer : report.layers) layer.kernels.clear();
+  for (ReportLayer& layer : report.layers) layer.kernels.clear();
   add_kernels(report.layers, "cuda", {{"conv<1>", "mma_128", "cuda"}, {"other", "x", ""}, {"pool", "pool_cuda", ""}});
   add_kernels(report.layers, "cudnn", {{"conv<1>", "cudnn_conv", "cudnn"}, {"pool", "pool_cuda", "cuda"}});
   const json layers = json::parse(report_json(report)).at("layers");
@@ -123,7 +123,8 @@ TEST(ReportJson, WhatNobodyPromisesIsNeitherKeptNorBroken) {
 
 TEST(ReportJson, InfiniteSqnrIsNull) {
   Report report = full_report(3);
-  report.layers[0].sqnr_db = report.layers[0].weight_sqnr_db = std::numeric_limits<double>::infinity();
+  report.layers[0].statistics.sqnr_db = report.layers[0].statistics.weight_sqnr_db =
+      std::numeric_limits<double>::infinity();
   const json layer = json::parse(report_json(report))["layers"][0];
   EXPECT_TRUE(layer["sqnr_db"].is_null());
   EXPECT_TRUE(layer["weight_sqnr_db"].is_null());
