@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/common/error.h"
+#include "src/recipe/fallback.h"
 
 namespace octet {
 namespace {
@@ -117,12 +118,13 @@ class Checker {
     require(!engines.empty(), "evaluate.engines", "names no engine; [auto] takes those of the machine");
     require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
             "an engine is given twice");
-    const bool cudnn = std::find(engines.begin(), engines.end(), "cudnn") != engines.end();
     const std::string& fallback = recipe_.evaluate.fallback;
-    require(!cudnn || fallback != "none", "evaluate.engines",
+    const FallbackFault fault = fallback_fault(engines, fallback);
+    require(fault != FallbackFault::missing, "evaluate.engines",
             "cudnn cannot run every layer (the input, for one); add evaluate.fallback: cuda, or leave cudnn out");
-    require(cudnn || fallback == "none", "evaluate.fallback",
+    require(fault != FallbackFault::useless, "evaluate.fallback",
             fmt::format("{} is for engine cudnn; add it to evaluate.engines, or leave the fallback out", fallback));
+    const bool cudnn = std::find(engines.begin(), engines.end(), "cudnn") != engines.end();
     require(
         !cudnn || recipe_.quant.activation == "symmetric_s8", "evaluate.engines",
         fmt::format("cudnn convolves int8 codes and would run no layer of quant.activation {}; set symmetric_s8, or "

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/common/error.h"
+#include "src/recipe/fallback.h"
 
 namespace octet::cli {
 namespace {
@@ -26,8 +27,14 @@ void add_fallback(CLI::App& command, std::optional<std::string>& fallback) { add
 bool names_cudnn(const std::vector<std::string>& engines) { return among("cudnn", engines); }
 
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines) {
-  if (fallback == "none" || names_cudnn(engines)) return;
-  throw usage_error(who + "--fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+  switch (fallback_fault(engines, fallback)) {
+    case FallbackFault::none:
+      return;
+    case FallbackFault::missing:
+      throw usage_error(who + "engine cudnn cannot run every layer (the input, for one): add --fallback cuda");
+    case FallbackFault::useless:
+      throw usage_error(who + "--fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+  }
 }
 
 void check_kernels(const std::string& who, const std::string& kernels, const std::vector<std::string>& engines) {

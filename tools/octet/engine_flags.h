@@ -13,8 +13,8 @@ void add_fallback(CLI::App& command, std::optional<std::string>& fallback);
 
 bool names_cudnn(const std::vector<std::string>& engines);
 
-/// A flag that would change nothing is refused: Error(usage), beginning with `who` ("bench: "), for a fallback without
-/// engine cudnn.
+/// Error(usage), beginning with `who` ("bench: "), for engine cudnn without a fallback, and for a fallback without it:
+/// a flag that would change nothing is refused.
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines);
 
 /// Likewise for kernels other than "auto" without engine cpu or cuda.

@@ -36,11 +36,8 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);
-  run.compile.fallback = options.fallback.value_or(run.recipe.evaluate.fallback);
-  // Recipes are checked for this when they are read; --engine names other engines than the recipe.
-  if (names_cudnn(run.engines) && run.compile.fallback == "none")
-    throw usage_error("engine cudnn cannot run every layer (the input, for one): add --fallback cuda");
-  check_fallback("", options.fallback.value_or("none"), run.engines);
+  run.compile.fallback = options.fallback.value_or(names_cudnn(run.engines) ? run.recipe.evaluate.fallback : "none");
+  check_fallback("", run.compile.fallback, run.engines);  // --engine names other engines than the recipe, perhaps
   return run;
 }
 
