@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "src/common/random.h"
 #include "src/data/loader.h"
-#include "src/data/random.h"
 #include "src/data/resize.h"
 
 namespace octet {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/data/random.h"
+#include "src/common/random.h"
 
 namespace octet {
 

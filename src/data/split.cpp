@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "src/common/error.h"
-#include "src/data/random.h"
+#include "src/common/random.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/data/random.h"
+#include "src/common/random.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/graph/checkpoint_json.h"
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 
 namespace octet {
 namespace {

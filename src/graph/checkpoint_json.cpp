@@ -6,7 +6,7 @@
 
 #include "src/common/error.h"
 #include "src/graph/checkpoint.h"
-#include "src/graph/json.h"
+#include "src/tensor_files/json.h"
 
 namespace octet {
 namespace {

@@ -1,6 +1,6 @@
 #include "src/graph/code_dump.h"
 
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/graph/int8_graph.h"
-#include "src/graph/tensor_data.h"
+#include "src/tensor_files/tensor_data.h"
 
 namespace octet {
 

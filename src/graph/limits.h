@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
-#include <limits>
 
 namespace octet {
 
@@ -13,14 +11,5 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 26;      ///< of one image
 inline constexpr int64_t kMaxActivations = int64_t{1} << 31;   ///< of one image, all nodes together
 inline constexpr int64_t kMaxMultiplyAdds = int64_t{1} << 41;  ///< of one image
 inline constexpr int kMaxNodes = 1 << 14;
-
-/// Product of numbers >= 0; INT64_MAX when it does not fit.
-inline int64_t saturating_product(std::initializer_list<int64_t> factors) {
-  int64_t product = 1;
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product)) return std::numeric_limits<int64_t>::max();
-  }
-  return product;
-}
 
 }  // namespace octet

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "src/common/error.h"
+#include "src/common/saturating_product.h"
 #include "src/graph/int8_graph.h"
 #include "src/graph/limits.h"
 #include "src/graph/window.h"

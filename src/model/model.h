@@ -24,7 +24,7 @@ struct LoadReport {
   std::vector<std::string> missing, unexpected, misshaped;  ///< names; misshaped with both shapes
 };
 
-/// Reads .safetensors or PyTorch's .pth/.th (see src/graph/pytorch_file.h) into `weights`, strips a leading "module.",
+/// Reads .safetensors or PyTorch's .pth/.th (see src/import/pytorch_file.h) into `weights`, strips a leading "module.",
 /// ignores num_batches_tracked. Throws Error(data) if a tensor is missing or misshaped, after listing all of them;
 /// unexpected ones are reported only. `weights` stay on their device.
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path);

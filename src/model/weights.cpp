@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "src/common/error.h"
-#include "src/graph/pytorch_file.h"
-#include "src/graph/safetensors.h"
-#include "src/graph/tensor_data.h"
+#include "src/import/pytorch_file.h"
 #include "src/model/model.h"
+#include "src/tensor_files/safetensors.h"
+#include "src/tensor_files/tensor_data.h"
 
 namespace octet {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
+#include "src/common/random.h"
 #include "src/data/decoders.h"
-#include "src/data/random.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

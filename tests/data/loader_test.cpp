@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "src/data/random.h"
+#include "src/common/random.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

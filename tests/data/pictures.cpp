@@ -11,7 +11,7 @@
 #include <atomic>
 #include <fstream>
 
-#include "src/data/random.h"
+#include "src/common/random.h"
 
 namespace octet::testing {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "src/data/random.h"
+#include "src/common/random.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

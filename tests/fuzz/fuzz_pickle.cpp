@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "src/common/error.h"
-#include "src/graph/pickle.h"
+#include "src/import/pickle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "src/common/error.h"
-#include "src/graph/pytorch_file.h"
+#include "src/import/pytorch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "src/common/error.h"
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/common/files.h"
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

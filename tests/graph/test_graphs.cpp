@@ -95,19 +95,4 @@ Int8Node& node_named(Int8Graph& graph, const std::string& name) {
   throw std::logic_error("no node " + name);
 }
 
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-std::string shared_data() {
-  const char* set = std::getenv("OCTET_SHARED_DATA");
-  const std::string folder = set != nullptr ? set : source_dir() + "/../shared/data";
-  return std::filesystem::is_directory(folder) ? folder : "";
-}
-
 }  // namespace octet

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

@@ -1,4 +1,4 @@
-// How many codes autocast's types change: the figures that trainers/precision.h and recipes/README.md name.
+// How many codes autocast's types change: the figures that trainers/loop/precision.h and recipes/README.md name.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,6 @@
 // Trained weights, when ../shared/data is here: real distributions instead of random ones.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "tests/qat/networks.h"
@@ -9,11 +8,6 @@
 
 namespace octet {
 namespace {
-
-std::string shared_data() {
-  const char* folder = std::getenv("OCTET_SHARED_DATA");
-  return folder ? folder : source_dir() + "/../shared/data";
-}
 
 TEST(Pretrained, ResNet20GivesTheEnginesBytesInEveryScheme) {
   const std::string path = shared_data() + "/weights/resnet20-12fca82f.th";

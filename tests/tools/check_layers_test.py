@@ -28,7 +28,7 @@ class Layers(unittest.TestCase):
 
     def test_every_header_of_cuda(self):
         headers = ["cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "cublasLt.h", "cudnn.h", "cudnn_frontend.h", "cuda_fp16.h"]
-        self.assertEqual(len(self.faults("trainers/a.cpp", *headers)), len(headers))
+        self.assertEqual(len(self.faults("trainers/loop/a.cpp", *headers)), len(headers))
         self.assertEqual(self.faults("src/cuda/a.cpp", *headers), [])
 
     def test_loops_on_threads_have_one_place(self):

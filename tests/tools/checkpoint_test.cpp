@@ -7,7 +7,7 @@
 #include "src/common/files.h"
 #include "src/data/loader.h"
 #include "src/graph/checkpoint.h"
-#include "src/graph/safetensors.h"
+#include "src/tensor_files/safetensors.h"
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"

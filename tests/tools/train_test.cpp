@@ -10,8 +10,8 @@
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
-#include "src/graph/safetensors.h"
 #include "src/run/run_directory.h"
+#include "src/tensor_files/safetensors.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -1,5 +1,5 @@
 // Batches made on the GPU are those of the CPU's loader, byte for byte.
-#include "trainers/batches.h"
+#include "trainers/batches/batches.h"
 
 #include <gtest/gtest.h>
 

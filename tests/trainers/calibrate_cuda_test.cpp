@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "tests/cuda/gpu.h"
-#include "trainers/pipeline.h"
-#include "trainers/ptq_choice.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/ptq_choice.h"
 
 namespace octet {
 namespace {

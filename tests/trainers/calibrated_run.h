@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tests/trainers/tiny.h"
-#include "trainers/pipeline.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet::testing_trainers {
 

@@ -7,8 +7,8 @@
 #include <numbers>
 
 #include "tests/trainers/training.h"
-#include "trainers/batches.h"
-#include "trainers/schedule.h"
+#include "trainers/batches/batches.h"
+#include "trainers/loop/schedule.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // Out of memory and a GPU that fails: said in words, with the last good state kept.
-#include "trainers/gpu_failure.h"
+#include "trainers/loop/gpu_failure.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -15,9 +15,9 @@
 #include "src/common/files.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
-#include "trainers/batches.h"
-#include "trainers/metrics.h"
-#include "trainers/pipeline.h"
+#include "trainers/batches/batches.h"
+#include "trainers/run/metrics_file.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
-// The optimizers against an independent scalar loop over the formulas of trainers/optimizer.h, in double.
-#include "trainers/optimizer.h"
+// The optimizers against an independent scalar loop over the formulas of trainers/loop/optimizer.h, in double.
+#include "trainers/loop/optimizer.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>

@@ -7,8 +7,8 @@
 #include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/metrics.h"
-#include "trainers/pipeline.h"
+#include "trainers/run/metrics_file.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // The whole job on a tiny synthetic set: every file is written, and a run stopped in QAT ends with the same bytes.
-#include "trainers/pipeline.h"
+#include "trainers/run/pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "src/quant/fuse.h"
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/metrics.h"
+#include "trainers/run/metrics_file.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainers/precision.h"
+#include "trainers/loop/precision.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "src/common/error.h"
-#include "trainers/average.h"
+#include "trainers/loop/average.h"
 
 namespace octet {
 namespace {

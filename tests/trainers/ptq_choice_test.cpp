@@ -1,12 +1,12 @@
 // octet calibrate's choice: on the validation images alone, and an engine that refuses a scheme loses that result only.
-#include "trainers/ptq_choice.h"
+#include "trainers/run/ptq_choice.h"
 
 #include <gtest/gtest.h>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/pipeline.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // BatchNorm's statistics and observed ranges, computed anew for the network that is exported.
-#include "trainers/reestimate.h"
+#include "trainers/loop/reestimate.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-#include "trainers/run.h"
+#include "trainers/run/run.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "src/common/files.h"
 #include "src/graph/checkpoint.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/metrics.h"
+#include "trainers/run/metrics_file.h"
 
 namespace octet {
 namespace {

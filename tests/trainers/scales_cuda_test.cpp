@@ -4,7 +4,7 @@
 #include "src/model/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/reestimate.h"
+#include "trainers/loop/reestimate.h"
 
 namespace octet {
 namespace {

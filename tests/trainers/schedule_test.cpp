@@ -1,4 +1,4 @@
-#include "trainers/schedule.h"
+#include "trainers/loop/schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A recorded step is replayed, not launched again, and does the same work.
-#include "trainers/step_graph.h"
+#include "trainers/loop/step_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/rand.h>
@@ -12,7 +12,7 @@
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
 #include "trainers/gpu.h"
-#include "trainers/step.h"
+#include "trainers/loop/step.h"
 
 namespace octet {
 namespace {

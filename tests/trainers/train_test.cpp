@@ -1,4 +1,4 @@
-#include "trainers/train.h"
+#include "trainers/loop/train.h"
 
 #include <ATen/Functions.h>
 #include <fmt/core.h>
@@ -10,9 +10,9 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "tests/trainers/training.h"
-#include "trainers/schedule.h"
-#include "trainers/step.h"
-#include "trainers/training_state.h"
+#include "trainers/loop/schedule.h"
+#include "trainers/loop/step.h"
+#include "trainers/loop/training_state.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "src/model/device.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/train.h"
+#include "trainers/loop/train.h"
 
 namespace octet::testing_trainers {
 

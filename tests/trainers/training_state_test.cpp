@@ -1,4 +1,4 @@
-#include "trainers/training_state.h"
+#include "trainers/loop/training_state.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>

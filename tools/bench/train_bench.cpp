@@ -9,7 +9,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/cuda/device.h"
-#include "trainers/time_step.h"
+#include "trainers/run/time_step.h"
 
 namespace octet {
 namespace {

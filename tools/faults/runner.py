@@ -14,6 +14,8 @@ NEAREST = {
     "src/qat": ["test_qat"],
     "trainers": ["test_trainers"],
     "src/graph": ["test_graph", "test_quant"],
+    "src/import": ["test_import"],
+    "src/tensor_files": ["test_tensor_files", "test_graph"],
     "src/recipe": ["test_recipe"],
     "src/model": ["test_model", "test_qat"],
     "src/data": ["test_data"],

@@ -13,9 +13,9 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/gpu_failure.h"
-#include "trainers/pipeline.h"
-#include "trainers/ptq_choice.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/ptq_choice.h"
 
 namespace octet::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/gpu_failure.h"
-#include "trainers/pipeline.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet::cli {
 namespace {

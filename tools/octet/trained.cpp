@@ -1,8 +1,8 @@
 #include "tools/octet/trained.h"
 
 #include "trainers/gpu.h"
-#include "trainers/gpu_failure.h"
-#include "trainers/pipeline.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet::cli {
 

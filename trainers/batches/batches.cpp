@@ -1,0 +1,64 @@
+#include "trainers/batches/batches.h"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/core.h>
+
+#include <optional>
+
+#include "src/model/model.h"
+#if OCTET_CUDA
+#include "trainers/batches/gpu_batches.h"
+#endif
+
+namespace octet {
+namespace {
+
+class LoadedBatches : public Batches {
+ public:
+  LoadedBatches(const RunData& data, int batch_size) : data_(data), batch_size_(batch_size) {}
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
+                    LoaderOptions{.batch_size = batch_size_,
+                                  .train = true,
+                                  .seed = epoch.seed,
+                                  .epoch = epoch.number,
+                                  .first_batch = static_cast<int>(first_batch),
+                                  .workers = data_.workers});
+  }
+
+  const Labelled* next() override {
+    if (!loader_->next(batch_)) return nullptr;
+    const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
+    labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
+    labelled_.labels = at::from_blob(batch_.labels.data(), {batch_.size}, at::TensorOptions(at::kLong));
+    return &labelled_;
+  }
+
+  double waited_seconds() const override { return loader_->waited_seconds(); }
+
+ private:
+  const RunData& data_;
+  const int batch_size_;
+  std::optional<Loader> loader_;
+  Batch batch_;
+  Labelled labelled_;
+};
+
+}  // namespace
+
+void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
+#if OCTET_CUDA
+  if (options.device.is_cuda() && options.resident_images == "on") require_resident(data, options.device);
+#endif
+}
+
+std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options) {
+  require_batches(data, options);
+#if OCTET_CUDA
+  if (options.device.is_cuda()) return make_gpu_batches(data, options);
+#endif
+  return std::make_unique<LoadedBatches>(data, options.batch_size);
+}
+
+}  // namespace octet

@@ -1,0 +1,138 @@
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "kernels/augment/cuda_augment.h"
+#include "src/common/error.h"
+#include "src/cuda/memory.h"
+#include "src/cuda/stream.h"
+#include "src/data/augment.h"
+#include "src/model/device.h"
+#include "src/model/parallel.h"
+#include "trainers/batches/gpu_batches.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kUpload = 64 << 20;  // bytes sent to the GPU at once
+
+/// Page-locked memory on its way to the GPU. Our own: LibTorch's cannot be freed when the GPU has failed.
+struct Staged {
+  PinnedBuffer memory;
+  Event copied;
+};
+
+class ResidentBatches : public Batches {
+ public:
+  ResidentBatches(const RunData& data, const BatchesOptions& options)
+      : data_(data),
+        options_(options),
+        size_(*data.train_set->common_size()),
+        tables_(normalization_tables(data, options.device)),
+        batch_(empty_batch(data.train_transform, options)),
+        pictures_(upload()) {
+    const size_t bytes = options.batch_size * sizeof(kernels::AugmentedPicture);
+    chosen_ = at::empty({static_cast<int64_t>(bytes)}, pictures_.options());
+    for (Staged& staged : staged_) staged.memory = PinnedBuffer(bytes);
+    const Transform& t = data.train_transform;
+    shape_ = {options.batch_size, size_.height, size_.width, t.height, t.width, t.channels, t.cutout, {}};
+    if (t.cutout > 0) std::copy(t.fill.begin(), t.fill.end(), shape_.fill);
+  }
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    epoch_ = epoch;
+    order_.resize(data_.train.size());
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    shuffle_for(epoch, order_);
+    place_ = static_cast<size_t>(first_batch) * options_.batch_size;
+  }
+
+  const Labelled* next() override {
+    const size_t count = static_cast<size_t>(options_.batch_size);
+    if (place_ + count > order_.size()) return nullptr;
+    Staged& staged = staged_[place_ / count % staged_.size()];
+    staged.copied.wait();  // some batches ago
+    auto* chosen = reinterpret_cast<kernels::AugmentedPicture*>(staged.memory.data());
+    for (size_t i = 0; i < count; ++i) chosen[i] = draw(place_ + i);
+    place_ += count;
+    const CudaStream stream = current_stream(options_.device);
+    copy_to_device(chosen_.mutable_data_ptr(), chosen, staged.memory.bytes(), stream);
+    staged.copied.record(stream);
+    kernels::cuda_augment(
+        shape_,
+        {pictures_.const_data_ptr<uint8_t>(),
+         reinterpret_cast<const kernels::AugmentedPicture*>(chosen_.const_data_ptr()), tables_.const_data_ptr<float>(),
+         batch_.images.mutable_data_ptr<float>(), batch_.labels.mutable_data_ptr<int64_t>()},
+        stream);
+    return &batch_;
+  }
+
+ private:
+  kernels::AugmentedPicture draw(size_t place) const {
+    const size_t index = order_[place];
+    Random random = random_for(epoch_, place);
+    const Augmentation drawn = draw_augmentation(size_, data_.train_transform, random);
+    const auto small = [](int value) { return static_cast<int16_t>(value); };
+    return {.index = static_cast<int64_t>(index),
+            .label = data_.train_set->label(data_.train[index]),
+            .top = small(drawn.part.top),
+            .left = small(drawn.part.left),
+            .cut_y = small(drawn.cut_y),
+            .cut_x = small(drawn.cut_x),
+            .flip = drawn.flip};
+  }
+
+  at::Tensor upload() const {
+    const size_t bytes = static_cast<size_t>(size_.height) * size_.width * data_.train_transform.channels;
+    const size_t count = data_.train.size(), at_once = std::max<size_t>(1, kUpload / bytes);
+    at::Tensor pictures =
+        at::empty({static_cast<int64_t>(count * bytes)}, at::TensorOptions(options_.device).dtype(at::kByte));
+    const CudaStream stream = current_stream(options_.device);
+    for (size_t first = 0; first < count; first += at_once) {
+      const size_t end = std::min(count, first + at_once);
+      const size_t part_bytes = (end - first) * bytes;
+      const PinnedBuffer part(part_bytes);
+      share_among_threads(static_cast<int64_t>(end - first), 1, [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) read(first + i, bytes, part.data() + i * bytes);
+      });
+      copy_to_device(pictures.mutable_data_ptr<uint8_t>() + first * bytes, part.data(), part_bytes, stream);
+      Event copied;
+      copied.record(stream);
+      copied.wait();
+    }
+    return pictures;
+  }
+
+  void read(size_t i, size_t bytes, uint8_t* out) const {
+    const size_t index = data_.train[i];
+    const Image image = data_.train_set->read(index);
+    if (PictureSize{image.height, image.width} != size_ || image.pixels.size() != bytes)
+      throw data_error(data_.train_set->describe(index) + ": its size is not that of the others");
+    std::memcpy(out, image.pixels.data(), bytes);
+  }
+
+  const RunData& data_;
+  const BatchesOptions options_;
+  const PictureSize size_;
+  const at::Tensor tables_;
+  const Labelled batch_;
+  const at::Tensor pictures_;  // uint8, those of data.train in its order
+  at::Tensor chosen_;          // AugmentedPicture [batch] as bytes
+  std::array<Staged, 16> staged_;
+  kernels::AugmentShape shape_;
+  Epoch epoch_;
+  std::vector<size_t> order_;  // of the epoch, into data.train
+  size_t place_ = 0;           // next in it
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> resident_batches(const RunData& data, const BatchesOptions& options) {
+  return std::make_unique<ResidentBatches>(data, options);
+}
+
+}  // namespace octet

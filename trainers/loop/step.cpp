@@ -1,0 +1,110 @@
+#include "trainers/loop/step.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "trainers/loop/training_state.h"
+
+namespace octet {
+namespace {
+
+/// Memory format of all weights, in place: models that share the tensors see it.
+Weights& laid_out(const Phase& phase) {
+  for (auto& [name, tensor] : *phase.weights) {
+    if (tensor.dim() != 4) continue;
+    const auto format = phase.recipe->channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    tensor.set_data(tensor.detach().contiguous(format));
+  }
+  return *phase.weights;
+}
+
+}  // namespace
+
+TrainStep::TrainStep(const Phase& phase)
+    : phase_(phase),
+      recipe_(*phase.recipe),
+      device_(phase.device()),
+      precision_(precision_from_name(recipe_.precision)),
+      optimizer_(recipe_, *phase.graph, laid_out(phase)) {
+  if (recipe_.ema > 0) average_.emplace(*phase.weights, recipe_.ema);
+  if (precision_ == Precision::fp16) scaler_.emplace(device_);
+  totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
+  // The fused optimizers read a double on the CPU and a float on the GPU.
+  scalars_ = at::zeros({2}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
+}
+
+void TrainStep::set(double learning_rate, long step) {
+  scalars_[0].fill_(learning_rate);  // the values travel as arguments of two small kernels
+  if (average_) scalars_[1].fill_(average_->rate(step));
+}
+
+void TrainStep::begin_epoch(const StepTotals& totals) {
+  totals_[0].fill_(totals.loss_sum);
+  totals_[1].fill_(static_cast<double>(totals.correct));
+  totals_[2].fill_(totals.cross_entropy_sum);
+}
+
+void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
+  optimizer_.zero_gradients();
+  at::Tensor logits, loss, cross_entropy;
+  {
+    const Autocast autocast(device_.type(), precision_);
+    logits = forward(recipe_.channels_last ? images : images.contiguous(), mode);
+    loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100,
+                                  recipe_.label_smoothing);
+    cross_entropy = loss.detach();
+    if (recipe_.label_smoothing > 0) {  // what validation measures, too
+      const c10::NoGradGuard no_grad;
+      cross_entropy = at::cross_entropy_loss(logits.detach(), labels);
+    }
+  }
+  {
+    const c10::NoGradGuard no_grad;
+    const at::Tensor correct = logits.detach().argmax(1).eq(labels).sum();
+    totals_.add_(at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble), cross_entropy.to(at::kDouble)}));
+  }
+  (scaler_ ? scaler_->scale(loss) : loss).backward();
+
+  const at::Tensor skip = finish_gradients();
+  optimizer_.step(scalars_[0], skip);
+  if (average_) average_->update(scalars_[1]);
+}
+
+at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
+  if (phase_.quantized == nullptr)
+    return walk(*phase_.graph, *phase_.weights, x, {.training = true, .batch_norm_training = mode.batch_norm_training});
+  return phase_.quantized->forward(
+      x,
+      {.training = true, .batch_norm_training = mode.batch_norm_training, .observe = mode.observe, .quantize = true});
+}
+
+/// Unscales and clips; returns 1 (float scalar) if the step must be skipped, else 0.
+at::Tensor TrainStep::finish_gradients() {
+  const c10::NoGradGuard no_grad;
+  at::Tensor skip = totals_[0].isfinite().logical_not().to(at::kFloat);
+  const std::vector<at::Tensor> gradients = optimizer_.gradients();
+  if (scaler_) {
+    const at::Tensor found_inf = scaler_->unscale(gradients);
+    scaler_->update(found_inf);
+    skip = at::maximum(skip, found_inf);
+  }
+  if (recipe_.clip_gradient > 0) clip_gradients(gradients, recipe_.clip_gradient);
+  return skip;
+}
+
+void TrainStep::put_state(TensorFile& file) const {
+  put_tensors(file, "optimizer", optimizer_.state());
+  if (average_) put_tensors(file, "average", average_->average());
+  if (scaler_) put_tensors(file, "scaler", scaler_->state());
+}
+
+void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
+  restore_tensors(file, "optimizer", optimizer_.state(), path);
+  if (average_) restore_tensors(file, "average", average_->average(), path);
+  if (scaler_) restore_tensors(file, "scaler", scaler_->state(), path);
+}
+
+}  // namespace octet

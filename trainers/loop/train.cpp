@@ -1,0 +1,299 @@
+#include "trainers/loop/train.h"
+
+#include <ATen/Context.h>
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "src/model/autocast.h"
+#include "trainers/batches/batches.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/diverged.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/loop/reestimate.h"
+#include "trainers/loop/schedule.h"
+#include "trainers/loop/step.h"
+#include "trainers/loop/step_graph.h"
+#include "trainers/loop/totals.h"
+#include "trainers/loop/training_state.h"
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Of dropout.
+void seed_generator(at::Device device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+class Trainer {
+ public:
+  Trainer(const Phase& phase, const RunData& data);
+  void run();
+
+  const Position& position() const { return position_; }
+  /// After running out of the GPU's memory; ends this trainer.
+  std::optional<long> batch_that_fits();
+
+ private:
+  void resume();
+  void run_epoch();
+  void validate();
+  void finish();
+  void validate_epoch() const;
+  void require_scales() const;
+  void launch_step(const Batches::Labelled& batch);
+  void follow(bool wait);
+  [[noreturn]] void explain(long step, const std::string& what);
+  TrainStep::Mode mode() const;
+  bool observes() const { return phase_.quantized != nullptr && phase_.freeze_observers > 0; }
+  EpochResult result() const;
+  void save() const;
+  uint64_t pictures_seed() const {
+    return step_seed(phase_.seed, phase_.pictures_of.empty() ? phase_.name : phase_.pictures_of, 0, 0);
+  }
+  long global_step() const { return position_.epoch * steps_ + position_.step; }
+
+  const Phase& phase_;
+  const RunData& data_;
+  const OptimizerRecipe& recipe_;
+  const at::Device device_;
+  const StateOwner owner_;
+  const long steps_;  // in an epoch
+  const Schedule schedule_;
+  TrainStep step_;
+  StepGraph graph_;
+  std::unique_ptr<Batches> batches_;
+  TotalsReader totals_;
+  Position position_;  // steps launched; sums of those that are known to be done
+};
+
+Trainer::Trainer(const Phase& phase, const RunData& data)
+    : phase_(phase),
+      data_(data),
+      recipe_(*phase.recipe),
+      device_(phase.device()),
+      owner_{phase.name, phase.fingerprint},
+      steps_(steps_per_epoch(recipe_, data.train.size(), phase.name)),
+      schedule_(make_schedule(recipe_, steps_)),
+      step_(phase),
+      graph_(phase.cuda.graph && device_.is_cuda()),
+      batches_(make_batches(data, {recipe_.batch_size, device_, phase.cuda.resident_images})),
+      totals_(device_) {}
+
+void Trainer::run() {
+  if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
+  if (position_.finished) return;
+  require_scales();
+  for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
+    run_epoch();
+    save();  // before validation, which may be interrupted too
+    if (phase_.epoch_done) validate();
+  }
+  finish();
+}
+
+/// With EMA it is the average that is validated, and exported at the end: observed ranges must be the average's too.
+void Trainer::validate() {
+  if (step_.average() == nullptr) return validate_epoch();
+  step_.average()->while_in_place([this] {
+    if (!observes()) return validate_epoch();
+    while_observed_again(*phase_.quantized, data_, recipe_.batch_size, [this] { validate_epoch(); });
+  });
+}
+
+void Trainer::finish() {
+  step_.free_gradients();
+  const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
+  if (averaged) step_.average()->apply();
+  if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
+  if (observes() && (averaged || reestimates)) observe_again(*phase_.quantized, data_, recipe_.batch_size);
+  position_.finished = true;
+  save();
+}
+
+/// What was never calibrated and is not to be observed has no scales to train with.
+void Trainer::require_scales() const {
+  if (phase_.quantized == nullptr || phase_.quantized->has_scales() || mode().observe) return;
+  throw usage_error(
+      fmt::format("phase {}: the ranges of activations are to stay as calibrated (quant.scales: fixed), but the "
+                  "network was never calibrated; calibrate it first, or set quant.scales: observed",
+                  phase_.name));
+}
+
+void Trainer::run_epoch() {
+  if (position_.step == steps_) return;  // stopped between its last step and its validation
+  batches_->begin({pictures_seed(), position_.epoch}, position_.step);
+  step_.begin_epoch(
+      {.loss_sum = position_.loss_sum, .correct = position_.correct, .cross_entropy_sum = position_.cross_entropy_sum});
+  totals_.epoch_begins();
+  forget_peak(device_);
+  Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
+                    steps_ * recipe_.batch_size, "images", position_.step * recipe_.batch_size);
+  const auto start = Clock::now();
+  const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
+  while (const Batches::Labelled* batch = batches_->next()) {
+    launch_step(*batch);
+    batches_->fetch_ahead();
+    if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
+    const bool stopping = phase_.stop(), last = position_.step == steps_;
+    follow(/*wait=*/stopping || last);
+    position_.seconds = seconds_before + seconds_since(start);
+    if (position_.seen > 0) {
+      const EpochResult so_far = result();
+      progress.update(position_.seen,
+                      fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_cross_entropy, 100 * so_far.train_top1));
+    }
+    if (stopping) {
+      save();
+      throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
+                                                     position_.epoch + 1, position_.step));
+    }
+  }
+}
+
+void Trainer::validate_epoch() const {
+  try {
+    phase_.epoch_done(result());
+  } catch (const c10::OutOfMemoryError&) {  // no batch of the training's is to blame
+    throw validation_failed(phase_, position_,
+                            "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::promise) throw;
+    throw validation_failed(phase_, position_, error.what());
+  }
+}
+
+/// The next step; on a GPU it only begins.
+void Trainer::launch_step(const Batches::Labelled& batch) {
+  totals_.batch_is_ready();
+  seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
+  step_.set(learning_rate(schedule_, global_step()), global_step());
+  try {
+    graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
+  } catch (const Error& error) {  // observers on the CPU refuse values that are not finite
+    if (error.code() != ExitCode::promise || device_.is_cuda()) throw;
+    explain(position_.step, error.what());
+  }
+  totals_.step_was_launched(position_.step, step_.totals());
+  ++position_.step;
+}
+
+/// Takes in what is known of the steps so far; `wait`: of all of them.
+void Trainer::follow(bool wait) {
+  while (const std::optional<StepTotals> totals = totals_.next(wait)) {
+    if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
+    position_.loss_sum = totals->loss_sum;
+    position_.cross_entropy_sum = totals->cross_entropy_sum;
+    position_.correct = totals->correct;
+    position_.seen = (totals->step + 1) * recipe_.batch_size;
+    position_.waited_seconds += totals->idle_seconds;
+  }
+}
+
+/// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
+void Trainer::explain(long step, const std::string& what) {
+  position_.step = step;
+  batches_->begin({pictures_seed(), position_.epoch}, step);
+  const Batches::Labelled* batch = batches_->next();
+  const Autocast autocast(device_.type(), precision_from_name(recipe_.precision));
+  seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
+  const WalkMode walk_mode{.training = true, .batch_norm_training = mode().batch_norm_training};
+  throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));
+}
+
+std::optional<long> Trainer::batch_that_fits() {
+  graph_.forget();
+  const Transform& t = data_.train_transform;
+  return octet::batch_that_fits(
+      step_,
+      {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size, .recorded = phase_.cuda.graph});
+}
+
+TrainStep::Mode Trainer::mode() const {
+  const double share_done = static_cast<double>(global_step()) / static_cast<double>(schedule_.steps);
+  return {.batch_norm_training = share_done < phase_.freeze_batch_norm,
+          .observe = phase_.quantized != nullptr && share_done < phase_.freeze_observers};
+}
+
+EpochResult Trainer::result() const {
+  EpochResult result;
+  result.epoch = position_.epoch;
+  const double seen = static_cast<double>(position_.seen);
+  result.train_loss = position_.loss_sum / (seen / recipe_.batch_size);
+  result.train_cross_entropy = position_.cross_entropy_sum / (seen / recipe_.batch_size);
+  result.train_top1 = static_cast<double>(position_.correct) / seen;
+  result.learning_rate = learning_rate(schedule_, global_step() - 1);
+  result.images_per_second = seen / position_.seconds;
+  result.data_wait_share = position_.waited_seconds / position_.seconds;
+  result.seconds = position_.seconds;
+  result.gpu_memory_bytes = peak_gpu_memory(device_).held;
+  return result;
+}
+
+void Trainer::save() const {
+  require_finite(phase_, position_);
+  TensorFile file;
+  put_tensors(file, "weights", *phase_.weights);
+  if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
+  if (!position_.finished) step_.put_state(file);
+  try {
+    write_state(phase_.checkpoint, owner_, position_, std::move(file));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
+  }
+}
+
+void Trainer::resume() {
+  TensorFile file;
+  position_ = read_state(phase_.checkpoint, owner_, file);
+  if (position_.epoch > recipe_.epochs || position_.step > steps_)
+    throw data_error(fmt::format("{}: damaged: epoch {}, step {} of {} epochs of {} steps", phase_.checkpoint,
+                                 position_.epoch, position_.step, recipe_.epochs, steps_));
+  restore_tensors(file, "weights", *phase_.weights, phase_.checkpoint);
+  if (phase_.quantized != nullptr) phase_.quantized->load_state(get_tensors(file, "quantizer"));
+  if (position_.finished) {
+    say(fmt::format("{}: finished before, loaded from {}", phase_.name, phase_.checkpoint));
+    return;
+  }
+  step_.restore_state(file, phase_.checkpoint);
+  say(fmt::format("{}: resumed from {}, epoch {}, step {}", phase_.name, phase_.checkpoint, position_.epoch + 1,
+                  position_.step));
+}
+
+}  // namespace
+
+void train_phase(const Phase& phase, const RunData& data) {
+  const OwnStream stream(phase.device());
+  std::optional<Trainer> trainer;
+  const auto position = [&] { return trainer ? trainer->position() : Position{}; };
+  try {
+    trainer.emplace(phase, data);
+    trainer->run();
+  } catch (const c10::OutOfMemoryError&) {
+    const GpuMemory then = gpu_memory(phase.device());
+    throw out_of_memory(phase, position(), then, trainer ? trainer->batch_that_fits() : std::nullopt);
+  } catch (const c10::Error& error) {
+    if (phase.device().is_cpu()) throw;
+    throw failed(phase, position(), error.what_without_backtrace());
+  } catch (const Error& error) {  // a kernel of ours may be the first to see that the GPU failed
+    if (gpu_works(phase.device())) throw;
+    throw failed(phase, position(), error.what());
+  }
+  trainer.reset();  // with the recorded step's memory
+  release_cached(phase.device());
+}
+
+}  // namespace octet

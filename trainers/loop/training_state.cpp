@@ -1,0 +1,165 @@
+#include "trainers/loop/training_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <fmt/core.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+constexpr int kStateVersion = 2;  // 1: QAT always observed, and ranges were floats
+constexpr const char* kMetadataKey = "octet_state";
+
+DType dtype_of(at::ScalarType type, const std::string& name) {
+  switch (type) {
+    case at::kFloat:
+      return DType::f32;
+    case at::kDouble:
+      return DType::f64;
+    case at::kInt:
+      return DType::i32;
+    case at::kLong:
+      return DType::i64;
+    case at::kByte:
+      return DType::u8;
+    case at::kChar:
+      return DType::i8;
+    default:
+      throw data_error(fmt::format("tensor '{}' has a type that state files do not hold", name));
+  }
+}
+
+at::ScalarType scalar_type(DType dtype, const std::string& name) {
+  switch (dtype) {
+    case DType::f32:
+      return at::kFloat;
+    case DType::f64:
+      return at::kDouble;
+    case DType::i32:
+      return at::kInt;
+    case DType::i64:
+      return at::kLong;
+    case DType::u8:
+      return at::kByte;
+    case DType::i8:
+      return at::kChar;
+    default:
+      throw data_error(fmt::format("tensor '{}' has a type that state files do not hold", name));
+  }
+}
+
+Position parse_position(const nlohmann::json& json) {
+  Position p;
+  p.epoch = json.at("epoch").get<int>();
+  p.step = json.at("step").get<long>();
+  p.finished = json.at("finished").get<bool>();
+  p.loss_sum = json.at("loss_sum").get<double>();
+  p.cross_entropy_sum = json.at("cross_entropy_sum").get<double>();
+  p.correct = json.at("correct").get<long>();
+  p.seen = json.at("seen").get<long>();
+  p.seconds = json.at("seconds").get<double>();
+  p.waited_seconds = json.at("waited_seconds").get<double>();
+  return p;
+}
+
+}  // namespace
+
+void put_tensors(TensorFile& file, const std::string& prefix, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor plain = tensor.detach().cpu().contiguous();
+    TensorData data;
+    data.dtype = dtype_of(plain.scalar_type(), name);
+    data.shape.assign(plain.sizes().begin(), plain.sizes().end());
+    data.bytes.resize(plain.nbytes());
+    if (!data.bytes.empty()) std::memcpy(data.bytes.data(), plain.const_data_ptr(), data.bytes.size());
+    file.tensors[prefix + "." + name] = std::move(data);
+  }
+}
+
+NamedTensors get_tensors(const TensorFile& file, const std::string& prefix) {
+  const std::string start = prefix + ".";
+  NamedTensors tensors;
+  for (auto it = file.tensors.lower_bound(start); it != file.tensors.end() && it->first.starts_with(start); ++it) {
+    const TensorData& data = it->second;
+    at::Tensor tensor = at::empty(data.shape, scalar_type(data.dtype, it->first));
+    if (!data.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), data.bytes.data(), data.bytes.size());
+    tensors[it->first.substr(start.size())] = tensor;
+  }
+  return tensors;
+}
+
+void restore_tensors(const TensorFile& file, const std::string& prefix, const NamedTensors& targets,
+                     const std::string& path) {
+  c10::NoGradGuard no_grad;
+  const NamedTensors stored = get_tensors(file, prefix);
+  for (const auto& [name, tensor] : stored) {
+    if (!targets.contains(name)) throw data_error(fmt::format("{}: unexpected tensor '{}.{}'", path, prefix, name));
+  }
+  for (const auto& [name, target] : targets) {
+    const auto found = stored.find(name);
+    if (found == stored.end()) throw data_error(fmt::format("{}: tensor '{}.{}' is missing", path, prefix, name));
+    if (found->second.sizes() != target.sizes() || found->second.scalar_type() != target.scalar_type()) {
+      throw data_error(fmt::format("{}: tensor '{}.{}' has another shape or type", path, prefix, name));
+    }
+    target.copy_(found->second);
+  }
+}
+
+void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
+  file.metadata[kMetadataKey] = nlohmann::json{
+      {"version", kStateVersion},
+      {"phase", owner.phase},
+      {"fingerprint", owner.fingerprint},
+      {"epoch", position.epoch},
+      {"step", position.step},
+      {"finished", position.finished},
+      {"loss_sum", position.loss_sum},
+      {"cross_entropy_sum", position.cross_entropy_sum},
+      {"correct", position.correct},
+      {"seen", position.seen},
+      {"seconds", position.seconds},
+      {"waited_seconds",
+       position.waited_seconds}}.dump();
+  write_safetensors(path, file);
+}
+
+Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file) {
+  try {
+    file = read_safetensors(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}; remove it to start the phase anew", error.what()));
+  }
+  const auto found = file.metadata.find(kMetadataKey);
+  if (found == file.metadata.end())
+    throw data_error(fmt::format("{}: not a training state of octet; remove it to start anew", path));
+  try {
+    const auto json = nlohmann::json::parse(found->second);
+    if (const int version = json.at("version").get<int>(); version != kStateVersion) {
+      throw data_error(
+          fmt::format("{}: state version {} of {} octet, this one reads {}; finish the run with the octet "
+                      "that began it, or remove the file to start the phase anew",
+                      path, version, version < kStateVersion ? "an older" : "a newer", kStateVersion));
+    }
+    if (json.at("phase").get<std::string>() != owner.phase ||
+        json.at("fingerprint").get<std::string>() != owner.fingerprint) {
+      throw usage_error(
+          fmt::format("{}: the state of another run (its recipe, model or starting weights differ); resume with the "
+                      "recipe it was made with, remove the file to start the phase anew, or train into another --out",
+                      path));
+    }
+    const Position p = parse_position(json);
+    if (p.epoch < 0 || p.step < 0 || p.correct < 0 || p.seen < 0)
+      throw data_error(fmt::format("{}: damaged metadata '{}': a negative count", path, kMetadataKey));
+    return p;
+  } catch (const nlohmann::json::exception& error) {
+    throw data_error(fmt::format("{}: damaged metadata '{}': {}", path, kMetadataKey, error.what()));
+  }
+}
+
+}  // namespace octet

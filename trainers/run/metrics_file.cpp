@@ -1,0 +1,43 @@
+#include "trainers/run/metrics_file.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+
+namespace octet {
+
+// nlohmann finds these two by name; they live beside EpochMetrics' use so that the keys stand in one place.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train_cross_entropy, train_top1,
+                                   validation_loss, validation_top1, learning_rate, images_per_second, data_wait_share,
+                                   seconds, gpu_memory_bytes)
+
+std::vector<EpochMetrics> read_metrics(const std::string& path) {
+  std::vector<EpochMetrics> metrics;
+  if (!std::filesystem::exists(path)) return metrics;
+  std::istringstream lines(read_file(path));
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    try {
+      metrics.push_back(nlohmann::json::parse(line).get<EpochMetrics>());
+    } catch (const nlohmann::json::exception& error) {
+      throw data_error(fmt::format("{}:{}: not a line of metrics: {}", path, number, error.what()));
+    }
+  }
+  return metrics;
+}
+
+void add_metrics(const std::string& path, const EpochMetrics& metrics) {
+  std::string text;
+  for (const EpochMetrics& earlier : read_metrics(path)) {
+    if (earlier.phase == metrics.phase && earlier.epoch >= metrics.epoch) continue;
+    text += nlohmann::json(earlier).dump() + "\n";
+  }
+  write_file_atomically(path, text + nlohmann::json(metrics).dump() + "\n");
+}
+
+}  // namespace octet

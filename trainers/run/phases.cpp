@@ -1,0 +1,133 @@
+// The training phases of a run, with validation and metrics after each epoch.
+#include <fmt/core.h>
+
+#include "src/common/files.h"
+#include "src/common/progress.h"
+#include "src/quant/fuse.h"
+#include "trainers/loop/precision.h"
+#include "trainers/run/metrics_file.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet {
+namespace {
+
+/// Of everything that decides the weights: recipe, graph, number of training images.
+std::string fingerprint(const Run& run) {
+  std::string text = recipe_hash(training_part(run.recipe)) + fmt::format(" images {}", run.data.train.size());
+  for (const ParameterSpec& parameter : parameters(run.graph)) {
+    text += " " + parameter.name;
+    for (const long extent : parameter.shape) text += fmt::format(",{}", extent);
+  }
+  return sha256(text);
+}
+
+/// QAT goes on from these: with others it would be another run's.
+std::string hash_of(const Weights& weights) {
+  std::string bytes;
+  for (const auto& [name, values] : float_params(weights)) {
+    bytes += name;
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+  return sha256(bytes);
+}
+
+/// Validates, tells the user and adds a line to metrics.jsonl.
+void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
+  const Evaluation evaluation =
+      evaluate(phase, program, run.data.validation_images(),
+               {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+  add_metrics(run.directory.metrics(), {.phase = phase,
+                                        .epoch = result.epoch + 1,
+                                        .train_loss = result.train_loss,
+                                        .train_cross_entropy = result.train_cross_entropy,
+                                        .train_top1 = result.train_top1,
+                                        .validation_loss = evaluation.loss,
+                                        .validation_top1 = evaluation.top1,
+                                        .learning_rate = result.learning_rate,
+                                        .images_per_second = result.images_per_second,
+                                        .data_wait_share = result.data_wait_share,
+                                        .seconds = result.seconds,
+                                        .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes)});
+  const std::string memory =
+      result.gpu_memory_bytes == 0
+          ? ""
+          : fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(result.gpu_memory_bytes) / 1e9);
+  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
+                  phase, result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss, 100 * evaluation.top1,
+                  result.images_per_second, 100 * result.data_wait_share, memory));
+}
+
+/// Keys of observed scales that the user gave to fixed ones.
+void say_what_has_no_effect(const Recipe& recipe) {
+  const Recipe usual;
+  const bool given = recipe.quant.observer != usual.quant.observer || recipe.quant.averaging != usual.quant.averaging ||
+                     recipe.qat.freeze_observers != usual.qat.freeze_observers;
+  if (given && !observes(recipe.quant)) {
+    say("note: quant.scales is fixed, so quant.observer, quant.averaging and qat.freeze_observers have no effect; set "
+        "quant.scales: observed to let ranges follow the data");
+  }
+}
+
+}  // namespace
+
+void train_float(const Run& run, Weights& weights, bool resume) {
+  const OptimizerRecipe& recipe = run.recipe.train;
+  if (recipe.epochs > 0) {
+    Phase phase{.name = "float", .recipe = &recipe, .graph = &run.graph, .weights = &weights};
+    phase.cuda = run.recipe.cuda;
+    phase.seed = run.recipe.seed;
+    phase.fingerprint = fingerprint(run);
+    phase.checkpoint = run.directory.float_state();
+    phase.resume = resume;
+    phase.epoch_done = [&](const EpochResult& result) {
+      finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
+    };
+    train_phase(phase, run.data);
+  }
+  save_weights(weights, run.directory.float_weights());
+}
+
+void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
+  const QatRecipe& recipe = run.recipe.qat;
+  if (recipe.epochs == 0) return;
+  if (const std::string note = qat_precision_note(precision_from_name(recipe.precision)); !note.empty()) say(note);
+  say_what_has_no_effect(run.recipe);
+  Weights weights = model.weights();  // the same tensors
+  Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  phase.cuda = run.recipe.cuda;
+  phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
+  phase.seed = run.recipe.seed;
+  phase.fingerprint = fingerprint(run) + hash_of(weights);
+  phase.checkpoint = run.directory.qat_state();
+  phase.resume = resume;
+  phase.stop = stop;
+  phase.epoch_done = [&](const EpochResult& result) {
+    finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing));
+  };
+  train_phase(phase, run.data);
+}
+
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
+  const QatRecipe& recipe = run.recipe.qat;
+  Weights weights = load_float(run);    // what QAT began with
+  const Graph fused = fuse(run.graph);  // as in QAT: without dropout
+  Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
+  phase.cuda = run.recipe.cuda;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.seed = run.recipe.seed;
+  phase.pictures_of = "qat";
+  phase.fingerprint = fingerprint(run) + hash_of(weights);
+  phase.checkpoint = run.directory.float_control_state();
+  phase.resume = resume;
+  phase.stop = stop;
+  phase.epoch_done = [&](const EpochResult& result) {
+    finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
+  };
+  train_phase(phase, run.data);
+  save_weights(weights, run.directory.float_control());
+  return weights;
+}
+
+}  // namespace octet

@@ -1,0 +1,78 @@
+#include "trainers/run/ptq_choice.h"
+
+#include <fmt/core.h>
+
+#include <optional>
+
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet {
+namespace {
+
+std::string name_of(const Run& run) { return run.recipe.quant.activation + " " + run.recipe.calibrate.method; }
+
+Int8Graph quantized(const Run& run, const Weights& weights) {
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  return to_int8(run, model);
+}
+
+}  // namespace
+
+bool PtqResult::better_than(const PtqResult& other) const {
+  if (!refused.empty() || !other.refused.empty()) return refused.empty();
+  return top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
+}
+
+PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
+  std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
+  if (all) {
+    activations = {"symmetric_s8", "unsigned_u8", "affine_u8"};
+    methods = {"minmax", "percentile", "mse", "entropy"};
+  }
+  PtqChoice choice;
+  const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
+  choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.top1;
+  std::optional<Error> refusal;
+  for (const std::string& activation : activations) {
+    for (const std::string& method : methods) {
+      run.recipe.quant.activation = activation;
+      run.recipe.calibrate.method = method;
+      PtqResult result{.activation = activation, .method = method};
+      Int8Graph graph = quantized(run, weights);
+      std::unique_ptr<Program> program;
+      try {
+        program = compile(run, graph);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::promise) throw;
+        refusal = error;
+        result.refused = error.what();
+        say(fmt::format("{}: {}", name_of(run), error.what()));
+      }
+      if (program) {
+        const Evaluation e = measure(run, name_of(run), *program, run.data.validation_images()).evaluation;
+        result.top1 = e.top1;
+        result.loss = e.loss;
+      }
+      choice.results.push_back(result);
+      const bool first = choice.results.size() == 1;
+      if (!first && !result.better_than(choice.results[choice.chosen])) continue;
+      choice.chosen = choice.results.size() - 1;
+      choice.graph = std::move(graph);
+    }
+  }
+  const PtqResult& chosen = choice.results[choice.chosen];
+  if (!chosen.refused.empty()) throw Error(*refusal);
+
+  // The test images, from here on: nothing is chosen any more.
+  run.recipe.quant.activation = chosen.activation;
+  run.recipe.calibrate.method = chosen.method;
+  choice.float_test = measure(run, "float", *network, run.data.test_images()).evaluation;
+  choice.int8_test = measure(run, name_of(run), *compile(run, choice.graph), run.data.test_images()).evaluation;
+  choice.graph.accuracies = {{"float_top1", choice.float_test.top1}, {"int8_top1", choice.int8_test.top1}};
+  return choice;
+}
+
+}  // namespace octet

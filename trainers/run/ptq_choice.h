@@ -1,0 +1,38 @@
+// Post-training quantization with several schemes and calibrators: the best is chosen on the validation images, and
+// only the chosen one meets the test images.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/eval/evaluate.h"
+#include "trainers/run/run.h"
+
+namespace octet {
+
+struct PtqResult {
+  std::string activation, method;
+  std::string refused;        ///< why the engine does not run this scheme; else
+  double top1 = 0, loss = 0;  ///< on the validation images
+
+  bool better_than(const PtqResult& other) const;  ///< by top-1, then by loss; a refused one never
+};
+
+struct PtqChoice {
+  double float_validation = 0;  ///< top-1
+  std::vector<PtqResult> results;
+  size_t chosen = 0;  ///< of results
+  Int8Graph graph;    ///< the chosen one's, with its test accuracy
+  Evaluation float_test, int8_test;
+};
+
+/// An engine's program; Error(promise) when the engine refuses the graph.
+using CompileInt8 = std::function<std::unique_ptr<Program>(const Run& run, const Int8Graph& graph)>;
+
+/// Tries run.recipe's scheme and calibrator, or with `all` every one of both. An engine that refuses one of them loses
+/// that result only; its Error is thrown when none is left.
+PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile);
+
+}  // namespace octet

@@ -1,0 +1,223 @@
+#include "trainers/run/run.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "src/common/shell.h"
+#include "src/graph/zoo.h"
+#include "src/model/device.h"
+#include "src/model/parallel.h"
+#include "src/tensor_files/safetensors.h"
+#include "trainers/batches/batches.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/schedule.h"
+#include "trainers/loop/train.h"
+#include "trainers/loop/training_state.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kQuantizedKey = "octet_quantized";  // metadata of qat.safetensors: its format version
+constexpr const char* kQuantizedVersion = "1";
+
+ModelSpec model_spec(const Recipe& recipe, int classes) {
+  const ModelRecipe& from = recipe.model;
+  ModelSpec spec;
+  spec.name = from.name;
+  spec.input = {recipe.data.channels, recipe.data.image_size, recipe.data.image_size};
+  spec.classes = classes;
+  spec.shortcut = from.shortcut.at(0);
+  spec.width = from.width;
+  spec.stem = from.stem;
+  spec.folded = from.folded;
+  spec.dropout = from.dropout;
+  for (const GraphNodeRecipe& node : from.graph)
+    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  return spec;
+}
+
+ActivationScheme activation_scheme(const std::string& name) {
+  if (name == "symmetric_s8") return ActivationScheme::symmetric_s8;
+  if (name == "unsigned_u8") return ActivationScheme::unsigned_u8;
+  if (name == "affine_u8") return ActivationScheme::affine_u8;
+  throw usage_error(fmt::format("quant.activation: '{}' is none of symmetric_s8, unsigned_u8, affine_u8", name));
+}
+
+ObserverKind observer_kind(const std::string& name) {
+  if (name == "minmax") return ObserverKind::minmax;
+  if (name == "moving_average") return ObserverKind::moving_average;
+  if (name == "histogram") return ObserverKind::histogram;
+  throw usage_error(fmt::format("quant.observer: '{}' is none of minmax, moving_average, histogram", name));
+}
+
+CalibrationMethod calibration_method(const std::string& name) {
+  if (name == "minmax") return CalibrationMethod::minmax;
+  if (name == "percentile") return CalibrationMethod::percentile;
+  if (name == "mse") return CalibrationMethod::mse;
+  if (name == "entropy") return CalibrationMethod::entropy;
+  throw usage_error(fmt::format("calibrate.method: '{}' is none of minmax, percentile, mse, entropy", name));
+}
+
+void require_written(const std::string& file, const char* what, const Run& run) {
+  if (std::filesystem::exists(file)) return;
+  throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
+                               shell_word(run.directory.root)));
+}
+
+Weights load_written(const Run& run, const std::string& file, const char* what) {
+  require_written(file, what, run);
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  load_weights(weights, run.graph, file);
+  return to_device(weights, run.device);
+}
+
+/// Of activations.
+int fewest_bits(const Prepared& prepared) {
+  int fewest = 8;
+  for (const int bits : prepared.bits.activation_bits) {
+    if (bits != 0) fewest = std::min(fewest, bits);
+  }
+  return fewest;
+}
+
+}  // namespace
+
+Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
+  set_switches(device, recipe.cuda);
+  set_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
+  Run run{.recipe = recipe,
+          .directory = directory,
+          .data = open_run_data(recipe),
+          .graph = {},
+          .preprocessing = {},
+          .device = device};
+  run.graph = build_model(model_spec(recipe, run.data.classes()));
+  if (run.graph.output().shape.c != run.data.classes()) {
+    throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
+                                  run.graph.output().name, run.graph.output().shape.c, run.data.classes()));
+  }
+  run.preprocessing = {
+      .resize = recipe.data.resize, .crop = recipe.data.image_size, .mean = run.data.mean, .std = run.data.std};
+  return run;
+}
+
+Weights starting_weights(const Run& run) {
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  if (!run.recipe.model.weights.empty()) {
+    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
+    for (const std::string& name : report.unexpected)
+      say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
+  }
+  return to_device(weights, run.device);
+}
+
+void require_trainable(const Run& run) {
+  const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
+    if (recipe.epochs == 0) return;
+    const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
+    try {
+      make_schedule(recipe, steps);
+    } catch (const Error& error) {
+      throw usage_error(fmt::format("{}.{}", name, error.what()));
+    }
+    require_batches(run.data, {recipe.batch_size, run.device, run.recipe.cuda.resident_images});
+  };
+  require_phase(run.recipe.train, "train");
+  require_phase(run.recipe.qat, "qat");
+  if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
+    require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
+}
+
+QuantSpec quant_spec(const QuantRecipe& quant) {
+  QuantSpec spec{.activation = activation_scheme(quant.activation),
+                 .activation_bits = quant.activation_bits,
+                 .weight_bits = quant.weight_bits,
+                 .weight_granularity =
+                     quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel,
+                 .weight_range = quant.weight_codes == "full" ? WeightRange::full : WeightRange::symmetric,
+                 .input_bits = quant.input_bits,
+                 .first_layer_bits = quant.first_layer_bits,
+                 .last_layer_bits = quant.last_layer_bits,
+                 .residual_bits = quant.residual_bits};
+  for (const LayerBitsRecipe& layer : quant.layers)
+    spec.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
+  return spec;
+}
+
+bool observes(const QuantRecipe& quant) { return quant.scales == "observed"; }
+
+QuantizedModel make_quantized(const Run& run, const Weights& weights) {
+  const QuantRecipe& quant = run.recipe.quant;
+  return {prepare(fuse(run.graph), quant_spec(quant)), weights, observer_kind(quant.observer), quant.averaging,
+          quant.weight_calibrator == "mse"};
+}
+
+void calibrate(QuantizedModel& model, const Run& run) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const RunData& data = run.data;
+  Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
+                {.batch_size = recipe.batch_size, .workers = data.workers});
+  if (const int bits = fewest_bits(model.prepared()); recipe.method == "entropy" && bits < 8) {
+    say(
+        fmt::format("note: calibrate.method entropy was made for 8 bits; for activations of {} it clips too little, "
+                    "and mse rounds with less error",
+                    bits));
+  }
+  Progress progress("calibrate", static_cast<long>(data.calibration.size()));
+  const FullPrecision full;  // ranges are those of the float network, on every device
+  const at::NoGradGuard no_grad;
+  Batch batch;
+  try {
+    for (long seen = 0; loader.next(batch);) {
+      model.forward(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean,
+                                     data.std, run.device),
+                    {.observe = true, .quantize = false});
+      progress.update(seen += batch.size);
+      throw_if_interrupted();
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    throw promise_error(fmt::format(
+        "calibrate: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", recipe.batch_size));
+  }
+  model.calibrate(calibration_method(recipe.method), recipe.percentile);
+}
+
+void save_quantized(const QuantizedModel& model, const std::string& path) {
+  TensorFile file;
+  put_tensors(file, "weights", model.weights());
+  put_tensors(file, "quantizer", model.state());
+  file.metadata.emplace(kQuantizedKey, kQuantizedVersion);
+  write_safetensors(path, file);
+}
+
+Weights load_float(const Run& run) { return load_written(run, run.directory.float_weights(), "float weights"); }
+
+Weights load_float_control(const Run& run) {
+  return load_written(run, run.directory.float_control(), "weights of qat.float_control");
+}
+
+QuantizedModel load_quantized(const Run& run) {
+  const std::string path = run.directory.quantized();
+  require_written(path, "quantized network", run);
+  const TensorFile file = read_safetensors(path);
+  const auto version = file.metadata.find(kQuantizedKey);
+  if (version == file.metadata.end()) throw data_error(fmt::format("{}: not a quantized model of octet", path));
+  if (version->second != kQuantizedVersion) {
+    throw data_error(fmt::format("{}: version {}, this octet reads {}; train again with this octet", path,
+                                 version->second, kQuantizedVersion));
+  }
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  restore_tensors(file, "weights", weights, path);
+  QuantizedModel model = make_quantized(run, to_device(weights, run.device));
+  model.load_state(get_tensors(file, "quantizer"));
+  return model;
+}
+
+}  // namespace octet

@@ -1,0 +1,131 @@
+#include "trainers/run/time_step.h"
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <optional>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/model/device.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/step.h"
+#include "trainers/loop/step_graph.h"
+#include "trainers/run/run.h"
+
+namespace octet {
+namespace {
+
+constexpr long kFewestSteps = 10, kGuessedOn = 5;
+constexpr long kCalibrationImages = 32;
+
+class Bench {
+ public:
+  explicit Bench(const StepBench& bench);
+  StepTimes run();
+
+ private:
+  void step();
+  std::vector<double> timed(long steps);
+
+  const at::Device device_ = choose_device("cuda");
+  const OwnStream stream_{device_};
+  const OptimizerRecipe recipe_;
+  const double seconds_;
+  const Graph graph_;
+  Weights weights_;
+  const bool freeze_batch_norm_, observe_;
+  std::optional<QuantizedModel> quantized_;
+  Phase phase_;
+  at::Tensor images_, labels_;
+  std::optional<TrainStep> step_;
+  StepGraph recorded_;
+  long steps_ = 0;
+};
+
+Bench::Bench(const StepBench& bench)
+    : recipe_(bench.optimizer),
+      seconds_(bench.seconds),
+      graph_(build_model(bench.model)),
+      weights_(to_device(initial_weights(graph_, 1), device_)),
+      freeze_batch_norm_(bench.freeze_batch_norm),
+      observe_(observes(bench.quant)),
+      recorded_(bench.cuda.graph) {
+  set_switches(device_, bench.cuda);
+  const Shape& shape = bench.model.input;
+  const at::TensorOptions on_device(device_);
+  images_ = at::randn({recipe_.batch_size, shape.c, shape.h, shape.w}, on_device)
+                .contiguous(recipe_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+  labels_ = at::randint(bench.model.classes, {recipe_.batch_size}, on_device.dtype(at::kLong));
+  phase_ = {.name = bench.qat ? "qat" : "float",
+            .recipe = &recipe_,
+            .cuda = bench.cuda,
+            .graph = &graph_,
+            .weights = &weights_};
+  if (bench.qat) {
+    Run run;
+    run.recipe.quant = bench.quant;
+    run.graph = graph_;
+    quantized_.emplace(make_quantized(run, weights_));
+    const c10::NoGradGuard no_grad;
+    quantized_->forward(images_.narrow(0, 0, std::min<long>(recipe_.batch_size, kCalibrationImages)),
+                        {.batch_norm_training = true, .observe = true, .quantize = false});
+    quantized_->calibrate(CalibrationMethod::minmax, 100);
+    phase_.quantized = &*quantized_;
+  }
+  step_.emplace(phase_);
+}
+
+void Bench::step() {
+  throw_if_interrupted();
+  step_->set(recipe_.learning_rate, steps_++);
+  const TrainStep::Mode mode{.batch_norm_training = !freeze_batch_norm_, .observe = observe_};
+  recorded_.run(mode.number(), [&] { step_->launch(images_, labels_, mode); });
+}
+
+std::vector<double> Bench::timed(long steps) {
+  const c10::impl::VirtualGuardImpl gpu(device_.type());
+  std::deque<c10::Event> events;
+  const auto record = [&] {
+    events.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // with a time stamp
+    events.back().record(gpu.getStream(device_));
+  };
+  for (long i = 0; i < steps; ++i) {
+    record();
+    step();
+  }
+  record();
+  events.back().synchronize();
+  std::vector<double> milliseconds;
+  for (long i = 0; i < steps; ++i) milliseconds.push_back(events[i].elapsedTime(events[i + 1]));
+  std::sort(milliseconds.begin(), milliseconds.end());
+  return milliseconds;
+}
+
+StepTimes Bench::run() {
+  step_->begin_epoch({});
+  timed(StepGraph::kWarmUps);
+  forget_peak(device_);  // cuDNN's trials took more; the next step is recorded, or runs as all after it
+  timed(2);
+  const double guess = timed(kGuessedOn)[kGuessedOn / 2];
+  StepTimes times;
+  times.milliseconds = timed(std::max(kFewestSteps, std::lround(seconds_ * 1e3 / guess)));
+  times.peak_bytes = peak_gpu_memory(device_).in_tensors;
+  times.loss = step_->totals()[0].item<double>() / static_cast<double>(steps_);
+  if (!std::isfinite(times.loss))
+    throw promise_error(fmt::format("the loss is {}: no times of such a run", times.loss));
+  return times;
+}
+
+}  // namespace
+
+StepTimes time_training_step(const StepBench& bench) { return Bench(bench).run(); }
+
+}  // namespace octet
