@@ -7,8 +7,8 @@
 //   ReLU is the lower bound of the clamp. The clamp happens in float, before the conversion to an integer.
 //
 // Worked numbers: scale 0.5, zero_point 3, range [0, 255]:
-//   quantize(1.25) = rint(2.5) + 3 = 2 + 3 = 5;   quantize(1.75) = rint(3.5) + 3 = 4 + 3 = 7;   quantize(-9) =
-//   clamp(-15) = 0 requantize(acc = 7, multiplier 0.5, bias -1, zero_point 3) = rint(2.5) + 3 = 5
+//   quantize(1.25) = rint(2.5) + 3 = 2 + 3 = 5;  quantize(1.75) = rint(3.5) + 3 = 7;  quantize(-9) = clamp(-15) = 0
+//   requantize(acc = 7, multiplier 0.5, bias -1, zero_point 3) = rint(2.5) + 3 = 5
 //
 // Compile with -ffp-contract=off: a contracted multiply-add elsewhere would change codes. Compiles as host and as CUDA
 // code.

@@ -58,7 +58,7 @@ void set_switches(at::Device device, const CudaRecipe& recipe) {
 
 std::string device_name(at::Device device) { return device.is_cpu() ? "cpu" : usable_gpu().name; }
 
-std::string told_device(at::Device device) {
+std::string describe_device(at::Device device) {
 #if OCTET_CUDA
   if (device.is_cpu() && !usable_gpu().ok) return fmt::format("cpu ({})", usable_gpu().why_not);
 #endif

@@ -22,7 +22,7 @@ std::string device_name(at::Device device);  ///< "NVIDIA H200", "cpu"
 
 /// device_name() for people: the CPU, in a build with CUDA, with the reason why no GPU can be used, if there is one.
 /// "cpu (no NVIDIA driver)"
-std::string told_device(at::Device device);
+std::string describe_device(at::Device device);
 
 /// While it lives, this thread's LibTorch operators run on a stream of their own: CUDA graphs cannot be captured on the
 /// default one. Begins after all work before it, and the work after it begins when it is done. Nothing for the CPU.

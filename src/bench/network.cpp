@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <set>
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/random.h"
 #include "src/common/samples.h"
 #include "src/common/text_table.h"
 #if OCTET_CUDA
@@ -56,8 +56,8 @@ class HostMemory {
 };
 
 void fill_with_noise(uint8_t* pixels, size_t bytes) {
-  std::mt19937 generator(1);
-  for (size_t i = 0; i < bytes; ++i) pixels[i] = static_cast<uint8_t>(generator() >> 24);
+  Random random({1});
+  for (size_t i = 0; i < bytes; ++i) pixels[i] = static_cast<uint8_t>(random.next() >> 56);
 }
 
 /// Calls `run` for about `seconds`, at least `fewest` times.

@@ -37,7 +37,6 @@ GpuStatus ask() {
   status.capability = 10 * properties.major + properties.minor;
   status.multiprocessors = properties.multiProcessorCount;
   status.memory_bytes = properties.totalGlobalMem;
-  status.shared_bytes_per_block = properties.sharedMemPerBlockOptin;
   status.usable = status.capability >= kOldestCapability;
   if (!status.usable) {
     status.reason =

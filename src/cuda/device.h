@@ -15,8 +15,8 @@ struct GpuStatus {
   std::string name;    ///< "NVIDIA H200"
   int capability = 0;  ///< 90 for compute capability 9.0
   int multiprocessors = 0;
-  size_t memory_bytes = 0, shared_bytes_per_block = 0;  ///< shared: the opt-in limit
-  int driver = 0, runtime = 0;                          ///< CUDA versions: 13000 for 13.0
+  size_t memory_bytes = 0;
+  int driver = 0, runtime = 0;  ///< CUDA versions: 13000 for 13.0
 };
 
 /// The first visible GPU (CUDA_VISIBLE_DEVICES chooses). Asked once; never throws.

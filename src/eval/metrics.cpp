@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "src/common/error.h"
 
@@ -38,18 +37,6 @@ double cross_entropy(std::span<const float> logits, int label) {
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
   // The difference first: it is exact where the logits are large, the sum with a logarithm would not be.
   return std::log(sum) + (largest - static_cast<double>(logits[label]));
-}
-
-std::vector<int> top_k(std::span<const float> logits, int k) {
-  // NaN sorts below everything, which keeps the order strict and weak.
-  const auto key = [&](int i) { return std::isnan(logits[i]) ? -std::numeric_limits<float>::infinity() : logits[i]; };
-  std::vector<int> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const size_t kept = std::min(order.size(), static_cast<size_t>(std::max(k, 0)));
-  std::partial_sort(order.begin(), order.begin() + kept, order.end(),
-                    [&](int a, int b) { return key(a) > key(b) || (key(a) == key(b) && a < b); });
-  order.resize(kept);
-  return order;
 }
 
 int Metrics::add(std::span<const float> logits, int64_t label) {

@@ -18,9 +18,6 @@ int rank_of(std::span<const float> logits, int label);
 /// -log softmax(logits)[label], by log-sum-exp in double with the maximum taken out.
 double cross_entropy(std::span<const float> logits, int label);
 
-/// Indices of the k largest logits, falling; fewer when there are fewer classes.
-std::vector<int> top_k(std::span<const float> logits, int k);
-
 /// Sums over images; the shares are exact ratios of counts.
 class Metrics {
  public:

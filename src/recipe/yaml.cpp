@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "src/common/error.h"
+#include "src/common/utf8.h"
 
 namespace octet {
 namespace {
@@ -95,24 +96,6 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<YamlNode> open_;
 };
 
-/// Bytes of the UTF-8 sequence at text[i] (RFC 3629), 0 if invalid.
-size_t utf8_length(const std::string& text, size_t i) {
-  const auto byte = [&](size_t k) { return i + k < text.size() ? static_cast<uint8_t>(text[i + k]) : 0; };
-  const auto tail = [&](size_t k) { return (byte(k) & 0xC0) == 0x80; };
-  const int first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) return tail(1) ? 2 : 0;
-  if (first >= 0xE0 && first < 0xF0) {
-    const bool overlong = first == 0xE0 && second < 0xA0, surrogate = first == 0xED && second >= 0xA0;
-    return tail(1) && tail(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first < 0xF5) {
-    const bool overlong = first == 0xF0 && second < 0x90, too_large = first == 0xF4 && second >= 0x90;
-    return tail(1) && tail(2) && tail(3) && !overlong && !too_large ? 4 : 0;
-  }
-  return 0;
-}
-
 }  // namespace
 
 std::string place(const std::string& name, const YamlNode& node) {
@@ -125,7 +108,7 @@ bool is_clean_text(const std::string& text, bool multiline) {
     const auto c = static_cast<uint8_t>(text[i]);
     const bool line_character = c == '\t' || c == '\n' || c == '\r';
     if ((c < 0x20 && !(multiline && line_character)) || c == 0x7F) return false;
-    const size_t length = utf8_length(text, i);
+    const size_t length = utf8_length(std::string_view(text).substr(i));
     // U+0080..U+009F are control characters, U+2028/9 line ends, U+FEFF a byte order mark.
     const std::string_view sequence = std::string_view(text).substr(i, length);
     const bool control = c == 0xC2 && length == 2 && static_cast<uint8_t>(text[i + 1]) < 0xA0;

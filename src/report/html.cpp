@@ -2,28 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "src/common/utf8.h"
+
 namespace octet {
 namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-/// Bytes of the valid UTF-8 sequence at the start of `text`; 0: broken (RFC 3629: no overlong forms, no surrogates).
-size_t sequence_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF && continues(1)) return 2;
-  if (first >= 0xE0 && first <= 0xEF && continues(1) && continues(2)) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) > 0x9F;
-    return overlong || surrogate ? 0 : 3;
-  }
-  if (first >= 0xF0 && first <= 0xF4 && continues(1) && continues(2) && continues(3)) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90, too_large = first == 0xF4 && byte(1) > 0x8F;
-    return overlong || too_large ? 0 : 4;
-  }
-  return 0;
-}
 
 // One column on a phone, two for charts where they fit. SVG text is at least 10 px at 390 px of width, because a
 // chart's viewBox is 400 units wide. On paper: black on white, nothing cut in two that fits on a page.
@@ -122,7 +106,7 @@ std::string html_escape(std::string_view text) {
   std::string escaped;
   escaped.reserve(text.size());
   while (!text.empty()) {
-    const size_t length = sequence_length(text);
+    const size_t length = utf8_length(text);
     const auto first = static_cast<unsigned char>(text[0]);
     if (length == 0 || first == 0x7F || (first < 0x20 && first != '\n' && first != '\t')) {
       escaped += kReplacement;

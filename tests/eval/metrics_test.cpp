@@ -28,13 +28,6 @@ TEST(Metrics, RankBreaksTiesByIndex) {
   EXPECT_EQ(rank_of(std::vector<float>{kNan, 1, 2}, 1), 1);
 }
 
-TEST(Metrics, TopKAgreesWithRank) {
-  const std::vector<float> logits = {2, 7, 2, kNan, 9, 2};
-  EXPECT_EQ(top_k(logits, 5), (std::vector<int>{4, 1, 0, 2, 5}));
-  EXPECT_EQ(top_k(logits, 100).size(), 6u);
-  EXPECT_TRUE(top_k(logits, 0).empty());
-}
-
 TEST(Metrics, CrossEntropyIsStableAndExact) {
   EXPECT_DOUBLE_EQ(cross_entropy(std::vector<float>{0, 0, 0, 0}, 2), std::log(4.0));
   EXPECT_DOUBLE_EQ(cross_entropy(std::vector<float>{1000, 1000}, 0), std::log(2.0));

@@ -90,7 +90,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
     require_folder_of(common.out);
     if (is_run) require_free_name(directory, common.out);
   }
-  say(fmt::format("device: {}", told_device(device)));
+  say(fmt::format("device: {}", describe_device(device)));
   const std::string engine = resolve_engines(run.recipe.evaluate.engines, devices(common)).front();
   const Weights weights = is_run ? load_float(run) : starting_weights(run);
   const PtqChoice choice = choose_ptq(run, weights, options.all, [&](const Run& tried, const Int8Graph& graph) {
@@ -115,7 +115,7 @@ void add_calibrate(CLI::App& app, const Common& common, Action& action) {
   command->add_flag("--all", options->all,
                     "every activation scheme and calibrator; the best on the validation images is chosen");
   command->callback([&common, &action, options] {
-    action = [&common, options] { return tell_failures([&] { return calibrate(common, *options); }); };
+    action = [&common, options] { return explain_failures([&] { return calibrate(common, *options); }); };
   });
 }
 

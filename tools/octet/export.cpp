@@ -55,7 +55,7 @@ void add_export(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again)");
   command->add_option("RUN", *path, "a run directory")->required();
   command->callback([&common, &action, path] {
-    action = [&common, path] { return tell_failures([&] { return export_run(common, *path); }); };
+    action = [&common, path] { return explain_failures([&] { return export_run(common, *path); }); };
   });
 }
 

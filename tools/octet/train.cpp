@@ -61,7 +61,7 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("train", "recipe and images -> int8 checkpoint and report");
   command->add_option("RECIPE", *path, "a recipe (recipes/README.md), or with --resume a run directory")->required();
   command->callback([&common, &action, path] {
-    action = [&common, path] { return tell_failures([&] { return train(common, *path); }); };
+    action = [&common, path] { return explain_failures([&] { return train(common, *path); }); };
   });
 }
 

@@ -8,7 +8,7 @@ namespace octet::cli {
 
 std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
                                             const std::string& device) {
-  return tell_failures([&] {
+  return explain_failures([&] {
     const Run run = open_run(recipe, directory, choose_device(device));
     return trained_programs(run, load_quantized(run));
   });
@@ -17,7 +17,7 @@ std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirec
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device) {
-  return tell_failures([&] {
+  return explain_failures([&] {
     const Run run = open_run(recipe, directory, choose_device(device));
     const QuantizedModel quantized = load_quantized(run);
     std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;

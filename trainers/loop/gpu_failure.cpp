@@ -62,7 +62,7 @@ Error validation_failed(const Phase& phase, const Position& position, const std:
                                    kept_state(phase)));
 }
 
-void tell_failure() try { throw; } catch (const c10::OutOfMemoryError& error) {
+void rethrow_explained() try { throw; } catch (const c10::OutOfMemoryError& error) {
   throw promise_error(
       fmt::format("the GPU is out of memory; lower calibrate.batch_size or evaluate.batch_size, or free the GPU ({})",
                   error.what_without_backtrace()));

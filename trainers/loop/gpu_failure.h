@@ -23,17 +23,17 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
 /// Error(promise): "phase qat, validation after epoch 2: <what>. The last good state is kept in ...".
 Error validation_failed(const Phase& phase, const Position& position, const std::string& what);
 
-/// In a handler: throws the current exception again; what LibTorch throws outside of phases and programs, which tell
-/// more themselves, as an Error(promise) without its backtrace; out of memory says what to lower.
-[[noreturn]] void tell_failure();
+/// In a handler: throws the current exception again. What LibTorch throws becomes an Error(promise) without its
+/// backtrace, and running out of memory says what to lower. (Phases and programs say more about their own failures.)
+[[noreturn]] void rethrow_explained();
 
-/// Runs a command's work and tells its failure, if any.
+/// Runs a command's work; what it throws is rethrow_explained().
 template <typename Work>
-auto tell_failures(const Work& work) {
+auto explain_failures(const Work& work) {
   try {
     return work();
   } catch (const std::exception&) {
-    tell_failure();
+    rethrow_explained();
   }
 }
 

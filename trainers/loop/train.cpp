@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Of dropout.
+/// LibTorch's own generator of random numbers: in a network only dropout asks it.
 void seed_generator(at::Device device, uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());

@@ -219,7 +219,7 @@ Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   const FolderLock lock = start_run_directory(directory, recipe, start);
-  say(fmt::format("run directory: {}\ndevice: {}", directory.root, told_device(run.device)));
+  say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
   Report report = train_and_report(run, weights, model, engines, start);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_report(directory, report);

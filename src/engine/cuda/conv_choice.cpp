@@ -18,7 +18,7 @@ namespace {
 
 using kernels::CudaConv2d;
 
-constexpr CandidateSearch kSearch{.hopeless = 2, .milliseconds = 60};
+constexpr CandidateSearch kSearch{.slow_ratio = 2, .milliseconds = 60};
 constexpr int kRuns = 3;
 
 kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
@@ -70,12 +70,12 @@ CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& ch
 
   std::vector<std::string> names;
   for (const CudaConv2d& conv : choices) names.push_back(conv.name);
-  return choices[fastest_candidate(names, kSearch, [&](size_t candidate, double hopeless) {
+  return choices[fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
     const CudaConv2d& conv = choices[candidate];
     copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
     return time_launches(stream,
                          [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
-                         {.runs = kRuns, .hopeless = hopeless});
+                         {.runs = kRuns, .slow_ms = slow_ms});
   })];
 }
 

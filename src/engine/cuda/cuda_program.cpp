@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/common/error.h"
+#include "src/common/random.h"
 #include "src/engine/cuda/timing.h"
 #include "src/engine/support.h"
 
@@ -151,9 +151,9 @@ void CudaProgram::capture(BatchPlan& plan) {
 }
 
 void CudaProgram::upload_random_images(int batch) {
-  std::mt19937_64 generator(1);
+  Random random({1});
   std::vector<uint64_t> words(graph_.input_shape().elements() * batch / sizeof(uint64_t) + 1);
-  for (uint64_t& word : words) word = generator();
+  for (uint64_t& word : words) word = random.next();
   host_.upload(images_.data(), words.data(), graph_.input_shape().elements() * batch, stream_);
 }
 

@@ -21,7 +21,7 @@ size_t fastest_candidate(const std::vector<std::string>& names, const CandidateS
     const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
     if (best && passed.count() > search.milliseconds) break;
     try {
-      const double milliseconds = time(candidate, best ? search.hopeless * least : least);
+      const double milliseconds = time(candidate, best ? search.slow_ratio * least : least);
       if (best && milliseconds >= least) continue;
       best = candidate;
       least = milliseconds;

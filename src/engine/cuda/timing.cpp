@@ -34,7 +34,7 @@ double time_launches(const Stream& stream, const std::function<void()>& launch, 
   after.record(stream.get());
   after.wait("timing on the GPU");
   const double once = after.milliseconds_since(before);
-  if (once > timing.hopeless) return once;
+  if (once > timing.slow_ms) return once;
   const int launches = std::clamp(static_cast<int>(kReplayMilliseconds / std::max(once, 1e-4)), 1, kMostLaunches);
   const CapturedGraph several(stream, [&] {
     for (int i = 0; i < launches; ++i) launch();

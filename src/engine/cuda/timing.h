@@ -15,7 +15,7 @@ std::vector<double> time_replays(const CapturedGraph& graph, const Stream& strea
 struct LaunchTiming {
   int runs = 1;
   /// A launch that takes longer than so many milliseconds is timed only once.
-  double hopeless = std::numeric_limits<double>::max();
+  double slow_ms = std::numeric_limits<double>::max();
 };
 
 /// Median milliseconds of one launch: launches are captured and replayed several at a time, so that launching from the

@@ -29,7 +29,7 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 enum TensorId : int64_t { kX = 1, kWeight, kMultiplier, kBias, kResidual, kResidualMultiplier, kY };
 
 constexpr int kTimedReplays = 5;
-constexpr double kHopeless = 3;                       ///< times the best so far
+constexpr double kSlowRatio = 3;                      ///< times the best so far: measured only once
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;  ///< plans that want more are left out
 
 [[noreturn]] void fail(const std::string& what, const std::string& reason) {
@@ -145,13 +145,13 @@ class Plans final : public FusedConv {
     }
     std::vector<std::string> names;
     for (const int64_t plan : built_) names.push_back(plan_name(plan));
-    keep(built_[fastest_candidate(names, {.hopeless = kHopeless}, [&](size_t candidate, double hopeless) {
-      return milliseconds(built_[candidate], hopeless, tensors, stream);
+    keep(built_[fastest_candidate(names, {.slow_ratio = kSlowRatio}, [&](size_t candidate, double slow_ms) {
+      return milliseconds(built_[candidate], slow_ms, tensors, stream);
     })]);
   }
 
  private:
-  double milliseconds(int64_t plan, double hopeless, const FusedConvTensors& tensors, const Stream& stream) const {
+  double milliseconds(int64_t plan, double slow_ms, const FusedConvTensors& tensors, const Stream& stream) const {
     const auto time = [&] {
       const DeviceBuffer scratch(workspace(plan), "cuDNN's work space");
       FusedConvTensors with_scratch = tensors;
@@ -159,7 +159,7 @@ class Plans final : public FusedConv {
       const auto run = [&] { check(execute(plan, with_scratch, stream.get()), what_.c_str()); };
       run();  // outside of the capture: the first launch may load code
       stream.wait("a plan of cuDNN");
-      return time_launches(stream, run, {kTimedReplays, hopeless});
+      return time_launches(stream, run, {kTimedReplays, slow_ms});
     };
     return time_plan(stream, plan_name(plan), time);
   }

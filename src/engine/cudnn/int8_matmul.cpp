@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kProposals = 16;
 constexpr int kTimedReplays = 5;
-constexpr double kHopeless = 3;  ///< times the best so far
+constexpr double kSlowRatio = 3;  ///< times the best so far: measured only once
 constexpr size_t kMostWorkspace = size_t{32}
                                   << 20;  // what NVIDIA's documentation of cublasSetWorkspace advises for Hopper
 
@@ -127,7 +127,7 @@ Int8Matmul::Int8Matmul(const Int8MatmulShape& shape, const Int8MatmulTensors& te
 
   std::vector<std::string> names;
   for (size_t plan = 0; plan < plans.size(); ++plan) names.push_back(fmt::format("cuBLASLt's proposal {}", plan));
-  s.chosen = plans[fastest_candidate(names, {.hopeless = kHopeless}, [&](size_t candidate, double hopeless) {
+  s.chosen = plans[fastest_candidate(names, {.slow_ratio = kSlowRatio}, [&](size_t candidate, double slow_ms) {
     const auto time = [&] {
       const DeviceBuffer scratch(plans[candidate].workspaceSize, "cuBLASLt's work space");
       Int8MatmulTensors with_scratch = tensors;
@@ -135,7 +135,7 @@ Int8Matmul::Int8Matmul(const Int8MatmulShape& shape, const Int8MatmulTensors& te
       const auto run = [&] { s.launch(plans[candidate], with_scratch, stream.get()); };
       run();  // outside of the capture: the first launch may load code
       stream.wait("a plan of cuBLASLt");
-      return time_launches(stream, run, {kTimedReplays, hopeless});
+      return time_launches(stream, run, {kTimedReplays, slow_ms});
     };
     return time_plan(stream, fmt::format("{}, {}", names[candidate], what), time);
   })];

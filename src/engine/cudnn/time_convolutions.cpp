@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <random>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/random.h"
 #include "src/common/samples.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -32,10 +32,10 @@ enum class Element { code, half };
 
 /// Any byte is a code; of halves the exponent is set, for magnitudes from 1/8 to 1.
 std::vector<uint16_t> noise(size_t words, Element element) {
-  std::mt19937 generator(1);
+  Random random({1});
   std::vector<uint16_t> values(words);
   for (uint16_t& value : values) {
-    value = static_cast<uint16_t>(generator() >> 16);
+    value = static_cast<uint16_t>(random.next() >> 48);
     if (element == Element::half) value = static_cast<uint16_t>((value & 0x8000) | 0x3000 | (value & 0x0bff));
   }
   return values;

@@ -1,0 +1,22 @@
+#include "src/common/utf8.h"
+
+namespace octet {
+
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF && continues(1)) return 2;
+  if (first >= 0xE0 && first <= 0xEF && continues(1) && continues(2)) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0, surrogate = first == 0xED && byte(1) > 0x9F;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (first >= 0xF0 && first <= 0xF4 && continues(1) && continues(2) && continues(3)) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90, too_large = first == 0xF4 && byte(1) > 0x8F;
+    return overlong || too_large ? 0 : 4;
+  }
+  return 0;
+}
+
+}  // namespace octet

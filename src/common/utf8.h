@@ -1,0 +1,13 @@
+// What is UTF-8: for text that others wrote.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace octet {
+
+/// Bytes of the valid sequence at the start of `text`, which is not empty; 0: broken (RFC 3629: no overlong forms, no
+/// surrogates, nothing beyond U+10FFFF).
+size_t utf8_length(std::string_view text);
+
+}  // namespace octet

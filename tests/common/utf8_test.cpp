@@ -1,0 +1,28 @@
+#include "src/common/utf8.h"
+
+#include <gtest/gtest.h>
+
+namespace octet {
+namespace {
+
+TEST(Utf8, LengthsAtTheEdgesOfEveryForm) {
+  EXPECT_EQ(utf8_length("a\x80"), 1u);
+  EXPECT_EQ(utf8_length("\x7F"), 1u);
+  EXPECT_EQ(utf8_length("\xC2\x80"), 2u);               // U+0080
+  EXPECT_EQ(utf8_length("\xDF\xBF"), 2u);               // U+07FF
+  EXPECT_EQ(utf8_length("\xE0\xA0\x80"), 3u);           // U+0800
+  EXPECT_EQ(utf8_length("\xED\x9F\xBF"), 3u);           // U+D7FF
+  EXPECT_EQ(utf8_length("\xEE\x80\x80"), 3u);           // U+E000
+  EXPECT_EQ(utf8_length("\xF0\x90\x80\x80"), 4u);       // U+10000
+  EXPECT_EQ(utf8_length("\xF4\x8F\xBF\xBF more"), 4u);  // U+10FFFF
+}
+
+TEST(Utf8, BrokenSequencesHaveNone) {
+  for (const char* text : {"\x80", "\xBF", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82",
+                           "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF0\x90\x80", "\xFF"}) {
+    EXPECT_EQ(utf8_length(text), 0u) << text;
+  }
+}
+
+}  // namespace
+}  // namespace octet
