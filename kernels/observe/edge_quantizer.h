@@ -36,7 +36,7 @@ OCTET_HOST_DEVICE inline RunningRange follow(const RunningRange& s, const ValueR
   return {s.lo + weight * (batch.lo - s.lo), s.hi + weight * (batch.hi - s.hi), seen};
 }
 
-/// octet::choose_qparams for a finite range lo <= hi; src/quant/fuse.h has the formulas.
+/// octet::choose_qparams for a finite range lo <= hi; src/quant/qparams.h has the formulas.
 OCTET_HOST_DEVICE inline QParams qparams_of_range(double lo, double hi, const QParams& range, bool affine) {
   // In double: hi - lo of two floats may overflow, and the quotient is rounded once.
   double low = std::min(lo, 0.0), high = std::max(hi, 0.0);

@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/graph/checkpoint_json.h"
+#include "src/graph/op_traits.h"
 #include "src/tensor_files/safetensors.h"
 
 namespace octet {
@@ -58,12 +59,7 @@ class TensorTaker {
   TensorFile& file_;
 };
 
-bool weighted(Int8Op op) { return op == Int8Op::conv2d || op == Int8Op::linear; }
-
-bool scaled(Int8Op op) {
-  return weighted(op) || op == Int8Op::add || op == Int8Op::concat || op == Int8Op::avg_pool ||
-         op == Int8Op::global_avg_pool || op == Int8Op::requantize;
-}
+bool scaled(Int8Op op) { return traits(op).multipliers != Multipliers::none; }
 
 /// Sizes are checked by validate(); this holds the tensors' shapes against the nodes.
 void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std::vector<int64_t>>& shapes) {
@@ -76,7 +72,7 @@ void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std
   };
   for (const Int8Node& node : graph.nodes) {
     if (scaled(node.op)) check(node.name + ".multiplier", {static_cast<int64_t>(node.multiplier.size())});
-    if (!weighted(node.op)) continue;
+    if (!has_weight(node.op)) continue;
     check(node.name + ".weight", weight_shape(graph, node));
     check(node.name + ".bias", {node.shape.c});
     check(node.name + ".weight_scale", {node.shape.c});
@@ -91,7 +87,7 @@ Int8Graph assemble(TensorFile& file, std::string_view document) {
   TensorTaker taker(file);
   for (Int8Node& node : graph.nodes) {
     if (scaled(node.op)) node.multiplier = taker.floats(node.name + ".multiplier");
-    if (!weighted(node.op)) continue;
+    if (!has_weight(node.op)) continue;
     node.weight = taker.codes(node.name + ".weight");
     node.bias = taker.floats(node.name + ".bias");
     node.weight_scale = taker.floats(node.name + ".weight_scale");
@@ -113,7 +109,7 @@ std::string serialize_checkpoint(const Int8Graph& graph) {
     if (scaled(node.op)) {
       file.tensors[node.name + ".multiplier"] = to_tensor(DType::f32, {multipliers}, node.multiplier);
     }
-    if (!weighted(node.op)) continue;
+    if (!has_weight(node.op)) continue;
     file.tensors[node.name + ".weight"] = to_tensor(DType::i8, weight_shape(graph, node), node.weight);
     file.tensors[node.name + ".bias"] = to_tensor(DType::f32, {channels}, node.bias);
     file.tensors[node.name + ".weight_scale"] = to_tensor(DType::f32, {channels}, node.weight_scale);

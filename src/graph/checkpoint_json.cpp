@@ -6,16 +6,13 @@
 
 #include "src/common/error.h"
 #include "src/graph/checkpoint.h"
+#include "src/graph/op_traits.h"
 #include "src/tensor_files/json.h"
 
 namespace octet {
 namespace {
 
 using nlohmann::json;
-
-bool has_window(Int8Op op) {
-  return op == Int8Op::conv2d || op == Int8Op::max_pool || op == Int8Op::avg_pool || op == Int8Op::subsample_pad;
-}
 
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
@@ -55,7 +52,7 @@ json write_node(const Int8Node& node) {
               {"out", write_qparams(node.out)},
               {"clamp", {node.clamp_min, node.clamp_max}},
               {"float_output", node.float_output}};
-  if (has_window(node.op)) out["window"] = write_window(node.window);
+  if (traits(node.op).windowed) out["window"] = write_window(node.window);
   if (node.op == Int8Op::conv2d) out["groups"] = node.groups;
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
   return out;
@@ -73,7 +70,7 @@ Int8Node read_node(JsonObject object) {
   node.clamp_min = clamp[0];
   node.clamp_max = clamp[1];
   node.float_output = object.boolean("float_output");
-  if (has_window(node.op)) node.window = read_window(object.object("window"));
+  if (traits(node.op).windowed) node.window = read_window(object.object("window"));
   if (node.op == Int8Op::conv2d) node.groups = object.integer("groups");
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
   object.done();

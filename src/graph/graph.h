@@ -34,7 +34,7 @@ const std::vector<Op>& all_ops();
 std::string_view op_name(Op op);         ///< "conv2d", as written in recipes and checkpoints
 Op op_from_name(std::string_view name);  ///< throws Error(usage) naming the nearest op
 
-inline bool has_weight(Op op) { return op == Op::conv2d || op == Op::linear; }
+bool has_weight(Op op);  ///< conv2d, linear. More about operators: src/graph/op_traits.h
 
 /// Channels, height, width of one image's activation.
 struct Shape {

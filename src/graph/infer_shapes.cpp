@@ -9,6 +9,7 @@
 #include "src/common/saturating_product.h"
 #include "src/graph/graph.h"
 #include "src/graph/limits.h"
+#include "src/graph/op_traits.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -18,32 +19,9 @@ namespace {
   throw usage_error(fmt::format("node '{}' ({}): {}", node.name, op_name(node.op), what));
 }
 
-struct Arity {
-  size_t least, most;
-};
-
-Arity arity(Op op) {
-  switch (op) {
-    case Op::input:
-      return {0, 0};
-    case Op::conv2d:  // the second one is the residual of a fused convolution
-      return {1, 2};
-    case Op::add:
-      return {2, 2};
-    case Op::concat:
-      return {2, static_cast<size_t>(kMaxNodes)};
-    default:
-      return {1, 1};
-  }
-}
-
 void check_inputs(const Node& node, int index) {
-  const Arity allowed = arity(node.op);
-  if (node.inputs.size() < allowed.least || node.inputs.size() > allowed.most) {
-    fail(node, fmt::format("has {} inputs, needs {}", node.inputs.size(),
-                           allowed.least == allowed.most ? fmt::format("{}", allowed.least)
-                                                         : fmt::format("{} to {}", allowed.least, allowed.most)));
-  }
+  if (const std::string fault = arity_fault(traits(node.op), node.inputs.size()); !fault.empty())
+    fail(node, "has " + fault);
   for (const int input : node.inputs) {
     if (input < 0 || input >= index) fail(node, fmt::format("input {} is not an earlier node", input));
   }
@@ -178,7 +156,7 @@ void infer_shapes(Graph& graph) {
     check_inputs(node, static_cast<int>(i));
     node.shape = output_shape(graph, node);
     if (const std::string fault = shape_fault(node.shape); !fault.empty()) fail(node, fault);
-    if (node.op == Op::conv2d || node.op == Op::linear) {
+    if (has_weight(node.op)) {
       const int64_t in_channels = graph.nodes[static_cast<size_t>(node.inputs.front())].shape.c / node.groups;
       multiply_adds_left -= std::min(
           multiply_adds_left,

@@ -11,6 +11,7 @@
 #include "src/common/saturating_product.h"
 #include "src/graph/int8_graph.h"
 #include "src/graph/limits.h"
+#include "src/graph/op_traits.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -42,20 +43,11 @@ class NodeCheck {
   }
 
   const Int8Node& in(size_t i) const { return graph_.nodes[static_cast<size_t>(node_.inputs[i])]; }
-  bool weighted() const { return node_.op == Int8Op::conv2d || node_.op == Int8Op::linear; }
+  bool weighted() const { return traits(node_.op).weighted; }
   bool has_residual() const { return node_.op == Int8Op::conv2d && node_.inputs.size() == 2; }
-  bool passes_codes_on() const {
-    return node_.op == Int8Op::max_pool || node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad;
-  }
 
   void check_inputs() const {
-    size_t least = 1, most = 1;
-    if (node_.op == Int8Op::input) least = most = 0;
-    if (node_.op == Int8Op::conv2d) most = 2;
-    if (node_.op == Int8Op::add) least = most = 2;
-    if (node_.op == Int8Op::concat) most = static_cast<size_t>(kMaxNodes);
-    const size_t count = node_.inputs.size();
-    if (count < least || count > most) fail(fmt::format("{} inputs, needs {} to {}", count, least, most));
+    if (const std::string fault = arity_fault(traits(node_.op), node_.inputs.size()); !fault.empty()) fail(fault);
     for (const int input : node_.inputs) {
       if (input < 0 || static_cast<size_t>(input) >= index_)
         fail(fmt::format("input {} is not an earlier node", input));
@@ -98,20 +90,17 @@ class NodeCheck {
   }
 
   int64_t multipliers() const {
-    switch (node_.op) {
-      case Int8Op::conv2d:
-      case Int8Op::linear:
-        return node_.shape.c;
-      case Int8Op::add:
-      case Int8Op::concat:
-        return static_cast<int64_t>(node_.inputs.size());
-      case Int8Op::avg_pool:
-      case Int8Op::global_avg_pool:
-      case Int8Op::requantize:
+    switch (traits(node_.op).multipliers) {
+      case Multipliers::none:
+        break;
+      case Multipliers::one:
         return 1;
-      default:
-        return 0;
+      case Multipliers::one_per_input:
+        return static_cast<int64_t>(node_.inputs.size());
+      case Multipliers::one_per_channel:
+        return node_.shape.c;
     }
+    return 0;
   }
 
   void check_vectors() const {
@@ -200,7 +189,7 @@ class NodeCheck {
   }
 
   void check_operation() const {
-    if (passes_codes_on()) require(node_.out == in(0).out, "must have the scale and codes of its input");
+    if (passes_codes_on(node_.op)) require(node_.out == in(0).out, "must have the scale and codes of its input");
     if (node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad) {
       require(node_.clamp_min == node_.out.quant_min && node_.clamp_max == node_.out.quant_max, "it cannot clamp");
     }
@@ -242,7 +231,7 @@ class NodeCheck {
     const bool last = index_ + 1 == graph_.nodes.size();
     require(node_.float_output == last, last ? "the last node must give float logits" : "only the last node is float");
     if (!last) return;
-    require(node_.op != Int8Op::input && !passes_codes_on(), "passes codes on, so it cannot be the last node");
+    require(node_.op != Int8Op::input && !passes_codes_on(node_.op), "passes codes on, so it cannot be the last node");
     require(node_.shape.h == 1 && node_.shape.w == 1, "logits must have height and width 1");
   }
 

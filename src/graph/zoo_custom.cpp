@@ -132,7 +132,7 @@ Graph custom(const ModelSpec& spec) {
     node.window = read_window(reader, node.op);
     node.out_channels = reader.integer("out_channels", 0);
     node.groups = reader.integer("groups", 1);
-    node.bias = reader.flag("bias", node.op == Op::conv2d || node.op == Op::linear);
+    node.bias = reader.flag("bias", has_weight(node.op));
     node.dropout = static_cast<float>(reader.number("dropout", 0));
     if (node.op == Op::conv2d && node.inputs.size() != 1) reader.fail("conv2d has one input");
     index_of.emplace(name, index);

@@ -110,7 +110,7 @@ struct Step {
 
   at::Tensor run() const {
     Unfinished y;
-    if (node.op == Op::conv2d || node.op == Op::linear) {
+    if (has_weight(node.op)) {
       y = weighted();
     } else {
       // flatten, dropout and requantize may return their input's own memory, relu's backward reads its output; no other

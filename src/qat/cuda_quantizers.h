@@ -7,6 +7,7 @@
 
 #include "src/model/model.h"
 #include "src/qat/quantized_state.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 

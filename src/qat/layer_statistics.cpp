@@ -9,6 +9,8 @@
 
 #include "src/model/device.h"
 #include "src/qat/fake_quantize.h"
+#include "src/quant/float_params.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {
@@ -55,7 +57,7 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     layers[n].name = node.name;
     layers[n].op = op_name(node.op);
     if (!prepared.float_output(static_cast<int>(n))) layers[n].qparams = describe(edges[n]);
-    if (node.op != Op::conv2d && node.op != Op::linear) continue;
+    if (!has_weight(node.op)) continue;
     const WeightCodes codes = prepared.weight_codes(static_cast<int>(n));
     layers[n].weight_codes = fmt::format("{}..{}", codes.lowest, codes.highest);
     const at::Tensor weight = to_host(model.weights().at(node.name + ".weight").detach());

@@ -2,6 +2,7 @@
 #include "src/common/error.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/cuda_quantizers.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {

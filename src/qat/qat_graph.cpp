@@ -16,6 +16,9 @@
 #include "src/qat/quantized_model.h"
 #include "src/qat/requantize.h"
 #include "src/qat/torch_program.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fold.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "kernels/observe/observe.h"
 #include "src/common/error.h"
 #include "src/model/device.h"
@@ -14,6 +15,10 @@
 #include "src/qat/fake_quantize.h"
 #include "src/qat/folded_batch_norm.h"
 #include "src/qat/quantized_state.h"
+#include "src/quant/float_params.h"
+#include "src/quant/prepare.h"
+#include "src/quant/qparams.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {

@@ -12,6 +12,8 @@
 #include "src/model/model.h"
 #include "src/quant/calibrator.h"
 #include "src/quant/convert.h"
+#include "src/quant/float_params.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "src/common/error.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/quant/calibrator.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 

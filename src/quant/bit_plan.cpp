@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 #include "src/quant/layer_names.h"
 
 namespace octet {
@@ -227,8 +228,6 @@ WeightCodes weight_codes(int bits, WeightRange range) {
   const bool full = range == WeightRange::full && bits < 8;
   return {static_cast<int8_t>(full ? -highest - 1 : -highest), static_cast<int8_t>(highest)};
 }
-
-bool passes_codes_on(Op op) { return op == Op::max_pool || op == Op::flatten || op == Op::subsample_pad; }
 
 std::vector<int> edge_roots(const Graph& graph) {
   std::vector<int> roots;

@@ -20,9 +20,6 @@ struct BitPlan {
 /// checkpoint (src/graph/README.md): [-127, 127] too.
 WeightCodes weight_codes(int bits, WeightRange range);
 
-/// Whether a node writes the codes it reads, with one set of qparams for both edges.
-bool passes_codes_on(Op op);
-
 /// By node: the node whose output qparams its output uses, itself or the first that does not pass codes on.
 std::vector<int> edge_roots(const Graph& graph);
 

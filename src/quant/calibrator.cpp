@@ -4,6 +4,7 @@
 #include <string>
 
 #include "src/common/error.h"
+#include "src/quant/qparams.h"
 #include "src/quant/range_search.h"
 
 namespace octet {

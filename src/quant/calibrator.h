@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/observe/histogram_bins.h"
-#include "src/quant/fuse.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 

@@ -4,41 +4,17 @@
 #include <cmath>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 #include "src/quant/float_params.h"
+#include "src/quant/fold.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {
 
 Int8Op int8_op(Op op) {
-  switch (op) {
-    case Op::input:
-      return Int8Op::input;
-    case Op::conv2d:
-      return Int8Op::conv2d;
-    case Op::linear:
-      return Int8Op::linear;
-    case Op::add:
-      return Int8Op::add;
-    case Op::concat:
-      return Int8Op::concat;
-    case Op::max_pool:
-      return Int8Op::max_pool;
-    case Op::avg_pool:
-      return Int8Op::avg_pool;
-    case Op::global_avg_pool:
-      return Int8Op::global_avg_pool;
-    case Op::subsample_pad:
-      return Int8Op::subsample_pad;
-    case Op::flatten:
-      return Int8Op::flatten;
-    case Op::relu:
-    case Op::relu6:
-    case Op::requantize:
-      return Int8Op::requantize;
-    case Op::batch_norm:
-    case Op::dropout:
-      break;
-  }
+  if (op == Op::relu || op == Op::relu6) return Int8Op::requantize;  // whose clamp it is
+  if (const std::optional<Int8Op> same = traits(op).int8) return *same;
   throw usage_error("convert: a " + std::string(op_name(op)) + " has no int8 form; call fuse first");
 }
 
@@ -82,7 +58,7 @@ class Converter {
     result.shape = node.shape;
     result.float_output = prepared_.float_output(n);
     if (!result.float_output) set_output(n, result);
-    if (node.op == Op::conv2d || node.op == Op::linear) {
+    if (has_weight(node.op)) {
       set_weight(node, result);
     } else {
       set_multipliers(n, result);

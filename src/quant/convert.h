@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "src/graph/int8_graph.h"
-#include "src/quant/fuse.h"
+#include "src/quant/float_params.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 

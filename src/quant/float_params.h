@@ -1,13 +1,15 @@
-// Looking up float parameters by name.
+// Float parameters by name.
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "src/quant/fuse.h"
-
 namespace octet {
+
+/// Row-major as in PyTorch.
+using FloatParams = std::map<std::string, std::vector<float>>;
 
 /// params[name]; throws Error(data) if it is missing or does not have `size` values.
 const std::vector<float>& find_parameter(const FloatParams& params, const std::string& name, size_t size);

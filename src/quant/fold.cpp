@@ -4,7 +4,7 @@
 #include "src/common/error.h"
 #include "src/graph/int8_graph.h"
 #include "src/quant/float_params.h"
-#include "src/quant/fuse.h"
+#include "src/quant/fold.h"
 
 namespace octet {
 

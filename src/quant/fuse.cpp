@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 
 namespace octet {
 namespace {
@@ -77,7 +78,7 @@ class Fuser {
     const int target = node.inputs[0];
     Node& producer = merged_[target];
     std::string why;
-    if (producer.op != Op::conv2d && producer.op != Op::linear) {
+    if (!has_weight(producer.op)) {
       why = "is a " + std::string(op_name(producer.op));
     } else if (!has_one_use(target)) {
       why = "has other consumers";

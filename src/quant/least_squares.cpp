@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "src/quant/qparams.h"
 #include "src/quant/range_search.h"
 
 namespace octet {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "src/common/error.h"
-#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/observe/edge_quantizer.h"
 #include "src/common/error.h"
-#include "src/quant/fuse.h"
+#include "src/quant/qparams.h"
 
 namespace octet {
 

@@ -3,6 +3,10 @@
 #include <random>
 
 #include "src/quant/convert.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
+#include "src/quant/qparams.h"
 
 namespace octet {
 namespace {

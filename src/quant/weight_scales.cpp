@@ -6,7 +6,7 @@
 #include "kernels/fake_quantize/weight_scale.h"
 #include "src/common/error.h"
 #include "src/quant/calibrator.h"
-#include "src/quant/fuse.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "src/quant/calibrator.h"
+#include "src/quant/qparams.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

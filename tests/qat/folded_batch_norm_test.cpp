@@ -10,6 +10,9 @@
 #include <set>
 
 #include "src/qat/fake_quantize.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

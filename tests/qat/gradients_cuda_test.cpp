@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "src/model/device.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 

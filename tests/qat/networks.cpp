@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <random>
 
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
+
 namespace octet::test {
 
 ModelSpec family(const std::string& name, int size) {

@@ -14,6 +14,8 @@
 #include "src/common/error.h"
 #include "src/model/device.h"
 #include "src/qat/fake_quantize.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 

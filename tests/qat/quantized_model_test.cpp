@@ -10,6 +10,8 @@
 #include "src/common/error.h"
 #include "src/qat/fake_quantize.h"
 #include "src/qat/layer_statistics.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

@@ -11,7 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "src/common/error.h"
+#include "src/quant/bit_plan.h"
+#include "src/quant/qparams.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {

@@ -10,6 +10,12 @@
 #include "src/common/error.h"
 #include "src/graph/zoo.h"
 #include "src/quant/calibrator.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fold.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
+#include "src/quant/qparams.h"
+#include "src/quant/weight_scales.h"
 #include "tests/quant/walks.h"
 
 namespace octet {

@@ -8,6 +8,8 @@
 
 #include "src/common/error.h"
 #include "src/graph/zoo.h"
+#include "src/quant/float_params.h"
+#include "src/quant/prepare.h"
 #include "tests/quant/walks.h"
 
 namespace octet {

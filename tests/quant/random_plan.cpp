@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/quant/bit_plan.h"
 #include "src/quant/fuse.h"
 
 namespace octet::test {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include "src/quant/float_params.h"
+
 namespace octet::testing {
 namespace {
 

@@ -7,7 +7,7 @@
 #include "src/graph/graph.h"
 #include "src/graph/int8_graph.h"
 #include "src/graph/zoo.h"
-#include "src/quant/fuse.h"
+#include "src/quant/float_params.h"
 
 namespace octet::testing {
 

@@ -9,6 +9,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/quant/float_params.h"
 #include "src/quant/fuse.h"
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"

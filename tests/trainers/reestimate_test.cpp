@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "src/qat/fake_quantize.h"
+#include "src/quant/float_params.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
 

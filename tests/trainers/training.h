@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "src/model/device.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/loop/train.h"
 

@@ -12,6 +12,7 @@
 #include "src/graph/code_dump.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
+#include "src/quant/fuse.h"
 #include "tests/engine/random_network.h"
 #include "tests/quant/random_plan.h"
 #include "tests/source_dir.h"

@@ -14,6 +14,8 @@
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
 #include "src/model/parallel.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
 #include "src/tensor_files/safetensors.h"
 #include "trainers/batches/batches.h"
 #include "trainers/gpu.h"

@@ -1,0 +1,101 @@
+#include "src/graph/op_traits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/graph/limits.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kMany = kMaxNodes;
+using M = Multipliers;
+
+// In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
+// A convolution's second input is the residual of a fused one.
+// clang-format off
+constexpr std::array<OpTraits, 15> kOps = {{
+    // op                 name               int8                      inputs    window weight passes multipliers
+    {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none},
+    {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel},
+    {Op::batch_norm,      "batch_norm",      std::nullopt,             1, 1,     false, false, false, M::none},
+    {Op::relu,            "relu",            std::nullopt,             1, 1,     false, false, false, M::none},
+    {Op::relu6,           "relu6",           std::nullopt,             1, 1,     false, false, false, M::none},
+    {Op::add,             "add",             Int8Op::add,              2, 2,     false, false, false, M::one_per_input},
+    {Op::concat,          "concat",          Int8Op::concat,           2, kMany, false, false, false, M::one_per_input},
+    {Op::max_pool,        "max_pool",        Int8Op::max_pool,         1, 1,     true,  false, true,  M::none},
+    {Op::avg_pool,        "avg_pool",        Int8Op::avg_pool,         1, 1,     true,  false, false, M::one},
+    {Op::global_avg_pool, "global_avg_pool", Int8Op::global_avg_pool,  1, 1,     false, false, false, M::one},
+    {Op::flatten,         "flatten",         Int8Op::flatten,          1, 1,     false, false, true,  M::none},
+    {Op::linear,          "linear",          Int8Op::linear,           1, 1,     false, true,  false, M::one_per_channel},
+    {Op::dropout,         "dropout",         std::nullopt,             1, 1,     false, false, false, M::none},
+    {Op::subsample_pad,   "subsample_pad",   Int8Op::subsample_pad,    1, 1,     true,  false, true,  M::none},
+    {Op::requantize,      "requantize",      Int8Op::requantize,       1, 1,     false, false, false, M::one},
+}};
+// clang-format on
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < kOps.size(); ++i)
+    if (static_cast<size_t>(kOps[i].op) != i) return false;
+  return true;
+}
+static_assert(in_order());
+
+const OpTraits* find(std::string_view name) {
+  const auto found = std::find_if(kOps.begin(), kOps.end(), [&](const OpTraits& op) { return op.name == name; });
+  return found == kOps.end() ? nullptr : found;
+}
+
+}  // namespace
+
+const OpTraits& traits(Op op) {
+  const auto index = static_cast<size_t>(op);
+  if (index >= kOps.size()) throw usage_error(fmt::format("op number {} does not exist", index));
+  return kOps[index];
+}
+
+const OpTraits& traits(Int8Op op) {
+  const auto found = std::find_if(kOps.begin(), kOps.end(), [&](const OpTraits& row) { return row.int8 == op; });
+  if (found == kOps.end()) throw data_error(fmt::format("int8 op number {} does not exist", static_cast<int>(op)));
+  return *found;
+}
+
+const std::vector<Op>& all_ops() {
+  static const std::vector<Op> all = [] {
+    std::vector<Op> ops;
+    for (const OpTraits& op : kOps) ops.push_back(op.op);
+    return ops;
+  }();
+  return all;
+}
+
+std::string_view op_name(Op op) { return traits(op).name; }
+
+std::string_view int8_op_name(Int8Op op) { return traits(op).name; }
+
+Op op_from_name(std::string_view name) {
+  if (const OpTraits* found = find(name)) return found->op;
+  const std::string near = nearest(
+      name, [](size_t i) { return kOps[i].name; }, kOps.size());
+  throw usage_error(fmt::format("unknown op '{}'{}", name, near.empty() ? "" : "; did you mean '" + near + "'?"));
+}
+
+Int8Op int8_op_from_name(std::string_view name) {
+  if (const OpTraits* found = find(name); found && found->int8) return *found->int8;
+  throw data_error(fmt::format("unknown int8 op '{}'", name));
+}
+
+bool has_weight(Op op) { return traits(op).weighted; }
+
+std::string arity_fault(const OpTraits& op, size_t inputs) {
+  if (inputs >= op.least_inputs && inputs <= op.most_inputs) return "";
+  return fmt::format("{} inputs, needs {}", inputs,
+                     op.least_inputs == op.most_inputs ? fmt::format("{}", op.least_inputs)
+                                                       : fmt::format("{} to {}", op.least_inputs, op.most_inputs));
+}
+
+}  // namespace octet
