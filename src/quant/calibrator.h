@@ -1,12 +1,14 @@
 // Observers collect statistics of an edge; calibrators turn them into a range. No LibTorch.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <string_view>
 #include <vector>
 
 #include "kernels/observe/histogram_bins.h"
+#include "src/common/named.h"
 #include "src/quant/weight_scales.h"
 
 namespace octet {
@@ -25,6 +27,9 @@ struct Statistics {
 inline constexpr int kHistogramBins = kernels::kEdgeBins;
 
 enum class ObserverKind { minmax, moving_average, histogram };
+inline constexpr std::array<Named<ObserverKind>, 3> kObserverKinds = {{{ObserverKind::minmax, "minmax"},
+                                                                       {ObserverKind::moving_average, "moving_average"},
+                                                                       {ObserverKind::histogram, "histogram"}}};
 
 /// Serializable through statistics(); deterministic: the result depends on the values and the order of batches only.
 class Observer {
@@ -44,6 +49,11 @@ class Observer {
 };
 
 enum class CalibrationMethod { minmax, percentile, mse, entropy };
+inline constexpr std::array<Named<CalibrationMethod>, 4> kCalibrationMethods = {
+    {{CalibrationMethod::minmax, "minmax"},
+     {CalibrationMethod::percentile, "percentile"},
+     {CalibrationMethod::mse, "mse"},
+     {CalibrationMethod::entropy, "entropy"}}};
 
 /// minmax: the observed range. percentile: that share of the values has a magnitude within the range. mse: the
 /// range with the least squared quantization error over the histogram. entropy: least KL divergence between the

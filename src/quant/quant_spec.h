@@ -1,14 +1,27 @@
 // What the recipe's section `quant` says about codes.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
+
+#include "src/common/named.h"
 
 namespace octet {
 
 enum class ActivationScheme { symmetric_s8, unsigned_u8, affine_u8 };
+inline constexpr std::array<Named<ActivationScheme>, 3> kActivationSchemes = {
+    {{ActivationScheme::symmetric_s8, "symmetric_s8"},
+     {ActivationScheme::unsigned_u8, "unsigned_u8"},
+     {ActivationScheme::affine_u8, "affine_u8"}}};
+
 enum class Granularity { per_tensor, per_channel };
+inline constexpr std::array<Named<Granularity>, 2> kGranularities = {
+    {{Granularity::per_channel, "per_channel"}, {Granularity::per_tensor, "per_tensor"}}};
+
 enum class WeightRange { symmetric, full };
+inline constexpr std::array<Named<WeightRange>, 2> kWeightRanges = {
+    {{WeightRange::symmetric, "symmetric"}, {WeightRange::full, "full"}}};
 
 /// Bits of single layers, by name; 0: as the others.
 struct LayerBits {

@@ -6,6 +6,10 @@
 
 #include <type_traits>
 
+#include "src/graph/zoo.h"
+#include "src/quant/calibrator.h"
+#include "src/quant/quant_spec.h"
+
 namespace octet {
 namespace {
 
@@ -78,14 +82,16 @@ void add_data(std::vector<Field>& fields) {
   s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");
 }
 
+std::vector<std::string_view> models() {
+  std::vector<std::string_view> names = model_names();
+  names.push_back("graph");
+  return names;
+}
+
 void add_model(std::vector<Field>& fields) {
   using M = ModelRecipe;
   SectionFields<&Recipe::model> s(fields, "model");
-  s.add("name", &M::name,
-        one_of({"small_cnn", "resnet8", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34",
-                "resnet50", "mobilenet_v2", "vgg11_bn", "vgg16_bn", "squeezenet1_1", "graph"}),
-        "a network of the zoo, or graph: the one in model.graph")
-      .required = true;
+  s.add("name", &M::name, one_of(models()), "a network of the zoo, or graph: the one in model.graph").required = true;
   s.add("shortcut", &M::shortcut, one_of({"A", "B"}),
         "resnet8 to resnet56: A subsamples and pads channels, B is a 1x1 convolution");
   s.add("width", &M::width, above_to(0, 8), "mobilenet_v2, small_cnn: factor on the channels");
@@ -130,14 +136,13 @@ void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::calibrate> s(fields, "calibrate");
   s.add("images", &C::images, range(1, 10000000), "taken from the training set, by seed");
   s.add("batch_size", &C::batch_size, range(1, 65536), "images a step");
-  s.add("method", &C::method, one_of({"minmax", "percentile", "mse", "entropy"}),
-        "how a range follows from a histogram");
+  s.add("method", &C::method, one_of(names_in(kCalibrationMethods)), "how a range follows from a histogram");
   s.add("percentile", &C::percentile, above_to(50, 100),
         "method percentile: share of the values whose magnitude is within the range, in %");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");
-  quant.add("activation", &Q::activation, one_of({"symmetric_s8", "unsigned_u8", "affine_u8"}),
+  quant.add("activation", &Q::activation, one_of(names_in(kActivationSchemes)),
             "codes of activations: signed about 0, unsigned from 0, unsigned with a zero point");
   quant.add("activation_bits", &Q::activation_bits, range(2, 8),
             "of activations; below 8: fewer codes in the same byte");
@@ -153,14 +158,14 @@ void add_training(std::vector<Field>& fields) {
   quant.add(
       "layers", &Q::layers, range(2, 8),
       "bits of single layers: list of {match, weight_bits, activation_bits}; match: names with * and ?; later win");
-  quant.add("weight_codes", &Q::weight_codes, one_of({"symmetric", "full"}),
+  quant.add("weight_codes", &Q::weight_codes, one_of(names_in(kWeightRanges)),
             "b bits, h = 2^(b-1) - 1: symmetric [-h, h], full [-h-1, h]; 8 bits: always [-127, 127]");
-  quant.add("weight_granularity", &Q::weight_granularity, one_of({"per_channel", "per_tensor"}),
+  quant.add("weight_granularity", &Q::weight_granularity, one_of(names_in(kGranularities)),
             "one scale an output channel, or one a tensor");
   quant.add("weight_calibrator", &Q::weight_calibrator, one_of({"minmax", "mse"}), "how a weight's range is chosen");
   quant.add("scales", &Q::scales, one_of({"fixed", "observed"}),
             "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data");
-  quant.add("observer", &Q::observer, one_of({"minmax", "moving_average", "histogram"}),
+  quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),
             "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
@@ -255,13 +260,6 @@ std::string allowed(const Field& field) {
 const std::vector<std::string_view>& graph_attributes() {
   static const std::vector<std::string_view> kNames = {"out_channels", "kernel", "stride", "pad",
                                                        "dilation",     "groups", "bias",   "dropout"};
-  return kNames;
-}
-
-const std::vector<std::string_view>& graph_ops() {
-  static const std::vector<std::string_view> kNames = {
-      "conv2d",   "batch_norm",      "relu",    "relu6",  "add",     "concat",       "max_pool",
-      "avg_pool", "global_avg_pool", "flatten", "linear", "dropout", "subsample_pad"};
   return kNames;
 }
 

@@ -46,7 +46,5 @@ std::string allowed(const Field& field);    ///< "sgd, adamw", "0 .. 1", "> 0"
 
 /// Attributes a node of model.graph may have.
 const std::vector<std::string_view>& graph_attributes();
-/// Operators a node of model.graph may name.
-const std::vector<std::string_view>& graph_ops();
 
 }  // namespace octet

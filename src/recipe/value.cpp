@@ -10,6 +10,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/graph/zoo.h"
 
 namespace octet {
 namespace {
@@ -137,7 +138,7 @@ class Reader {
       read(node, value.name);
     } else if (key.text == "op") {
       read(node, value.op);
-      const auto& ops = graph_ops();
+      const auto& ops = written_ops();
       if (std::find(ops.begin(), ops.end(), value.op) == ops.end()) {
         refuse_part(node, key.text, "unknown op " + shown(value.op) + suggestion(value.op, ops), ops);
       }

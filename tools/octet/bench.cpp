@@ -23,8 +23,6 @@
 namespace octet::cli {
 namespace {
 
-const char* const kSchemes[] = {"symmetric_s8", "unsigned_u8", "affine_u8"};
-
 nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerTime& layer : result.layers) {
@@ -120,9 +118,7 @@ Int8Graph random_network(const std::string& model, int size, const std::string& 
   spec.input = {3, size, size};
   spec.classes = size < 64 ? 10 : 1000;
   QuantSpec quant;
-  for (size_t i = 0; i < std::size(kSchemes); ++i) {
-    if (activation == kSchemes[i]) quant.activation = static_cast<ActivationScheme>(i);
-  }
+  quant.activation = value_named(kActivationSchemes, activation, "--activation");
   return random_int8_graph(build_model(spec), quant, 1);
 }
 
@@ -138,9 +134,10 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--size", options->size, "input height and width for --model and --layers-of")
       ->check(CLI::Range(8, 1024))
       ->excludes(checkpoint);
+  const std::vector<std::string_view> schemes = names_in(kActivationSchemes);
   command->add_option("--activation", options->activation, "codes of --model's activations")
       ->excludes(checkpoint)
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kSchemes), std::end(kSchemes))))
+      ->check(CLI::IsMember(std::vector<std::string>(schemes.begin(), schemes.end())))
       ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
   command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');

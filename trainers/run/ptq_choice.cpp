@@ -13,6 +13,12 @@ namespace {
 
 std::string name_of(const Run& run) { return run.recipe.quant.activation + " " + run.recipe.calibrate.method; }
 
+template <typename Table>
+std::vector<std::string> all_of(const Table& table) {
+  const std::vector<std::string_view> names = names_in(table);
+  return {names.begin(), names.end()};
+}
+
 Int8Graph quantized(const Run& run, const Weights& weights) {
   QuantizedModel model = make_quantized(run, weights);
   calibrate(model, run);
@@ -29,8 +35,8 @@ bool PtqResult::better_than(const PtqResult& other) const {
 PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
   std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
   if (all) {
-    activations = {"symmetric_s8", "unsigned_u8", "affine_u8"};
-    methods = {"minmax", "percentile", "mse", "entropy"};
+    activations = all_of(kActivationSchemes);
+    methods = all_of(kCalibrationMethods);
   }
   PtqChoice choice;
   const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);

@@ -45,27 +45,7 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   return spec;
 }
 
-ActivationScheme activation_scheme(const std::string& name) {
-  if (name == "symmetric_s8") return ActivationScheme::symmetric_s8;
-  if (name == "unsigned_u8") return ActivationScheme::unsigned_u8;
-  if (name == "affine_u8") return ActivationScheme::affine_u8;
-  throw usage_error(fmt::format("quant.activation: '{}' is none of symmetric_s8, unsigned_u8, affine_u8", name));
-}
-
-ObserverKind observer_kind(const std::string& name) {
-  if (name == "minmax") return ObserverKind::minmax;
-  if (name == "moving_average") return ObserverKind::moving_average;
-  if (name == "histogram") return ObserverKind::histogram;
-  throw usage_error(fmt::format("quant.observer: '{}' is none of minmax, moving_average, histogram", name));
-}
-
-CalibrationMethod calibration_method(const std::string& name) {
-  if (name == "minmax") return CalibrationMethod::minmax;
-  if (name == "percentile") return CalibrationMethod::percentile;
-  if (name == "mse") return CalibrationMethod::mse;
-  if (name == "entropy") return CalibrationMethod::entropy;
-  throw usage_error(fmt::format("calibrate.method: '{}' is none of minmax, percentile, mse, entropy", name));
-}
+ObserverKind observer_kind(const std::string& name) { return value_named(kObserverKinds, name, "quant.observer"); }
 
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
@@ -138,16 +118,16 @@ void require_trainable(const Run& run) {
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
-  QuantSpec spec{.activation = activation_scheme(quant.activation),
-                 .activation_bits = quant.activation_bits,
-                 .weight_bits = quant.weight_bits,
-                 .weight_granularity =
-                     quant.weight_granularity == "per_tensor" ? Granularity::per_tensor : Granularity::per_channel,
-                 .weight_range = quant.weight_codes == "full" ? WeightRange::full : WeightRange::symmetric,
-                 .input_bits = quant.input_bits,
-                 .first_layer_bits = quant.first_layer_bits,
-                 .last_layer_bits = quant.last_layer_bits,
-                 .residual_bits = quant.residual_bits};
+  QuantSpec spec{
+      .activation = value_named(kActivationSchemes, quant.activation, "quant.activation"),
+      .activation_bits = quant.activation_bits,
+      .weight_bits = quant.weight_bits,
+      .weight_granularity = value_named(kGranularities, quant.weight_granularity, "quant.weight_granularity"),
+      .weight_range = value_named(kWeightRanges, quant.weight_codes, "quant.weight_codes"),
+      .input_bits = quant.input_bits,
+      .first_layer_bits = quant.first_layer_bits,
+      .last_layer_bits = quant.last_layer_bits,
+      .residual_bits = quant.residual_bits};
   for (const LayerBitsRecipe& layer : quant.layers)
     spec.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
   return spec;
@@ -188,7 +168,7 @@ void calibrate(QuantizedModel& model, const Run& run) {
     throw promise_error(fmt::format(
         "calibrate: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", recipe.batch_size));
   }
-  model.calibrate(calibration_method(recipe.method), recipe.percentile);
+  model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile);
 }
 
 void save_quantized(const QuantizedModel& model, const std::string& path) {
