@@ -50,14 +50,10 @@ class SpecReader {
   }
 
   Op op() const {
-    try {
-      const Op op = op_from_name(spec_.op);
-      if (op == Op::input) fail("the input node is made for you; refer to it as 'input'");
-      if (!is_written(op)) fail(fmt::format("a {} is made by quant.residual_bits, not written", op_name(op)));
-      return op;
-    } catch (const Error& error) {
-      fail(error.what());
-    }
+    const Op op = named();
+    if (op == Op::input) fail("the input node is made for you; refer to it as 'input'");
+    if (!is_written(op)) fail(fmt::format("a {} is made by quant.residual_bits, not written", op_name(op)));
+    return op;
   }
 
   void check_attributes(Op op) const {
@@ -97,6 +93,14 @@ class SpecReader {
   }
 
  private:
+  Op named() const {
+    try {
+      return op_from_name(spec_.op);
+    } catch (const Error& error) {
+      fail(error.what());
+    }
+  }
+
   const NodeSpec& spec_;
   const std::string name_;
 };

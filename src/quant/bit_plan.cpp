@@ -140,6 +140,7 @@ class Planner {
       }
       weight_bits_[n] = spec_.last_layer_bits;
       set_read(node.inputs[0], spec_.last_layer_bits);
+      if (node.inputs.size() > 1) reaches[node.inputs[1]] = true;  // the residual that it adds
     }
   }
 

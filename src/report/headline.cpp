@@ -18,6 +18,9 @@ const Row* first_engine_row(const Report& report) {
   return nullptr;
 }
 
+/// Rounded as it is printed, and never the zero below zero.
+double hundredths(double points) { return std::round(100 * points) / 100 + 0.0; }
+
 double ratio(double a, double b) { return a > 0 && b > 0 ? a / b : 0; }
 
 }  // namespace
@@ -62,8 +65,9 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
                                  counted(lost.images, "picture"));
   if (lost.told_apart()) what = fmt::format("{} {} {}", cause, lost.points > 0 ? "costs" : "gains", points);
   return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {} only {} has right, {} only {})",
-                     before.name, percent(before.top1), after.name, percent(after.top1), what, -lost.high, -lost.low,
-                     with_thousands(lost.only_first), before.name, with_thousands(lost.only_second), after.name);
+                     before.name, percent(before.top1), after.name, percent(after.top1), what, hundredths(-lost.high),
+                     hundredths(-lost.low), with_thousands(lost.only_first), before.name,
+                     with_thousands(lost.only_second), after.name);
 }
 
 std::vector<std::string> accuracy_sentences(const Headline& h) {

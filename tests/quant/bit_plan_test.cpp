@@ -124,6 +124,20 @@ TEST(BitPlan, LastLayerBeforeAPool) {
             (Bits{{"input", "-/8"}, {"a", "8/4"}, {"b", "4/8"}, {"c", "8/8"}, {"gap", "-/-"}}));
 }
 
+/// Two last layers, whether or not fuse puts the add into one of them.
+TEST(BitPlan, BothLastLayersBeforeAnAdd) {
+  for (const bool relu : {false, true}) {
+    std::vector<NodeSpec> nodes = {
+        conv("a", {"input"}), conv("b", {"a"}), conv("c", {"a"}), {"sum", "add", {"b", "c"}, {}}};
+    if (relu) nodes.insert(nodes.end() - 1, {"relu", "relu", {"b"}, {}});
+    if (relu) nodes.back().inputs[0] = "relu";
+    nodes.push_back(kGap);
+    const Bits bits = bits_of(plan_bits(fuse(graph_of(nodes)), w4a4()));
+    EXPECT_EQ(bits.at("b").substr(0, 1), "8") << relu;
+    EXPECT_EQ(bits.at("c").substr(0, 1), "8") << relu;
+  }
+}
+
 TEST(BitPlan, ConvolutionsReadNarrowCodesOfAWideResidualStream) {
   QuantSpec spec = w4a4();
   spec.residual_bits = 8;

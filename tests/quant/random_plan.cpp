@@ -140,7 +140,8 @@ QuantSpec random_quant(const Graph& graph, uint64_t seed) {
   spec.weight_range = static_cast<WeightRange>(below(2));
   spec.activation_bits = bits(), spec.weight_bits = bits();
   spec.input_bits = bits(), spec.first_layer_bits = bits(), spec.last_layer_bits = bits();
-  spec.residual_bits = below(4) == 0 ? 0 : std::min(8, spec.activation_bits + 1 + below(6));
+  const int wider = std::min(8, spec.activation_bits + 1 + below(6)), any = 2 + below(7), kind = below(8);
+  spec.residual_bits = kind == 0 ? 0 : kind == 1 ? any : wider;
   const Graph fused = fuse(graph);
   const std::vector<int> roots = edge_roots(fused);
   for (int i = below(4); i > 0; --i) {

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr int kStateVersion = 2;  // 1: QAT always observed, and ranges were floats
+constexpr int kStateVersion = 3;  // 1: QAT always observed, ranges were floats; 2: recipes had no bit plan
 constexpr const char* kMetadataKey = "octet_state";
 
 DType dtype_of(at::ScalarType type, const std::string& name) {
