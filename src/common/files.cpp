@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -13,8 +12,8 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
-#include <vector>
 
+#include "src/common/edit_distance.h"
 #include "src/common/error.h"
 
 namespace octet {
@@ -95,21 +94,6 @@ void sha256_block(std::array<uint32_t, 8>& h, const unsigned char* block) {
   }
   const std::array<uint32_t, 8> sum = {a, b, c, d, e, f, g, k};
   for (int i = 0; i < 8; ++i) h[i] += sum[i];
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace

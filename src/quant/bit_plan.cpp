@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "src/common/edit_distance.h"
 #include "src/common/error.h"
 #include "src/graph/op_traits.h"
 #include "src/quant/layer_names.h"
@@ -134,13 +135,12 @@ class Planner {
       if (!reaches[n]) continue;
       const Node& node = graph_.nodes[n];
       if (!is_last(n)) set_edge(n, spec_.last_layer_bits);
-      if (!has_weight(node.op)) {
-        for (const int input : node.inputs) reaches[input] = true;
-        continue;
+      const bool weighted = has_weight(node.op);
+      if (weighted) {
+        weight_bits_[n] = spec_.last_layer_bits;
+        set_read(node.inputs[0], spec_.last_layer_bits);
       }
-      weight_bits_[n] = spec_.last_layer_bits;
-      set_read(node.inputs[0], spec_.last_layer_bits);
-      if (node.inputs.size() > 1) reaches[node.inputs[1]] = true;  // the residual that it adds
+      for (size_t i = weighted ? 1 : 0; i < node.inputs.size(); ++i) reaches[node.inputs[i]] = true;  // 1: the residual
     }
   }
 

@@ -3,24 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace octet {
+#include "src/common/edit_distance.h"
 
-size_t glob_distance(std::string_view glob, std::string_view name) {
-  // row[j]: distance of the glob so far from the first j characters of the name (Wagner and Fischer 1974).
-  std::vector<size_t> row(name.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (const char c : glob) {
-    std::vector<size_t> next(row.size());
-    next[0] = c == '*' ? row[0] : row[0] + 1;
-    for (size_t j = 1; j < row.size(); ++j) {
-      const size_t both = row[j - 1] + (c == '?' || c == '*' || c == name[j - 1] ? 0 : 1);
-      const size_t only_glob = row[j] + (c == '*' ? 0 : 1), only_name = next[j - 1] + (c == '*' ? 0 : 1);
-      next[j] = std::min({both, only_glob, only_name});
-    }
-    row = std::move(next);
-  }
-  return row.back();
-}
+namespace octet {
 
 std::string nearest_names(std::string_view glob, std::vector<std::string_view> names, size_t count) {
   std::vector<std::pair<size_t, std::string_view>> by_distance;

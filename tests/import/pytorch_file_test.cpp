@@ -16,6 +16,7 @@
 #include "tests/error_of.h"
 #include "tests/import/torch_zip.h"
 #include "tests/source_dir.h"
+#include "tests/tensor_files/damage.h"
 
 namespace octet {
 namespace {
@@ -235,16 +236,7 @@ TEST(PytorchFile, TruncatedOlderFilesAreRefused) {
 }
 
 TEST(PytorchFile, RandomDamageNeverCrashes) {
-  const std::string bytes = from_hex(kTorchZip);
-  std::mt19937 random(3);
-  int refused = 0;
-  for (int round = 0; round < 3000; ++round) {
-    std::string damaged = bytes;
-    for (int flips = 0; flips < 1 + round % 3; ++flips)
-      damaged[random() % damaged.size()] = static_cast<char>(random());
-    if (!refusal(damaged).empty()) ++refused;
-  }
-  EXPECT_GT(refused, 1500);
+  EXPECT_GT(test::refused_of_damaged(from_hex(kTorchZip), 3, refusal), 1500);
 }
 
 /// Damage behind the checksum: the pickle itself.

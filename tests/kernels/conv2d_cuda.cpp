@@ -98,6 +98,17 @@ ConvCase random_ungrouped_case(std::mt19937& random) {
   return c;
 }
 
+ConvCase largest_sums_case(int zero_point, bool float_output, std::mt19937& random) {
+  ConvCase c;
+  c.shape = {.in_c = 512, .in_h = 4, .in_w = 4, .out_c = 40, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+  infer_output(c.shape);
+  c.params.x_zero_point = zero_point;
+  c.params.float_output = float_output;
+  use_cuda_strides(c);
+  fill_random(c, random, {.extreme = true});
+  return c;
+}
+
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv) {
   return run_family(c, {nullptr, cuda_conv2d_pack, cuda_conv2d_workspace, cuda_conv2d}, conv);
 }

@@ -24,6 +24,9 @@ void use_cuda_strides(ConvCase& c);
 /// A convolution of one group on the GPU's strides, at times on wider ones, as slices of a larger tensor have.
 ConvCase random_ungrouped_case(std::mt19937& random);
 
+/// The largest sums: 255 * 127 * 4608 is far beyond float's 2^24; float32 output shows every bit that float keeps.
+ConvCase largest_sums_case(int zero_point, bool float_output, std::mt19937& random);
+
 /// Output bytes of one variant, run twice on the same workspace, whose head starts with zeros and whose rest does not.
 /// Fails the test when bytes behind the output or the zeros of the workspace have changed.
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv);

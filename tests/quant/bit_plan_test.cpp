@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "src/common/edit_distance.h"
 #include "src/common/error.h"
 #include "src/graph/zoo.h"
 #include "src/quant/fuse.h"
