@@ -165,14 +165,14 @@ class SanitizerReports(unittest.TestCase):
 
 
 class Turns(unittest.TestCase):
-    def rows(self):
+    def rows(self, keep=lambda rows: None):
         answers = {"ours": [{"median_ms": 10.0, "peak_gib": 2.0}, {"median_ms": 12.0, "peak_gib": 3.0}], "theirs": [{"median_ms": 22.0}] * 2,
                    "cannot": [{"refused": "expected Half"}]}
         original = turns.run_once
         self.addCleanup(setattr, turns, "run_once", original)
         turns.run_once = lambda program, what, options: answers[what].pop(0)
         entries = {"octet": ("p", "ours"), "base": ("p", "theirs"), "refuses": ("p", "cannot")}
-        return turns.measure(entries, [("resnet18", 11)], argparse.Namespace(turns=2))
+        return turns.measure(entries, [("resnet18", 11)], argparse.Namespace(turns=2), keep)
 
     def test_median_of_turns_and_ratio(self):
         ours, base, refuses = self.rows()
@@ -183,6 +183,14 @@ class Turns(unittest.TestCase):
         self.assertEqual(lines[1].split(), ["resnet18", "11", "octet", "11.000", "1,000", "3.0", "2.00"])
         self.assertIn("refused: expected Half", lines[3])
 
+    def test_every_turn_is_kept_when_it_is_done(self):
+        kept = []
+        self.rows(lambda rows: kept.append([(row["label"], row.get("median_ms")) for row in rows]))
+        self.assertEqual(kept[0], [("octet", 10.0)])
+        self.assertEqual(kept[2], [("octet", 10.0), ("base", 22.0), ("refuses", None)])
+        self.assertEqual(kept[-1][0], ("octet", 11.0))
+        self.assertEqual(len(kept), 5)  # who refuses once is not asked again
+
     def test_the_chart_is_markup_with_a_bar_each(self):
         picture = turns.chart(self.rows(), "A <title>")
         xml.dom.minidom.parseString(picture)
@@ -192,7 +200,6 @@ class Turns(unittest.TestCase):
     def test_a_program_that_is_missing_or_fails_is_a_reason(self):
         self.assertEqual(turns.run_program(["/nowhere/train_bench"]), {"refused": "/nowhere/train_bench: No such file or directory"})
         self.assertEqual(turns.run_program(["sh", "-c", "echo a >&2; echo last >&2; exit 2"]), {"refused": "last"})
-
 
     def test_the_proof_of_a_peer_stays_with_its_row(self):
         proof = {"parameters": 161, "largest_zero_share": 0.02, "quantization_effect": 0.1, "quantization_noise": 0.0}

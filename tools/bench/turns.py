@@ -107,7 +107,19 @@ def summary(turns):
     return row | {key: good[-1][key] for key in PROOF if key in good[-1]}
 
 
-def measure(entries, cases, arguments):
+def rows_of(model, batch, turns):
+    """A row for each label that had a turn."""
+    rows = []
+    for label in (label for label in turns if turns[label]):
+        row = {"model": model, "batch": batch, "label": label, **summary(turns[label])}
+        if "median_ms" in row:
+            row["images_per_second"] = 1e3 * batch / row["median_ms"]
+        rows.append(row)
+    return rows
+
+
+def measure(entries, cases, arguments, keep):
+    """keep(rows) after every turn: what was measured stays when a machine is taken away before the last."""
     rows = []
     for model, batch in cases:
         options = argparse.Namespace(**vars(arguments), model=model, batch=batch)
@@ -118,11 +130,8 @@ def measure(entries, cases, arguments):
                     continue  # it will not change its mind
                 print(f"  {model} {batch}: {label}, turn {turn + 1} of {arguments.turns}", file=sys.stderr, flush=True)
                 turns[label].append(run_once(program, what, options))
-        for label in entries:
-            row = {"model": model, "batch": batch, "label": label, **summary(turns[label])}
-            if "median_ms" in row:
-                row["images_per_second"] = 1e3 * batch / row["median_ms"]
-            rows.append(row)
+                keep(rows + rows_of(model, batch, turns))
+        rows += rows_of(model, batch, turns)
     return rows
 
 
@@ -183,13 +192,15 @@ def main():
     if "refused" in machine:
         sys.exit(f"turns: PyTorch has no GPU: {machine['refused']}")
 
-    rows = measure(entries, [(model, batch) for model in arguments.models.split(",") for batch in batches], arguments)
+    def keep(rows):
+        if arguments.json:
+            document = {"what": arguments.what, "size": arguments.size, "turns": arguments.turns, **machine, "rows": rows}
+            arguments.json.write_text(json.dumps(document, indent=2) + "\n")
+        if arguments.svg:
+            arguments.svg.write_text(chart(rows, f"{arguments.what.capitalize()}, {arguments.size}x{arguments.size}, {machine['gpu']}"))
+
+    rows = measure(entries, [(model, batch) for model in arguments.models.split(",") for batch in batches], arguments, keep)
     print(table(rows, TRAINING_BASELINE if training else INFERENCE_BASELINE))
-    if arguments.json:
-        document = {"what": arguments.what, "size": arguments.size, "turns": arguments.turns, **machine, "rows": rows}
-        arguments.json.write_text(json.dumps(document, indent=2) + "\n")
-    if arguments.svg:
-        arguments.svg.write_text(chart(rows, f"{arguments.what.capitalize()}, {arguments.size}x{arguments.size}, {machine['gpu']}"))
     if any("refused" in row and row["label"].startswith("octet") for row in rows):
         sys.exit(1)
 
