@@ -1,6 +1,6 @@
 // Fake quantization of CUDA tensors with straight-through gradients. Nothing here waits for the GPU or allocates
-// outside LibTorch's allocator, so that steps can be captured in a CUDA graph. In a build without CUDA every call
-// throws.
+// outside LibTorch's allocator, so that steps can be captured in a CUDA graph. Not in a build
+// without CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>

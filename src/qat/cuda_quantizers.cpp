@@ -1,5 +1,3 @@
-#include "src/qat/cuda_quantizers.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -13,6 +11,7 @@
 #include "src/model/device.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/folded_batch_norm.h"
+#include "src/qat/quantizers.h"
 #include "src/qat/value_types.h"
 #include "src/quant/prepare.h"
 
@@ -48,9 +47,9 @@ class DeviceTable {
   throw promise_error("'" + node.name + "': " + what + ": the network diverged");
 }
 
-class Quantizers : public CudaQuantizers {
+class CudaQuantizers : public Quantizers {
  public:
-  Quantizers(const Prepared& prepared, const CudaQuantizersOptions& options, at::Device device)
+  CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
       if (!has_weight(nodes()[n].op)) continue;
@@ -70,12 +69,11 @@ class Quantizers : public CudaQuantizers {
 
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
-  bool has_edge(int node) const { return prepared_.root[node] == node && !prepared_.float_output(node); }
   std::vector<LayerParameters> quantized_layers(const Weights& weights, bool fold_batch_norm) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, bool observe) const;
 
   const Prepared& prepared_;
-  const CudaQuantizersOptions options_;
+  const QuantizerOptions options_;
   const at::Device device_;
   DeviceTable<kernels::EdgeQuantizer> edges_;       // by node; those of roots are used
   DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
@@ -89,7 +87,7 @@ kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) 
 }
 
 /// By node.
-std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights, bool fold_batch_norm) const {
+std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& weights, bool fold_batch_norm) const {
   std::vector<LayerParameters> layers(nodes().size());
   std::vector<at::Tensor> all;
   std::vector<FixedBatchNorm> folded;
@@ -105,7 +103,8 @@ std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights
   }
   const std::vector<GainAndBias> gains = gains_and_biases(folded);
   for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);
-  quantizer.rules.rule = options_.mse_weights ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
+  const bool mse = options_.weights == WeightCalibrator::mse;
+  quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
   quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
   quantizer.not_finite = damaged_weights_;
@@ -119,7 +118,7 @@ std::vector<LayerParameters> Quantizers::quantized_layers(const Weights& weights
   return layers;
 }
 
-at::Tensor Quantizers::quantized_edge(int node, const Unfinished& y, bool observe) const {
+at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, bool observe) const {
   const at::Tensor value = dense(y.value);
   const Activation activation = nodes()[node].activation;
   TensorQuantizer quantizer{.device = &edges_.row(node)->qparams,
@@ -134,30 +133,30 @@ at::Tensor Quantizers::quantized_edge(int node, const Unfinished& y, bool observ
   return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
 }
 
-WalkHooks Quantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
+WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
   WalkHooks hooks;
   hooks.parameters = [layers = quantized_layers(weights, walk.fold_batch_norm)](int node, const LayerParameters&) {
     return layers[node];
   };
   hooks.finish = [this, walk](int node, const Unfinished& y) {
-    if (!has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);
+    if (!prepared_.has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);
     return quantized_edge(node, y, walk.observe);
   };
   hooks.output = [this, walk](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
-    return is_input && has_edge(0) ? quantized_edge(0, {.value = y}, walk.observe) : y;
+    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, walk.observe) : y;
   };
   return hooks;
 }
 
-WalkHooks Quantizers::calibrating_hooks() {
+WalkHooks CudaQuantizers::calibrating_hooks() {
   if (!histograms_.defined()) {
     histograms_ = {nodes().size(), device_};
     histograms_.write(std::vector<kernels::EdgeHistogram>(nodes().size()));
   }
   WalkHooks hooks;
   hooks.output = [this](int node, at::Tensor y) {
-    if (has_edge(node)) {
+    if (prepared_.has_edge(node)) {
       const at::Tensor flat = dense(y.detach());
       const c10::DeviceGuard guard(device_);
       kernels::cuda_count(observed(flat, Activation::none), histograms_.row(node), current_stream(device_));
@@ -167,20 +166,20 @@ WalkHooks Quantizers::calibrating_hooks() {
   return hooks;
 }
 
-void Quantizers::upload(const EdgeState& edges) {
+void CudaQuantizers::upload(const EdgeState& edges) {
   std::vector<kernels::EdgeQuantizer> rows(nodes().size());
   for (size_t n = 0; n < rows.size(); ++n) {
     const Statistics& s = edges.observers[n].statistics();
     rows[n].qparams = edges.qparams[n];
     rows[n].affine = prepared_.affine[n] ? 1 : 0;
     rows[n].range = {s.lo, s.hi, s.seen};
-    rows[n].averaging = options_.averaging;
+    rows[n].averaging = edges.observers[n].averaging();
   }
   edges_.write(std::move(rows));
   damaged_weights_.zero_();
 }
 
-void Quantizers::download(EdgeState& edges) const {
+void CudaQuantizers::download(EdgeState& edges) const {
   const std::vector<kernels::EdgeQuantizer> rows = edges_.read();
   for (size_t n = 0; n < rows.size(); ++n) {
     edges.qparams[n] = rows[prepared_.root[n]].qparams;
@@ -192,7 +191,7 @@ void Quantizers::download(EdgeState& edges) const {
   }
 }
 
-void Quantizers::download_histograms(std::vector<Observer>& observers) const {
+void CudaQuantizers::download_histograms(std::vector<Observer>& observers) const {
   if (!histograms_.defined()) return;
   const std::vector<kernels::EdgeHistogram> rows = histograms_.read();
   for (int n = 0; n < static_cast<int>(rows.size()); ++n) {
@@ -208,7 +207,7 @@ void Quantizers::download_histograms(std::vector<Observer>& observers) const {
   }
 }
 
-void Quantizers::require_finite() const {
+void CudaQuantizers::require_finite() const {
   const at::Tensor damaged = damaged_weights_.cpu();
   for (size_t i = 0; i < weighted_.size(); ++i)
     if (damaged.const_data_ptr<int32_t>()[i] != 0) refuse(nodes()[weighted_[i]], "a weight is NaN or infinite");
@@ -219,9 +218,9 @@ void Quantizers::require_finite() const {
 
 }  // namespace
 
-std::unique_ptr<CudaQuantizers> make_cuda_quantizers(const Prepared& prepared, const CudaQuantizersOptions& options,
-                                                     at::Device device) {
-  return std::make_unique<Quantizers>(prepared, options, device);
+std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                                 at::Device device) {
+  return std::make_unique<CudaQuantizers>(prepared, options, device);
 }
 
 }  // namespace octet

@@ -112,7 +112,9 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
 }  // namespace
 
 at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
+#if OCTET_CUDA
   if (x.is_cuda()) return cuda_fake_quantize(x, {.qparams = qparams});
+#endif
   // float16 has no kernel of its own; float32 holds all its values.
   if (x.scalar_type() == at::kHalf) return fake_quantize(x.to(at::kFloat), qparams).to(at::kHalf);
   check_type(x);
@@ -127,6 +129,7 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
     throw promise_error("fake_quantize_weight: " + std::to_string(scales.size()) + " scales do not fit the weight");
   const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor w = outermost ? weight : weight.contiguous();
+#if OCTET_CUDA
   if (w.is_cuda()) {
     WeightQuantizer quantizer;
     quantizer.rules.rule = kernels::ScaleRule::given;
@@ -134,6 +137,7 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
     quantizer.scales = at::tensor(scales).to(w.device());
     return cuda_quantize_weights({w}, quantizer, w.scalar_type())[0];
   }
+#endif
   if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, codes);
   at::Tensor no_mask;
   return forward_channels(w, scales, codes, no_mask);

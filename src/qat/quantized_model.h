@@ -10,6 +10,7 @@
 
 #include "src/engine/engine.h"
 #include "src/model/model.h"
+#include "src/qat/quantizers.h"
 #include "src/quant/calibrator.h"
 #include "src/quant/convert.h"
 #include "src/quant/float_params.h"
@@ -20,7 +21,7 @@ namespace octet {
 class QuantizedModel {
  public:
   /// `weights` are shared, not copied: the trainer's optimizer updates them.
-  QuantizedModel(Prepared prepared, Weights weights, ObserverKind observer, double averaging, bool mse_weights);
+  QuantizedModel(Prepared prepared, Weights weights, const QuantizerOptions& options);
 
   struct Mode {
     bool training = false;  ///< of nodes that differ in training; dropout would be one, but fuse drops it

@@ -49,6 +49,11 @@ std::string describe(const int32_t* codes) {
 
 }  // namespace
 
+void EdgeState::set(int root, const QParams& q, const Prepared& prepared) {
+  for (size_t n = 0; n < qparams.size(); ++n)
+    if (prepared.root[n] == root) qparams[n] = q;
+}
+
 void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state) {
   const std::vector<int32_t> codes = codes_of(prepared);
   at::Tensor rows = at::zeros({static_cast<int64_t>(prepared.graph.nodes.size()), kCodes}, at::kInt);

@@ -18,6 +18,9 @@ struct EdgeState {
   CalibrationMethod method = CalibrationMethod::mse;  ///< for histogram observers in QAT
   double percentile = 99.99;
   bool ready = false;  ///< qparams come from data
+
+  /// Those of a root and of the nodes that pass its codes on.
+  void set(int root, const QParams& q, const Prepared& prepared);
 };
 
 /// Tensors, one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F64 [n, 2] (F32 in older

@@ -9,7 +9,6 @@
 
 #include "kernels/observe/histogram_bins.h"
 #include "src/common/named.h"
-#include "src/quant/weight_scales.h"
 
 namespace octet {
 
@@ -60,8 +59,5 @@ inline constexpr std::array<Named<CalibrationMethod>, 4> kCalibrationMethods = {
 /// histogram and its quantized version (Migacz, "8-bit inference with TensorRT", GTC 2017).
 QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,
                   bool affine);
-
-/// Per-channel weight scales by least squared error (a search over shrink factors of weight_scales').
-std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 }  // namespace octet

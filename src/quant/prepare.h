@@ -28,6 +28,7 @@ struct Prepared {
   /// Of a conv2d or linear.
   WeightCodes weight_codes(int node) const { return octet::weight_codes(bits.weight_bits[node], spec.weight_range); }
   bool float_output(int node) const { return node + 1 == static_cast<int>(graph.nodes.size()); }  ///< no qparams there
+  bool has_edge(int node) const { return root[node] == node && !float_output(node); }  ///< with qparams of its own
 };
 Prepared prepare(const Graph& fused, const QuantSpec& spec);
 

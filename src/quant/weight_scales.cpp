@@ -5,7 +5,6 @@
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/fake_quantize/weight_scale.h"
 #include "src/common/error.h"
-#include "src/quant/calibrator.h"
 #include "src/quant/weight_scales.h"
 
 namespace octet {

@@ -1,12 +1,19 @@
 // Scales of weights.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "kernels/fake_quantize/weight_codes.h"
+#include "src/common/named.h"
 #include "src/quant/quant_spec.h"
 
 namespace octet {
+
+/// Which of the two below; quant.weight_calibrator.
+enum class WeightCalibrator { minmax, mse };
+inline constexpr std::array<Named<WeightCalibrator>, 2> kWeightCalibrators = {
+    {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}}};
 
 /// Codes and scales of one weight.
 struct WeightSpec {
@@ -17,5 +24,8 @@ struct WeightSpec {
 /// Per-output-channel (or one, repeated) weight scales: the least whose codes hold all values (max |w| / highest for
 /// symmetric codes); an all-zero channel gets scale 1 / highest.
 std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const WeightSpec& spec);
+
+/// Those of least squared error, by a search over shrink factors of the others.
+std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 }  // namespace octet

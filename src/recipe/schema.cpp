@@ -9,6 +9,7 @@
 #include "src/graph/zoo.h"
 #include "src/quant/calibrator.h"
 #include "src/quant/quant_spec.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {
@@ -162,7 +163,8 @@ void add_training(std::vector<Field>& fields) {
             "b bits, h = 2^(b-1) - 1: symmetric [-h, h], full [-h-1, h]; 8 bits: always [-127, 127]");
   quant.add("weight_granularity", &Q::weight_granularity, one_of(names_in(kGranularities)),
             "one scale an output channel, or one a tensor");
-  quant.add("weight_calibrator", &Q::weight_calibrator, one_of({"minmax", "mse"}), "how a weight's range is chosen");
+  quant.add("weight_calibrator", &Q::weight_calibrator, one_of(names_in(kWeightCalibrators)),
+            "how a weight's range is chosen");
   quant.add("scales", &Q::scales, one_of({"fixed", "observed"}),
             "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data");
   quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),

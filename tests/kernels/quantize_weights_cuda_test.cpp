@@ -9,7 +9,6 @@
 #include <random>
 
 #include "kernels/fake_quantize/fake_quantize.h"
-#include "src/quant/calibrator.h"
 #include "src/quant/weight_scales.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"

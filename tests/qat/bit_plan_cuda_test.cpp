@@ -19,14 +19,14 @@ struct Pair {
   explicit Pair(uint64_t seed)
       : graph(test::random_graph(1000 + seed, /*branches=*/50)),
         weights(test::random_weights(graph, seed)),
-        mse(seed % 2 == 0),
-        cpu(test::calibrated(graph, weights, test::random_quant(graph, seed), CalibrationMethod::minmax, mse)),
-        gpu(cpu.prepared(), to_device(weights, at::kCUDA), ObserverKind::moving_average, 0.01, mse) {
+        options{.weights = seed % 2 == 0 ? WeightCalibrator::mse : WeightCalibrator::minmax},
+        cpu(test::calibrated(graph, weights, test::random_quant(graph, seed), CalibrationMethod::minmax, options)),
+        gpu(cpu.prepared(), to_device(weights, at::kCUDA), options) {
     gpu.load_state(cpu.state());
   }
   Graph graph;
   Weights weights;
-  bool mse;
+  QuantizerOptions options;
   QuantizedModel cpu, gpu;
 };
 

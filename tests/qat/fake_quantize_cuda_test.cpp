@@ -4,7 +4,7 @@
 #include "src/common/error.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/fake_quantize.h"
-#include "src/quant/calibrator.h"
+#include "src/quant/weight_scales.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"
 

@@ -30,7 +30,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 std::pair<double, std::string> largest_distance(const Graph& graph, int seed, const QuantizedModel::Mode& mode) {
   const Weights weights = test::random_weights(graph, seed);
   QuantizedModel cpu = test::calibrated(graph, weights, {});
-  QuantizedModel gpu(prepare(fuse(graph), {}), to_device(weights, at::kCUDA), ObserverKind::moving_average, 0.1, false);
+  QuantizedModel gpu(prepare(fuse(graph), {}), to_device(weights, at::kCUDA), {.averaging = 0.1});
   gpu.load_state(cpu.state());
   at::manual_seed(seed);
   const Shape& shape = graph.nodes[0].shape;

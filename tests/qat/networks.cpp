@@ -122,8 +122,8 @@ Preprocessing preprocessing_for(const Shape& shape) {
 }
 
 QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec, CalibrationMethod method,
-                          bool mse_weights) {
-  QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::moving_average, 0.01, mse_weights);
+                          const QuantizerOptions& options) {
+  QuantizedModel model(prepare(fuse(graph), spec), weights, options);
   const Shape& shape = graph.nodes[0].shape;
   const Preprocessing preprocessing = preprocessing_for(shape);
   constexpr int kImages = 6;

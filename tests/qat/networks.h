@@ -38,7 +38,7 @@ Preprocessing preprocessing_for(const Shape& shape);
 
 /// Fuses, prepares and calibrates on a few random images.
 QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec,
-                          CalibrationMethod method = CalibrationMethod::minmax, bool mse_weights = false);
+                          CalibrationMethod method = CalibrationMethod::minmax, const QuantizerOptions& options = {});
 
 /// Every node's bytes from one run, logits included.
 std::map<int, std::string> all_bytes(Program& program, const std::vector<uint8_t>& images, int batch, int classes);

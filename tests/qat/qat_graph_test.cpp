@@ -121,7 +121,8 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
     const Shape& shape = graph.nodes[0].shape;
     const CalibrationMethod method = seed % 2 == 0 ? CalibrationMethod::minmax : CalibrationMethod::mse;
     const QuantizedModel model =
-        test::calibrated(graph, test::random_weights(graph, seed), quant, method, /*mse_weights=*/seed % 3 == 0);
+        test::calibrated(graph, test::random_weights(graph, seed), quant, method,
+                         {.weights = seed % 3 == 0 ? WeightCalibrator::mse : WeightCalibrator::minmax});
     const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
     compared += expect_same_bytes(model, images, test::preprocessing_for(shape), "seed " + std::to_string(seed), 1);
     for (const Int8Node& node : model.convert(test::preprocessing_for(shape), {}).nodes) {

@@ -37,8 +37,8 @@ at::Tensor batch(int seed, int size = 4) {
 }
 
 QuantizedModel model_of(const Graph& graph, const Weights& weights, ObserverKind kind = ObserverKind::moving_average,
-                        bool mse = false, const QuantSpec& spec = {}) {
-  return QuantizedModel(prepare(fuse(graph), spec), weights, kind, 0.1, mse);
+                        WeightCalibrator weights_by = WeightCalibrator::minmax, const QuantSpec& spec = {}) {
+  return QuantizedModel(prepare(fuse(graph), spec), weights, {kind, 0.1, weights_by});
 }
 
 Weights copy(const Weights& weights, at::Device device) {
@@ -171,12 +171,12 @@ TEST(QuantizedModelCuda, CalibratesLikeTheCpu) {
 TEST(QuantizedModelCuda, WeightScalesAndCodesAreTheCpus) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
-  for (const bool mse : {false, true}) {
+  for (const WeightCalibrator by : {WeightCalibrator::minmax, WeightCalibrator::mse}) {
     for (const Granularity granularity : {Granularity::per_channel, Granularity::per_tensor}) {
-      const QuantSpec spec{.weight_bits = mse ? 4 : 8, .weight_granularity = granularity};
+      const QuantSpec spec{.weight_bits = by == WeightCalibrator::mse ? 4 : 8, .weight_granularity = granularity};
       const Weights weights = test::random_weights(graph, 1);
-      QuantizedModel cpu = model_of(graph, weights, ObserverKind::minmax, mse, spec);
-      QuantizedModel gpu = model_of(graph, to_device(weights, at::kCUDA), ObserverKind::minmax, mse, spec);
+      QuantizedModel cpu = model_of(graph, weights, ObserverKind::minmax, by, spec);
+      QuantizedModel gpu = model_of(graph, to_device(weights, at::kCUDA), ObserverKind::minmax, by, spec);
       EXPECT_EQ(cpu.weight_scales(), gpu.weight_scales());
       step(gpu, batch(0).cuda(), at::kFloat);
       cpu.load_state(gpu.state());
@@ -235,15 +235,16 @@ TEST(QuantizedModelCuda, CapturedStepEqualsEager) {
   at::globalContext().setDeterministicCuDNN(true);
   const Graph graph = network();
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    for (const auto& [mse, frozen] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+    constexpr WeightCalibrator kMinmax = WeightCalibrator::minmax, kMse = WeightCalibrator::mse;
+    for (const auto& [by, frozen] : {std::pair(kMinmax, false), {kMse, false}, {kMinmax, true}, {kMse, true}}) {
       QuantizedModel captured =
-          model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::moving_average, mse);
+          model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::moving_average, by);
       const at::Tensor x = batch(0).cuda();
       const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
       const c10::cuda::CUDAStreamGuard guard(stream);
       for (int i = 0; i < 3; ++i) step(captured, x, type);
       if (frozen) step(captured, x, type, kFrozen);
-      QuantizedModel eager = model_of(graph, copy(captured.weights(), at::kCUDA), ObserverKind::moving_average, mse);
+      QuantizedModel eager = model_of(graph, copy(captured.weights(), at::kCUDA), ObserverKind::moving_average, by);
       eager.load_state(captured.state());
       at::cuda::CUDAGraph cuda_graph;
       cuda_graph.capture_begin();

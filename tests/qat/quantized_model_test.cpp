@@ -75,7 +75,7 @@ TEST(QuantizedModel, ApproachesFloatWithBits) {
   const at::Tensor exact = walk(graph, weights, batch(1), {});
   double before = std::numeric_limits<double>::infinity();
   for (const int bits : {3, 5, 8}) {
-    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, ObserverKind::minmax, 0.01, false);
+    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, {.observer = ObserverKind::minmax});
     model.forward(batch(1), {.observe = true, .quantize = false});
     model.calibrate(CalibrationMethod::minmax, 100);
     const double error = (model.forward(batch(1), {}) - exact).norm().item<double>() / exact.norm().item<double>();
@@ -88,7 +88,7 @@ TEST(QuantizedModel, ApproachesFloatWithBits) {
 TEST(QuantizedModel, ObserversMoveQParamsAndFreeze) {
   const Graph graph = resnet8();
   for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
-    QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), kind, 0.1, false);
+    QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {kind, 0.1});
     EXPECT_THROW(model.forward(batch(0), {}), Error);  // no scales yet
     train(model, 0, 1);
     const std::vector<QParams> first = model.edges();
@@ -110,7 +110,7 @@ TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
        {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
     for (int bits = 2; bits <= 8; ++bits) {
       QuantizedModel model(prepare(fuse(graph), {.activation = scheme, .activation_bits = bits}), weights,
-                           ObserverKind::moving_average, kNothing, false);
+                           {.averaging = kNothing});
       model.forward(batch(1), {.observe = true, .quantize = false});
       model.calibrate(CalibrationMethod::percentile, 90);
       const std::vector<QParams> before = model.edges();
@@ -125,7 +125,7 @@ TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
 
 TEST(QuantizedModel, GradientsReachEveryWeight) {
   const Graph graph = resnet8();
-  QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), ObserverKind::moving_average, 0.01, true);
+  QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), {.weights = WeightCalibrator::mse});
   model.forward(batch(0), kTrain).square().sum().backward();
   for (const auto& [name, w] : model.weights()) {
     if (!w.requires_grad()) continue;
@@ -140,7 +140,7 @@ TEST(QuantizedModel, RefusesTheStateOfAnotherBitPlan) {
   const Weights weights = test::random_weights(graph, 1);
   const auto state_of = [&](const QuantSpec& spec) { return test::calibrated(graph, weights, spec).state(); };
   const auto refusal = [&](const std::map<std::string, at::Tensor>& state, const QuantSpec& spec) {
-    QuantizedModel model(prepare(fuse(graph), spec), weights, ObserverKind::moving_average, 0.01, false);
+    QuantizedModel model(prepare(fuse(graph), spec), weights, QuantizerOptions());
     try {
       model.load_state(state);
     } catch (const Error& error) {
@@ -212,7 +212,7 @@ TEST(QuantizedModel, ResumesBitForBit) {
   const Graph graph = resnet8();
   for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
     const auto make = [&](const Weights& weights) {
-      return QuantizedModel(prepare(fuse(graph), {}), weights, kind, 0.05, false);
+      return QuantizedModel(prepare(fuse(graph), {}), weights, {kind, 0.05});
     };
     QuantizedModel straight = make(test::random_weights(graph, 1));
     train(straight, 0, 2);
@@ -234,8 +234,7 @@ TEST(QuantizedModel, AStateFromBeforeCalibrationHasNoScales) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel model = test::calibrated(graph, weights, {});
-  model.load_state(
-      QuantizedModel(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.05, false).state());
+  model.load_state(QuantizedModel(prepare(fuse(graph), {}), weights, {.averaging = 0.05}).state());
   EXPECT_FALSE(model.has_scales());
   EXPECT_THROW(model.forward(batch(0), {.quantize = true}), Error);
 }
@@ -320,7 +319,7 @@ TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
     w.copy_(w.mul(1000).round().clamp(-126, 126).div(128));
     w.flatten(1).select(1, 0).fill_(127.0 / 128);  // scale 1 / 128
   }
-  QuantizedModel model(prepare(fuse(graph), {}), weights, ObserverKind::minmax, 0.01, false);
+  QuantizedModel model(prepare(fuse(graph), {}), weights, {.observer = ObserverKind::minmax});
   const at::Tensor images = batch(1).gt(0).to(at::kFloat).mul(255.0 / 128);
   const c10::NoGradGuard no_grad;
   model.forward(images, {.observe = true, .quantize = false});
@@ -351,7 +350,7 @@ TEST(QuantizedModel, ThreadsSeeEveryValue) {
       at::Tensor x = noise.clone();
       x.view({-1})[place] = 7;
       x.view({-1})[noise.numel() - 1 - place - (place == noise.numel() / 2)] = -9;
-      QuantizedModel model(prepare(fuse(graph), {}), copy(weights), ObserverKind::minmax, 0.01, false);
+      QuantizedModel model(prepare(fuse(graph), {}), copy(weights), {.observer = ObserverKind::minmax});
       model.forward(x, kTrain);
       const at::Tensor range = model.state().at("observer.range")[0];
       EXPECT_EQ(range[0].item<float>(), -9) << threads << " threads, value " << place;
@@ -370,7 +369,7 @@ TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
   const at::Tensor images = at::cat({batch(1), batch(2), batch(3), batch(4), batch(5), batch(6), batch(7), batch(8)});
   std::vector<LayerStatistics> by_bits[2];
   for (const int bits : {6, 8}) {
-    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, ObserverKind::minmax, 0.01, false);
+    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, {.observer = ObserverKind::minmax});
     const c10::NoGradGuard no_grad;
     model.forward(images, {.observe = true, .quantize = false});
     model.calibrate(CalibrationMethod::minmax, 100);

@@ -8,7 +8,6 @@
 
 #include "src/common/error.h"
 #include "src/quant/bit_plan.h"
-#include "src/quant/calibrator.h"
 #include "tests/quant/values.h"
 
 namespace octet {

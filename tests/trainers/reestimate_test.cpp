@@ -93,7 +93,7 @@ std::vector<QParams> observed_edges(const Training& training) {
   const at::NoGradGuard no_grad;
   Weights weights;
   for (const auto& [name, tensor] : training.weights) weights[name] = tensor.detach().clone();
-  QuantizedModel model(prepare(fuse(training.graph), {}), weights, ObserverKind::moving_average, 0.1, false);
+  QuantizedModel model(prepare(fuse(training.graph), {}), weights, {.averaging = 0.1});
   model.forward(images_of(training.data, training.data.calibration), {.observe = true});
   return model.edges();
 }

@@ -66,8 +66,7 @@ struct Training {
     phase.stop = [] { return false; };
     phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
     if (!qat) return;
-    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, ObserverKind::moving_average, 0.1,
-                                                 /*mse_weights=*/false);
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, QuantizerOptions{.averaging = 0.1});
     phase.quantized = quantized.get();
     phase.freeze_observers = 0.5;
     phase.freeze_batch_norm = 0.75;

@@ -133,12 +133,17 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
   return spec;
 }
 
+QuantizerOptions quantizer_options(const QuantRecipe& quant) {
+  return {.observer = observer_kind(quant.observer),
+          .averaging = quant.averaging,
+          .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator")};
+}
+
 bool observes(const QuantRecipe& quant) { return quant.scales == "observed"; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;
-  return {prepare(fuse(run.graph), quant_spec(quant)), weights, observer_kind(quant.observer), quant.averaging,
-          quant.weight_calibrator == "mse"};
+  return {prepare(fuse(run.graph), quant_spec(quant)), weights, quantizer_options(quant)};
 }
 
 void calibrate(QuantizedModel& model, const Run& run) {

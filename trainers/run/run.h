@@ -57,6 +57,7 @@ void require_trainable(const Run& run);
 void require_free_name(const RunDirectory& directory, const std::string& file);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
+QuantizerOptions quantizer_options(const QuantRecipe& quant);
 
 /// Ranges of activations follow the data in QAT (quant.scales: observed), else they stay as calibrated.
 bool observes(const QuantRecipe& quant);

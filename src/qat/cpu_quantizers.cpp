@@ -1,0 +1,146 @@
+#include <ATen/ops/aminmax.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "kernels/observe/edge_quantizer.h"
+#include "kernels/observe/observe.h"
+#include "src/common/error.h"
+#include "src/model/parallel.h"
+#include "src/qat/at_node.h"
+#include "src/qat/fake_quantize.h"
+#include "src/qat/folded_batch_norm.h"
+#include "src/qat/quantizers.h"
+#include "src/quant/qparams.h"
+
+namespace octet {
+namespace {
+
+/// The smallest and the largest value, in one parallel pass over memory in any layout. All that a min-max or
+/// moving-average observer looks at.
+std::pair<float, float> extremes(const at::Tensor& x) {
+  const at::Tensor values = x.is_non_overlapping_and_dense() ? x : x.contiguous();
+  const at::Tensor flat = values.as_strided({values.numel()}, {1}, values.storage_offset());
+  if (flat.scalar_type() != at::kFloat) {
+    const auto [lo, hi] = at::aminmax(flat);
+    return {lo.item<float>(), hi.item<float>()};
+  }
+  constexpr int64_t kGrain = 65536;
+  const float* data = flat.const_data_ptr<float>();
+  std::mutex mutex;
+  kernels::ValueRange all{data[0], data[0], true};
+  share_among_threads(flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    const kernels::ValueRange part = kernels::find_range(data + begin, end - begin);
+    const std::lock_guard<std::mutex> lock(mutex);
+    all = {std::min(all.lo, part.lo), std::max(all.hi, part.hi), all.finite && part.finite};
+  });
+  if (!all.finite) throw promise_error("an activation is NaN or infinite");
+  return {all.lo, all.hi};
+}
+
+void observe(Observer& observer, ObserverKind kind, const at::Tensor& x) {
+  const at::Tensor values = x.detach();
+  if (kind == ObserverKind::histogram) {
+    const at::Tensor flat = values.to(at::kFloat).contiguous(values.suggest_memory_format());
+    observer.observe(flat.const_data_ptr<float>(), flat.numel());
+  } else {
+    const auto [lo, hi] = extremes(values);
+    const float ends[] = {lo, hi};
+    observer.observe(ends, 2);
+  }
+}
+
+class CpuQuantizers : public Quantizers {
+ public:
+  CpuQuantizers(const Prepared& prepared, const QuantizerOptions& options)
+      : prepared_(prepared), options_(options), histograms_(nodes().size(), Observer(ObserverKind::histogram)) {}
+
+  at::Device device() const override { return at::kCPU; }
+  WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) override;
+  WalkHooks calibrating_hooks() override;
+  void upload(const EdgeState& edges) override { edges_ = edges; }
+  void download(EdgeState& edges) const override {
+    edges.qparams = edges_.qparams;
+    edges.observers = edges_.observers;
+  }
+  void download_histograms(std::vector<Observer>& observers) const override;
+  void require_finite() const override {}
+
+ private:
+  const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
+  LayerParameters quantized_layer(int node, const LayerParameters& own, const Weights& weights, bool fold) const;
+  at::Tensor quantized_edge(int node, const at::Tensor& y, bool observe);
+  void follow(int node, const at::Tensor& x);
+
+  const Prepared& prepared_;
+  const QuantizerOptions options_;
+  EdgeState edges_;
+  std::vector<Observer> histograms_;  // by node
+};
+
+LayerParameters CpuQuantizers::quantized_layer(int n, const LayerParameters& own, const Weights& weights,
+                                               bool fold) const {
+  const Node& node = nodes()[n];
+  const LayerParameters layer{
+      fake_quantize_weight(own.weight, weight_scales(prepared_, n, own.weight, options_.weights),
+                           prepared_.weight_codes(n)),
+      own.bias};
+  if (!fold || node.batch_norm.empty()) return layer;
+  return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node.batch_norm, own.bias)));
+}
+
+/// The observer sees a training batch and the edge's qparams follow it.
+void CpuQuantizers::follow(int n, const at::Tensor& x) {
+  Observer& observer = edges_.observers[n];
+  observe(observer, options_.observer, x);
+  const Statistics& s = observer.statistics();
+  const QParams& range = prepared_.range[n];
+  edges_.set(n,
+             options_.observer == ObserverKind::histogram
+                 ? calibrate(s, edges_.method, edges_.percentile, range, prepared_.affine[n])
+                 : choose_qparams(s.lo, s.hi, range, prepared_.affine[n]),
+             prepared_);
+}
+
+at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, bool observe) {
+  if (observe) follow(n, y);
+  return fake_quantize(y, edges_.qparams[n]);
+}
+
+WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
+  WalkHooks hooks;
+  hooks.parameters = [this, &weights, walk](int node, const LayerParameters& own) {
+    return at_node(nodes()[node], [&] { return quantized_layer(node, own, weights, walk.fold_batch_norm); });
+  };
+  hooks.output = [this, walk](int node, at::Tensor y) {
+    if (!prepared_.has_edge(node)) return y;
+    return at_node(nodes()[node], [&] { return quantized_edge(node, y, walk.observe); });
+  };
+  return hooks;
+}
+
+WalkHooks CpuQuantizers::calibrating_hooks() {
+  WalkHooks hooks;
+  hooks.output = [this](int node, at::Tensor y) {
+    if (!prepared_.has_edge(node)) return y;
+    return at_node(nodes()[node], [&] {
+      observe(histograms_[node], ObserverKind::histogram, y);
+      return y;
+    });
+  };
+  return hooks;
+}
+
+void CpuQuantizers::download_histograms(std::vector<Observer>& observers) const {
+  for (size_t n = 0; n < histograms_.size(); ++n)
+    if (histograms_[n].statistics().seen > 0) observers[n] = histograms_[n];
+}
+
+}  // namespace
+
+std::unique_ptr<Quantizers> make_cpu_quantizers(const Prepared& prepared, const QuantizerOptions& options) {
+  return std::make_unique<CpuQuantizers>(prepared, options);
+}
+
+}  // namespace octet

@@ -1,0 +1,64 @@
+// The fake quantizers of a network, where its weights are: every edge's range and qparams, and the histograms of
+// calibration. One interface, an implementation for the CPU and one for CUDA.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "src/model/model.h"
+#include "src/qat/quantized_state.h"
+#include "src/quant/calibrator.h"
+#include "src/quant/prepare.h"
+#include "src/quant/weight_scales.h"
+
+namespace octet {
+
+/// How scales come about.
+struct QuantizerOptions {
+  ObserverKind observer = ObserverKind::moving_average;  ///< of QAT
+  double averaging = 0.01;                               ///< as in Observer
+  WeightCalibrator weights = WeightCalibrator::minmax;
+};
+
+class Quantizers {
+ public:
+  virtual ~Quantizers() = default;
+  virtual at::Device device() const = 0;
+
+  struct Walk {
+    bool observe = false;          ///< ranges follow the values first
+    bool fold_batch_norm = false;  ///< BatchNorm's statistics are fixed: it becomes part of weights and biases
+  };
+  /// For a walk that quantizes; to be made anew for each, of the weights as they are then. `weights` must outlive it.
+  virtual WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) = 0;
+  /// For a float walk that fills the histograms of calibration.
+  virtual WalkHooks calibrating_hooks() = 0;
+
+  // These wait for a GPU; not to be called in a step.
+  virtual void upload(const EdgeState& edges) = 0;  ///< also clears the flags of require_finite()
+  virtual void download(EdgeState& edges) const = 0;
+  /// Replaces the observers of edges that calibrating walks saw.
+  virtual void download_histograms(std::vector<Observer>& observers) const = 0;
+  /// Throws Error(promise) naming the first node that observed, or weight that held, NaN, infinity or more than 1e30.
+  /// On the CPU the walk itself does.
+  virtual void require_finite() const = 0;
+};
+
+/// Where `device` is; `prepared` must outlive the result. Throws Error(usage) for a GPU in a build without CUDA.
+std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                            at::Device device);
+
+/// The scales that `calibrator` gives a conv2d's or linear's weight, on any device. Throws Error(promise) for NaN and
+/// infinity.
+std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
+                                 WeightCalibrator calibrator);
+
+std::unique_ptr<Quantizers> make_cpu_quantizers(const Prepared& prepared, const QuantizerOptions& options);
+#if OCTET_CUDA
+/// All weights are quantized when hooks are made, in one launch and autocast's type; edges when the walk gets there, in
+/// one pass with bias, residual and activation, and in place where nobody needs the value before. Nothing is read back.
+std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                                 at::Device device);
+#endif
+
+}  // namespace octet
