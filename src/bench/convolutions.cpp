@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/bench/conv_floor.h"
 #include "src/bench/network.h"
 #include "src/common/text_table.h"
 
@@ -69,6 +70,7 @@ void add_row(ConvBench& bench, ConvRow row) {
     for (int who = 0; who < kContestants; ++who) {
       bench.weighted[who] += row.conv.count * row.times[who].milliseconds;
     }
+    bench.weighted_floor += row.conv.count * row.floor_ms;
   }
   bench.convs.push_back(std::move(row));
 }
@@ -78,7 +80,9 @@ std::string describe(const ConvBench& bench) {
   for (const char* name : kContestantNames) {
     columns.insert(columns.end(), {{std::string(name) + ", ms"}, {"TOPS"}, {"GB/s"}});
   }
-  columns.insert(columns.end(), {{"cuda / cudnn"}, {"cuda's kernel", Align::left}, {"cudnn's", Align::left}});
+  columns.insert(
+      columns.end(),
+      {{"floor, ms"}, {"cuda / floor"}, {"cuda / cudnn"}, {"cuda's kernel", Align::left}, {"cudnn's", Align::left}});
   TextTable table(columns);
   std::string reasons;
   for (const ConvRow& row : bench.convs) {
@@ -93,6 +97,8 @@ std::string describe(const ConvBench& bench) {
         reasons += fmt::format("{} does not run {}: {}\n", kContestantNames[who], row.conv.description, time.reason);
       }
     }
+    cells.push_back(row.floor_ms > 0 ? fmt::format("{:.4f}", row.floor_ms) : "-");
+    cells.push_back(ratio(row.times[kCudaInt8].milliseconds, row.floor_ms));
     cells.push_back(ratio(row.times[kCudaInt8].milliseconds, row.times[kCudnnInt8].milliseconds));
     cells.push_back(row.times[kCudaInt8].kernel);
     cells.push_back(row.times[kCudnnInt8].kernel);
@@ -102,10 +108,11 @@ std::string describe(const ConvBench& bench) {
   return fmt::format(
       "{} on {}, batch {}: its distinct convolutions, random data\n\n{}\n{}\nweighted by how often each occurs, over "
       "the {} of {} that all "
-      "run: {} {:.3f} ms, {} {:.3f} ms, {} {:.3f} ms; cuda takes {} of cudnn int8's time\n",
+      "run: {} {:.3f} ms, {} {:.3f} ms, {} {:.3f} ms; cuda takes {} of cudnn int8's time, {} of the floor's\n",
       bench.network, bench.machine, bench.batch, table.render(), reasons, bench.compared, bench.convs.size(),
       kContestantNames[kCudaInt8], sum[kCudaInt8], kContestantNames[kCudnnInt8], sum[kCudnnInt8],
-      kContestantNames[kCudnnFp16], sum[kCudnnFp16], ratio(sum[kCudaInt8], sum[kCudnnInt8]));
+      kContestantNames[kCudnnFp16], sum[kCudnnFp16], ratio(sum[kCudaInt8], sum[kCudnnInt8]),
+      ratio(sum[kCudaInt8], bench.weighted_floor));
 }
 
 ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options) {
@@ -117,6 +124,7 @@ ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& option
   bench.network = graph.name;
   bench.machine = timed.machine;
   bench.batch = options.batch;
+  const std::optional<ChipRates> rates = chip_rates(timed.machine);
   for (size_t i = 0; i < convs.size(); ++i) {
     ConvRow row;
     row.conv = convs[i];
@@ -124,6 +132,7 @@ ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& option
     row.bytes[kCudaInt8] = row.bytes[kCudnnInt8] = node_bytes(graph, nodes[i], options.batch);
     row.bytes[kCudnnFp16] = 2 * row.bytes[kCudaInt8];
     row.times = timed.times[i];
+    if (rates) row.floor_ms = floor_milliseconds(graph, nodes[i], options.batch, *rates);
     add_row(bench, std::move(row));
   }
   return bench;

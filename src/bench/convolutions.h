@@ -24,6 +24,7 @@ struct ConvRow {
   long multiply_adds = 0;                  ///< of one batch
   std::array<long, kContestants> bytes{};  ///< of one batch: input, residual, weights and output, each once
   ConvolutionTimes times{};
+  double floor_ms = 0;  ///< the least time on this GPU; 0: it has not been measured (chip_rates)
 };
 
 struct ConvBench {
@@ -32,6 +33,7 @@ struct ConvBench {
   std::vector<ConvRow> convs;
   int compared = 0;                             ///< rows that all contestants ran
   std::array<double, kContestants> weighted{};  ///< milliseconds of those rows, times their counts
+  double weighted_floor = 0;                    ///< the same of their floors
 };
 
 /// `graph` has symmetric_s8 edges. Throws as time_convolutions() does.
@@ -43,7 +45,8 @@ bool all_ran(const ConvRow& row);
 /// Adds a measured row up.
 void add_row(ConvBench& bench, ConvRow row);
 
-/// A table with TOPS, GB/s and cuda's time over cuDNN's, then the weighted sums and the reasons of what did not run.
+/// A table with TOPS, GB/s, the floor, cuda's time over it and over cuDNN's, then the weighted sums and the reasons of
+/// what did not run.
 std::string describe(const ConvBench& bench);
 
 }  // namespace octet

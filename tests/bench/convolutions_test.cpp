@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "src/bench/conv_floor.h"
 #include "src/bench/convolutions.h"
 #include "src/bench/layer_bars.h"
 #include "src/graph/zoo.h"
@@ -32,6 +33,26 @@ TEST(BenchLayers, FindsResNet50sDistinctConvolutions) {
   EXPECT_EQ(count_of(convs, "256, 14x14 -> 256, 3x3"), 5);
 }
 
+// By hand, for a H200: 4.28 TB/s, 1,600 TOPS.
+TEST(BenchLayers, FloorIsTheLargerOfBytesAndOperations) {
+  const Int8Graph graph = network("resnet50");
+  const ChipRates rates = chip_rates("NVIDIA H200, cuDNN 9.19.0").value();
+  const auto floor_of = [&](const std::string& description) {
+    for (const DistinctConv& conv : distinct_convolutions(graph)) {
+      if (conv.description == description) return floor_milliseconds(graph, conv.node, 128, rates);
+    }
+    return 0.0;
+  };
+  constexpr double kPixels = 128 * 56 * 56;
+  EXPECT_NEAR(floor_of("64, 56x56 -> 256, 1x1 + residual"), 1e3 * (kPixels * (64 + 256 + 256) + 64 * 256) / 4.28e12,
+              1e-9);
+  EXPECT_NEAR(floor_of("64, 56x56 -> 64, 3x3"), 1e3 * 2 * kPixels * 64 * 64 * 9 / 1.6e15, 1e-9);
+  // A 1x1 window of stride 2 reads a quarter of its input.
+  EXPECT_NEAR(floor_of("256, 56x56 -> 512, 1x1/2, no ReLU"),
+              1e3 * (kPixels * 256 / 4 + kPixels / 4 * 512 + 256 * 512) / 4.28e12, 1e-9);
+  EXPECT_FALSE(chip_rates("NVIDIA L4, cuDNN 9.19.0").has_value());
+}
+
 TEST(BenchLayers, NamesDepthwise) {
   EXPECT_EQ(count_of(distinct_convolutions(network("mobilenet_v2")), "32, 112x112 -> 32, 3x3, depthwise"), 1);
 }
@@ -44,6 +65,7 @@ ConvRow row(int count, double cuda, double int8, double fp16) {
   r.times[kCudaInt8] = {cuda, "mma", ""};
   r.times[kCudnnInt8] = {int8, "eng4", int8 > 0 ? "" : "C=3"};
   r.times[kCudnnFp16] = {fp16, "eng4", ""};
+  r.floor_ms = 0.2;
   return r;
 }
 
@@ -61,6 +83,7 @@ TEST(BenchLayers, WeighsWhatAllContestantsRan) {
   EXPECT_NE(text.find("over the 2 of 3 that all run: cuda int8 4.000 ms, cudnn int8 2.750 ms, cudnn fp16 16.000 ms"),
             std::string::npos)
       << text;
+  EXPECT_NE(text.find("cuda takes 1.45 of cudnn int8's time, 4.00 of the floor's"), std::string::npos) << text;
   // 2 * 5e8 operations in 0.5 ms are 2 TOPS; 2 MB in 0.5 ms are 4 GB/s.
   EXPECT_NE(text.find("0.5000   2.00   4.00"), std::string::npos) << text;
 }

@@ -1,0 +1,24 @@
+// The least time that a convolution can take on a GPU: what `octet bench --layers-of` holds kernels to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "src/graph/int8_graph.h"
+
+namespace octet {
+
+/// What a GPU was measured to give.
+struct ChipRates {
+  double bytes_per_second = 0;       ///< a large copy, counting bytes read and bytes written
+  double operations_per_second = 0;  ///< int8 on tensor cores, a multiply-add being two
+};
+
+/// The rates of a GPU that has been measured: `machine` begins with its name.
+std::optional<ChipRates> chip_rates(const std::string& machine);
+
+/// The larger of bytes over memory's rate and operations over the tensor cores', of one batch: input, residual, weights
+/// and output each once, of the input only the pixels that a window reads.
+double floor_milliseconds(const Int8Graph& graph, int node, int batch, const ChipRates& rates);
+
+}  // namespace octet
