@@ -1,5 +1,6 @@
-// Every tile of the wgmma family, also where it would not be chosen, against the reference, byte for byte; and what its
-// kernels rely on, checked without a GPU.
+// Every tile of the wgmma family, also where it would not be chosen, against
+// the reference, byte for byte; and what its kernels rely on, checked without a
+// GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <set>
 
 #include "kernels/conv2d_int8/cuda/mma/tiles.h"
+#include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 #include "src/cuda/device.h"
 #include "tests/cuda/gpu.h"
@@ -40,7 +42,7 @@ ConvCase case_of(Conv2dShape shape, int images, bool residual, std::mt19937& ran
   c.params.has_residual = residual;
   c.params.x_zero_point = random() & 1 ? random() % 256 : 0;
   c.params.out_zero_point = random() % 256;
-  c.params.residual_zero_point = random() % 256;
+  c.params.residual_zero_point = random() & 1 ? random() % 256 : 0;
   if (random() & 1) c.params.clamp_min = c.params.out_zero_point;
   vary_for_cuda(c, random);
   use_cuda_strides(c);
@@ -107,7 +109,8 @@ TEST(Conv2dCudaWgmma, LayersOfResNetsAreExact) {
   }
 }
 
-// Blocks stay: each group of warps comes to its second tile and more, in a ring of fewer stages than a tile takes.
+// Blocks stay: each group of warps comes to its second tile and more, in a ring
+// of fewer stages than a tile takes.
 TEST(Conv2dCudaWgmma, TilesAfterTilesAreExact) {
   OCTET_NEEDS_HOPPER();
   std::mt19937 random(4);
@@ -117,6 +120,13 @@ TEST(Conv2dCudaWgmma, TilesAfterTilesAreExact) {
     expect_every_tile_exact(case_of(shape, 8, residual, random));
     if (HasFailure()) return;
   }
+}
+
+// Memory is the limit and the residual larger than the L2 cache: it comes after a tile's products are done.
+TEST(Conv2dCudaWgmma, ResidualsThatComeLateAreExact) {
+  OCTET_NEEDS_HOPPER();
+  std::mt19937 random(6);
+  expect_every_tile_exact(case_of({.in_c = 16, .in_h = 256, .in_w = 256, .out_c = 256}, 4, true, random));
 }
 
 TEST(Conv2dCudaWgmma, EveryTileIsExactOnRandomConvolutions) {
@@ -137,18 +147,86 @@ TEST(Conv2dCudaWgmma, LargestAccumulatorsAreExact) {
   }
 }
 
-/// The row of padded images (WgmmaPlan) that a pixel is in, row 0 being the first tile's first.
+// Rounding as finish_word() does it, of every sixteenth far beyond the codes, ties among them, and what lies beside.
+TEST(Conv2dCudaWgmma, StepsAreRoundCode) {
+  int run = 0;
+  for (CodeOutput out : {CodeOutput{.clamp_min = 0, .clamp_max = 255},
+                         {.clamp_min = -128, .clamp_max = 127},
+                         {.clamp_min = 0, .clamp_max = 127}}) {
+    out.is_signed = out.clamp_max == 127;
+    for (out.zero_point = out.clamp_min; out.zero_point <= out.clamp_max; ++out.zero_point, ++run) {
+      ASSERT_TRUE(StepRounding::can(out));
+      const StepRounding round(out);
+      const auto expect_code = [&](float t) {
+        const int32_t steps = std::clamp(round(t * kStepScale), 0, std::min(round.most, 255));
+        const uint8_t code = static_cast<uint8_t>(steps ^ round.flip);
+        ASSERT_EQ(code, static_cast<uint8_t>(round_code(t, out.zero_point, out.clamp_min, out.clamp_max)))
+            << t << ", zero point " << out.zero_point;
+      };
+      for (int i = -16 * 400; i <= 16 * 400; ++i) {
+        const float t = static_cast<float>(i) / 16;
+        for (const float beside : {t, std::nextafter(t, -1e9f), std::nextafter(t, 1e9f)}) expect_code(beside);
+      }
+      for (const float t : {0x1p60f, -0x1p60f, 0x1p-120f, -0x1p-120f, -0.0f, 16777217.0f, -8388608.5f}) expect_code(t);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(run, 256 + 256 + 128);
+  EXPECT_FALSE(StepRounding::can({.zero_point = 3, .clamp_min = 3}));
+  EXPECT_FALSE(StepRounding::can({.clamp_min = -127, .clamp_max = 127, .is_signed = true}));
+}
+
+// Scaling by 2^-16 changes no bit of t: scales down to 2^-80, biases of any
+// size, residuals.
+TEST(Conv2dCudaWgmma, ScaledSumsAreTheSums) {
+  std::mt19937 random(11);
+  const auto of_magnitude = [&](int low, int high) {
+    const float mantissa = static_cast<float>(random() % (1 << 24)) * (random() & 1 ? 0x1p-23f : -0x1p-23f);
+    return std::ldexp(mantissa, low + static_cast<int>(random() % static_cast<unsigned>(high - low)));
+  };
+  for (int i = 0; i < 300000; ++i) {
+    const bool tiny = i % 2 != 0;
+    const float multiplier = std::ldexp(static_cast<float>(1 + random() % 3), tiny ? -80 : -12) * (tiny ? 1 : 1.37f);
+    const float bias = i % 3 == 0 ? of_magnitude(-149, -100) : of_magnitude(-20, 8);
+    const float residual_multiplier = i % 5 == 0 ? 0.5f : of_magnitude(-8, 4);
+    if (!can_scale_steps(multiplier) || !can_scale_steps(residual_multiplier)) continue;
+    const int32_t acc = static_cast<int32_t>(random()) >> (random() % 31);
+    const int code = static_cast<int>(random() % 256), zero = i % 7 == 0 ? 0 : static_cast<int>(random() % 256);
+    const bool is_signed = i % 11 == 0;
+    const int first = is_signed ? -128 : 0;
+    const float t = std::fma(static_cast<float>(code + first - (zero + first)), residual_multiplier,
+                             rescale(acc, multiplier, bias));
+    const ResidualSteps steps(zero + first, is_signed, residual_multiplier);
+    const float value = static_cast<float>(code) * 0x1p-133f - steps.zero;
+    const float scaled = std::fma(value, steps.multiplier, rescale(acc, multiplier * kStepScale, scaled_bias(bias)));
+    if (std::fabs(t) >= 0x1p-110f) {
+      ASSERT_EQ(scaled, t * kStepScale) << acc << " * " << multiplier << " + " << bias << ", " << residual_multiplier;
+    } else {
+      ASSERT_LE(std::fabs(scaled), 0x1p-126f) << "neither is more than 0";
+    }
+  }
+  EXPECT_TRUE(ResidualSteps(0, false, 0.5f).plain());
+  EXPECT_FALSE(ResidualSteps(-128, true, 0.5f).plain()) << "codes are to be turned into uint8";
+  EXPECT_FALSE(ResidualSteps(1, false, 0.5f).plain());
+  EXPECT_FALSE(can_scale_steps(0x1p-90f));
+  EXPECT_FALSE(can_scale_steps(0x1p20f));
+  EXPECT_TRUE(can_scale_steps(0));
+}
+
+/// The row of padded images (WgmmaPlan) that a pixel is in, row 0 being the
+/// first tile's first.
 int64_t padded_row(const WgmmaPlan& plan, const Conv2dShape& g, int image, int iy, int ix) {
   return (static_cast<int64_t>(image) * plan.padded_h + iy + g.pad_h) * plan.padded_w + ix + g.pad_w;
 }
 
-/// What the kernels compute, from packed data alone, as they find it: zeros outside the image, and starts of sums that
-/// undo it. When shifted each tap is read from rows of padded images further on.
+/// What the kernels compute, from packed data alone, as they find it: zeros
+/// outside the image, and starts of sums that undo it. When shifted each tap is
+/// read from rows of padded images further on.
 std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
   const Conv2dShape& g = c.shape;
   const Conv2dParams& p = c.params;
   const WgmmaTile& tile = kWgmmaTiles[index];
-  const WgmmaPlan plan(tile, g, c.images);
+  const WgmmaPlan plan(tile, g, c.images, p.has_residual);
   const WgmmaPacked at(tile, g);
   std::map<int64_t, const uint8_t*> rows;  // that are no padding
   for (int i = 0; tile.shifted() && i < c.images * g.in_h * g.in_w; ++i) {
@@ -203,7 +281,8 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
   return y;
 }
 
-// Shifted also where a window's rows are the padding of the row, or of the image, that follows.
+// Shifted also where a window's rows are the padding of the row, or of the
+// image, that follows.
 TEST(Conv2dCudaWgmma, PackedDataHoldsTheConvolution) {
   std::map<WgmmaMode, int> run;
   for (unsigned seed = 1; seed <= 150 && !HasFailure(); ++seed) {
@@ -226,10 +305,12 @@ TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
     const ConvCase c = random_ungrouped_case(random);
     for (const WgmmaTile& tile : kWgmmaTiles) {
       if (!wgmma_fits(tile, c.shape, c.images)) continue;
-      const WgmmaPlan plan(tile, c.shape, c.images);
+      const WgmmaPlan plan(tile, c.shape, c.images, c.params.has_residual);
       EXPECT_LE(plan.shared_bytes(), 227 * 1024);
       EXPECT_GE(plan.stages, 2);
       EXPECT_LE(plan.stages, kWgmmaMaxStages);
+      EXPECT_LE(plan.ends, kWgmmaMaxEnds);
+      EXPECT_EQ(plan.ends, tile.groups << plan.ends_log);
     }
   }
   for (const WgmmaTile& tile : kWgmmaTiles) {

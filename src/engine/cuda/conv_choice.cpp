@@ -89,7 +89,10 @@ CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed,
   const std::string key = signature(problem, allowed);
   {
     const std::scoped_lock lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return found->second;
+    // What can run it depends on its constants too.
+    const auto found = known.find(key);
+    const auto is_known = [&](const CudaConv2d& conv) { return conv.variant == found->second.variant; };
+    if (found != known.end() && std::any_of(choices.begin(), choices.end(), is_known)) return found->second;
   }
   const CudaConv2d chosen = fastest(problem, choices, stream);
   const std::scoped_lock lock(mutex);

@@ -17,8 +17,7 @@ double clocks(const WgmmaTile& t, const WgmmaPlan& plan, const Conv2dShape& g, c
   const double steps = static_cast<double>(plan.chunks) * plan.taps;
   const double outputs = static_cast<double>(t.group_m) * t.block_n;
   const double products = outputs * t.block_k * steps / 4096;
-  const int columns = std::min(t.block_n, 128);
-  const double read = t.group_m / 64.0 * (t.block_n / columns) * (64 + columns) * t.block_k * steps / 128;
+  const double read = t.block_n / 64.0 * (64 + t.group_m) * t.block_k * steps / 128;
   const double stages = static_cast<double>(plan.chunks) * (t.shifted() ? 1 : plan.taps);
   const double fed = stages * plan.stage_bytes / 36;
   const double memory = (outputs * (p.has_residual ? 2 : 1) +
@@ -48,7 +47,7 @@ void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& foun
   for (int i = 0; i < static_cast<int>(kWgmmaTiles.size()); ++i) {
     const WgmmaTile& tile = kWgmmaTiles[i];
     if (!wgmma_fits(tile, problem.shape, problem.images)) continue;
-    const WgmmaPlan plan(tile, problem.shape, problem.images);
+    const WgmmaPlan plan(tile, problem.shape, problem.images, problem.params.has_residual);
     ranked.emplace_back(clocks(tile, plan, problem.shape, problem.params, problem.gpu.multiprocessors),
                         wgmma_choice(i));
   }

@@ -1,132 +1,167 @@
-// From a group's sums to codes: the start of each sum by its window's border, then as every family (fragments.cuh).
-// Thread `lane` of warp `w` of a group holds rows 64 m + 16 w + lane / 4 and 8 further on, and of every 64 columns 16
-// neighbouring channels (wgmma_weight_row).
+// From a group's sums to codes: the start of each sum by its window's border, then scale, bias, residual, rounding.
+// Sums are [channels][pixels]. Of every 64 channels, warp `w` of a group has 16 from 16 w on; thread `lane` has
+// channels lane / 4 * 2 and the next (wgmma_weight_row), whose scales and biases it keeps, and of every 8 pixels lane %
+// 4 * 2 and the next. Codes become rows of pixels, and rows of the residual become this, by matrices of 8 x 8 pairs of
+// channels that are read and written transposed.
 #pragma once
 
 #include "kernels/conv2d_int8/cuda/wgmma/args.cuh"
+#include "kernels/conv2d_int8/cuda/wgmma/ptx.cuh"
 
 namespace octet::kernels {
 
-/// The pixels of the output that a thread's rows are; negative: none.
-template <class Sums>
-struct WgmmaPixels {
-  int of_row[Sums::kM * 2];
-};
+/// The first of a thread's two channels, of 64.
+__device__ __forceinline__ int wgmma_channel() { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 * 2; }
 
-/// The row of a tile that is row `index` of a thread's.
-__device__ __forceinline__ int wgmma_row(int index) {
-  return index / 2 * 64 + index % 2 * 8 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-}
-
-/// The first of a thread's columns.
-__device__ __forceinline__ int wgmma_column() { return threadIdx.x % 4 * 16; }
-
-/// Read where it stands, and kept by no cache level for long.
-__device__ __forceinline__ uint4 load_once(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
-}
-
-/// The residual of a thread's sums, read before they are computed.
-template <class Sums>
-struct WgmmaResidual {
-  CodeWords<4> codes[Sums::kM * 2][Sums::kN / 8];
-
-  /// `channel` is the first of the thread's.
-  __device__ __forceinline__ void load(const ConvOutput& out, const WgmmaPixels<Sums>& pixels, int channel) {
-#pragma unroll
-    for (int row = 0; row < Sums::kM * 2; ++row) {
-      const int pixel = pixels.of_row[row];
-      const uint8_t* from = out.residual + static_cast<int64_t>(pixel) * out.residual_stride + channel;
-#pragma unroll
-      for (int n = 0; n < Sums::kN / 8; ++n) {
-        if (pixel < 0 || channel + n * 64 >= out.out_c) continue;
-        const uint4 v = load_once(from + n * 64);
-        uint32_t(&word)[4] = codes[row][n].word;
-        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
-      }
-    }
-  }
-};
+/// The first of a thread's two pixels, of 8.
+__device__ __forceinline__ int wgmma_pixel() { return threadIdx.x % 4 * 2; }
 
 /// Where a sum's start lies.
 __device__ __forceinline__ const int32_t* start_of(const WgmmaOutput& p, int pixel) {
   const BorderStarts& s = p.starts;
-  if (s.row_class == nullptr) return s.start;
   const int image = p.by_image.divide(pixel), in_image = pixel - image * static_cast<int>(p.by_image.divisor);
   const int oy = p.by_row.divide(in_image), ox = in_image - oy * static_cast<int>(p.by_row.divisor);
   return s.start + (s.row_class[oy] * s.column_classes + s.column_class[ox]) * s.channels;
 }
 
-/// Adds the starts to whole sums. `channel` is the first of the thread's.
-template <class Sums>
-__device__ __forceinline__ void add_starts(const WgmmaOutput& p, Sums& sums, const WgmmaPixels<Sums>& pixels,
-                                           int channel) {
+/// Adds the starts to whole sums. `channel` is the first of the thread's; pixel_of(i) the output's pixel that is the
+/// tile's pixel i, negative: none.
+template <class Sums, class PixelOf>
+__device__ __forceinline__ void add_starts(const WgmmaOutput& p, Sums& sums, int channel, const PixelOf& pixel_of) {
 #pragma unroll
-  for (int row = 0; row < Sums::kM * 2; ++row) {
-    asm volatile("" ::: "memory");  // one row's loads at a time: there are no registers for more
-    const int32_t* start = start_of(p, max(pixels.of_row[row], 0)) + channel;
+  for (int n = 0; n < Sums::kN; ++n) {
+    asm volatile("" ::: "memory");  // a few loads at a time: there are no registers for more
 #pragma unroll
-    for (int n = 0; n < Sums::kN; n += 2) {
-      const int4 from = *reinterpret_cast<const int4*>(start + n / 8 * 64 + n % 8 * 2);
-      int32_t *left = &sums.value[row / 2][n][row % 2 * 2], *right = &sums.value[row / 2][n + 1][row % 2 * 2];
-      left[0] += from.x, left[1] += from.y, right[0] += from.z, right[1] += from.w;
-    }
-  }
-}
-
-/// Four floats that no kernel writes, read here and not for all tiles at once: there are no registers for that.
-__device__ __forceinline__ float4 load_here(const float* from) {
-  float4 v;
-  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
-  return v;
-}
-
-template <bool kResidual, class Sums>
-__device__ __forceinline__ void store_group_codes(const WgmmaOutput& p, const Sums& sums, WgmmaResidual<Sums>& residual,
-                                                  const WgmmaPixels<Sums>& pixels, int channel) {
-  const ConvOutput& out = p.out;
+    for (int next = 0; next < 2; ++next) {
+      const int32_t* start = p.starts.start;
+      if (p.starts.row_class != nullptr) start = start_of(p, max(pixel_of(n * 8 + wgmma_pixel() + next), 0));
 #pragma unroll
-  for (int n = 0; n < Sums::kN; n += 8) {
-    const int k = channel + n * 8;
-    if (k >= out.out_c) return;
-    float4 by[4], plus[4];
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      by[word] = load_here(out.constants.multiplier + k + word * 4);
-      plus[word] = load_here(out.constants.bias + k + word * 4);
-    }
-#pragma unroll
-    for (int row = 0; row < Sums::kM * 2; ++row) {
-      CodeWords<4>& codes = residual.codes[row][n / 8];
-#pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        const int32_t *left = &sums.value[row / 2][n + word * 2][row % 2 * 2],
-                      *right = &sums.value[row / 2][n + word * 2 + 1][row % 2 * 2];
-        const int32_t acc[4] = {left[0], left[1], right[0], right[1]};
-        codes.word[word] =
-            finish_codes<kResidual>(out, p.residual, acc, by[word], plus[word], kResidual ? codes.word[word] : 0);
+      for (int m = 0; m < Sums::kM; ++m) {
+        const int2 from = *reinterpret_cast<const int2*>(start + channel + m * 64);
+        int32_t(&sum)[4] = sums.value[m][n];
+        sum[next] += from.x, sum[2 + next] += from.y;
       }
-      out.rounding.finish(codes.word);
-      const int pixel = pixels.of_row[row];
-      if (pixel >= 0) codes.store(static_cast<uint8_t*>(out.y) + static_cast<int64_t>(pixel) * out.out_stride + k);
     }
   }
 }
 
-/// Ends a thread's sums of a tile. `channel` is the first of the thread's.
-template <class Sums>
-__device__ __forceinline__ void finish_group(const WgmmaOutput& p, Sums& sums, WgmmaResidual<Sums>& residual,
-                                             const WgmmaPixels<Sums>& pixels, int channel) {
-  if (p.starts.start != nullptr) add_starts(p, sums, pixels, channel);
-  if (p.out.residual != nullptr) {
-    store_group_codes<true>(p, sums, residual, pixels, channel);
+/// What is added to scaled sums, and how they are rounded: each way has code of its own.
+enum class Added { nothing, codes, codes_less_zero };
+enum class Rounded { steps, limited_steps, otherwise };
+
+/// A thread's two channels of two pixels, from sums to a word of codes; `added` is the residual's word.
+template <Added kAdded, Rounded kRounded>
+__device__ __forceinline__ uint32_t finish_word(const WgmmaOutput& p, const int32_t (&sum)[4], const float2& multiplier,
+                                                const float2& bias, uint32_t added) {
+  float t[4] = {rescale(sum[0], multiplier.x, bias.x), rescale(sum[2], multiplier.y, bias.y),
+                rescale(sum[1], multiplier.x, bias.x), rescale(sum[3], multiplier.y, bias.y)};
+  if constexpr (kAdded != Added::nothing) {
+    constexpr bool kZero = kAdded == Added::codes_less_zero;
+    if constexpr (kZero) added ^= p.added.flip;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) t[i] = fmaf(p.added.value<kZero>(added, i), p.added.multiplier, t[i]);
+  }
+  if constexpr (kRounded != Rounded::otherwise) {
+    return p.steps.word<kRounded == Rounded::limited_steps>(t);
   } else {
-    store_group_codes<false>(p, sums, residual, pixels, channel);
+    constexpr float kBack = 1 / kStepScale;
+    uint32_t word[1] = {p.rounding(t[0] * kBack, t[1] * kBack, t[2] * kBack, t[3] * kBack)};
+    p.rounding.finish(word);
+    return word[0];
   }
 }
+
+/// A thread's part of 64 channels, scales and biases of two of them.
+struct WgmmaConstants {
+  float2 multiplier, bias;
+};
+
+template <Added kAdded, Rounded kRounded, int kN>
+__device__ __forceinline__ void finish_rows(const WgmmaOutput& p, const int32_t (&sums)[kN][4],
+                                            const WgmmaConstants& constants, uint32_t rows) {
+#pragma unroll
+  for (int n = 0; n < kN; n += 4) {
+    uint32_t words[4] = {};
+    if constexpr (kAdded != Added::nothing) load_transposed(words, rows + n * 8 * 64);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = finish_word<kAdded, kRounded>(p, sums[n + i], constants.multiplier, constants.bias, words[i]);
+    }
+    store_transposed(rows + n * 8 * 64, words);
+  }
+}
+
+/// Where lane `lane` of a warp points in rows of 64 bytes, swizzled for them, whose address is `rows`: at the warp's 16
+/// channels of row `lane`.
+__device__ __forceinline__ uint32_t own_codes(uint32_t rows) {
+  const int lane = threadIdx.x % 32, chunk = threadIdx.x / 32 % 4;
+  return rows + lane * 64 + ((chunk ^ lane / 2 % 4) * 16);
+}
+
+template <Added kAdded, int kN>
+__device__ __forceinline__ void finish_added(const WgmmaOutput& p, const int32_t (&sums)[kN][4],
+                                             const WgmmaConstants& constants, uint32_t own) {
+  if (!p.in_steps) {
+    finish_rows<kAdded, Rounded::otherwise>(p, sums, constants, own);
+  } else if (p.steps.most < 255) {
+    finish_rows<kAdded, Rounded::limited_steps>(p, sums, constants, own);
+  } else {
+    finish_rows<kAdded, Rounded::steps>(p, sums, constants, own);
+  }
+}
+
+/// Ends a warp's sums of 64 channels of a tile: [pixels / 8]. `rows`: the residual, if there is one, and afterwards the
+/// codes, a row of 64 bytes a pixel.
+template <int kN>
+__device__ __forceinline__ void finish_group(const WgmmaOutput& p, const int32_t (&sums)[kN][4],
+                                             const WgmmaConstants& constants, uint32_t rows) {
+  const uint32_t own = own_codes(rows);
+  if (p.residual == nullptr) {
+    finish_added<Added::nothing>(p, sums, constants, own);
+  } else if (p.added.plain()) {
+    finish_added<Added::codes>(p, sums, constants, own);
+  } else {
+    finish_added<Added::codes_less_zero>(p, sums, constants, own);
+  }
+}
+
+/// The residual and the codes of a tile whose pixels lie apart in memory: a thread has 16 channels of every 32nd.
+template <int kPixels>
+struct ScatteredRows {
+  static constexpr int kRows = kPixels / 32;
+  const WgmmaOutput& p;
+  int channel;       ///< the first of the thread's
+  int pixel[kRows];  ///< of the output; negative: none
+  uint4 codes[kRows];
+
+  template <class PixelOf>
+  __device__ __forceinline__ ScatteredRows(const WgmmaOutput& output, int first_channel, const PixelOf& pixel_of)
+      : p(output), channel(first_channel + threadIdx.x % 4 * 16) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) pixel[i] = channel < p.out_c ? pixel_of(i * 32 + threadIdx.x % 128 / 4) : -1;
+  }
+  static __device__ __forceinline__ uint32_t place(uint32_t rows, int i) {
+    const int row = threadIdx.x % 128 / 4, chunk = threadIdx.x % 4;
+    return rows + (i * 32 + row) * 64 + (chunk ^ row / 2 % 4) * 16;
+  }
+  __device__ __forceinline__ void load_residual() {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (pixel[i] >= 0)
+        codes[i] = load_once(p.residual + static_cast<int64_t>(pixel[i]) * p.residual_stride + channel);
+    }
+  }
+  __device__ __forceinline__ void put_residual(uint32_t rows) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) store_shared(place(rows, i), codes[i]);
+  }
+  __device__ __forceinline__ void store(uint32_t rows) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const uint4 v = load_shared(place(rows, i));
+      if (pixel[i] >= 0) *reinterpret_cast<uint4*>(p.y + static_cast<int64_t>(pixel[i]) * p.out_stride + channel) = v;
+    }
+  }
+};
 
 }  // namespace octet::kernels

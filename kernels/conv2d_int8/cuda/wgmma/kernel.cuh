@@ -15,7 +15,7 @@ namespace octet::kernels {
 /// The pixel of the output that is row `row` of all tiles' rows; negative: none.
 template <int kTile>
 __device__ __forceinline__ int output_pixel(const WgmmaArgs& p, int row) {
-  if constexpr (!kWgmmaTiles[kTile].shifted()) return row < p.end.out.pixels ? row : -1;
+  if constexpr (!kWgmmaTiles[kTile].shifted()) return row < p.end.pixels ? row : -1;
   const int image = p.by_padded_image.divide(row), in_image = row - image * static_cast<int>(p.by_padded_image.divisor);
   const int y = p.by_padded_row.divide(in_image), x = in_image - y * static_cast<int>(p.by_padded_row.divisor);
   return image < p.images && y < p.g.out_h && x < p.g.out_w ? (image * p.g.out_h + y) * p.g.out_w + x : -1;
@@ -72,11 +72,11 @@ __device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory&
   }
 }
 
-/// The residual of a tile comes into the L2 cache while earlier tiles are computed. By a warp.
+/// The residual of a tile whose pixels lie apart comes into the L2 cache while earlier tiles are computed. By a warp.
 template <int kTile>
 __device__ __forceinline__ void prefetch_residual(const WgmmaArgs& p, int m_tile, int n_tile) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  const ConvOutput& out = p.end.out;
+  const WgmmaOutput& out = p.end;
   const int channel = n_tile * kT.block_n;
   for (int row = threadIdx.x % 32; row < kT.group_m; row += 32) {
     const int pixel = output_pixel<kTile>(p, m_tile * kT.group_m + row);
@@ -88,8 +88,21 @@ __device__ __forceinline__ void prefetch_residual(const WgmmaArgs& p, int m_tile
   }
 }
 
+/// A warp, whose thread `copies` copies.
 template <int kTile>
-using WgmmaSums = Fragments<kWgmmaTiles[kTile].group_m / 64, kWgmmaTiles[kTile].block_n / 8>;
+__device__ __forceinline__ void copy_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, bool copies) {
+  WgmmaRing ring(p, memory, 0);
+  for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
+    if (kWgmmaTiles[kTile].shifted() && p.end.residual != nullptr) prefetch_residual<kTile>(p, m_tile, n_tile);
+    if (copies) copy_tile<kTile>(p, memory, m_tile, n_tile, ring);
+    __syncwarp();
+  }
+}
+
+/// [channels / 64][pixels / 8]
+template <int kTile>
+using WgmmaSums = Fragments<kWgmmaTiles[kTile].block_n / 64, kWgmmaTiles[kTile].group_m / 8>;
 
 /// Begins: sums (+)= a stage's rows, from that of `x` on, times a tap's weights. When it returns, all of this group's
 /// earlier products are done.
@@ -101,12 +114,8 @@ __device__ __forceinline__ void multiply_tap(WgmmaSums<kTile>& sums, uint64_t x,
   for (int k = 0; k < kT.block_k / 32; ++k) {
 #pragma unroll
     for (int m = 0; m < WgmmaSums<kTile>::kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kT.block_n; n += 128) {
-        constexpr int kColumns = kT.block_n < 128 ? kT.block_n : 128;
-        multiply_group<kSigned, kColumns>(sums.value[m] + n / 8, x + (m * 64 * kT.block_k + k * 32) / 16,
-                                          weight + (n * kT.block_k + k * 32) / 16, add | (k > 0));
-      }
+      multiply_group<kSigned, kT.group_m>(sums.value[m], weight + (m * 64 * kT.block_k + k * 32) / 16, x + k * 32 / 16,
+                                          add | (k > 0));
     }
   }
   wgmma_commit();
@@ -160,24 +169,115 @@ __device__ __forceinline__ void multiply_tile(const WgmmaArgs& p, const WgmmaMem
   }
 }
 
+/// Scales and biases of a thread's channels, which no kernel writes.
+__device__ __forceinline__ WgmmaConstants constants_of(const WgmmaArgs& p, int channel) {
+  const CudaChannelConstants& from = p.end.constants;
+  return {__ldg(reinterpret_cast<const float2*>(from.multiplier + channel)),
+          __ldg(reinterpret_cast<const float2*>(from.bias + channel))};
+}
+
+/// A tile whose pixels follow each other leaves as boxes, part by part.
+template <int kTile>
+__device__ __forceinline__ void end_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
+                                         const WgmmaSums<kTile>& sums, const WgmmaConstants (&constants)[2]) {
+  constexpr int kParts = kWgmmaTiles[kTile].parts();
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const WgmmaEnd end(p.plan, memory, group, round * kParts + part);
+    if (p.end.residual != nullptr) {
+      end.wait_residual();
+    } else {
+      end.wait_free();
+    }
+    finish_group(p.end, sums.value[part], constants[part], end.rows());
+    end.codes_written();
+  }
+}
+
 template <int kTile, bool kSigned>
 __device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, int group) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  using Sums = WgmmaSums<kTile>;
-  Sums sums;
+  WgmmaSums<kTile> sums;
   for (int tile = blockIdx.x + group * gridDim.x, round = 0; tile < p.tiles; tile += kT.groups * gridDim.x, ++round) {
     const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
-    const int channel = n_tile * kT.block_n + wgmma_column();
-    WgmmaPixels<Sums> pixels;
+    const int channel = n_tile * kT.block_n + wgmma_channel();
+    const auto pixel_of = [&](int row) { return output_pixel<kTile>(p, m_tile * kT.group_m + row); };
+    WgmmaConstants constants[2];
 #pragma unroll
-    for (int i = 0; i < Sums::kM * 2; ++i) {
-      pixels.of_row[i] = output_pixel<kTile>(p, m_tile * kT.group_m + wgmma_row(i));
+    for (int part = 0; part < kT.parts(); ++part) constants[part] = constants_of(p, channel + part * 64);
+    if constexpr (kT.shifted()) {
+      static_assert(kT.parts() == 1);
+      ScatteredRows<kT.group_m> rows(p.end, n_tile * kT.block_n, pixel_of);
+      if (p.end.residual != nullptr) rows.load_residual();
+      multiply_tile<kTile, kSigned>(p, memory, group, round, sums);
+      if (p.end.starts.start != nullptr) add_starts(p.end, sums, channel, pixel_of);
+      const uint32_t place = memory.ends + group * p.plan.end_bytes;
+      group_wait(group);  // all codes of the tile before are on their way
+      if (p.end.residual != nullptr) {
+        rows.put_residual(place);
+        group_wait(group);
+      }
+      finish_group(p.end, sums.value[0], constants[0], place);
+      group_wait(group);
+      rows.store(place);
+    } else {
+      multiply_tile<kTile, kSigned>(p, memory, group, round, sums);
+      if (p.end.starts.start != nullptr) add_starts(p.end, sums, channel, pixel_of);
+      end_tile<kTile>(p, memory, group, round, sums, constants);
     }
-    WgmmaResidual<Sums> residual;
-    if (p.end.out.residual != nullptr) residual.load(p.end.out, pixels, channel);
-    multiply_tile<kTile, kSigned>(p, memory, group, round, sums);
-    finish_group(p.end, sums, residual, pixels, channel);
   }
+}
+
+/// One thread: calls work(tile, group, part of the group's tiles, tile's first row, part's first channel) for each part
+/// of a tile, in the order in which tiles end.
+template <int kTile, class Work>
+__device__ __forceinline__ void for_each_end(const WgmmaArgs& p, const Work& work) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  int group = 0, first = 0;
+  for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
+    for (int part = 0; part < kT.parts(); ++part) {
+      work(group, first + part, m_tile * kT.group_m, n_tile * kT.block_n + part * 64);
+    }
+    if (++group == kT.groups) group = 0, first += kT.parts();
+  }
+}
+
+/// One thread: copies residuals to where tiles will end.
+template <int kTile>
+__device__ __forceinline__ void copy_residuals(const WgmmaArgs& p, const WgmmaMemory& memory) {
+  prefetch_map(p.residual);
+  for_each_end<kTile>(p, [&](int group, int part, int row, int channel) {
+    const WgmmaEnd end(p.plan, memory, group, part);
+    end.wait_free();
+    barrier_arrive_expecting(end.residual_there(), kWgmmaTiles[kTile].end_bytes());
+    copy_box(end.rows(), p.residual, channel, row, end.residual_there());
+  });
+}
+
+/// One thread: writes what has ended to memory, and frees its place when the next store is under way.
+template <int kTile>
+__device__ __forceinline__ void store_tiles(const WgmmaArgs& p, const WgmmaMemory& memory) {
+  prefetch_map(p.y);
+  int last_group = -1, last_part = 0;
+  for_each_end<kTile>(p, [&](int group, int part, int row, int channel) {
+    const WgmmaEnd end(p.plan, memory, group, part);
+    // A group with one place waits for it before it writes the next part.
+    if (last_group == group && p.plan.ends_log == 0) {
+      store_wait_read<0>();
+      WgmmaEnd(p.plan, memory, last_group, last_part).free();
+      last_group = -1;
+    }
+    end.wait_codes();
+    store_box(p.y, channel, row, end.rows());
+    store_commit();
+    if (last_group >= 0) {
+      store_wait_read<1>();
+      WgmmaEnd(p.plan, memory, last_group, last_part).free();
+    }
+    last_group = group, last_part = part;
+  });
+  store_wait_all();
 }
 
 /// Grid: when weights stay, a multiple of the tiles of channels.
@@ -197,19 +297,19 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
     multiply_tiles<kTile, kSigned>(p, memory, group);
   } else {
     shrink_registers<kT.copier_registers()>();
-    if (threadIdx.x % 128 >= 32) return;
-    const bool copies = threadIdx.x % 32 == 0;
-    if (copies) {
-      prefetch_map(p.x);
-      if (!kT.streamed()) copy_held<kTile>(p, memory);  // no kernel writes weights
-    }
-    wait_for_previous_kernel();
-    WgmmaRing ring(p, memory, 0);
-    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-      const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
-      if (p.end.out.residual != nullptr) prefetch_residual<kTile>(p, m_tile, n_tile);
-      if (copies) copy_tile<kTile>(p, memory, m_tile, n_tile, ring);
-      __syncwarp();
+    const int warp = threadIdx.x % 128 / 32;
+    const bool first = threadIdx.x % 32 == 0;
+    if (warp == 0) {
+      if (first) prefetch_map(p.x);
+      if (first && !kT.streamed()) copy_held<kTile>(p, memory);  // no kernel writes weights
+      wait_for_previous_kernel();
+      copy_tiles<kTile>(p, memory, first);
+    } else if (!kT.shifted() && warp == 1 && first && p.end.residual != nullptr) {
+      wait_for_previous_kernel();
+      copy_residuals<kTile>(p, memory);
+    } else if (!kT.shifted() && warp == 2 && first) {
+      wait_for_previous_kernel();  // which may still read what y was
+      store_tiles<kTile>(p, memory);
     }
   }
 }

@@ -32,20 +32,32 @@ CUtensorMapSwizzle swizzle(int channels) {
   return channels == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
 }
 
-}  // namespace
-
-CUtensorMap dense_map(const Conv2dShape& g, const void* x, int images, int channels, int pixels) {
+/// A matrix of bytes, `stride` bytes from row to row, in boxes.
+CUtensorMap matrix_map(const void* data, cuuint64_t rows, int columns, int stride, int box_rows, int box_columns,
+                       CUtensorMapSwizzle swizzle) {
   static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(g.in_c), static_cast<cuuint64_t>(images) * g.in_h * g.in_w};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(g.in_stride)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(channels), static_cast<cuuint32_t>(pixels)};
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), rows};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map;
-  check_map(encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(x), sizes, strides, box, steps,
-                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(channels), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+  check_map(encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), sizes, strides, box, steps,
+                   CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
             "pixels");
   return map;
+}
+
+}  // namespace
+
+CUtensorMap dense_map(const Conv2dShape& g, const void* x, int images, int channels, int pixels) {
+  return matrix_map(x, static_cast<cuuint64_t>(images) * g.in_h * g.in_w, g.in_c, g.in_stride, pixels, channels,
+                    swizzle(channels));
+}
+
+CUtensorMap rows_map(const void* codes, int pixels, int out_c, int stride, int rows) {
+  return matrix_map(codes, pixels, (out_c + 15) / 16 * 16, stride, rows,
+                    /*box_columns=*/64, swizzle(64));
 }
 
 CUtensorMap window_map(const Conv2dShape& g, const void* x, int images, int channels, int pixels) {

@@ -12,6 +12,10 @@ namespace octet::kernels {
 /// (64 or 128). Bytes outside are 0.
 CUtensorMap dense_map(const Conv2dShape& shape, const void* x, int images, int channels, int pixels);
 
+/// Codes as a matrix [pixels, out_c, filled up to whole 16 bytes], read or written in boxes of `rows` x 64 bytes,
+/// swizzled for that.
+CUtensorMap rows_map(const void* codes, int pixels, int out_c, int stride, int rows);
+
 /// x as the windows of a convolution: `pixels` windows one after another, `channels` bytes of one tap of each.
 CUtensorMap window_map(const Conv2dShape& shape, const void* x, int images, int channels, int pixels);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/conv2d_int8/cuda/mma/tiles.h"
+#include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 
 namespace octet::kernels {
@@ -50,6 +51,11 @@ std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& g, co
   const int taps = g.kernel_h * g.kernel_w, steps = (g.in_c + block_k - 1) / block_k * taps;
   const size_t tile_bytes = static_cast<size_t>(block_n) * block_k;
   std::vector<uint8_t> packed = cuda_pack_constants(g, p, at.channels, at.bytes - cuda_constants_bytes(at.channels));
+  float* constants = reinterpret_cast<float*>(packed.data());
+  for (int k = 0; k < g.out_c; ++k) {
+    constants[k] = p.multiplier[k] * kStepScale;
+    constants[at.channels + k] = scaled_bias(p.bias[k]);
+  }
   std::copy(at.rows.of_output.begin(), at.rows.of_output.end(), packed.begin() + at.row_class);
   std::copy(at.columns.of_output.begin(), at.columns.of_output.end(), packed.begin() + at.column_class);
   int32_t* starts = reinterpret_cast<int32_t*>(packed.data() + at.starts);

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <climits>
+#include <cmath>
 
+#include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 
 namespace octet::kernels {
@@ -15,6 +17,14 @@ bool mappable(int kernel, int stride, int pad, int dilation) {
   const int span = (kernel - 1) * dilation;
   return kernel <= BorderClasses::kMaxTaps && stride <= 8 && pad <= 128 && span <= 255 && pad - span <= 127 &&
          pad - span >= -128;
+}
+
+/// True without constants too: a launch has none.
+bool can_scale_constants(const Conv2dShape& g, const Conv2dParams& p) {
+  for (int k = 0; p.multiplier != nullptr && k < g.out_c; ++k) {
+    if (!can_scale_steps(p.multiplier[k]) || std::fabs(p.bias[k]) > 0x1p20f) return false;
+  }
+  return true;
 }
 
 bool few_classes(const BorderClasses& classes) { return classes.taps.size() <= BorderClasses::kMaxClasses; }
@@ -40,7 +50,8 @@ BorderClasses::BorderClasses(int in, int out, int kernel, int stride, int pad, i
   }
 }
 
-WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images) : taps(g.kernel_h * g.kernel_w) {
+WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bool residual)
+    : taps(g.kernel_h * g.kernel_w) {
   n_tiles = ceil_div(g.out_c, tile.block_n);
   chunks = ceil_div(g.in_c, tile.block_k);
   int64_t rows = static_cast<int64_t>(images) * g.out_h * g.out_w, reach = 0;
@@ -60,7 +71,17 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images) : 
   x_bytes = cuda_round_up(x_rows * tile.block_k, 1024);
   stage_bytes = x_bytes + (held == 0 ? step_bytes : 0);
   held_bytes = static_cast<int>(held);
-  stages = std::min((kWgmmaSharedBytes - held_bytes) / stage_bytes, kWgmmaMaxStages);
+  end_bytes = tile.end_bytes();
+  const auto stages_beside = [&](int n) {
+    return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
+  };
+  // Places for a tile of each group, and for the residual of its next one, unless that leaves too few stages.
+  ends_log = tile.shifted() ? 0 : (tile.parts() > 1 ? 1 : 0) + (residual ? 1 : 0);
+  while (ends_log > 0 && (stages_beside(tile.groups << ends_log) < 4 || tile.groups << ends_log > kWgmmaMaxEnds)) {
+    --ends_log;
+  }
+  ends = tile.groups << ends_log;
+  stages = stages_beside(ends);
 }
 
 bool wgmma_is_dense(const Conv2dShape& g) {
@@ -69,8 +90,8 @@ bool wgmma_is_dense(const Conv2dShape& g) {
 
 bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
   return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && !p.float_output && g.out_stride % 16 == 0 &&
-         (!p.has_residual || g.residual_stride % 16 == 0) &&
-         static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
+         (!p.has_residual || (g.residual_stride % 16 == 0 && can_scale_steps(p.residual_multiplier))) &&
+         can_scale_constants(g, p) && static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
          mappable(g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
          mappable(g.kernel_w, g.stride_w, g.pad_w, g.dilation_w) &&
          few_classes(BorderClasses(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h)) &&
@@ -78,7 +99,7 @@ bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
 }
 
 bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& g, int images) {
-  return (!tile.shifted() || can_shift(g)) && WgmmaPlan(tile, g, images).stages >= 2;
+  return (!tile.shifted() || can_shift(g)) && WgmmaPlan(tile, g, images, /*residual=*/false).stages >= 2;
 }
 
 }  // namespace octet::kernels

@@ -74,6 +74,65 @@ __device__ __forceinline__ void copy_windows(uint32_t shared, const CUtensorMap&
       : "memory");
 }
 
+/// The other way: writes the rows of a box that lie inside the tensor. Of the thread's open group of stores.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int channel, int pixel, uint32_t shared) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+               "r"(channel), "r"(pixel), "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/// Waits until all but the thread's last `kPending` groups of stores have read shared memory.
+template <int kPending>
+__device__ __forceinline__ void store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+/// Waits until all of the thread's stores are done.
+__device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Before a thread says that what it wrote to shared memory may be copied from there.
+__device__ __forceinline__ void let_copies_see_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ uint4 load_shared(uint32_t shared) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(shared)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_shared(uint32_t shared, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+/// Reads where it stands, and keeps in no cache level for long.
+__device__ __forceinline__ uint4 load_once(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+/// Four matrices of 8 rows of 8 pairs of bytes; lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i. Lane l
+/// gets pair l / 4 of rows l % 4 * 2 and the next.
+__device__ __forceinline__ void load_transposed(uint32_t (&words)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared)
+               : "memory");
+}
+/// The other way.
+__device__ __forceinline__ void store_transposed(uint32_t shared, const uint32_t (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
+/// Waits for all four warps of group `group`.
+__device__ __forceinline__ void group_wait(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
+
 /// What a wgmma is told of rows of `kWidth` bytes in shared memory, swizzled as mma_swizzle() of that width: groups of
 /// eight rows follow each other. Add shared addresses divided by 16.
 template <int kWidth>
@@ -110,36 +169,36 @@ __device__ __forceinline__ void wgmma_wait() {
       "{\n"                                                                                                   \
       ".reg .pred add;\n"                                                                                     \
       "setp.ne.b32 add, %34, 0;\n"                                                                            \
-      "wgmma.mma_async.sync.aligned.m64n64k32.s32." code                                                      \
-      ".s8 "                                                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8." code                                                   \
+      " "                                                                                                     \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
       "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add;\n"                                   \
       "}"                                                                                                     \
       : OCTET_SUMS_4(0), OCTET_SUMS_4(4)                                                                      \
-      : "l"(x), "l"(weight), "r"(add))
+      : "l"(weight), "l"(x), "r"(add))
 #define OCTET_WGMMA_128(code)                                                                                 \
   asm volatile(                                                                                               \
       "{\n"                                                                                                   \
       ".reg .pred add;\n"                                                                                     \
       "setp.ne.b32 add, %66, 0;\n"                                                                            \
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32." code                                                     \
-      ".s8 "                                                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8." code                                                  \
+      " "                                                                                                     \
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
       "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "  \
       "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "  \
       "%62, %63}, %64, %65, add;\n"                                                                           \
       "}"                                                                                                     \
       : OCTET_SUMS_4(0), OCTET_SUMS_4(4), OCTET_SUMS_4(8), OCTET_SUMS_4(12)                                   \
-      : "l"(x), "l"(weight), "r"(add))
+      : "l"(weight), "l"(x), "r"(add))
 
-/// sum = (add ? sum : 0) + x (64 rows of 32 codes) * weight (kColumns rows of 32), modulo 2^32, some time before the
-/// wgmma_wait() that waits for it. sum: kColumns / 8 fragments. Called by all of a group of four warps.
-template <bool kSigned, int kColumns>
-__device__ __forceinline__ void multiply_group(int32_t (*sum)[4], uint64_t x, uint64_t weight, int add) {
-  static_assert(kColumns == 64 || kColumns == 128);
-  if constexpr (kColumns == 64 && kSigned) {
+/// sum = (add ? sum : 0) + weight (64 rows of 32) * x (kRows rows of 32 codes), modulo 2^32, some time before the
+/// wgmma_wait() that waits for it. sum: kRows / 8 fragments. Called by all of a group of four warps.
+template <bool kSigned, int kRows>
+__device__ __forceinline__ void multiply_group(int32_t (*sum)[4], uint64_t weight, uint64_t x, int add) {
+  static_assert(kRows == 64 || kRows == 128);
+  if constexpr (kRows == 64 && kSigned) {
     OCTET_WGMMA_64("s8");
-  } else if constexpr (kColumns == 64) {
+  } else if constexpr (kRows == 64) {
     OCTET_WGMMA_64("u8");
   } else if constexpr (kSigned) {
     OCTET_WGMMA_128("s8");

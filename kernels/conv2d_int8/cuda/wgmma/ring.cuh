@@ -7,21 +7,24 @@
 
 namespace octet::kernels {
 
-/// Where things lie: weights that stay, stages, barriers of turns, of stages and of weights.
+/// Where things lie: weights that stay, stages, tiles that end, barriers of turns, of stages, of ends and of weights.
 struct WgmmaMemory {
-  uint32_t held, stages, barriers;
+  uint32_t held, stages, ends, barriers;
 
   __device__ __forceinline__ WgmmaMemory(const WgmmaPlan& plan, uint32_t shared)
       : held((shared + 1023) / 1024 * 1024),
         stages(held + plan.held_bytes),
-        barriers(stages + plan.stages * plan.stage_bytes) {}
+        ends(stages + plan.stages * plan.stage_bytes),
+        barriers(ends + plan.ends * plan.end_bytes) {}
   __device__ __forceinline__ uint32_t turn(int group) const { return barriers + group * 8; }
   /// Ends when a stage's copies are there.
   __device__ __forceinline__ uint32_t full(int stage) const { return barriers + 32 + stage * 16; }
   /// Ends when a stage may be written.
   __device__ __forceinline__ uint32_t empty(int stage) const { return full(stage) + 8; }
+  /// The barriers of a place where tiles end (WgmmaEnd).
+  __device__ __forceinline__ uint32_t end(int place) const { return full(kWgmmaMaxStages) + place * 24; }
   /// Ends when a chunk's weights, which stay, are there.
-  __device__ __forceinline__ uint32_t weights_there(int chunk) const { return full(kWgmmaMaxStages) + chunk * 8; }
+  __device__ __forceinline__ uint32_t weights_there(int chunk) const { return end(kWgmmaMaxEnds) + chunk * 8; }
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers(const WgmmaPlan& plan, int groups) const {
@@ -30,6 +33,11 @@ struct WgmmaMemory {
     for (int stage = 0; stage < plan.stages; ++stage) {
       barrier_init(full(stage), 1);
       barrier_init(empty(stage), kWarps);
+    }
+    for (int place = 0; place < plan.ends; ++place) {
+      barrier_init(end(place), 1);
+      barrier_init(end(place) + 8, kWarps);
+      barrier_init(end(place) + 16, 1);
     }
     if (plan.held_bytes > 0) {
       for (int chunk = 0; chunk < plan.chunks; ++chunk) barrier_init(weights_there(chunk), 1);
@@ -67,6 +75,34 @@ class WgmmaRing {
   const WgmmaPlan& plan_;
   const WgmmaMemory& memory_;
   int phase_, stage_;
+};
+
+/// The place in shared memory where part `part` of a group's tiles ends, counted from its first: its residual comes
+/// there, its codes take the residual's place and leave from there. Each group has places of its own: its waits are
+/// never a phase behind.
+class WgmmaEnd {
+ public:
+  __device__ __forceinline__ WgmmaEnd(const WgmmaPlan& plan, const WgmmaMemory& memory, int group, int part) {
+    const int place = (group << plan.ends_log) + (part & ((1 << plan.ends_log) - 1));
+    rows_ = memory.ends + place * plan.end_bytes, barriers_ = memory.end(place), use_ = part >> plan.ends_log;
+  }
+  __device__ __forceinline__ uint32_t rows() const { return rows_; }
+  __device__ __forceinline__ uint32_t residual_there() const { return barriers_; }
+  __device__ __forceinline__ void wait_residual() const { barrier_wait(barriers_, use_ & 1); }
+  __device__ __forceinline__ void wait_codes() const { barrier_wait(barriers_ + 8, use_ & 1); }
+  /// Until the codes that ended here before have left; for the first at once.
+  __device__ __forceinline__ void wait_free() const { barrier_wait(barriers_ + 16, ~use_ & 1); }
+  /// By each warp that has written its codes.
+  __device__ __forceinline__ void codes_written() const {
+    let_copies_see_writes();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barriers_ + 8);
+  }
+  __device__ __forceinline__ void free() const { barrier_arrive(barriers_ + 16); }
+
+ private:
+  uint32_t rows_, barriers_;
+  int use_;
 };
 
 /// Groups of four warps that read the stages of one ring in turn. A wait for a barrier tells phases only by their

@@ -26,10 +26,13 @@ struct WgmmaTile {
   constexpr int copier_registers() const { return groups == 2 ? 40 : groups == 3 ? 56 : 32; }
   constexpr bool streamed() const { return mode == WgmmaMode::streamed; }
   constexpr bool shifted() const { return mode == WgmmaMode::shifted; }
+  /// A tile ends 64 channels after 64 channels: that many times, each in a place of so many bytes in shared memory.
+  constexpr int parts() const { return block_n / 64; }
+  constexpr int end_bytes() const { return group_m * 64; }
 };
 
-/// CudaConv2d::variant is an index. Of 27 that were measured on ResNet-50's layers (NOTES.md) those without which
-/// batch 128 or batch 1 would take longer.
+/// CudaConv2d::variant is an index. Of 30 that were measured on ResNet-50's layers (NOTES.md) those without which batch
+/// 128 or batch 1 would take longer.
 inline constexpr std::array<WgmmaTile, 7> kWgmmaTiles = {{
     {128, 128, 128, 2, WgmmaMode::streamed},
     {128, 128, 128, 2, WgmmaMode::held},
@@ -41,15 +44,15 @@ inline constexpr std::array<WgmmaTile, 7> kWgmmaTiles = {{
 }};
 
 /// Shared memory of a block: 227 KiB, of which the barriers and the way to a multiple of 1024 bytes take a little.
-inline constexpr int kWgmmaMaxStages = 8, kWgmmaMaxChunks = 32;
-inline constexpr int kWgmmaBarrierBytes = (4 + 2 * kWgmmaMaxStages + kWgmmaMaxChunks) * 8;
+inline constexpr int kWgmmaMaxStages = 8, kWgmmaMaxEnds = 16, kWgmmaMaxChunks = 32;
+inline constexpr int kWgmmaBarrierBytes = (4 + 2 * kWgmmaMaxStages + 3 * kWgmmaMaxEnds + kWgmmaMaxChunks) * 8;
 inline constexpr int kWgmmaSharedBytes = 227 * 1024 - 1024 - kWgmmaBarrierBytes;
 
-/// A thread of each quad holds of every 64 channels 16 sums for a pixel. Row of a tile of weights that holds channel
-/// `channel`, such that these are neighbouring channels, 16 bytes of codes.
+/// Row of a tile of weights that holds channel `channel`: of every 16 rows, a thread of a warp has the sums of two that
+/// are 8 apart, which are neighbouring channels.
 constexpr int wgmma_weight_row(int channel) {
-  const int lane = channel % 64, quad_thread = lane / 16, i = lane % 16;
-  return channel - lane + i / 2 * 8 + quad_thread * 2 + i % 2;
+  const int lane = channel % 16;
+  return channel - lane + lane / 2 + lane % 2 * 8;
 }
 
 }  // namespace octet::kernels

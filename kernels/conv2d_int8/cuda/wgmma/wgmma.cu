@@ -11,8 +11,18 @@ namespace {
 
 WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
-  WgmmaOutput out{.out = ConvOutput(g, p, data, cuda_channel_constants(packed, at.channels)),
-                  .residual = ResidualCodes(CudaEpilogue(p)),
+  const CodeOutput codes{p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output};
+  WgmmaOutput out{.constants = cuda_channel_constants(packed, at.channels),
+                  .steps = StepRounding(codes),
+                  .rounding = PackedRounding(codes),
+                  .in_steps = StepRounding::can(codes),
+                  .added = ResidualSteps(p.residual_zero_point, p.residual_signed, p.residual_multiplier),
+                  .residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr,
+                  .y = static_cast<uint8_t*>(data.y),
+                  .pixels = data.images * g.out_h * g.out_w,
+                  .out_c = g.out_c,
+                  .out_stride = g.out_stride,
+                  .residual_stride = g.residual_stride,
                   .by_image = FastDivide(g.out_h * g.out_w),
                   .by_row = FastDivide(g.out_w)};
   if (p.x_zero_point == 0) return out;
@@ -32,7 +42,7 @@ CUtensorMap input_map(const WgmmaTile& tile, const Conv2dShape& g, const CudaCon
 }
 
 WgmmaArgs arguments(const WgmmaTile& tile, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
-  const WgmmaPlan plan(tile, g, data.images);
+  const WgmmaPlan plan(tile, g, data.images, p.has_residual);
   const WgmmaPacked at(tile, g);
   WgmmaArgs a{.x = input_map(tile, g, data, plan.x_rows),
               .end = output(at, g, p, data),
@@ -44,6 +54,12 @@ WgmmaArgs arguments(const WgmmaTile& tile, const Conv2dShape& g, const Conv2dPar
               .dense = wgmma_is_dense(g),
               .by_n_tiles = FastDivide(plan.n_tiles),
               .by_stages = FastDivide(plan.stages)};
+  if (!tile.shifted()) {
+    a.y = rows_map(data.y, a.end.pixels, g.out_c, g.out_stride, tile.group_m);
+    if (p.has_residual) {
+      a.residual = rows_map(data.residual, a.end.pixels, g.out_c, g.residual_stride, tile.group_m);
+    }
+  }
   if (tile.shifted()) {
     a.by_padded_image = FastDivide(plan.padded_h * plan.padded_w);
     a.by_padded_row = FastDivide(plan.padded_w);

@@ -17,11 +17,13 @@ struct WgmmaPlan {
   int x_rows = 0, x_bytes = 0;  ///< input of a stage
   int stage_bytes = 0;          ///< input, and weights of a step when they stream
   int held_bytes = 0;           ///< weights that stay
-  int stages = 0;               ///< that fit beside them; fewer than 2: the convolution cannot be run so
+  /// Places of each group where its tiles end, to which their residual comes: 2^ends_log.
+  int ends = 0, ends_log = 0, end_bytes = 0;
+  int stages = 0;  ///< that fit beside all these; fewer than 2: the convolution cannot be run so
 
-  WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& shape, int images);
+  WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& shape, int images, bool residual);
   int tiles() const { return m_tiles * n_tiles; }
-  int shared_bytes() const { return held_bytes + stages * stage_bytes + kWgmmaBarrierBytes + 1024; }
+  int shared_bytes() const { return held_bytes + stages * stage_bytes + ends * end_bytes + kWgmmaBarrierBytes + 1024; }
 };
 
 /// Output rows (or columns) by which taps of their windows lie inside the image. What lies outside is 0 in shared
