@@ -1,12 +1,15 @@
 // Engine cuda: the promise on random convolutions and networks, batch sizes, memory, forced kernels, refusals.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "src/common/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
+#include "src/engine/kernel_cache.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
@@ -221,6 +224,17 @@ TEST(CudaProgram, TimesEveryNodeThatHasAKernel) {
     EXPECT_EQ(infos[node].engine, infos[node].kernel == "alias" ? "" : "cuda");
   }
   EXPECT_TRUE(same(logits_of(*cuda, graph, images, 4), before));
+}
+
+TEST(CudaProgram, KeepsWhichKernelsWereFastest) {
+  OCTET_NEEDS_GPU();
+  const std::filesystem::path folder = ::testing::TempDir() + "octet_kernels_" + std::to_string(::getpid());
+  set_kernel_cache(folder);
+  const auto program = cuda_program(random_network(4), 13);  // no other test's number of images
+  set_kernel_cache("");
+  const auto kept = std::distance(std::filesystem::directory_iterator(folder), {});
+  std::filesystem::remove_all(folder);
+  EXPECT_GT(kept, 0);
 }
 
 TEST(CudaProgram, RefusesWrongBatches) {

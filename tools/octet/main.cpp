@@ -14,6 +14,7 @@
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
+#include "src/engine/kernel_cache.h"
 #include "tools/octet/commands.h"
 
 namespace octet::cli {
@@ -108,6 +109,7 @@ ExitCode run(int argc, char** argv) {
   common.command_line = typed(argc, argv);
   Action action;
   app.require_subcommand(1);
+  set_kernel_cache(kernel_cache_folder());
   app.set_version_flag("--version", "octet " OCTET_VERSION);
 #if OCTET_TRAINING
   add_train(app, common, action);

@@ -1,6 +1,7 @@
 #include "src/engine/cuda/conv_choice.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +13,7 @@
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
+#include "src/engine/kernel_cache.h"
 
 namespace octet {
 namespace {
@@ -23,17 +25,27 @@ constexpr int kRuns = 3;
 
 kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
 
-// Everything the time of a convolution depends on.
-std::string signature(const ConvProblem& problem, const std::string& allowed) {
+// Everything the time of a convolution depends on, kernels among it: those of another version have other names.
+std::string signature(const ConvProblem& problem, const std::vector<CudaConv2d>& choices) {
   const kernels::Conv2dShape& s = problem.shape;
   const kernels::Conv2dParams& p = problem.params;
-  const kernels::CudaGpu gpu = this_gpu();
-  return fmt::format("{} {} {} {} {} | {} {} {} {} > {} {} {} {} + {} | {} {} {} {} {} {} {} {} {} | {} {} {} {} {} {}",
-                     gpu_status().name, gpu.capability, gpu.multiprocessors, allowed, problem.tensors.images, s.in_c,
-                     s.in_h, s.in_w, s.in_stride, s.out_c, s.out_h, s.out_w, s.out_stride, s.residual_stride,
-                     s.kernel_h, s.kernel_w, s.stride_h, s.stride_w, s.pad_h, s.pad_w, s.dilation_h, s.dilation_w,
-                     s.groups, p.x_zero_point != 0, p.x_signed, p.out_signed, p.float_output, p.has_residual,
-                     p.residual_signed);
+  const GpuStatus& gpu = gpu_status();
+  const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x_zero_point != 0, p.x_signed};
+  const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.out_signed, p.float_output};
+  const int residual[] = {p.has_residual, s.residual_stride, p.residual_signed};
+  const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
+                        s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
+  std::string text =
+      fmt::format("octet {}, {}, {} multiprocessors of {}, driver {}, runtime {}: {} > {} + {}, {}:", OCTET_VERSION,
+                  gpu.name, gpu.multiprocessors, gpu.capability, gpu.driver, gpu.runtime, fmt::join(x, " "),
+                  fmt::join(y, " "), fmt::join(residual, " "), fmt::join(window, " "));
+  for (const CudaConv2d& conv : choices) text += " " + conv.name;
+  return text;
+}
+
+const CudaConv2d* named(const std::vector<CudaConv2d>& choices, const std::string& name) {
+  const auto found = std::find_if(choices.begin(), choices.end(), [&](const auto& conv) { return conv.name == name; });
+  return found == choices.end() ? nullptr : &*found;
 }
 
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
@@ -51,7 +63,7 @@ std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::s
   return choices;
 }
 
-CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices, const Stream& stream) {
+size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices, const Stream& stream) {
   std::map<int, std::vector<uint8_t>> packed;  // by variant
   size_t packed_bytes = 0, workspace_bytes = 0;
   for (const CudaConv2d& conv : choices) {
@@ -70,33 +82,34 @@ CudaConv2d fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& ch
 
   std::vector<std::string> names;
   for (const CudaConv2d& conv : choices) names.push_back(conv.name);
-  return choices[fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
+  return fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
     const CudaConv2d& conv = choices[candidate];
     copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
     return time_launches(stream,
                          [&] { kernels::cuda_conv2d(conv, problem.shape, problem.params, tensors, stream.get()); },
                          {.runs = kRuns, .slow_ms = slow_ms});
-  })];
+  });
 }
 
 }  // namespace
 
 CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream) {
   static std::mutex mutex;
-  static std::map<std::string, CudaConv2d> known;
+  static std::map<std::string, std::string> known;  // names by signature
   const std::vector<CudaConv2d> choices = allowed_choices(problem, allowed);
   if (choices.size() == 1) return choices.front();
-  const std::string key = signature(problem, allowed);
+  const std::string key = signature(problem, choices), folder = kernel_cache();
   {
     const std::scoped_lock lock(mutex);
-    // What can run it depends on its constants too.
-    const auto found = known.find(key);
-    const auto is_known = [&](const CudaConv2d& conv) { return conv.variant == found->second.variant; };
-    if (found != known.end() && std::any_of(choices.begin(), choices.end(), is_known)) return found->second;
+    if (const auto found = known.find(key); found != known.end()) return *named(choices, found->second);
   }
-  const CudaConv2d chosen = fastest(problem, choices, stream);
+  const CudaConv2d* chosen = named(choices, cached_kernel(folder, key).value_or(""));
+  if (chosen == nullptr) {
+    chosen = &choices[fastest(problem, choices, stream)];
+    cache_kernel(folder, key, chosen->name);
+  }
   const std::scoped_lock lock(mutex);
-  return known.emplace(key, chosen).first->second;
+  return *named(choices, known.emplace(key, chosen->name).first->second);
 }
 
 }  // namespace octet

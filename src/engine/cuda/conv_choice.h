@@ -1,4 +1,5 @@
-// Which kernel runs a convolution: measured, once a process for each kind of convolution, number of images and GPU.
+// Which kernel runs a convolution: measured, once for each kind of convolution, number of images and GPU, and kept in a
+// file (kernel_cache.h) for later processes.
 #pragma once
 
 #include <string>

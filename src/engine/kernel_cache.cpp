@@ -1,0 +1,70 @@
+#include "src/engine/kernel_cache.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+
+namespace octet {
+namespace {
+
+std::string absolute_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && value[0] == '/' ? value : "";
+}
+
+std::string& folder_of_this_process() {
+  static std::string folder;
+  return folder;
+}
+
+std::string file_of(const std::string& folder, const std::string& key) { return folder + "/" + sha256(key); }
+
+/// What a file holds: the key, so that no other is taken for it, and a hash, so that half a file is not taken for one.
+std::string contents(const std::string& key, const std::string& name) {
+  return key + "\n" + name + "\n" + sha256(key + "\n" + name) + "\n";
+}
+
+}  // namespace
+
+std::string kernel_cache_folder() {
+  if (const std::string cache = absolute_variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/octet/kernels";
+  if (const std::string home = absolute_variable("HOME"); !home.empty()) return home + "/.cache/octet/kernels";
+  return "";
+}
+
+void set_kernel_cache(const std::string& folder) { folder_of_this_process() = folder; }
+
+const std::string& kernel_cache() { return folder_of_this_process(); }
+
+std::optional<std::string> cached_kernel(const std::string& folder, const std::string& key) {
+  if (folder.empty()) return std::nullopt;
+  try {
+    const std::string text = read_file(file_of(folder, key));
+    if (!text.starts_with(key + "\n")) return std::nullopt;
+    const size_t begin = key.size() + 1, end = text.find('\n', begin);
+    if (end == std::string::npos) return std::nullopt;
+    const std::string name = text.substr(begin, end - begin);
+    if (text != contents(key, name)) return std::nullopt;
+    return name;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void cache_kernel(const std::string& folder, const std::string& key, const std::string& name) {
+  if (folder.empty()) return;
+  static std::mutex mutex;  // threads of a process would share a temporary file
+  const std::scoped_lock lock(mutex);
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) return;
+  try {
+    write_file_atomically(file_of(folder, key), contents(key, name));
+  } catch (const Error&) {  // a full disk, or a home that must not be written
+  }
+}
+
+}  // namespace octet
