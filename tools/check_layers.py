@@ -28,15 +28,17 @@ ALLOWED = {
     "src/model": BASE + ["src/tensor_files", "src/import", "src/graph"],
     "src/qat": BASE + ["src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
     "trainers": BASE + ["src"],
+    "trainers/ranks": BASE,
     "trainers/batches": BASE + ["src", "trainers"],
-    "trainers/loop": BASE + ["src", "trainers", "trainers/batches"],
-    "trainers/run": BASE + ["src", "trainers", "trainers/batches", "trainers/loop"],
-    "tools": BASE + ["src", "trainers", "trainers/batches", "trainers/loop", "trainers/run"],
+    "trainers/loop": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches"],
+    "trainers/run": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop"],
+    "tools": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop", "trainers/run"],
 }
 # Libraries that only some folders may know.
 LIBRARIES = {
     r"src/engine/\w+/": ["src/engine"],  # an engine's own steps: what others need of them stands in src/engine/*.h
-    r"(torch|ATen|c10)/": ["src/model", "src/qat", "trainers", "trainers/batches", "trainers/loop", "trainers/run"],
+    r"(torch|ATen|c10)/": ["src/model", "src/qat", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop",
+                             "trainers/run"],
     r"ATen/Parallel\.h": ["src/model"],  # its loops are on one thread but in src/model/parallel.cpp
     r"yaml-cpp/": ["src/recipe"],
     r"(jpeglib|png|zlib)\.h": ["src/data", "src/import"],

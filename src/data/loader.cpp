@@ -35,19 +35,20 @@ struct Loader::State {
         const LoaderOptions& options_)
       : dataset(dataset_), indices(std::move(indices_)), transform(transform_), options(options_) {
     check_transform(transform);
-    if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0) {
+    if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0 ||
+        options.share < 0 || options.share >= options.shares) {
       throw usage_error(fmt::format("loader: batch size {}, {} workers, {} batches ahead, first batch {}",
                                     options.batch_size, options.workers, options.prefetch, options.first_batch));
     }
-    const size_t size = static_cast<size_t>(options.batch_size);
-    if (options.train && indices.size() < size) {
-      throw data_error(fmt::format("{} training images are less than one batch of {}", indices.size(), size));
+    const size_t size = static_cast<size_t>(options.batch_size), shared = size * static_cast<size_t>(options.shares);
+    if (options.train && indices.size() < shared) {
+      throw data_error(fmt::format("{} training images are less than one batch of {}", indices.size(), shared));
     }
     for (const size_t index : indices) {
       if (index >= dataset.size()) throw usage_error(fmt::format("loader: index {} of {}", index, dataset.size()));
     }
     if (options.train) shuffle_for(epoch(), indices);
-    batches = options.train ? indices.size() / size : (indices.size() + size - 1) / size;
+    batches = options.train ? indices.size() / shared : (indices.size() + size - 1) / size;
     parts = (size + kPart - 1) / kPart;
     taken = static_cast<size_t>(options.first_batch);
     part = taken * parts;
@@ -71,12 +72,15 @@ struct Loader::State {
   Epoch epoch() const { return {options.seed, options.epoch}; }
   size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 
+  /// Where batch number b of this process begins in the epoch.
+  size_t place_of(size_t b) const { return (b * options.shares + options.share) * options.batch_size; }
+
   /// Makes room for batch number b. If memory runs out, the batch stays empty for the other workers.
   void prepare(Slot& slot, size_t b) const {
     slot.parts_left = parts;
     slot.error = nullptr;
     slot.batch.size = 0;
-    const size_t start = b * options.batch_size;
+    const size_t start = place_of(b);
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     slot.batch.images.resize(size * picture_bytes());
     slot.batch.labels.resize(size);
@@ -92,7 +96,7 @@ struct Loader::State {
         const Image image = dataset.read(index);
         uint8_t* out = batch.images.data() + i * picture_bytes();
         if (options.train) {
-          Random random = random_for(epoch(), b * options.batch_size + i);
+          Random random = random_for(epoch(), place_of(b) + i);
           training_pixels(image, transform, random, out);
         } else {
           evaluation_pixels(image, transform, out);

@@ -41,8 +41,11 @@ struct LoaderOptions {
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< resume in the middle of an epoch
-  int workers = 2;      ///< 0: decode in next()
-  int prefetch = 4;     ///< batches ahead, at least 1
+  /// Training: of several processes that share each batch of shares * batch_size images, the place of this one. It gets
+  /// images share * batch_size and on of every batch, the very ones that one process would have there.
+  int share = 0, shares = 1;
+  int workers = 2;   ///< 0: decode in next()
+  int prefetch = 4;  ///< batches ahead, at least 1
   /// Of the pixels, such as page-locked memory. next() hands over a batch without a copy when its own is the same.
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();
 };

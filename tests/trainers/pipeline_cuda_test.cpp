@@ -24,7 +24,7 @@ TEST(PipelineCuda, TrainsCalibratesAndKeepsThePromise) {
   recipe.train.precision = recipe.qat.precision = "fp16";
   recipe.evaluate.engines.clear();
   for (const Engine* engine : exact_engines()) recipe.evaluate.engines.emplace_back(engine->name());
-  const Report report = train(recipe, directory, {.machine = "test", .device = {at::kCUDA, 0}});
+  const Report report = train(recipe, directory, {.machine = "test", .device = {at::kCUDA, 0}}).value();
   EXPECT_TRUE(report.comparison.identical());
   for (const Row& row : report.rows) {
     const auto& engines = recipe.evaluate.engines;

@@ -26,7 +26,7 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   const Folder folder("pipeline");
   const RunDirectory directory{folder.path() + "/run"};
   const Recipe recipe = tiny_recipe();
-  const Report report = train(recipe, directory, {.command = "octet train", .machine = "test"});
+  const Report report = train(recipe, directory, {.command = "octet train", .machine = "test"}).value();
   for (const std::string& path :
        {directory.recipe(), directory.command(), directory.environment(), directory.metrics(), directory.float_state(),
         directory.qat_state(), directory.float_weights(), directory.quantized(), directory.int8(),
@@ -50,7 +50,7 @@ TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
   const Folder folder("pipeline_counted");
   Recipe recipe = tiny_recipe();
   recipe.qat.precision = "bf16";
-  const Comparison c = train(recipe, {folder.path() + "/run"}, {}).comparison;
+  const Comparison c = train(recipe, {folder.path() + "/run"}, {})->comparison;
   EXPECT_EQ(c.programs, (std::vector<std::string>{"qat_graph", "simulation", "trained_bf16", "cpu", "reference"}));
   EXPECT_EQ(c.exact, (std::vector<bool>{false, false, true, true}));
   EXPECT_TRUE(c.identical());
@@ -59,7 +59,7 @@ TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
   EXPECT_GT(c.differing_codes(1), c.differing_codes(0));
   EXPECT_EQ(c.layers[0].differing, (std::vector<long>{0, 0, 0, 0}));  // the same quantizer on the same pictures
   recipe.qat.epochs = 0;  // nothing is trained on: what was calibrated is the simulation
-  EXPECT_EQ(train(recipe, {folder.path() + "/ptq"}, {}).comparison.programs,
+  EXPECT_EQ(train(recipe, {folder.path() + "/ptq"}, {})->comparison.programs,
             (std::vector<std::string>{"qat_graph", "simulation", "cpu", "reference"}));
 }
 
@@ -121,7 +121,7 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
   int steps = 0;
   EXPECT_THROW(train_qat(run, model, false, [&] { return ++steps == 2; }), Error);
 
-  const Report report = train(recipe, stopped, {.resume = true});
+  const Report report = train(recipe, stopped, {.resume = true}).value();
   EXPECT_EQ(read_file(stopped.quantized()), read_file(whole.quantized()));
   EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
   EXPECT_EQ(report.epochs.size(), 4u);
@@ -137,7 +137,7 @@ TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   const RunDirectory without{folder.path() + "/without"}, directory{folder.path() + "/with"};
   train(recipe, without, {});
   recipe.qat.float_control = true;
-  const Report report = train(recipe, directory, {});
+  const Report report = train(recipe, directory, {}).value();
   EXPECT_EQ(read_file(directory.quantized()), read_file(without.quantized()));  // QAT knows nothing of it
   EXPECT_EQ(read_file(directory.float_weights()), read_file(without.float_weights()));
   EXPECT_NE(read_file(directory.float_control()), read_file(directory.float_weights()));
@@ -186,7 +186,7 @@ TEST(Pipeline, StoppedInTheFloatControlItEndsWithTheSameBytes) {
   EXPECT_THROW(train_float_control(run, false, [&] { return ++steps == 3; }), Error);
   EXPECT_FALSE(std::filesystem::exists(stopped.float_control()));
 
-  const Report report = train(recipe, stopped, {.resume = true});
+  const Report report = train(recipe, stopped, {.resume = true}).value();
   EXPECT_EQ(read_file(stopped.float_control()), read_file(whole.float_control()));
   EXPECT_EQ(read_file(stopped.int8()).size(), read_file(whole.int8()).size());
   EXPECT_EQ(report.epochs.size(), 6u);
@@ -197,8 +197,8 @@ TEST(Pipeline, QatDoesNotGoOnFromOtherFloatWeights) {
   const RunDirectory directory{folder.path() + "/run"};
   const Recipe recipe = tiny_recipe();
   train(recipe, directory, {});
-  std::filesystem::remove(directory.float_state());                       // as the message about a damaged one says
-  EXPECT_EQ(train(recipe, directory, {.resume = true}).rows.size(), 6u);  // trained again to the same weights
+  std::filesystem::remove(directory.float_state());                        // as the message about a damaged one says
+  EXPECT_EQ(train(recipe, directory, {.resume = true})->rows.size(), 6u);  // trained again to the same weights
 
   const auto run = open_run(recipe, directory);
   Weights weights = starting_weights(run);  // others
@@ -215,7 +215,7 @@ TEST(Pipeline, ARunGoesOnWithOtherEnginesButNotWithAnotherTraining) {
   train(recipe, directory, {});
   const std::string trained = read_file(directory.quantized());
   recipe.evaluate.engines = {"reference"};
-  const Report report = train(recipe, directory, {.resume = true});
+  const Report report = train(recipe, directory, {.resume = true}).value();
   EXPECT_EQ(report.rows.back().evaluation.name, "reference");
   EXPECT_EQ(read_file(directory.quantized()), trained);
   EXPECT_EQ(read_recipe(directory.recipe()), recipe);
@@ -227,7 +227,7 @@ TEST(Pipeline, WithoutQatThePtqNetworkIsExported) {
   const Folder folder("pipeline_ptq");
   Recipe recipe = tiny_recipe();
   recipe.qat.epochs = 0;
-  const Report report = train(recipe, {folder.path() + "/run"}, {});
+  const Report report = train(recipe, {folder.path() + "/run"}, {}).value();
   EXPECT_EQ(report.rows[1].differing, 0);  // ptq is the QAT graph
   EXPECT_EQ(report.epochs.size(), 2u);
 }

@@ -1,16 +1,20 @@
 // octet train RECIPE: from a recipe and images to an int8 checkpoint, with a report.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
+#include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/recipe/recipe.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/launch.h"
 #include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
+#include "trainers/ranks/ranks.h"
 #include "trainers/run/pipeline.h"
 
 namespace octet::cli {
@@ -19,6 +23,22 @@ namespace {
 std::string resume_command(const Common& common, const RunDirectory& directory) {
   return fmt::format("octet train {} --resume{}", shell_word(directory.root),
                      common.device == "auto" ? "" : " --device " + common.device);
+}
+
+/// What must be the same in every process. One a line: the first line that is not is named.
+std::string agreement(const Recipe& recipe, at::Device device, bool resume) {
+  std::string text;
+  for (const auto& [name, version] : versions()) text += fmt::format("{} {}\n", name, version);
+  return text + fmt::format("device {}\n{}\n{}", device.is_cpu() ? "cpu" : "cuda", resume ? "--resume" : "a new run",
+                            write_recipe(recipe));
+}
+
+/// Meets the other processes that torchrun or --ranks started; null: this one trains alone.
+std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environment, const std::string& agreement,
+                                  at::Device device) {
+  if (!environment) return nullptr;
+  if (environment->rank > 0) set_verbosity(Verbosity::quiet);
+  return std::make_shared<Ranks>(*environment, device, agreement);
 }
 
 ExitCode train(const Common& common, const std::string& path) {
@@ -35,12 +55,15 @@ ExitCode train(const Common& common, const std::string& path) {
     if (common.resume) throw usage_error("--resume needs the run to go on with: octet train RUN --resume");
     directory = new_run_directory("runs", std::filesystem::path(path).stem().string());
   }
+  const at::Device device = choose_device(common.device);
   RunStart start;
+  start.ranks = meet_ranks(read_rank_environment(), agreement(recipe, device, common.resume), device);
+  if (start.ranks) directory.root = start.ranks->from_first(directory.root);
   start.command = common.command_line;
   start.machine = machine_model();
-  start.device = choose_device(common.device);
+  start.device = device;
   start.resume = common.resume;
-  const Report report = [&] {
+  const std::optional<Report> report = [&] {
     try {
       return octet::train(recipe, directory, start);
     } catch (const Error& error) {
@@ -49,8 +72,9 @@ ExitCode train(const Common& common, const std::string& path) {
                   fmt::format("{}; what was done is saved: {}", error.what(), resume_command(common, directory)));
     }
   }();
-  print_result(common, fmt::format("{}\nreport: {}\n", report_table(report), directory.report_html()),
-               [&] { return report_json(report); });
+  if (!report) return ExitCode::ok;  // rank 0 has it
+  print_result(common, fmt::format("{}\nreport: {}\n", report_table(*report), directory.report_html()),
+               [&] { return report_json(*report); });
   return ExitCode::ok;
 }
 
@@ -58,10 +82,23 @@ ExitCode train(const Common& common, const std::string& path) {
 
 void add_train(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
+  auto ranks = std::make_shared<int>(0);
   CLI::App* command = app.add_subcommand("train", "recipe and images -> int8 checkpoint and report");
   command->add_option("RECIPE", *path, "a recipe (recipes/README.md), or with --resume a run directory")->required();
-  command->callback([&common, &action, path] {
-    action = [&common, path] { return explain_failures([&] { return train(common, *path); }); };
+  command
+      ->add_option("--ranks,--gpus", *ranks, "so many processes train together on this host: one a GPU, or on its CPU")
+      ->check(CLI::Range(2, 1024));
+  command->callback([&common, &action, path, ranks] {
+    const std::optional<RankEnvironment> environment = read_rank_environment();
+    if (environment && *ranks > 0)
+      throw usage_error("--ranks starts the processes itself, but WORLD_SIZE is set already; leave one of them out");
+    // Before anything asks for a GPU: each process sees its own alone.
+    if (environment)
+      ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
+    action = [&common, path, ranks] {
+      if (*ranks > 0) return launch_ranks(*ranks);
+      return explain_failures([&] { return train(common, *path); });
+    };
   });
 }
 

@@ -15,15 +15,17 @@ namespace {
 
 class LoadedBatches : public Batches {
  public:
-  LoadedBatches(const RunData& data, int batch_size) : data_(data), batch_size_(batch_size) {}
+  LoadedBatches(const RunData& data, const BatchesOptions& options) : data_(data), options_(options) {}
 
   void begin(const Epoch& epoch, long first_batch) override {
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
-                    LoaderOptions{.batch_size = batch_size_,
+                    LoaderOptions{.batch_size = options_.own_size(),
                                   .train = true,
                                   .seed = epoch.seed,
                                   .epoch = epoch.number,
                                   .first_batch = static_cast<int>(first_batch),
+                                  .share = options_.rank,
+                                  .shares = options_.ranks,
                                   .workers = data_.workers});
   }
 
@@ -39,7 +41,7 @@ class LoadedBatches : public Batches {
 
  private:
   const RunData& data_;
-  const int batch_size_;
+  const BatchesOptions options_;
   std::optional<Loader> loader_;
   Batch batch_;
   Labelled labelled_;
@@ -58,7 +60,7 @@ std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions&
 #if OCTET_CUDA
   if (options.device.is_cuda()) return make_gpu_batches(data, options);
 #endif
-  return std::make_unique<LoadedBatches>(data, options.batch_size);
+  return std::make_unique<LoadedBatches>(data, options);
 }
 
 }  // namespace octet

@@ -30,9 +30,12 @@ class Batches {
 };
 
 struct BatchesOptions {
-  int batch_size = 0;
+  int batch_size = 0;  ///< of all ranks together
   at::Device device = at::kCPU;
   std::string resident_images = "auto";  ///< the recipe's cuda.resident_images
+  int rank = 0, ranks = 1;               ///< which share of every batch these are; ranks divides batch_size
+
+  int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
 
 /// Throws Error(usage) when resident_images is "on" and the transform, the pictures or the GPU's memory do not allow

@@ -63,9 +63,9 @@ std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOpti
 
 Batches::Labelled empty_batch(const Transform& transform, const BatchesOptions& options) {
   const at::TensorOptions on_gpu(options.device);
-  return {at::empty({options.batch_size, transform.channels, transform.height, transform.width},
+  return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
                     on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
-          at::empty({options.batch_size}, on_gpu.dtype(at::kLong))};
+          at::empty({options.own_size()}, on_gpu.dtype(at::kLong))};
 }
 
 at::Tensor normalization_tables(const RunData& data, at::Device device) {

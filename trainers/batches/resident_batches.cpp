@@ -35,11 +35,11 @@ class ResidentBatches : public Batches {
         tables_(normalization_tables(data, options.device)),
         batch_(empty_batch(data.train_transform, options)),
         pictures_(upload()) {
-    const size_t bytes = options.batch_size * sizeof(kernels::AugmentedPicture);
+    const size_t bytes = options.own_size() * sizeof(kernels::AugmentedPicture);
     chosen_ = at::empty({static_cast<int64_t>(bytes)}, pictures_.options());
     for (Staged& staged : staged_) staged.memory = PinnedBuffer(bytes);
     const Transform& t = data.train_transform;
-    shape_ = {options.batch_size, size_.height, size_.width, t.height, t.width, t.channels, t.cutout, {}};
+    shape_ = {options.own_size(), size_.height, size_.width, t.height, t.width, t.channels, t.cutout, {}};
     if (t.cutout > 0) std::copy(t.fill.begin(), t.fill.end(), shape_.fill);
   }
 
@@ -52,13 +52,14 @@ class ResidentBatches : public Batches {
   }
 
   const Labelled* next() override {
-    const size_t count = static_cast<size_t>(options_.batch_size);
-    if (place_ + count > order_.size()) return nullptr;
-    Staged& staged = staged_[place_ / count % staged_.size()];
+    const size_t shared = static_cast<size_t>(options_.batch_size), count = static_cast<size_t>(options_.own_size());
+    if (place_ + shared > order_.size()) return nullptr;
+    Staged& staged = staged_[place_ / shared % staged_.size()];
     staged.copied.wait();  // some batches ago
     auto* chosen = reinterpret_cast<kernels::AugmentedPicture*>(staged.memory.data());
-    for (size_t i = 0; i < count; ++i) chosen[i] = draw(place_ + i);
-    place_ += count;
+    const size_t first = place_ + static_cast<size_t>(options_.rank) * count;
+    for (size_t i = 0; i < count; ++i) chosen[i] = draw(first + i);
+    place_ += shared;
     const CudaStream stream = current_stream(options_.device);
     copy_to_device(chosen_.mutable_data_ptr(), chosen, staged.memory.bytes(), stream);
     staged.copied.record(stream);
@@ -126,7 +127,7 @@ class ResidentBatches : public Batches {
   kernels::AugmentShape shape_;
   Epoch epoch_;
   std::vector<size_t> order_;  // of the epoch, into data.train
-  size_t place_ = 0;           // next in it
+  size_t place_ = 0;           // where the next batch of all ranks begins in it
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class UploadedBatches : public Batches {
         batch_(empty_batch(data.train_transform, options)),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)) {
     for (Slot& slot : slots_) {
-      slot.labels = PinnedBuffer(options.batch_size * sizeof(int64_t));
+      slot.labels = PinnedBuffer(options.own_size() * sizeof(int64_t));
       slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
       slot.device_labels = at::empty_like(batch_.labels);
     }
@@ -41,11 +41,13 @@ class UploadedBatches : public Batches {
 
   void begin(const Epoch& epoch, long first_batch) override {
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
-                    LoaderOptions{.batch_size = options_.batch_size,
+                    LoaderOptions{.batch_size = options_.own_size(),
                                   .train = true,
                                   .seed = epoch.seed,
                                   .epoch = epoch.number,
                                   .first_batch = static_cast<int>(first_batch),
+                                  .share = options_.rank,
+                                  .shares = options_.ranks,
                                   .workers = data_.workers,
                                   .memory = pinned_memory()});
     sent_ = taken_ = 0;

@@ -29,6 +29,8 @@ TrainStep::TrainStep(const Phase& phase)
       device_(phase.device()),
       precision_(precision_from_name(recipe_.precision)),
       optimizer_(recipe_, *phase.graph, laid_out(phase)) {
+  for (const ParameterSpec& parameter : parameters(*phase.graph))
+    if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
   if (recipe_.ema > 0) average_.emplace(*phase.weights, recipe_.ema);
   if (precision_ == Precision::fp16) scaler_.emplace(device_);
   totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
@@ -61,12 +63,16 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
       cross_entropy = at::cross_entropy_loss(logits.detach(), labels);
     }
   }
+  at::Tensor sums;  // in the order of StepTotals
   {
     const c10::NoGradGuard no_grad;
     const at::Tensor correct = logits.detach().argmax(1).eq(labels).sum();
-    totals_.add_(at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble), cross_entropy.to(at::kDouble)}));
+    sums = at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble), cross_entropy.to(at::kDouble)});
   }
+  if (phase_.ranks != nullptr) loss = loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
   (scaler_ ? scaler_->scale(loss) : loss).backward();
+  if (phase_.ranks != nullptr) share_with_ranks(sums, mode);
+  totals_.add_(sums);
 
   const at::Tensor skip = finish_gradients();
   optimizer_.step(scalars_[0], skip);
@@ -79,6 +85,20 @@ at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
   return phase_.quantized->forward(
       x,
       {.training = true, .batch_norm_training = mode.batch_norm_training, .observe = mode.observe, .quantize = true});
+}
+
+/// One exchange: gradients, the step's sums, BatchNorm's statistics.
+void TrainStep::share_with_ranks(at::Tensor& sums, const Mode& mode) {
+  const c10::NoGradGuard no_grad;
+  const double share = 1.0 / phase_.ranks->size();
+  sums[0].mul_(share);
+  sums[2].mul_(share);
+  std::vector<at::Tensor> shared = optimizer_.gradients();
+  shared.push_back(sums);
+  if (mode.batch_norm_training) {
+    for (const at::Tensor& statistic : statistics_) shared.push_back(statistic.mul_(share));
+  }
+  phase_.ranks->sum(shared);
 }
 
 /// Unscales and clips; returns 1 (float scalar) if the step must be skipped, else 0.

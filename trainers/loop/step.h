@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
 
 #include "src/model/autocast.h"
 #include "src/tensor_files/tensor_data.h"
@@ -30,9 +31,11 @@ class TrainStep {
   /// waiting.
   void set(double learning_rate, long step);
 
-  /// images: float [N, C, H, W]; labels: int64 [N]. Once a loss is not finite, weights and optimizer stay as they were
-  /// before that step until begin_epoch(); BatchNorm's statistics, observers and averages may move on.
-  /// Throws Error(promise) on the CPU when an observer meets NaN or infinity.
+  /// images: float [N, C, H, W]; labels: int64 [N]. With ranks these are one of equal shares of a batch: gradients and
+  /// sums are those of the whole; BatchNorm normalizes each share by itself and keeps the mean of their statistics.
+  /// Once a loss is not finite, weights and optimizer stay as they were before that step until begin_epoch();
+  /// BatchNorm's statistics, observers and averages may move on. Throws Error(promise) on the CPU when an observer
+  /// meets NaN or infinity.
   void launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
 
   void begin_epoch(const StepTotals& totals);
@@ -46,6 +49,7 @@ class TrainStep {
 
  private:
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
+  void share_with_ranks(at::Tensor& sums, const Mode& mode);
   at::Tensor finish_gradients();
 
   const Phase& phase_;
@@ -55,7 +59,8 @@ class TrainStep {
   Optimizer optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
-  at::Tensor totals_, scalars_;  // scalars: learning rate, the average's rate
+  std::vector<at::Tensor> statistics_;  // BatchNorm's running means and variances
+  at::Tensor totals_, scalars_;         // scalars: learning rate, the average's rate
 };
 
 }  // namespace octet

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,8 @@ class Trainer {
   bool observes() const { return phase_.quantized != nullptr && phase_.freeze_observers > 0; }
   EpochResult result() const;
   void save() const;
+  bool stops();
+  void require_same_network(const std::string& when) const;
   uint64_t pictures_seed() const {
     return step_seed(phase_.seed, phase_.pictures_of.empty() ? phase_.name : phase_.pictures_of, 0, 0);
   }
@@ -90,15 +93,21 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
       schedule_(make_schedule(recipe_, steps_)),
       step_(phase),
       graph_(phase.cuda.graph && device_.is_cuda()),
-      batches_(make_batches(data, {recipe_.batch_size, device_, phase.cuda.resident_images})),
+      batches_(make_batches(data, {.batch_size = recipe_.batch_size,
+                                   .device = device_,
+                                   .resident_images = phase.cuda.resident_images,
+                                   .rank = phase.ranks ? phase.ranks->rank() : 0,
+                                   .ranks = phase.ranks ? phase.ranks->size() : 1})),
       totals_(device_) {}
 
 void Trainer::run() {
   if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
   if (position_.finished) return;
   require_scales();
+  require_same_network("before training");
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
+    require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
     save();  // before validation, which may be interrupted too
     if (phase_.epoch_done) validate();
   }
@@ -120,8 +129,22 @@ void Trainer::finish() {
   if (averaged) step_.average()->apply();
   if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
   if (observes() && (averaged || reestimates)) observe_again(*phase_.quantized, data_, recipe_.batch_size);
+  require_same_network("at the end");
   position_.finished = true;
   save();
+}
+
+/// Whoever is asked to stop, all ranks stop after the same step. It is also how they see that all are alive.
+bool Trainer::stops() {
+  const bool stop = phase_.stop();
+  return phase_.ranks == nullptr ? stop : phase_.ranks->any(stop);
+}
+
+void Trainer::require_same_network(const std::string& when) const {
+  if (phase_.ranks == nullptr) return;
+  std::map<std::string, at::Tensor> tensors(phase_.weights->begin(), phase_.weights->end());
+  if (phase_.quantized != nullptr) tensors.merge(phase_.quantized->state());
+  phase_.ranks->require_same(tensors, fmt::format("phase {}, {}", phase_.name, when));
 }
 
 /// What was never calibrated and is not to be observed has no scales to train with.
@@ -148,7 +171,7 @@ void Trainer::run_epoch() {
     launch_step(*batch);
     batches_->fetch_ahead();
     if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
-    const bool stopping = phase_.stop(), last = position_.step == steps_;
+    const bool stopping = stops(), last = position_.step == steps_;
     follow(/*wait=*/stopping || last);
     position_.seconds = seconds_before + seconds_since(start);
     if (position_.seen > 0) {
@@ -245,6 +268,7 @@ EpochResult Trainer::result() const {
 
 void Trainer::save() const {
   require_finite(phase_, position_);
+  if (phase_.ranks != nullptr && !phase_.ranks->first()) return;
   TensorFile file;
   put_tensors(file, "weights", *phase_.weights);
   if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
@@ -284,7 +308,8 @@ void train_phase(const Phase& phase, const RunData& data) {
     trainer->run();
   } catch (const c10::OutOfMemoryError&) {
     const GpuMemory then = gpu_memory(phase.device());
-    throw out_of_memory(phase, position(), then, trainer ? trainer->batch_that_fits() : std::nullopt);
+    const bool try_smaller = trainer.has_value() && phase.ranks == nullptr;  // a step alone would wait for the others
+    throw out_of_memory(phase, position(), then, try_smaller ? trainer->batch_that_fits() : std::nullopt);
   } catch (const c10::Error& error) {
     if (phase.device().is_cpu()) throw;
     throw failed(phase, position(), error.what_without_backtrace());

@@ -10,6 +10,7 @@
 #include "src/qat/quantized_model.h"
 #include "src/recipe/recipe.h"
 #include "src/run/run_data.h"
+#include "trainers/ranks/ranks.h"
 
 namespace octet {
 
@@ -32,6 +33,7 @@ struct Phase {
   const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
+  Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
   long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
   uint64_t seed = 0;
@@ -48,6 +50,8 @@ struct Phase {
 /// Runs the phase to its end; a finished one is only loaded. The result depends on recipe, data and seed alone, not on
 /// how often it was stopped and resumed. With EMA on, the averaged weights are in *weights at the end; observed ranges
 /// are then theirs.
+/// With ranks every one calls it alike; the first alone writes `checkpoint`, which all of them read. After each epoch
+/// weights and quantizers must have the same bits everywhere: Error(promise) naming the first that has not.
 /// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss or a
 /// weight is not finite (the state file then still holds the last good state); Error(usage) for a batch larger than the
 /// training set or a state file of another run.

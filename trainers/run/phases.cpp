@@ -1,6 +1,8 @@
 // The training phases of a run, with validation and metrics after each epoch.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/quant/fuse.h"
@@ -31,11 +33,33 @@ std::string hash_of(const Weights& weights) {
   return sha256(bytes);
 }
 
+struct Validation {
+  double loss = 0, top1 = 0;
+};
+
+/// Of all validation images; each rank takes its share of them.
+Validation validate(const Run& run, const std::string& phase, Program& program) {
+  EvaluationSet images = run.data.validation_images();
+  const EvaluateOptions options{
+      .classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0};
+  if (run.ranks == nullptr) {
+    const Evaluation all = evaluate(phase, program, images, options);
+    return {all.loss, all.top1};
+  }
+  const size_t count = images.indices.size(), rank = run.ranks->rank(), ranks = run.ranks->size();
+  const auto begin = images.indices.begin();
+  images.indices = std::vector<size_t>(begin + count * rank / ranks, begin + count * (rank + 1) / ranks);
+  Evaluation share;
+  if (!images.indices.empty()) share = evaluate(phase, program, images, options);
+  const auto right = static_cast<double>(std::count(share.right.begin(), share.right.end(), true));
+  const std::vector<double> sums = run.ranks->sum({share.loss * static_cast<double>(share.images), right});
+  return {sums[0] / static_cast<double>(count), sums[1] / static_cast<double>(count)};
+}
+
 /// Validates, tells the user and adds a line to metrics.jsonl.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
-  const Evaluation evaluation =
-      evaluate(phase, program, run.data.validation_images(),
-               {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+  const Validation evaluation = validate(run, phase, program);
+  if (!run.writes()) return;
   add_metrics(run.directory.metrics(), {.phase = phase,
                                         .epoch = result.epoch + 1,
                                         .train_loss = result.train_loss,
@@ -74,6 +98,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
     Phase phase{.name = "float", .recipe = &recipe, .graph = &run.graph, .weights = &weights};
+    phase.ranks = run.ranks.get();
     phase.cuda = run.recipe.cuda;
     phase.seed = run.recipe.seed;
     phase.fingerprint = fingerprint(run);
@@ -84,7 +109,8 @@ void train_float(const Run& run, Weights& weights, bool resume) {
     };
     train_phase(phase, run.data);
   }
-  save_weights(weights, run.directory.float_weights());
+  if (run.writes()) save_weights(weights, run.directory.float_weights());
+  if (run.ranks) run.ranks->meet();  // the control reads the file
 }
 
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
@@ -94,6 +120,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
@@ -114,6 +141,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   Weights weights = load_float(run);    // what QAT began with
   const Graph fused = fuse(run.graph);  // as in QAT: without dropout
   Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
+  phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.seed = run.recipe.seed;
@@ -126,7 +154,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
     finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
   };
   train_phase(phase, run.data);
-  save_weights(weights, run.directory.float_control());
+  if (run.writes()) save_weights(weights, run.directory.float_control());
   return weights;
 }
 

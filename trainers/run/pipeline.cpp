@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -117,16 +118,20 @@ std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel&
 
 namespace {
 
-/// Float phase, PTQ, QAT and float control; rows of what they made, on the test images.
-std::vector<Row> train_and_measure(const Run& run, Weights& weights, QuantizedModel& model, bool resume) {
+/// Float phase, PTQ, QAT and float control, all ranks alike. Returns PTQ's program: QAT changes weights and ranges.
+std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume) {
   train_float(run, weights, resume);
   calibrate(model, run);
-  const std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);  // QAT changes weights and ranges
+  std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
   train_qat(run, model, resume);
-  save_quantized(model, run.directory.quantized());
+  if (run.writes()) save_quantized(model, run.directory.quantized());
   if (run.recipe.qat.float_control) train_float_control(run, resume);
+  if (run.ranks) run.ranks->leave();
+  return ptq;
+}
 
-  // The test images, from here on: nothing is chosen any more.
+/// Rows of what the phases made, on the test images: from here on nothing is chosen any more.
+std::vector<Row> measure_phases(const Run& run, const QuantizedModel& model, Program& ptq) {
   const EvaluationSet test = run.data.test_images();
   const std::string quantized = run.directory.quantized();
   std::vector<Row> rows;
@@ -136,7 +141,7 @@ std::vector<Row> train_and_measure(const Run& run, Weights& weights, QuantizedMo
     rows.push_back(measure(run, "float_control", *float_program(run.graph, load_float_control(run), run.preprocessing),
                            test, run.directory.float_control()));
   }
-  rows.push_back(measure(run, "ptq", *ptq, test));
+  rows.push_back(measure(run, "ptq", ptq, test));
   rows.push_back(measure(run, "simulation", *simulation_program(model, run.preprocessing), test, quantized));
   rows.push_back(measure(run, "qat_graph", *qat_graph_program(model, run.preprocessing), test, quantized));
   return rows;
@@ -177,17 +182,18 @@ Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<
   return compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
 }
 
-Report train_and_report(const Run& run, Weights& weights, QuantizedModel& model, const EngineNames& engine_names,
-                        const RunStart& start) {
+Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names,
+                          const RunStart& start) {
   const Recipe& recipe = run.recipe;
   Report report;
-  report.rows = train_and_measure(run, weights, model, start.resume);
+  report.rows = measure_phases(run, model, ptq);
   const std::string file = run.directory.int8(recipe.export_.file);
   const Int8Graph graph = write_int8(run, model, file);
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
   report.title = recipe.model.name + " on " + recipe.data.format;
   if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
+  if (run.ranks) report.notes.push_back(fmt::format("{} processes trained together", run.ranks->size()));
   report.model = run.graph.name;
   report.recipe = write_recipe(recipe);
   report.recipe_hash = recipe_hash(recipe);
@@ -205,22 +211,26 @@ Report train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
 
 }  // namespace
 
-Report train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
+std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
   const auto begin = std::chrono::steady_clock::now();
   if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
   const EngineNames engines = engines_of(recipe, start.device);  // throws: told now, not after training
   // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
-  const Run run = open_run(recipe, directory, start.device);
+  const Run run = open_run(recipe, directory, start.device, start.ranks);
   require_trainable(run);
   require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run, engines);
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
-  const FolderLock lock = start_run_directory(directory, recipe, start);
+  std::optional<FolderLock> lock;
+  if (run.writes()) lock.emplace(start_run_directory(directory, recipe, start));
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
-  Report report = train_and_report(run, weights, model, engines, start);
+  if (run.ranks) say(fmt::format("processes: {}, each with a share of every batch", run.ranks->size()));
+  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, start.resume);
+  if (!run.writes()) return std::nullopt;
+  Report report = measure_and_report(run, model, *ptq, engines, start);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   write_report(directory, report);
   if (report.comparison.broken()) {

@@ -71,15 +71,17 @@ int fewest_bits(const Prepared& prepared) {
 
 }  // namespace
 
-Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device) {
+Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device, std::shared_ptr<Ranks> ranks) {
   set_switches(device, recipe.cuda);
-  set_threads(recipe.threads > 0 ? recipe.threads : static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / (ranks ? ranks->local_size() : 1);
+  set_threads(recipe.threads > 0 ? recipe.threads : std::max(1, cores));
   Run run{.recipe = recipe,
           .directory = directory,
           .data = open_run_data(recipe),
           .graph = {},
           .preprocessing = {},
-          .device = device};
+          .device = device,
+          .ranks = std::move(ranks)};
   run.graph = build_model(model_spec(recipe, run.data.classes()));
   if (run.graph.output().shape.c != run.data.classes()) {
     throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
@@ -103,16 +105,25 @@ Weights starting_weights(const Run& run) {
 void require_trainable(const Run& run) {
   const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
     if (recipe.epochs == 0) return;
+    if (run.ranks && recipe.batch_size % run.ranks->size() != 0)
+      throw usage_error(fmt::format("{}.batch_size {}: {} processes share each batch, so it must be a multiple of {}",
+                                    name, recipe.batch_size, run.ranks->size(), run.ranks->size()));
     const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
     try {
       make_schedule(recipe, steps);
     } catch (const Error& error) {
       throw usage_error(fmt::format("{}.{}", name, error.what()));
     }
-    require_batches(run.data, {recipe.batch_size, run.device, run.recipe.cuda.resident_images});
+    require_batches(
+        run.data,
+        {.batch_size = recipe.batch_size, .device = run.device, .resident_images = run.recipe.cuda.resident_images});
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
+  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
+    throw usage_error(
+        "quant.scales: observed lets each process follow the ranges of its own pictures; with several "
+        "processes take quant.scales: fixed");
   if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
     require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
@@ -174,6 +185,10 @@ void calibrate(QuantizedModel& model, const Run& run) {
         "calibrate: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", recipe.batch_size));
   }
   model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile);
+  if (run.ranks == nullptr) return;
+  std::map<std::string, at::Tensor> state = model.state();  // on GPUs sums may differ in their last bits
+  run.ranks->copy_from_first(state);
+  model.load_state(state);
 }
 
 void save_quantized(const QuantizedModel& model, const std::string& path) {

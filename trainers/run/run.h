@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "src/recipe/recipe.h"
 #include "src/run/run_data.h"
 #include "src/run/run_directory.h"
+#include "trainers/ranks/ranks.h"
 
 namespace octet {
 
@@ -23,11 +25,15 @@ struct Run {
   Graph graph;  ///< the float network, not fused
   Preprocessing preprocessing;
   at::Device device = at::kCPU;  ///< where it trains, calibrates and evaluates
+  std::shared_ptr<Ranks> ranks;  ///< that train it together; null: this process alone
+
+  bool writes() const { return ranks == nullptr || ranks->first(); }  ///< this process speaks, and writes files
 };
 
-/// Opens the data and builds the graph. Sets the number of threads LibTorch uses, and on a GPU its switches
-/// (trainers/gpu.h).
-Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device = at::kCPU);
+/// Opens the data and builds the graph. Sets the number of threads LibTorch uses (without `threads` the ranks of a host
+/// share its cores), and on a GPU its switches (trainers/gpu.h).
+Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device = at::kCPU,
+             std::shared_ptr<Ranks> ranks = nullptr);
 
 /// Makes the folders and writes recipe.yaml, command.txt and environment.json. A folder that already holds something is
 /// an Error(usage), unless `resume` is set and it holds a run of the very same recipe: then a line is added to
@@ -38,6 +44,7 @@ struct RunStart {
   std::string machine;           ///< "AMD EPYC ..., 16 cores; NVIDIA H200"
   at::Device device = at::kCPU;  ///< where to train
   bool resume = false;
+  std::shared_ptr<Ranks> ranks;  ///< null: alone
 };
 FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
 

@@ -1,0 +1,101 @@
+#include "trainers/ranks/ranks.h"
+
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "src/common/error.h"
+#include "tests/trainers/ranks.h"
+#include "tests/trainers/tiny.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::kNobodyThrew;
+using testing_trainers::local_rank;
+using testing_trainers::message_of;
+using testing_trainers::run_ranks;
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+TEST(Ranks, SumsOfEveryTypeAndLayout) {
+  EXPECT_EQ(run_ranks(2,
+                      [](Ranks& ranks) {
+                        const double mine = ranks.rank() + 1;
+                        const at::Tensor image = at::arange(24, at::kFloat).reshape({1, 2, 3, 4});
+                        const at::Tensor last = (image * mine).contiguous(at::MemoryFormat::ChannelsLast);
+                        const at::Tensor first = (image * mine).contiguous(), sums = at::full({3}, mine, at::kDouble);
+                        ranks.sum({last, sums, first});
+                        EXPECT_TRUE(last.equal(image * 3));
+                        EXPECT_TRUE(first.equal(image * 3));
+                        EXPECT_TRUE(sums.equal(at::full({3}, 3.0, at::kDouble)));
+                        EXPECT_EQ(ranks.sum(std::vector<double>{mine, 0.5}), (std::vector<double>{3, 1}));
+                      }),
+            kNobodyThrew);
+}
+
+TEST(Ranks, TheFirstOnesTextAndTensorsReachAll) {
+  EXPECT_EQ(run_ranks(2,
+                      [](Ranks& ranks) {
+                        EXPECT_EQ(ranks.from_first(ranks.first() ? "runs/a-1" : "elsewhere, and longer"), "runs/a-1");
+                        std::map<std::string, at::Tensor> tensors{{"a", at::full({2}, ranks.rank() + 0.5)},
+                                                                  {"empty", at::empty({0})}};
+                        ranks.copy_from_first(tensors);
+                        EXPECT_TRUE(tensors["a"].equal(at::full({2}, 0.5)));
+                        EXPECT_TRUE(ranks.any(ranks.rank() == 1));
+                        EXPECT_FALSE(ranks.any(false));
+                      }),
+            kNobodyThrew);
+}
+
+TEST(Ranks, TheFirstTensorThatDiffersInABitIsNamed) {
+  const std::vector<std::string> thrown = run_ranks(2, [](Ranks& ranks) {
+    const at::Tensor same = at::arange(5, at::kFloat), swapped = at::arange(5, at::kFloat);
+    ranks.require_same({{"a", same}, {"b", swapped}}, "phase qat, after epoch 1");
+    if (!ranks.first()) {  // the same values in other places
+      swapped[1].fill_(2);
+      swapped[2].fill_(1);
+    }
+    ranks.require_same({{"a", same}, {"b", swapped}, {"c", swapped}}, "phase qat, after epoch 2");
+  });
+  for (const std::string& what : thrown)
+    EXPECT_EQ(what, "phase qat, after epoch 2: 'b' is not the same on all 2 ranks; they train different networks");
+}
+
+TEST(Ranks, AnotherStartIsRefusedByItsLine) {
+  const std::vector<std::string> thrown = run_ranks(
+      2, [](Ranks&) {}, [](int rank) { return fmt::format("octet 0.1.0\nseed: {}\n", rank); });
+  expect_part(thrown[0], "another rank was started otherwise than rank 0");
+  expect_part(thrown[1], "rank 1 was started otherwise than rank 0: seed: 1 here, seed: 0 on rank 0");
+}
+
+TEST(Ranks, AreToldAtOnceThatOneEnded) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> thrown = run_ranks(2, [](Ranks& ranks) {
+    if (ranks.rank() == 1) throw promise_error("out of memory");
+    ranks.meet();
+  });
+  expect_part(thrown[0], "rank 0 of 2 stops: another rank ended");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(Ranks::kPatienceSeconds));
+}
+
+TEST(Ranks, APortInUseIsNamed) {
+  const int port = free_local_port(), taken = listen_at("127.0.0.1", port);
+  const std::string message = message_of(ExitCode::usage, [&] { Ranks(local_rank(0, 2, port), at::kCPU, "the same"); });
+  expect_part(message, fmt::format("rank 0 cannot listen at 127.0.0.1:{}: Address already in use", port));
+  ::close(taken);
+}
+
+TEST(Ranks, ListenWhereTheyWereTold) {
+  EXPECT_EQ(own_address_towards("127.0.0.1", 29500), "127.0.0.1");
+  expect_part(message_of(ExitCode::usage, [] { listen_at("192.0.2.1", 29500); }),  // RFC 5737: nobody's address
+              "MASTER_ADDR is an address of the host on which rank 0 runs");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,116 @@
+#include "tools/octet/launch.h"
+
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "trainers/ranks/sockets.h"
+
+namespace octet::cli {
+namespace {
+
+constexpr std::chrono::seconds kUntilKilled{10};
+
+/// The words of this process's command without --ranks N.
+std::vector<std::string> own_words() {
+  std::ifstream line("/proc/self/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(line, word, '\0');) {
+    if (word == "--ranks" || word == "--gpus") {
+      std::getline(line, word, '\0');  // its value: CLI11 has seen one
+    } else if (!word.starts_with("--ranks=") && !word.starts_with("--gpus=")) {
+      words.push_back(word);
+    }
+  }
+  return words;
+}
+
+pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child < 0) throw promise_error(fmt::format("--ranks: cannot start a process: {}", std::strerror(errno)));
+  if (child > 0) return child;
+  ::setpgid(0, 0);                     // Ctrl-C comes from the launcher, once
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody trains on when the launcher is killed
+  if (::getppid() != parent) ::_exit(static_cast<int>(ExitCode::promise));
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv("/proc/self/exe", arguments.data());
+  ::_exit(static_cast<int>(ExitCode::promise));
+}
+
+/// 128 + the signal that ended it, as shells count.
+int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+class Children {
+ public:
+  void add(pid_t child, int rank) { ranks_[child] = rank; }
+  bool running() const { return !ranks_.empty(); }
+  void signal(int number) const {
+    for (const auto& [child, rank] : ranks_) ::kill(child, number);
+  }
+  /// Takes in those that ended; the first failure counts.
+  void look() {
+    int status = 0;
+    for (pid_t child; !ranks_.empty() && (child = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      const int code = exit_code(status);
+      if (WIFSIGNALED(status)) say(fmt::format("rank {} was ended by signal {}", ranks_[child], WTERMSIG(status)));
+      if (code != 0 && first_failure_ == 0) first_failure_ = code;
+      ranks_.erase(child);
+    }
+  }
+  int first_failure() const { return first_failure_; }
+
+ private:
+  std::map<pid_t, int> ranks_;
+  int first_failure_ = 0;
+};
+
+}  // namespace
+
+ExitCode launch_ranks(int count) {
+  const std::vector<std::string> words = own_words();
+  const std::string port = std::to_string(free_local_port());
+  Children children;
+  for (int rank = 0; rank < count; ++rank) {
+    children.add(start(words, {{"RANK", std::to_string(rank)},
+                               {"LOCAL_RANK", std::to_string(rank)},
+                               {"WORLD_SIZE", std::to_string(count)},
+                               {"LOCAL_WORLD_SIZE", std::to_string(count)},
+                               {"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", port}}),
+                 rank);
+  }
+  using Clock = std::chrono::steady_clock;
+  bool told = false, stopping = false;
+  Clock::time_point killed_at{};
+  for (; children.running(); ::usleep(50'000)) {
+    children.look();
+    if (interrupted() && !told) {
+      children.signal(SIGINT);
+      told = true;
+    }
+    if (children.first_failure() != 0 && !stopping) {
+      stopping = true;
+      killed_at = Clock::now() + kUntilKilled;
+    }
+    if (stopping && Clock::now() > killed_at) children.signal(SIGKILL);
+  }
+  return static_cast<ExitCode>(children.first_failure());
+}
+
+}  // namespace octet::cli

@@ -1,0 +1,13 @@
+// octet train --ranks N: starts and watches the processes that train together on this host, as torchrun would.
+#pragma once
+
+#include "src/common/error.h"
+
+namespace octet::cli {
+
+/// This very command N times without its --ranks, with RANK, WORLD_SIZE and the other variables set. Returns when all
+/// have ended: the first failure's exit code, after the others were told to stop and, ten seconds later, killed.
+/// Ctrl-C goes to all of them.
+ExitCode launch_ranks(int count);
+
+}  // namespace octet::cli

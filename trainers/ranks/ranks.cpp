@@ -1,0 +1,233 @@
+#include "trainers/ranks/ranks.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#if OCTET_CUDA
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "trainers/ranks/sockets.h"
+
+namespace octet {
+namespace {
+
+constexpr std::chrono::minutes kUntilAllCame{10};
+constexpr std::chrono::seconds kPatience{Ranks::kPatienceSeconds};
+
+using Group = c10::intrusive_ptr<c10d::Backend>;
+
+c10::intrusive_ptr<c10d::Store> open_store(const RankEnvironment& environment) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(environment.port);
+  options.isServer = environment.rank == 0 && !environment.store_is_there;
+  options.waitWorkers = false;  // the groups wait for each other
+  options.timeout = kUntilAllCame;
+  if (options.isServer) options.masterListenFd = listen_at(environment.address, environment.port);
+  return c10::make_intrusive<c10d::PrefixStore>("octet",
+                                                c10::make_intrusive<c10d::TCPStore>(environment.address, options));
+}
+
+Group host_group(const c10::intrusive_ptr<c10d::Store>& store, const RankEnvironment& environment) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(kPatience);
+  options->devices.push_back(
+      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("host", store),
+                                                     environment.rank, environment.size, options);
+}
+
+Group device_group([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
+                   [[maybe_unused]] const RankEnvironment& environment, at::Device device, const Group& host) {
+  if (device.is_cpu()) return host;
+#if OCTET_CUDA
+  // A rank that ends is seen on the host in each step; NCCL's own watch would ask events of a stream being recorded.
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
+  const std::string own = own_address_towards(environment.address, environment.port);
+  if (own.starts_with("127.") || own == "::1") ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("gpus", store),
+                                                     environment.rank, environment.size);
+#else
+  throw promise_error("ranks: a GPU in a build without CUDA");
+#endif
+}
+
+void add_up(const Group& group, const at::Tensor& tensor, c10d::ReduceOp::RedOpType how = c10d::ReduceOp::SUM) {
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = how;
+  group->allreduce(tensors, options)->wait();
+}
+
+void send_from_first(const Group& group, const at::Tensor& tensor) {
+  std::vector<at::Tensor> tensors{tensor};
+  group->broadcast(tensors)->wait();
+}
+
+/// All elements in the order of memory.
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+  if (!tensor.is_non_overlapping_and_dense()) throw promise_error("ranks: a tensor with holes cannot be exchanged");
+  return tensor.as_strided({tensor.numel()}, {1});
+}
+
+/// Changes with every bit and every change of places: sum of (2 i + 1) * bits of element i, modulo 2^64.
+at::Tensor bits_of(const at::Tensor& tensor) {
+  const at::Tensor values = in_memory_order(tensor.detach().contiguous());
+  const at::Tensor bits = values.element_size() == 8   ? values.view(at::kLong)
+                          : values.element_size() == 4 ? values.view(at::kInt).to(at::kLong)
+                          : values.element_size() == 2 ? values.view(at::kShort).to(at::kLong)
+                                                       : values.view(at::kByte).to(at::kLong);
+  return bits.mul(at::arange(1, 2 * bits.numel(), 2, bits.options())).sum();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines{""};
+  for (const char c : text) {
+    if (c == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += c;
+  }
+  return lines;
+}
+
+/// "version 0.1.0 here, version 0.2.0 on rank 0": the first line that differs.
+std::string first_difference(const std::string& mine, const std::string& theirs) {
+  const std::vector<std::string> here = lines_of(mine), there = lines_of(theirs);
+  size_t i = 0;
+  while (i < here.size() && i < there.size() && here[i] == there[i]) ++i;
+  const auto line = [&](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
+  return fmt::format("{} here, {} on rank 0", line(here), line(there));
+}
+
+}  // namespace
+
+struct Ranks::Groups {
+  Groups(const RankEnvironment& environment, at::Device device_)
+      : store(open_store(environment)),
+        host(host_group(store, environment)),
+        device(device_group(store, environment, device_, host)) {}
+  c10::intrusive_ptr<c10d::Store> store;
+  Group host, device;
+};
+
+/// What c10d throws becomes a sentence.
+template <class Work>
+void Ranks::with_others(const Work& work) {
+  try {
+    work();
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (groups_->device != groups_->host) groups_->device->abort();  // or the GPU waits for them for ever
+    throw_if_interrupted();  // so were the others, who may have noticed it first
+    throw promise_error(fmt::format(
+        "rank {} of {} stops: another rank ended, or did not answer within {} s; its own message says why ({})", rank(),
+        size(), kPatienceSeconds, lines_of(error.what()).front()));
+  }
+}
+
+Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement)
+    : environment_(environment) {
+  try {
+    groups_ = std::make_unique<Groups>(environment, device);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw promise_error(fmt::format("rank {} of {} found no others at {}:{}: {}", rank(), size(), environment.address,
+                                    environment.port, lines_of(error.what()).front()));
+  }
+  const std::string theirs = from_first(agreement);
+  if (!any(theirs != agreement)) return;
+  throw usage_error(theirs == agreement ? "another rank was started otherwise than rank 0; its own message says how"
+                                        : fmt::format("rank {} was started otherwise than rank 0: {}", rank(),
+                                                      first_difference(agreement, theirs)));
+}
+
+Ranks::~Ranks() = default;
+
+void Ranks::sum(const std::vector<at::Tensor>& tensors) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors) by_type[tensor.scalar_type()].push_back(in_memory_order(tensor));
+  with_others([&] {
+    for (auto& [type, parts] : by_type) {
+      const at::Tensor all = at::cat(parts);
+      add_up(groups_->device, all);
+      int64_t begin = 0;
+      for (at::Tensor& part : parts) {
+        part.copy_(all.slice(0, begin, begin + part.numel()));
+        begin += part.numel();
+      }
+    }
+  });
+}
+
+bool Ranks::any(bool mine) {
+  const at::Tensor flag = at::full({1}, mine ? 1 : 0, at::kInt);
+  with_others([&] { add_up(groups_->host, flag, c10d::ReduceOp::MAX); });
+  return flag.item<int>() != 0;
+}
+
+std::vector<double> Ranks::sum(std::vector<double> mine) {
+  const at::Tensor values = at::from_blob(mine.data(), {static_cast<int64_t>(mine.size())}, at::kDouble);
+  with_others([&] { add_up(groups_->host, values); });
+  return mine;
+}
+
+std::string Ranks::from_first(const std::string& text) {
+  std::string result = text;
+  with_others([&] {
+    at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+    send_from_first(groups_->host, length);
+    result.resize(static_cast<size_t>(length.item<int64_t>()));
+    if (!result.empty())
+      send_from_first(groups_->host, at::from_blob(result.data(), {static_cast<int64_t>(result.size())}, at::kByte));
+  });
+  return result;
+}
+
+void Ranks::copy_from_first(std::map<std::string, at::Tensor>& tensors) {
+  with_others([&] {
+    for (auto& [name, tensor] : tensors) {
+      if (tensor.numel() > 0) send_from_first(groups_->host, in_memory_order(tensor));
+    }
+  });
+}
+
+void Ranks::meet() { any(false); }
+
+void Ranks::leave() {
+  meet();
+  groups_.reset();
+}
+
+void Ranks::require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what) {
+  std::vector<at::Tensor> bits;
+  for (const auto& [name, tensor] : tensors) bits.push_back(bits_of(tensor).to(at::kCPU));
+  if (bits.empty()) return;
+  const at::Tensor mine = at::stack(bits), theirs = mine.clone();
+  at::Tensor differing = at::full({1}, static_cast<int64_t>(bits.size()), at::kLong);
+  with_others([&] {
+    send_from_first(groups_->host, theirs);
+    for (int64_t i = mine.numel() - 1; i >= 0; --i)
+      if (mine[i].item<int64_t>() != theirs[i].item<int64_t>()) differing.fill_(i);
+    add_up(groups_->host, differing, c10d::ReduceOp::MIN);
+  });
+  const auto first = static_cast<size_t>(differing.item<int64_t>());
+  if (first == bits.size()) return;
+  throw promise_error(fmt::format("{}: '{}' is not the same on all {} ranks; they train different networks", what,
+                                  std::next(tensors.begin(), static_cast<long>(first))->first, size()));
+}
+
+}  // namespace octet

@@ -1,0 +1,56 @@
+// Several processes that train one network: one a GPU (NCCL), or on CPUs (Gloo), over one host or many. What they
+// exchange goes through LibTorch's c10d.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainers/ranks/environment.h"
+
+namespace octet {
+
+/// All ranks call the same members in the same order. A member that another rank does not reach, because it ended or
+/// hangs, throws Error(promise) after kPatience at the latest; at once where its connection is closed.
+class Ranks {
+ public:
+  static constexpr int kPatienceSeconds = 30;
+
+  /// Meets the others. `agreement`: what must be the same text everywhere, such as versions and the recipe's hash.
+  /// Throws Error(usage): the port is in use, or a rank's agreement differs (each line of it is compared);
+  /// Error(promise): not all came in ten minutes.
+  Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement);
+  ~Ranks();
+
+  int rank() const { return environment_.rank; }
+  int size() const { return environment_.size; }
+  int local_size() const { return environment_.local_size; }
+  bool first() const { return environment_.rank == 0; }  ///< the one that writes files and speaks
+
+  /// In place, elementwise over all ranks, in the same order everywhere: the results have the same bits. Dense tensors
+  /// of any layout on the device; on a GPU queued in the current stream, so that a CUDA graph can record it.
+  void sum(const std::vector<at::Tensor>& tensors);
+
+  // These wait, on the host.
+  bool any(bool mine);
+  std::vector<double> sum(std::vector<double> mine);
+  std::string from_first(const std::string& text);           ///< rank 0's
+  void copy_from_first(std::map<std::string, at::Tensor>&);  ///< values of CPU tensors of the same names and shapes
+  void meet();                                               ///< until all are here
+  void leave();                                              ///< the last: meets, then closes all connections
+  /// Throws Error(promise) naming the first tensor whose bits are not the same on all ranks. `what`: "after epoch 3".
+  void require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what);
+
+ private:
+  struct Groups;
+  template <class Work>
+  void with_others(const Work& work);
+
+  RankEnvironment environment_;
+  std::unique_ptr<Groups> groups_;
+};
+
+}  // namespace octet
