@@ -17,7 +17,8 @@ import sys
 
 import numpy as np
 
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = (1, 2)
+NEW_IN_2 = ("lookup",)
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 WEIGHTED = ("conv2d", "linear")
 SCALED = WEIGHTED + ("add", "concat", "avg_pool", "global_avg_pool", "requantize")
@@ -63,10 +64,12 @@ def read_checkpoint(path):
     tensors, metadata = read_safetensors(path)
     check("octet" in metadata, "no 'octet' in the metadata: not an octet checkpoint")
     graph = json.loads(metadata["octet"])
-    check(graph["format_version"] == FORMAT_VERSION, f"format version {graph['format_version']}")
+    check(graph["format_version"] in FORMAT_VERSIONS, f"format version {graph['format_version']}")
     for node in graph["nodes"]:
         names = ("multiplier",) if node["op"] in SCALED else ()
         names += ("weight", "bias", "weight_scale") if node["op"] in WEIGHTED else ()
+        names += ("table",) if node["op"] == "lookup" else ()
+        check(graph["format_version"] > 1 or node["op"] not in NEW_IN_2, f"a {node['op']} in a file of format version 1")
         for name in names:
             key = f"{node['name']}.{name}"
             check(key in tensors, f"tensor '{key}' is missing")
@@ -133,6 +136,11 @@ def check_node(nodes, index, node):
         check(weight.min() >= -127, "weight code -128")
         check(np.abs(weight.astype(np.int64)).reshape(shape[0], -1).sum(1).max() * magnitude < 2**31, "int32 overflow")
         check(node["bias"].shape == node["multiplier"].shape == (shape[0],), "one multiplier and bias a channel")
+    if op == "lookup":
+        table, (lowest, highest) = node["table"], node["clamp"]
+        check(table.dtype == (np.int8 if lo < 0 else np.uint8) and table.shape == (256,), "a table has 256 codes of its edge's type")
+        check(lowest <= table.min() and table.max() <= highest, "a table entry is outside the clamp")
+        check(not node["float_output"], "a lookup gives codes, not floats")
     if op == "conv2d" and len(inputs) == 2:
         check(inputs[1]["shape"] == shape, "the residual has another shape")
     if op in ("add", "concat"):
@@ -271,6 +279,8 @@ def run(graph, images):
             y = image_codes(images, node, graph["preprocessing"])
         elif node["op"] in PASSING:
             y = passed_codes(node, inputs[0])
+        elif node["op"] == "lookup":
+            y = node["table"][inputs[0] & 255].astype(np.int16)  # the low byte of a code is how it is stored
         else:
             t = scaled_value(node, inputs, sources)
             y = t.reshape(len(t), -1) if node["float_output"] else round_codes(t, node)

@@ -1,5 +1,7 @@
 #include "src/engine/lowering.h"
 
+#include <algorithm>
+
 namespace octet {
 namespace {
 
@@ -112,6 +114,12 @@ kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
           .out_stride = output_stride(node),
           .stride_h = n.window.stride_h,
           .stride_w = n.window.stride_w};
+}
+
+kernels::LookupTable Lowering::lookup_table(int node) const {
+  kernels::LookupTable table;
+  std::copy_n(graph.nodes[node].table.begin(), 256, table.byte);
+  return table;
 }
 
 kernels::SubsamplePadParams Lowering::subsample_pad_params(int node) const {

@@ -94,6 +94,9 @@ class ReferenceProgram final : public Program {
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
         break;
+      case Int8Op::lookup:
+        kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);
+        break;
       case Int8Op::flatten:
         break;  // the same memory
     }

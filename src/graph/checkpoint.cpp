@@ -36,6 +36,7 @@ class TensorTaker {
 
   std::vector<float> floats(const std::string& key) { return take<float>(key, DType::f32); }
   std::vector<int8_t> codes(const std::string& key) { return take<int8_t>(key, DType::i8); }
+  std::vector<uint8_t> bytes(const std::string& key, DType dtype) { return take<uint8_t>(key, dtype); }
 
   void done() const {
     if (file_.tensors.empty()) return;
@@ -59,6 +60,9 @@ class TensorTaker {
   TensorFile& file_;
 };
 
+/// Of the codes that a node writes.
+DType code_dtype(const Int8Node& node) { return node.out.is_signed() ? DType::i8 : DType::u8; }
+
 bool scaled(Int8Op op) { return traits(op).multipliers != Multipliers::none; }
 
 /// Sizes are checked by validate(); this holds the tensors' shapes against the nodes.
@@ -72,6 +76,7 @@ void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std
   };
   for (const Int8Node& node : graph.nodes) {
     if (scaled(node.op)) check(node.name + ".multiplier", {static_cast<int64_t>(node.multiplier.size())});
+    if (node.op == Int8Op::lookup) check(node.name + ".table", {static_cast<int64_t>(node.table.size())});
     if (!has_weight(node.op)) continue;
     check(node.name + ".weight", weight_shape(graph, node));
     check(node.name + ".bias", {node.shape.c});
@@ -87,6 +92,7 @@ Int8Graph assemble(TensorFile& file, std::string_view document) {
   TensorTaker taker(file);
   for (Int8Node& node : graph.nodes) {
     if (scaled(node.op)) node.multiplier = taker.floats(node.name + ".multiplier");
+    if (node.op == Int8Op::lookup) node.table = taker.bytes(node.name + ".table", code_dtype(node));
     if (!has_weight(node.op)) continue;
     node.weight = taker.codes(node.name + ".weight");
     node.bias = taker.floats(node.name + ".bias");
@@ -109,6 +115,7 @@ std::string serialize_checkpoint(const Int8Graph& graph) {
     if (scaled(node.op)) {
       file.tensors[node.name + ".multiplier"] = to_tensor(DType::f32, {multipliers}, node.multiplier);
     }
+    if (node.op == Int8Op::lookup) file.tensors[node.name + ".table"] = to_tensor(code_dtype(node), {256}, node.table);
     if (!has_weight(node.op)) continue;
     file.tensors[node.name + ".weight"] = to_tensor(DType::i8, weight_shape(graph, node), node.weight);
     file.tensors[node.name + ".bias"] = to_tensor(DType::f32, {channels}, node.bias);

@@ -1,7 +1,7 @@
 // Int8Graph <> int8.safetensors. The format is documented in src/graph/README.md; Python's safetensors opens it:
 // tensors
-// "<node>.weight" I8, "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32; metadata "octet" holds the rest as
-// one JSON document.
+// "<node>.weight" I8, "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32, "<node>.table" I8 or U8; metadata
+// "octet" holds the rest as one JSON document.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,11 @@
 
 namespace octet {
 
-inline constexpr int kCheckpointVersion = 1;
+/// The newest format version. All from 1 on are read.
+inline constexpr int kCheckpointVersion = 2;
+
+/// The version that this graph is written in: the oldest that has all it needs, so that older readers take it.
+int checkpoint_version(const Int8Graph& graph);
 
 /// Validates and writes atomically. The same graph gives the same bytes.
 void write_checkpoint(const std::string& path, const Int8Graph& graph);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/common/error.h"
@@ -55,6 +56,7 @@ json write_node(const Int8Node& node) {
   if (traits(node.op).windowed) out["window"] = write_window(node.window);
   if (node.op == Int8Op::conv2d) out["groups"] = node.groups;
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
+  if (node.op == Int8Op::lookup) out["function"] = node.function;
   return out;
 }
 
@@ -73,6 +75,7 @@ Int8Node read_node(JsonObject object) {
   if (traits(node.op).windowed) node.window = read_window(object.object("window"));
   if (node.op == Int8Op::conv2d) node.groups = object.integer("groups");
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
+  if (node.op == Int8Op::lookup) node.function = object.string("function");
   object.done();
   return node;
 }
@@ -91,16 +94,32 @@ Preprocessing read_preprocessing(JsonObject object) {
   return p;
 }
 
-void check_version(JsonObject& object) {
+int read_version(JsonObject& object) {
   const int version = object.integer("format_version");
-  if (version == kCheckpointVersion) return;
+  if (version >= 1 && version <= kCheckpointVersion) return version;
   throw data_error(fmt::format(
-      "{}: written in format version {}, this octet reads version {}: use an octet that reads version {}, or "
+      "{}: written in format version {}, this octet reads versions 1 to {}: use an octet that reads version {}, or "
       "export the run again with this one (octet export)",
       object.where(), version, kCheckpointVersion, version));
 }
 
+Int8Node read_node_of(int version, JsonObject object) {
+  const std::string where = object.where();
+  Int8Node node = read_node(std::move(object));
+  if (const int needed = traits(node.op).version; needed > version) {
+    throw data_error(fmt::format("{}: a {} needs format version {}, the file says {}", where, int8_op_name(node.op),
+                                 needed, version));
+  }
+  return node;
+}
+
 }  // namespace
+
+int checkpoint_version(const Int8Graph& graph) {
+  int version = 1;
+  for (const Int8Node& node : graph.nodes) version = std::max(version, traits(node.op).version);
+  return version;
+}
 
 std::string write_checkpoint_json(const Int8Graph& graph) {
   json nodes = json::array();
@@ -108,7 +127,7 @@ std::string write_checkpoint_json(const Int8Graph& graph) {
   for (const auto& [name, value] : graph.accuracies) {
     if (!std::isfinite(value)) throw data_error(fmt::format("checkpoint: accuracy '{}' is {}", name, value));
   }
-  return write_json({{"format_version", kCheckpointVersion},
+  return write_json({{"format_version", checkpoint_version(graph)},
                      {"name", graph.name},
                      {"recipe_hash", graph.recipe_hash},
                      {"accuracies", json::object_t(graph.accuracies.begin(), graph.accuracies.end())},
@@ -121,7 +140,7 @@ std::string write_checkpoint_json(const Int8Graph& graph) {
 Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) {
   const json document = parse_json(text, where);
   JsonObject object(document, where);
-  check_version(object);
+  const int version = read_version(object);
   Int8Graph graph;
   graph.name = object.string("name");
   graph.recipe_hash = object.string("recipe_hash");
@@ -131,7 +150,7 @@ Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) 
   for (const auto& [name, value] : object.take("accuracies").items()) graph.accuracies[name] = accuracies.number(name);
   const json& nodes = object.array("nodes");
   for (size_t i = 0; i < nodes.size(); ++i) {
-    graph.nodes.push_back(read_node(JsonObject(nodes[i], fmt::format("{}.nodes[{}]", where, i))));
+    graph.nodes.push_back(read_node_of(version, JsonObject(nodes[i], fmt::format("{}.nodes[{}]", where, i))));
   }
   object.done();
   return graph;

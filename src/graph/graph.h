@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/graph/function.h"
+
 namespace octet {
 
 /// Added to the variance of every BatchNorm: PyTorch's default.
@@ -28,6 +30,7 @@ enum class Op {
   subsample_pad,  ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
                   ///< sides
   requantize,     ///< identity; in the quantized network another set of codes for the same values (made by prepare)
+  lookup,         ///< a function of each value on its own: silu, hard_swish, ... (src/graph/function.h)
 };
 
 const std::vector<Op>& all_ops();
@@ -64,6 +67,7 @@ struct Node {
   int groups = 1;           ///< conv2d
   bool bias = false;        ///< conv2d, linear
   float dropout = 0.0f;     ///< probability
+  Curve curve;              ///< lookup
   Shape shape;              ///< of the output; filled by infer_shapes
 
   // Filled by fuse (src/quant): out = activation(batch_norm(conv(x)) + residual).

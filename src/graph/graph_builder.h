@@ -28,8 +28,9 @@ class GraphBuilder {
   int linear(const std::string& name, int x, int out_channels);
   int max_pool(const std::string& name, int x, const Window& window);
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
-  int dropout(const std::string& name, int x, double probability);    ///< x itself for probability 0
-  int unary(Op op, const std::string& name, int x);                   ///< relu, relu6, global_avg_pool, flatten
+  int dropout(const std::string& name, int x, double probability);  ///< x itself for probability 0
+  int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
+  int lookup(Function function, const std::string& name, int x);
   int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, concat
 
   /// The finished graph with shapes; ends building.

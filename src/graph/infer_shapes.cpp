@@ -135,6 +135,11 @@ Shape output_shape(const Graph& graph, const Node& node) {
     case Op::relu6:
     case Op::requantize:
       return in(0);
+    case Op::lookup:
+      if (!(node.curve.slope >= 0.0f && node.curve.slope < 1.0f)) {
+        fail(node, fmt::format("slope {} is not in [0, 1)", node.curve.slope));
+      }
+      return in(0);
   }
   fail(node, "unknown op");
 }

@@ -25,6 +25,7 @@ enum class Int8Op {
   subsample_pad,    ///< codes copied, zero point in the added channels; qparams of its input
   flatten,          ///< the same codes, [C*H*W, 1, 1]; memory stays in HWC order; qparams of its input
   requantize,       ///< t = float(xq - zx) * multiplier[0]: a ReLU or change of scale on its own
+  lookup,           ///< code = table[code of the input]: a function of one value
 };
 
 std::string_view int8_op_name(Int8Op op);
@@ -49,6 +50,8 @@ struct Int8Node {
   std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; pools, requantize [1]; else empty
   std::vector<float> bias;          ///< conv2d, linear [K], in units of the output scale (reals when float_output)
   float residual_multiplier = 0;    ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
+  std::vector<uint8_t> table;       ///< lookup [256]: the output code's stored byte, by the input code's stored byte
+  std::string function;             ///< lookup: what the table was made from ("silu"), for people and exporters
 };
 
 /// How a picture becomes the uint8 input [H, W, C].
@@ -76,7 +79,8 @@ inline constexpr float kMaxMultiplier = 1e28f;
 /// Checks everything an engine relies on: order, arity, shapes against windows, sizes of all vectors, weight codes
 /// within
 /// [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, pass-through nodes sharing their
-/// input's qparams, flatten and subsample_pad clamping nothing, accumulators that cannot leave int32 (sum |w| * max |xq
+/// input's qparams, flatten and subsample_pad clamping nothing, tables within the clamp, accumulators that cannot leave
+/// int32 (sum |w| * max |xq
 /// - zx| < 2^31). Throws Error(data) naming the node.
 void validate(const Int8Graph& graph);
 

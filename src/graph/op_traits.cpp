@@ -18,23 +18,24 @@ using M = Multipliers;
 // In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
 // A convolution's second input is the residual of a fused one.
 // clang-format off
-constexpr std::array<OpTraits, 15> kOps = {{
-    // op                 name               int8                      inputs    window weight passes multipliers
-    {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none},
-    {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel},
-    {Op::batch_norm,      "batch_norm",      std::nullopt,             1, 1,     false, false, false, M::none},
-    {Op::relu,            "relu",            std::nullopt,             1, 1,     false, false, false, M::none},
-    {Op::relu6,           "relu6",           std::nullopt,             1, 1,     false, false, false, M::none},
-    {Op::add,             "add",             Int8Op::add,              2, 2,     false, false, false, M::one_per_input},
-    {Op::concat,          "concat",          Int8Op::concat,           2, kMany, false, false, false, M::one_per_input},
-    {Op::max_pool,        "max_pool",        Int8Op::max_pool,         1, 1,     true,  false, true,  M::none},
-    {Op::avg_pool,        "avg_pool",        Int8Op::avg_pool,         1, 1,     true,  false, false, M::one},
-    {Op::global_avg_pool, "global_avg_pool", Int8Op::global_avg_pool,  1, 1,     false, false, false, M::one},
-    {Op::flatten,         "flatten",         Int8Op::flatten,          1, 1,     false, false, true,  M::none},
-    {Op::linear,          "linear",          Int8Op::linear,           1, 1,     false, true,  false, M::one_per_channel},
-    {Op::dropout,         "dropout",         std::nullopt,             1, 1,     false, false, false, M::none},
-    {Op::subsample_pad,   "subsample_pad",   Int8Op::subsample_pad,    1, 1,     true,  false, true,  M::none},
-    {Op::requantize,      "requantize",      Int8Op::requantize,       1, 1,     false, false, false, M::one},
+constexpr std::array<OpTraits, 16> kOps = {{
+    // op                 name               int8                      inputs    window weight passes multipliers         version
+    {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none,            1},
+    {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel, 1},
+    {Op::batch_norm,      "batch_norm",      std::nullopt,             1, 1,     false, false, false, M::none,            1},
+    {Op::relu,            "relu",            std::nullopt,             1, 1,     false, false, false, M::none,            1},
+    {Op::relu6,           "relu6",           std::nullopt,             1, 1,     false, false, false, M::none,            1},
+    {Op::add,             "add",             Int8Op::add,              2, 2,     false, false, false, M::one_per_input,   1},
+    {Op::concat,          "concat",          Int8Op::concat,           2, kMany, false, false, false, M::one_per_input,   1},
+    {Op::max_pool,        "max_pool",        Int8Op::max_pool,         1, 1,     true,  false, true,  M::none,            1},
+    {Op::avg_pool,        "avg_pool",        Int8Op::avg_pool,         1, 1,     true,  false, false, M::one,             1},
+    {Op::global_avg_pool, "global_avg_pool", Int8Op::global_avg_pool,  1, 1,     false, false, false, M::one,             1},
+    {Op::flatten,         "flatten",         Int8Op::flatten,          1, 1,     false, false, true,  M::none,            1},
+    {Op::linear,          "linear",          Int8Op::linear,           1, 1,     false, true,  false, M::one_per_channel, 1},
+    {Op::dropout,         "dropout",         std::nullopt,             1, 1,     false, false, false, M::none,            1},
+    {Op::subsample_pad,   "subsample_pad",   Int8Op::subsample_pad,    1, 1,     true,  false, true,  M::none,            1},
+    {Op::requantize,      "requantize",      Int8Op::requantize,       1, 1,     false, false, false, M::one,             1},
+    {Op::lookup,          "lookup",          Int8Op::lookup,           1, 1,     false, false, false, M::none,            2},
 }};
 // clang-format on
 

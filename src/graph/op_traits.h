@@ -22,6 +22,7 @@ struct OpTraits {
   bool weighted;         ///< has weights
   bool passes_codes_on;  ///< writes the codes it reads, with one set of qparams for both edges
   Multipliers multipliers;
+  int version;  ///< of the checkpoint's format that brought it
 };
 
 const OpTraits& traits(Op op);

@@ -107,6 +107,7 @@ class NodeCheck {
     check_count("multipliers", node_.multiplier.size(), multipliers());
     check_count("biases", node_.bias.size(), weighted() ? node_.shape.c : 0);
     check_count("weight scales", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
+    check_count("table entries", node_.table.size(), node_.op == Int8Op::lookup ? 256 : 0);
     if (!weighted()) check_count("weights", node_.weight.size(), 0);
     check_factors("multiplier", node_.multiplier);
     check_factors("bias", node_.bias);
@@ -188,6 +189,19 @@ class NodeCheck {
     require(out.c >= in(0).shape.c && (out.c - in(0).shape.c) % 2 == 0, "cannot pad the channels evenly");
   }
 
+  /// An engine stores what the table says: also entries that no code of the input reaches must be codes of the output.
+  void check_table() const {
+    require(!node_.float_output, "it gives codes, not floats");
+    for (size_t i = 0; i < node_.table.size(); ++i) {
+      const int code = node_.out.is_signed() ? static_cast<int8_t>(node_.table[i]) : node_.table[i];
+      if (code < node_.clamp_min || code > node_.clamp_max) {
+        fail(
+            fmt::format("table entry {} is {}, outside the clamp [{}, {}]", i, code, node_.clamp_min, node_.clamp_max));
+      }
+    }
+    check_shape(in(0).shape);
+  }
+
   void check_operation() const {
     if (passes_codes_on(node_.op)) require(node_.out == in(0).out, "must have the scale and codes of its input");
     if (node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad) {
@@ -224,6 +238,8 @@ class NodeCheck {
         return check_shape({static_cast<int>(in(0).shape.elements()), 1, 1});
       case Int8Op::requantize:
         return check_shape(in(0).shape);
+      case Int8Op::lookup:
+        return check_table();
     }
   }
 

@@ -15,7 +15,8 @@ namespace octet {
 struct NodeSpec {
   std::string name, op;
   std::vector<std::string> inputs;
-  std::map<std::string, double> attributes;  ///< out_channels, kernel, stride, pad, dilation, groups, bias, dropout
+  std::map<std::string, double> attributes;  ///< out_channels, kernel, stride, pad, dilation, groups, bias, dropout,
+                                             ///< slope
 };
 
 struct ModelSpec {
@@ -33,7 +34,8 @@ struct ModelSpec {
 /// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, vgg11_bn, vgg16_bn, squeezenet1_1.
 const std::vector<std::string_view>& model_names();
 
-/// Operators that a node of a written graph may name: all but the input, which is made, and what only passes make.
+/// What a node of a written graph may name: operators but the input, which is made, and what only passes make;
+/// functions.
 const std::vector<std::string_view>& written_ops();
 
 /// Builds and infer_shapes()es the graph. Throws Error(usage) naming the nearest model for an unknown one.

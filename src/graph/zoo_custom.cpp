@@ -20,8 +20,8 @@ struct Attributes {
   std::vector<std::string_view> required, optional;
 };
 
-Attributes attributes_of(Op op) {
-  switch (op) {
+Attributes attributes_of(const Node& node) {
+  switch (node.op) {
     case Op::conv2d:
       return {{"out_channels", "kernel"}, {"stride", "pad", "dilation", "groups", "bias"}};
     case Op::linear:
@@ -33,12 +33,15 @@ Attributes attributes_of(Op op) {
       return {{"out_channels", "stride"}, {}};
     case Op::dropout:
       return {{"dropout"}, {}};
+    case Op::lookup:
+      return node.curve.function == Function::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};
     default:
       return {{}, {}};
   }
 }
 
-bool is_written(Op op) { return op != Op::input && op != Op::requantize; }
+/// A lookup is written by the name of its function.
+bool is_written(Op op) { return op != Op::input && op != Op::requantize && op != Op::lookup; }
 
 /// Reads one NodeSpec; errors name the node.
 class SpecReader {
@@ -50,26 +53,34 @@ class SpecReader {
   }
 
   Op op() const {
+    if (find_function(spec_.op)) return Op::lookup;
     const Op op = named();
     if (op == Op::input) fail("the input node is made for you; refer to it as 'input'");
+    if (op == Op::lookup) {
+      fail(fmt::format("a lookup is made from a function; write one of {}", fmt::join(names_in(kFunctions), ", ")));
+    }
     if (!is_written(op)) fail(fmt::format("a {} is made by quant.residual_bits, not written", op_name(op)));
     return op;
   }
 
-  void check_attributes(Op op) const {
-    const Attributes known = attributes_of(op);
+  Curve curve() const {
+    return {find_function(spec_.op).value_or(Function{}), static_cast<float>(number("slope", kLeakySlope))};
+  }
+
+  void check_attributes(const Node& node) const {
+    const Attributes known = attributes_of(node);
     std::vector<std::string_view> all = known.required;
     all.insert(all.end(), known.optional.begin(), known.optional.end());
     for (const auto& [key, value] : spec_.attributes) {
       if (std::find(all.begin(), all.end(), key) != all.end()) continue;
       const std::string near = nearest(
           key, [&](size_t i) { return all[i]; }, all.size());
-      fail(fmt::format("{} has no attribute '{}'{}; allowed: {}", op_name(op), key,
+      fail(fmt::format("{} has no attribute '{}'{}; allowed: {}", spec_.op, key,
                        near.empty() ? "" : "; did you mean '" + near + "'?",
                        all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "))));
     }
     for (const std::string_view key : known.required) {
-      if (!spec_.attributes.contains(std::string(key))) fail(fmt::format("{} needs '{}'", op_name(op), key));
+      if (!spec_.attributes.contains(std::string(key))) fail(fmt::format("{} needs '{}'", spec_.op, key));
     }
   }
 
@@ -125,8 +136,8 @@ Graph custom(const ModelSpec& spec) {
     const int index = static_cast<int>(graph.nodes.size());
     const std::string name = node_spec.name.empty() ? fmt::format("{}_{}", node_spec.op, index) : node_spec.name;
     const SpecReader reader(node_spec, name);
-    Node node{.name = name, .op = reader.op()};
-    reader.check_attributes(node.op);
+    Node node{.name = name, .op = reader.op(), .curve = reader.curve()};
+    reader.check_attributes(node);
     for (const std::string& input : node_spec.inputs) {
       const auto found = index_of.find(input);
       if (found == index_of.end()) reader.fail(fmt::format("input '{}' is no earlier node", input));
@@ -160,6 +171,7 @@ const std::vector<std::string_view>& written_ops() {
     for (const Op op : all_ops()) {
       if (zoo::is_written(op)) names.push_back(op_name(op));
     }
+    for (const std::string_view function : names_in(kFunctions)) names.push_back(function);
     return names;
   }();
   return kNames;

@@ -6,10 +6,17 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
+#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
 #include <c10/core/GradMode.h>
 
 #include "src/common/error.h"
@@ -29,6 +36,33 @@ at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
   const at::Tensor picked =
       x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
   return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
+}
+
+at::Tensor apply(const Curve& curve, const at::Tensor& x) {
+  switch (curve.function) {
+    case Function::silu:
+      return at::silu(x);
+    case Function::hard_swish:
+      return at::hardswish(x);
+    case Function::hard_sigmoid:
+      return at::hardsigmoid(x);
+    case Function::sigmoid:
+      return at::sigmoid(x);
+    case Function::tanh:
+      return at::tanh(x);
+    case Function::gelu:
+      return at::gelu(x);
+    case Function::leaky_relu:
+      return at::leaky_relu(x, curve.slope);
+  }
+  return x;
+}
+
+/// Whether the backward pass of the node needs what it gave, so that nobody may write over it.
+bool keeps_output(const Node& node) {
+  if (node.op == Op::relu || node.op == Op::relu6) return true;
+  const Function f = node.curve.function;
+  return node.op == Op::lookup && (f == Function::sigmoid || f == Function::tanh);
 }
 
 struct Step {
@@ -65,6 +99,13 @@ struct Step {
     if (then_batch_norm) y.value = batch_norm(y.value, weights, node.batch_norm, mode.batch_norm_training);
     if (node.inputs.size() == 2) y.residual = input(1);
     return y;
+  }
+
+  /// float32 without gradients in double, as tables are made (src/quant/lookup_table.h): the simulation has their
+  /// codes.
+  at::Tensor function() const {
+    const bool exact = !c10::GradMode::is_enabled() && input().scalar_type() == at::kFloat;
+    return exact ? apply(node.curve, input().to(at::kDouble)).to(at::kFloat) : apply(node.curve, input());
   }
 
   /// An operator without parameters; everything fuse may add to it comes in run().
@@ -104,6 +145,8 @@ struct Step {
         return subsample_pad(input(), node);
       case Op::requantize:
         return input();
+      case Op::lookup:
+        return function();
     }
     throw usage_error("node '" + node.name + "': a second input node cannot be walked");
   }
@@ -113,10 +156,9 @@ struct Step {
     if (has_weight(node.op)) {
       y = weighted();
     } else {
-      // flatten, dropout and requantize may return their input's own memory, relu's backward reads its output; no other
-      // operator's does.
+      // flatten, dropout and requantize may return their input's own memory.
       const bool passes_on = node.op == Op::flatten || node.op == Op::dropout || node.op == Op::requantize;
-      y.owned = !passes_on && node.op != Op::relu && node.op != Op::relu6;
+      y.owned = !passes_on && !keeps_output(node);
       y.value = operate();
     }
     return hooks.finish ? hooks.finish(index, y) : activate(add_up(y), node.activation, y.owned);

@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/take.h>
 
 #include <algorithm>
 
@@ -18,6 +19,7 @@
 #include "src/qat/torch_program.h"
 #include "src/quant/float_params.h"
 #include "src/quant/fold.h"
+#include "src/quant/lookup_table.h"
 #include "src/quant/prepare.h"
 
 namespace octet {
@@ -31,6 +33,7 @@ struct Layer {
   at::Tensor weight;  ///< codes, float32 or float64: the type whose sums are exact
   Epilogue epilogue;
   std::vector<float> multipliers;  ///< add, concat: one an input; pools, relu: one
+  at::Tensor table;                ///< lookup: float32 [256] centred codes, by the input's stored byte
 };
 
 /// Lower and upper bound of a node's codes: ReLU is the zero point from below, ReLU6 the code of 6 from above.
@@ -55,6 +58,16 @@ at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scal
     const QParams q = range.qparams(scales[k]);
     for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i)
       data[i] = static_cast<float>(quantize(data[i], q));
+  }
+  return codes;
+}
+
+/// A table of stored bytes as centred codes.
+std::vector<float> centred_table(const std::vector<uint8_t>& table, const QParams& out) {
+  std::vector<float> codes;
+  for (const uint8_t byte : table) {
+    const int32_t code = out.is_signed() ? static_cast<int8_t>(byte) : byte;
+    codes.push_back(static_cast<float>(code - out.zero_point));
   }
   return codes;
 }
@@ -149,6 +162,12 @@ class QatGraphProgram : public TorchProgram {
         layer.multipliers.push_back(multiplier(0, static_cast<double>(shape.h) * shape.w));
         break;
       }
+      case Op::lookup: {
+        const Rounding& r = layer.epilogue.rounding;
+        const std::vector<uint8_t> table = lookup_table(node.curve, edges_[node.inputs[0]], out, {r.lo, r.hi});
+        layer.table = tensor_of(centred_table(table, out), device_);
+        break;
+      }
       default:
         break;
     }
@@ -198,6 +217,8 @@ class QatGraphProgram : public TorchProgram {
         return at::constant_pad_nd(x.slice(2, 0, c10::nullopt, w.stride_h).slice(3, 0, c10::nullopt, w.stride_w),
                                    {0, 0, 0, 0, before, added - before}, 0);
       }
+      case Op::lookup:  // bytes are what engines would have read
+        return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
       case Op::input:
       case Op::batch_norm:
       case Op::dropout:

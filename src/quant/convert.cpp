@@ -7,6 +7,7 @@
 #include "src/graph/op_traits.h"
 #include "src/quant/float_params.h"
 #include "src/quant/fold.h"
+#include "src/quant/lookup_table.h"
 #include "src/quant/prepare.h"
 
 namespace octet {
@@ -60,6 +61,9 @@ class Converter {
     if (!result.float_output) set_output(n, result);
     if (has_weight(node.op)) {
       set_weight(node, result);
+    } else if (node.op == Op::lookup) {
+      result.table = lookup_table(node.curve, edge(node.inputs[0]), result.out, {result.clamp_min, result.clamp_max});
+      result.function = curve_text(node.curve);
     } else {
       set_multipliers(n, result);
     }

@@ -47,6 +47,8 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
     case Op::subsample_pad:
     case Op::requantize:
       return std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
+    case Op::lookup:
+      return never_negative(node.curve.function) || known[node.inputs[0]];
     default:
       return false;
   }

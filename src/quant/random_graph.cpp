@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "src/quant/convert.h"
 #include "src/quant/float_params.h"
@@ -39,16 +40,44 @@ class RandomParameters {
     const size_t n = edges.size();
     if (has_weight(node.op)) add_weights(node);
     mean_square_.push_back(mean_square(node));
-    // About three standard deviations of the values before a ReLU, so that a few saturate. Both ends vary, for zero
-    // points of all kinds.
-    const double before = prepared_.nonnegative[n] ? 2 * mean_square_[n] : mean_square_[n];
-    const double reach = kReach * std::sqrt(before);
-    const double lo = prepared_.nonnegative[n] ? 0.0 : -reach * random_.uniform(0.8, 1.2);
-    const double hi = reach * random_.uniform(0.8, 1.2);
+    const auto [least, most] = node.op == Op::lookup ? curve_range(static_cast<int>(n)) : reach(static_cast<int>(n));
+    const double lo = least == 0 ? 0.0 : least * random_.uniform(0.8, 1.2), hi = most * random_.uniform(0.8, 1.2);
     edges.push_back(
         prepared_.root[n] != static_cast<int>(n)
             ? edges[prepared_.root[n]]
             : choose_qparams(static_cast<float>(lo), static_cast<float>(hi), prepared_.range[n], prepared_.affine[n]));
+  }
+
+  /// About three standard deviations of the values before a ReLU, so that a few saturate. Both ends vary, for zero
+  /// points of all kinds.
+  std::pair<double, double> reach(int n) const {
+    const double before = prepared_.nonnegative[n] ? 2 * mean_square_[n] : mean_square_[n];
+    const double most = kReach * std::sqrt(before);
+    return {prepared_.nonnegative[n] ? 0.0 : -most, most};
+  }
+
+  /// Of the function over its input's reach.
+  std::pair<double, double> curve_range(int n) const {
+    const Node& node = prepared_.graph.nodes[n];
+    const auto [lo, hi] = reach(node.inputs[0]);
+    double least = 0, most = 0;
+    for (int i = 0; i <= kSteps; ++i) {
+      const double y = evaluate(node.curve, lo + (hi - lo) * i / kSteps);
+      least = std::min(least, y), most = std::max(most, y);
+    }
+    return {prepared_.nonnegative[n] ? 0.0 : least, most};
+  }
+
+  /// Of the function, over an input that is normal (half of that where it cannot be negative) with its mean square.
+  double curve_mean_square(const Node& node) const {
+    const int x = node.inputs[0];
+    const double deviation = std::sqrt(mean_square_[x]);
+    double sum = 0, weights = 0;
+    for (int i = prepared_.nonnegative[x] ? 0 : -kSteps; i <= kSteps; ++i) {
+      const double z = 4.0 * i / kSteps, weight = std::exp(-z * z / 2), y = evaluate(node.curve, z * deviation);
+      sum += weight * y * y, weights += weight;
+    }
+    return kept(node, sum / weights, prepared_.nonnegative[x] || never_negative(node.curve.function));
   }
 
   /// What an activation, if there is one, leaves of a term: half of a value of either sign, all of a nonnegative one.
@@ -77,6 +106,8 @@ class RandomParameters {
         }
         return sum / node.shape.c;
       }
+      case Op::lookup:
+        return curve_mean_square(node);
       default:
         return kept_input(node, 0);
     }
@@ -116,6 +147,7 @@ class RandomParameters {
   }
 
   static constexpr double kReach = 3.2;
+  static constexpr int kSteps = 100;                     ///< of sums over a function
   static constexpr double kMeanSquare = 4.0;             ///< of a convolution's sums
   static constexpr double kOffset = 0.5;                 ///< largest bias
   static constexpr double kInputMeanSquare = 4.0 / 3.0;  ///< pixels uniform in [-2, 2] after preprocessing

@@ -181,6 +181,14 @@ int NetworkBuilder::requantize(int x) {
   return push(std::move(n));
 }
 
+int NetworkBuilder::lookup(int x) {
+  Int8Node n;
+  n.op = Int8Op::lookup, n.inputs = {x}, n.shape = shape(x);
+  set_edge(n);
+  for (int i = 0; i < 256; ++i) n.table.push_back(static_cast<uint8_t>(random_.between(n.clamp_min, n.clamp_max)));
+  return push(std::move(n));
+}
+
 int NetworkBuilder::avg_pool(int x) {
   Int8Node n;
   n.op = Int8Op::avg_pool, n.inputs = {x}, n.window = random_window(shape(x), true);
@@ -275,7 +283,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 8)) {
+    switch (random.between(0, 9)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -296,6 +304,9 @@ Int8Graph random_network(uint64_t seed) {
         break;
       case 6:
         nodes.push_back(network.convolution_like(x, like(x, false)));
+        break;
+      case 7:
+        nodes.push_back(network.lookup(x));
         break;
       default:
         nodes.push_back(network.convolution(x));

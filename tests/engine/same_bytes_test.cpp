@@ -32,7 +32,7 @@ TEST(Networks, SameBytesOnAllPaths) {
 TEST(Networks, CoverEveryOperatorAndScheme) {
   std::vector<int> ops(16), signs(2);
   int residual = 0, depthwise = 0, dilated = 0, affine = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     for (const Int8Node& node : random_network(seed).nodes) {
       ++ops[static_cast<int>(node.op)];
       ++signs[node.out.is_signed()];
@@ -43,7 +43,7 @@ TEST(Networks, CoverEveryOperatorAndScheme) {
       dilated += node.window.dilation_h > 1;
     }
   }
-  for (int op = 0; op <= static_cast<int>(Int8Op::requantize); ++op) {
+  for (int op = 0; op <= static_cast<int>(Int8Op::lookup); ++op) {
     EXPECT_GE(ops[op], 20) << int8_op_name(static_cast<Int8Op>(op));
   }
   for (const int count : {signs[0], signs[1], residual, depthwise, dilated, affine}) EXPECT_GE(count, 20);

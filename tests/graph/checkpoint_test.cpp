@@ -49,6 +49,8 @@ void expect_equal(const Int8Node& a, const Int8Node& b) {
   EXPECT_EQ(a.multiplier, b.multiplier);
   EXPECT_EQ(a.bias, b.bias);
   EXPECT_EQ(a.residual_multiplier, b.residual_multiplier);
+  EXPECT_EQ(a.table, b.table);
+  EXPECT_EQ(a.function, b.function);
 }
 
 TEST(Checkpoint, RoundTripKeepsEverything) {
@@ -85,9 +87,30 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  const std::string message = refusal(edited("\"format_version\":1", "\"format_version\":2"));
-  EXPECT_NE(message.find("test.safetensors: octet: written in format version 2"), std::string::npos) << message;
-  EXPECT_NE(message.find("octet export"), std::string::npos) << message;
+  for (const char* version : {"0", "3"}) {
+    const std::string message = refusal(edited("\"format_version\":2", std::string("\"format_version\":") + version));
+    EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("octet export"), std::string::npos) << message;
+  }
+}
+
+TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasItsOperators) {
+  Int8Graph graph = every_op_graph();
+  EXPECT_EQ(checkpoint_version(graph), 2);
+  std::erase_if(graph.nodes, [](const Int8Node& node) { return node.op == Int8Op::lookup; });
+  graph.nodes.back().inputs = {11};  // what the lookup read
+  EXPECT_EQ(checkpoint_version(graph), 1);
+  const std::string bytes = serialize_checkpoint(graph);
+  EXPECT_NE(bytes.find("\\\"format_version\\\":1,"), std::string::npos);
+  EXPECT_EQ(refusal(bytes), "");
+}
+
+TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
+  const std::string message = refusal(edited("\"format_version\":2", "\"format_version\":1"));
+  EXPECT_NE(message.find("octet.nodes[12]: a lookup needs format version 2, the file says 1"), std::string::npos)
+      << message;
 }
 
 TEST(Checkpoint, RefusesDocumentsThatAreNotExactlyTheFormat) {
@@ -119,6 +142,20 @@ TEST(Checkpoint, RefusesWrongTensors) {
   EXPECT_EQ(refusal(serialize_safetensors(file)), "");
   file.tensors["conv1.weight"].shape = {4, 27};
   EXPECT_NE(refusal(serialize_safetensors(file)).find("has shape [4, 27], must have [4, 3, 3, 3]"), std::string::npos);
+  file = good;
+  file.tensors.erase("lookup.table");
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'lookup.table' is missing"), std::string::npos);
+  file = good;
+  file.tensors["lookup.table"].dtype = DType::u8;
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'lookup.table' is U8, must be I8"), std::string::npos);
+  file = good;
+  file.tensors["lookup.table"].shape = {16, 16};
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'lookup.table' has shape [16, 16], must have [256]"),
+            std::string::npos);
+  file.tensors["lookup.table"].bytes.resize(255);
+  file.tensors["lookup.table"].shape = {255};
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'lookup' (lookup): 255 table entries, needs 256"),
+            std::string::npos);
   file = good;
   file.metadata.clear();
   EXPECT_NE(refusal(serialize_safetensors(file)).find("no octet checkpoint"), std::string::npos);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "src/graph/zoo.h"
@@ -31,10 +32,32 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Op::subsample_pad); ++i) {
-    EXPECT_EQ(op_from_name(op_name(static_cast<Op>(i))), static_cast<Op>(i));
-  }
+  EXPECT_EQ(all_ops().back(), Op::lookup);
+  for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
+}
+
+TEST(Functions, KnowTheirNamesAndFormulas) {
+  for (const std::string_view name : names_in(kFunctions)) EXPECT_EQ(curve_text({*find_function(name)}).find(name), 0u);
+  EXPECT_FALSE(find_function("relu"));
+  EXPECT_EQ(curve_text({Function::leaky_relu, 0.25f}), "leaky_relu 0.25");
+  // At -4, -1 and 2; from the papers' formulas with ten digits.
+  const std::map<std::string_view, std::vector<double>> expected = {
+      {"silu", {-0.0719448398, -0.2689414214, 1.7615941560}},
+      {"hard_swish", {0, -1.0 / 3, 5.0 / 3}},
+      {"hard_sigmoid", {0, 1.0 / 3, 5.0 / 6}},
+      {"sigmoid", {0.0179862100, 0.2689414214, 0.8807970780}},
+      {"tanh", {-0.9993292997, -0.7615941560, 0.9640275801}},
+      {"gelu", {-0.0001266850, -0.1586552539, 1.9544997361}},
+      {"leaky_relu", {-1, -0.25, 2}}};
+  for (const auto& [name, values] : expected) {
+    const Curve curve{*find_function(name), 0.25f};
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(evaluate(curve, std::vector{-4.0, -1.0, 2.0}[i]), values[i], 1e-9) << name;
+    EXPECT_EQ(never_negative(curve.function),
+              *std::min_element(values.begin(), values.end()) >= 0 && name != "hard_swish")
+        << name;
+  }
 }
 
 TEST(Graph, ConvolutionShapes) {
@@ -80,6 +103,8 @@ TEST(Graph, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {1}}).find("not an earlier node"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {-1}}).find("not an earlier node"), std::string::npos);
   EXPECT_NE(refusal({.name = "d", .op = Op::dropout, .dropout = 1.0f}).find("[0, 1)"), std::string::npos);
+  EXPECT_NE(refusal({.name = "l", .op = Op::lookup, .curve = {Function::leaky_relu, -0.1f}}).find("slope -0.1"),
+            std::string::npos);
   const Window padded{.kernel_h = 2, .kernel_w = 2, .pad_h = 2, .pad_w = 0};
   EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);

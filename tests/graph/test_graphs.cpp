@@ -77,7 +77,10 @@ Int8Graph every_op_graph() {
   fill_weights(nodes.back(), 48);
   nodes.push_back(make("gap", Int8Op::global_avg_pool, {10}, {5, 1, 1}, kUnsigned));
   nodes.back().multiplier = {1.0f};
-  nodes.push_back(make("fc", Int8Op::linear, {11}, {3, 1, 1}, QParams{}));
+  nodes.push_back(make("lookup", Int8Op::lookup, {11}, {5, 1, 1}, kSigned));
+  nodes.back().function = "silu";
+  for (int i = 0; i < 256; ++i) nodes.back().table.push_back(static_cast<uint8_t>(i * 7 + 3));
+  nodes.push_back(make("fc", Int8Op::linear, {12}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);
 

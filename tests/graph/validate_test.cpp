@@ -15,7 +15,7 @@ TEST(Validate, AcceptsEveryOp) {
   EXPECT_EQ(error_of([&] { validate(graph); }), "");
   std::set<Int8Op> ops;
   for (const Int8Node& node : graph.nodes) ops.insert(node.op);
-  EXPECT_EQ(ops.size(), 11u);
+  EXPECT_EQ(ops.size(), 12u);
   EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
 }
 
@@ -82,6 +82,17 @@ const Corruption kCorruptions[] = {
     {"LinearOfImage", "hidden", "is not flat", [](Int8Node& n) { n.inputs[0] = 8, n.weight.resize(5 * 12); }},
     {"PassThroughScale", "max_pool", "of its input", [](Int8Node& n) { n.out.scale = 1; }},
     {"FlattenClamp", "flatten", "cannot clamp", [](Int8Node& n) { n.clamp_min = 100; }},
+    {"TableMissing", "lookup", "0 table entries, needs 256", [](Int8Node& n) { n.table.clear(); }},
+    {"TableShort", "lookup", "255 table entries, needs 256", [](Int8Node& n) { n.table.pop_back(); }},
+    {"TableOfPool", "gap", "1 table entries, needs 0", [](Int8Node& n) { n.table = {1}; }},
+    {"TableEntryAbove", "lookup", "table entry 17 is 122, outside the clamp [-128, 121]",
+     [](Int8Node& n) { n.clamp_max = 121; }},
+    {"TableEntryBelow", "lookup", "is -128, outside the clamp [-127, 127]", [](Int8Node& n) { n.clamp_min = -127; }},
+    {"TableOfUnsignedCodes", "lookup", "table entry 18 is 129, outside the clamp [0, 128]",
+     [](Int8Node& n) {
+       n.out = {0.05f, 0, 0, 128}, n.clamp_min = 0, n.clamp_max = 128;
+     }},
+    {"LookupShape", "lookup", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.c = 4; }},
     {"FloatInside", "hidden", "only the last node", [](Int8Node& n) { n.float_output = true; }},
     {"LogitsInCodes", "fc", "must give float logits", [](Int8Node& n) { n.float_output = false; }},
 };
@@ -222,6 +233,13 @@ TEST(Validate, RefusesEmptyGraphs) {
   EXPECT_NE(error_of([] { validate(Int8Graph{}); }).find("0 nodes"), std::string::npos);
 }
 
+TEST(Validate, ALookupGivesNoFloats) {
+  Int8Graph graph = every_op_graph();
+  while (graph.nodes.back().op != Int8Op::lookup) graph.nodes.pop_back();
+  graph.nodes.back().float_output = true;
+  EXPECT_NE(error_of([&] { validate(graph); }).find("gives codes, not floats"), std::string::npos);
+}
+
 TEST(InputTable, QuantizesEveryPixel) {
   Int8Graph graph = every_op_graph();
   graph.nodes[0].out = {0.5f, 3, 0, 255};
@@ -238,7 +256,7 @@ TEST(InputTable, QuantizesEveryPixel) {
 }
 
 TEST(Int8Ops, NamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Int8Op::requantize); ++i) {
+  for (int i = 0; i <= static_cast<int>(Int8Op::lookup); ++i) {
     EXPECT_EQ(int8_op_from_name(int8_op_name(static_cast<Int8Op>(i))), static_cast<Int8Op>(i));
   }
   EXPECT_NE(error_of([] { int8_op_from_name("softmax"); }).find("softmax"), std::string::npos);

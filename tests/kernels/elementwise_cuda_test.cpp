@@ -1,12 +1,14 @@
-// Add, requantize, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
+// Add, requantize, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
 
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
+#include "kernels/elementwise_int8/cuda_lookup_int8.h"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
@@ -111,6 +113,25 @@ TEST(ElementwiseCuda, NotANumberBecomesTheLowestCode) {
       [&](const CudaElementwiseData& data, CudaStream stream) {
         cuda_requantize_int8(t.shape, params, {data.images, data.x, nullptr, data.y}, stream);
       });
+}
+
+TEST(ElementwiseCuda, LookupIsTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(6);
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const int steps[] = {16, 4, 1};
+    const int step = steps[i % 3], first = step * uniform(random, 0, 3);
+    const long count = static_cast<long>(step) * uniform(random, 1, 3000);
+    LookupTable table;
+    const std::vector<uint8_t> entries = random_codes(random, 256), x = random_codes(random, first + count);
+    std::copy(entries.begin(), entries.end(), table.byte);
+    std::vector<uint8_t> expected(first + count + 16, 77);
+    const Stream stream;
+    const DeviceBytes device_x(x, stream), y(expected, stream);
+    lookup_int8_reference(table, x.data() + first, count, expected.data() + first);
+    cuda_lookup_int8(table, device_x.data() + first, count, y.data() + first, stream.get());
+    EXPECT_TRUE(y.read(stream) == expected) << count << " bytes from " << first;
+  }
 }
 
 TEST(ElementwiseCuda, SubsamplePadIsTheDefinitions) {

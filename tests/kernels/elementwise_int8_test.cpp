@@ -1,4 +1,4 @@
-// add, requantize, subsample_pad and input quantization: worked numbers, and every path against the definition.
+// add, requantize, lookup, subsample_pad and input quantization: worked numbers, and every path against the definition.
 #include "kernels/elementwise_int8/elementwise_int8.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/elementwise_int8/cpu_elementwise_int8.h"
+#include "kernels/elementwise_int8/lookup_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
 #include "kernels/image_int8/image_int8.h"
 
@@ -106,6 +107,23 @@ TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
       add_int8_reference(shape, add, x.data(), other.data(), expected.data());
       cpu_add_u8(isa, shape, add, {0, 9}, x.data(), other.data(), actual.data());
       EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels;
+    }
+  }
+}
+
+TEST(Lookup, EveryPathFindsEveryEntryAndWritesNoMore) {
+  LookupTable table;
+  const Bytes entries = random_bytes(256, 5);
+  std::copy(entries.begin(), entries.end(), table.byte);
+  for (const CpuIsa isa : available_isas()) {
+    for (const long count : {0, 1, 63, 64, 65, 256, 1000}) {
+      Bytes x = random_bytes(count, 6);
+      for (long i = 0; i < count && i < 256; ++i) x[i] = static_cast<uint8_t>(i);
+      Bytes y(count + 64, 77);
+      cpu_lookup_u8(isa, table, x.data(), count, y.data());
+      for (long i = 0; i < count + 64; ++i) {
+        ASSERT_EQ(y[i], i < count ? entries[x[i]] : 77) << cpu_isa_name(isa) << " " << count << ", byte " << i;
+      }
     }
   }
 }

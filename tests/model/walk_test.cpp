@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "src/graph/zoo.h"
@@ -36,6 +37,14 @@ Graph all_operators() {
       node("cat", "concat", {}, {"half", "short"}),
       node("max", "max_pool", {{"kernel", 3}, {"stride", 1}, {"pad", 1}}),
       node("avg", "avg_pool", {{"kernel", 2}, {"stride", 2}, {"pad", 1}}),
+      node("f1", "silu"),
+      node("f2", "hard_swish"),
+      node("f3", "leaky_relu", {{"slope", 0.25}}),
+      node("f4", "gelu"),
+      node("f5", "tanh"),
+      node("gate", "sigmoid", {}, {"avg"}),
+      node("hard_gate", "hard_sigmoid", {}, {"avg"}),
+      node("mixed", "concat", {}, {"f5", "gate", "hard_gate"}),
       node("drop", "dropout", {{"dropout", 0.5}}),
       node("flat", "flatten"),
       node("fc1", "linear", {{"out_channels", 7}}),
@@ -57,7 +66,14 @@ at::Tensor by_hand(const Weights& w, const at::Tensor& x, bool training) {
   at::Tensor padded = at::zeros({x.size(0), 12, 5, 5});
   padded.slice(1, 2, 10).copy_(sum.slice(2, 0, {}, 2).slice(3, 0, {}, 2));
   const at::Tensor max = at::max_pool2d(at::cat({half, padded}, 1), {3, 3}, {1, 1}, {1, 1});
-  const at::Tensor flat = at::avg_pool2d(max, {2, 2}, {2, 2}, {1, 1}).contiguous().view({x.size(0), -1});
+  const at::Tensor avg = at::avg_pool2d(max, {2, 2}, {2, 2}, {1, 1});
+  at::Tensor f = avg / (1 + at::exp(-avg));
+  f = f * at::clamp(f + 3, 0, 6) / 6;
+  f = at::where(f < 0, f * 0.25, f);
+  f = f / 2 * (1 + at::erf(f / std::sqrt(2.0)));
+  f = (at::exp(2 * f) - 1) / (at::exp(2 * f) + 1);
+  const at::Tensor mixed = at::cat({f, 1 / (1 + at::exp(-avg)), at::clamp(avg + 3, 0, 6) / 6}, 1);
+  const at::Tensor flat = mixed.contiguous().view({x.size(0), -1});
   const at::Tensor fc1 = at::addmm(w.at("fc1.bias"), flat, w.at("fc1.weight").t());
   return at::addmm(w.at("fc.bias"), fc1, w.at("fc.weight").t());
 }

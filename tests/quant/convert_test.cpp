@@ -103,6 +103,8 @@ Graph everything() {
                    {"pool", "max_pool", {"sum"}, {{"kernel", 3}, {"stride", 2}, {"pad", 1}}},
                    {"cat", "concat", {"pool", "short"}, {}},
                    {"avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 1}}},
+                   unary("silu", "silu"),
+                   unary("gelu", "gelu"),
                    unary("flat", "flatten"),
                    unary("drop", "dropout"),
                    {"fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}}}},
@@ -185,7 +187,7 @@ TEST(Prepare, RangesAndRootsOfEachScheme) {
     }
     EXPECT_EQ(p.root[index("short")], static_cast<int>(index("sum")));
     EXPECT_EQ(p.root[index("pool")], static_cast<int>(index("sum")));
-    EXPECT_EQ(p.root[index("flat")], static_cast<int>(index("avg")));
+    EXPECT_EQ(p.root[index("flat")], static_cast<int>(index("gelu")));
     EXPECT_EQ(p.root[index("cat")], static_cast<int>(index("cat")));
     EXPECT_TRUE(p.float_output(static_cast<int>(index("fc"))));
   }

@@ -53,6 +53,11 @@ class Grower {
     if (chance(60)) push(chance(50) ? Op::relu : Op::relu6);
   }
 
+  void function() {
+    push(Op::lookup, [&](Node& n) { n.curve = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f}; });
+    if (chance(20)) push(chance(50) ? Op::relu : Op::relu6);  // which the table takes in
+  }
+
   /// A branch that comes back: convolution of the same shape, or an activation, and the sum or concat of both.
   void branch() {
     const int from = last();
@@ -114,13 +119,15 @@ Graph random_graph(uint64_t seed, int branches) {
       grower.branch();
       continue;
     }
-    const int kind = grower.between(0, 9);
+    const int kind = grower.between(0, 11);
     if (kind < 5)
       grower.convolution();
     else if (kind < 7)
       grower.branch();
     else if (kind < 9)
       grower.pool();
+    else if (kind > 9)
+      grower.function();
     else
       grower.push(Op::subsample_pad, [&](Node& n) {
         n.window.stride_h = n.window.stride_w = 2;

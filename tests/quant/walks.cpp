@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "src/quant/float_params.h"
@@ -56,7 +57,9 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
       const auto found = spec.attributes.find(key);
       return static_cast<int>(found == spec.attributes.end() ? fallback : found->second);
     };
-    Node node{.name = spec.name, .op = op_from_name(spec.op)};
+    const std::optional<Function> function = find_function(spec.op);
+    Node node{.name = spec.name, .op = function ? Op::lookup : op_from_name(spec.op)};
+    node.curve.function = function.value_or(Function{});
     const int kernel = number("kernel", 1), stride = number("stride", 1), pad = number("pad", 0);
     node.window = {kernel, kernel, stride, stride, pad, pad};
     node.out_channels = number("out_channels", 0);
@@ -135,6 +138,9 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       case Op::flatten:
       case Op::dropout:
         result = input(0);
+        break;
+      case Op::lookup:
+        for (size_t i = 0; i < result.size(); ++i) result[i] = evaluate(node.curve, input(0)[i]);
         break;
       case Op::subsample_pad:
         pixels_of(out, [&](int k, int y, int x, size_t at) {
@@ -228,6 +234,11 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
         case Int8Op::flatten: {
           const size_t pixel = at / in.c, c = at % in.c;
           result[at] = code(0, c * (static_cast<size_t>(in.h) * in.w) + pixel);
+          break;
+        }
+        case Int8Op::lookup: {
+          const uint8_t byte = node.table[static_cast<uint8_t>(code(0, at))];
+          result[at] = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
           break;
         }
         case Int8Op::requantize:

@@ -36,7 +36,9 @@ def run(writer, images):
         elif op == "DequantizeLinear":
             y = ((x - more[1]) * more[0]).astype(np.float32)
         else:
-            y = {"Relu": lambda: np.maximum(x, np.float32(0)), "Clip": lambda: np.clip(x, *more)}[op]()
+            y = {"Relu": lambda: np.maximum(x, np.float32(0)), "Clip": lambda: np.clip(x, *more), "Mul": lambda: x * more[0],
+                 "Sigmoid": lambda: 1 / (1 + np.exp(-x)), "Tanh": lambda: np.tanh(x),
+                 "HardSwish": lambda: x * np.clip(x + 3, 0, 6) / 6}[op]()
         known[output] = y
     return codes, [op for op, _, _ in writer.nodes]
 
@@ -70,6 +72,21 @@ class Clamp(unittest.TestCase):
         self.check(edge(-128, 127, 0, [0, 120]), ["Clip"])
         self.check(edge(0, 255, 0, [0, 120]), ["Clip"])
         self.check(edge(0, 255, 90, [90, 210]), ["Clip"])
+
+
+class Lookup(unittest.TestCase):
+    def test_functions_give_the_codes_of_their_tables(self):
+        formulas = {"silu": lambda x: x / (1 + np.exp(-x)), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh,
+                    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6}
+        for text, formula in formulas.items():
+            nodes = [dict(edge(-128, 127, 0, [-128, 127]), name="input", op="input", inputs=[], float_output=False),
+                     dict(edge(0, 255, 90, [0, 255]), name="f", op="lookup", inputs=[0], float_output=False, function=text)]
+            writer = qdq.Writer({"nodes": nodes})
+            writer.convert()
+            x = (np.arange(-128, 128) * np.float32(0.05)).astype(np.float32)
+            codes, _ = run(writer, x)
+            table = np.clip(np.rint(formula(x.astype(np.float64)).astype(np.float32) / np.float32(0.05)) + 90, 0, 255)
+            np.testing.assert_array_equal(codes, table, text)
 
 
 if __name__ == "__main__":

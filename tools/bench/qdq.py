@@ -65,6 +65,21 @@ class Writer:
                                           self.constant(np.zeros(len(scale), np.int32))], axis=0)
         return w, b
 
+    def curve(self, text, x):
+        """A lookup's function as runtimes know it: "silu", "leaky_relu 0.01"."""
+        name, *slope = text.split()
+        if name == "silu":
+            return self.add("Mul", [x, self.add("Sigmoid", [x])])
+        if name == "hard_sigmoid":
+            return self.add("HardSigmoid", [x], alpha=1 / 6, beta=0.5)
+        if name == "leaky_relu":
+            return self.add("LeakyRelu", [x], alpha=float(slope[0]))
+        if name == "gelu":
+            erf = self.add("Erf", [self.add("Mul", [x, self.constant(np.float32(np.sqrt(0.5)))])])
+            return self.add("Mul", [self.add("Mul", [x, self.constant(np.float32(0.5))]),
+                                    self.add("Add", [erf, self.constant(np.float32(1))])])
+        return self.add({"hard_swish": "HardSwish", "sigmoid": "Sigmoid", "tanh": "Tanh"}[name], [x])
+
     def convert(self):
         edges = []  # the float value of each node, after its dequantize
         for node in self.nodes_in:
@@ -106,6 +121,8 @@ class Writer:
             y = self.add("GlobalAveragePool", [x])
         elif op == "requantize":
             y = x
+        elif op == "lookup":
+            y = self.curve(node["function"], x)
         else:
             raise ValueError(f"{node['name']}: no QDQ form for {op}")
         if node["float_output"]:

@@ -26,6 +26,11 @@ std::string window_text(const Int8Node& node) {
   return text;
 }
 
+std::string op_text(const Int8Node& node) {
+  std::string name(int8_op_name(node.op));
+  return node.function.empty() ? name : name + " " + node.function;
+}
+
 std::string code_range(const Int8Node& node) {
   if (node.float_output) return "float32";
   return fmt::format("{}  zero {}  clamp {}..{}", code_type(node.out), node.out.zero_point, node.clamp_min,
@@ -52,14 +57,14 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
     std::vector<std::string> inputs;
     for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
     weights += static_cast<long>(node.weight.size());
-    table.add_row({node.name, std::string(int8_op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
-                   window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), window_text(node),
+                   fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
                    node.weight.empty() ? "" : fmt::format("{}..{}", lowest_weight(node), highest_weight(node)),
                    kernels[i].kernel});
   }
-  std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, kCheckpointVersion);
+  std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, checkpoint_version(graph));
   out += fmt::format("input {}x{}x{}, {} classes, {} int8 weights, {} multiply-adds an image, {} on disk\n",
                      graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, graph.classes(),
                      with_thousands(weights), human_count(static_cast<double>(multiply_adds(graph))),
@@ -86,6 +91,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                      {"clamp", {node.clamp_min, node.clamp_max}},
                      {"weights", node.weight.size()},
                      {"kernel", kernels[i].kernel}});
+    if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
   }
   const nlohmann::json document = {{"name", graph.name},
                                    {"multiply_adds", multiply_adds(graph)},

@@ -1,4 +1,4 @@
-// Steps that compute nothing: table look-ups and copies of codes, the same on every path.
+// Steps that compute nothing: table look-ups and copies of codes.
 #include <cstring>
 
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
@@ -8,6 +8,7 @@
 namespace octet {
 namespace {
 
+using kernels::CpuIsa;
 using kernels::Range;
 
 class InputStep final : public ImageStep {
@@ -32,6 +33,25 @@ class InputStep final : public ImageStep {
   size_t image_bytes_;
   kernels::ImageShape shape_;
   std::vector<uint8_t> tables_;
+};
+
+// Rows are the units.
+class LookupStep final : public ImageStep {
+ public:
+  LookupStep(const Lowering& lowering, int node, CpuIsa isa)
+      : ImageStep(lowering, node, kernel_name("lookup", isa), lowering.graph.nodes[node].shape.h),
+        row_bytes_(static_cast<long>(lowering.graph.nodes[node].shape.w) * lowering.output_stride(node)),
+        table_(lowering.lookup_table(node)),
+        isa_(isa) {}
+
+ private:
+  void run_image(const StepData& data, int image, Range rows) const override {
+    const long first = rows.begin * row_bytes_, count = (rows.end - rows.begin) * row_bytes_;
+    kernels::cpu_lookup_u8(isa_, table_, input(data, 0, image) + first, count, output(data, image) + first);
+  }
+  long row_bytes_;
+  kernels::LookupTable table_;
+  CpuIsa isa_;
 };
 
 class SubsamplePadStep final : public ImageStep {
@@ -72,6 +92,10 @@ class FlattenStep final : public ImageStep {
 
 std::unique_ptr<CpuStep> make_input_step(const Lowering& lowering, int node) {
   return std::make_unique<InputStep>(lowering, node);
+}
+
+std::unique_ptr<CpuStep> make_lookup_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
+  return std::make_unique<LookupStep>(lowering, node, isa);
 }
 
 std::unique_ptr<CpuStep> make_subsample_pad_step(const Lowering& lowering, int node) {

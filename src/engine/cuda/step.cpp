@@ -1,8 +1,9 @@
-// Steps that are one kernel without a choice: input, pools, add, requantize and concat, copies.
+// Steps that are one kernel without a choice: input, pools, add, requantize and concat, lookup, copies.
 #include <vector>
 
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
+#include "kernels/elementwise_int8/cuda_lookup_int8.h"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 #include "kernels/image_int8/cuda_image_int8.h"
 #include "kernels/pool_int8/cuda_pool_int8.h"
@@ -106,6 +107,22 @@ class RequantizeStep final : public CudaStep {
   std::vector<kernels::RequantizeParams> params_;
 };
 
+class LookupStep final : public CudaStep {
+ public:
+  LookupStep(const Lowering& lowering, int node)
+      : image_bytes_(pixels_of(lowering.graph.nodes[node].shape) * lowering.output_stride(node)),
+        table_(lowering.lookup_table(node)) {}
+  std::string kernel(int) const override { return "lookup"; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::cuda_lookup_int8(table_, data.inputs[0], image_bytes_ * data.images, static_cast<uint8_t*>(data.output),
+                              stream);
+  }
+
+ private:
+  long image_bytes_;
+  kernels::LookupTable table_;
+};
+
 class SubsamplePadStep final : public CudaStep {
  public:
   SubsamplePadStep(const Lowering& lowering, int node)
@@ -165,6 +182,8 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
     case Int8Op::avg_pool:
     case Int8Op::global_avg_pool:
       return std::make_unique<AvgPoolStep>(lowering, node);
+    case Int8Op::lookup:
+      return std::make_unique<LookupStep>(lowering, node);
     case Int8Op::subsample_pad:
       return std::make_unique<SubsamplePadStep>(lowering, node);
     case Int8Op::flatten:
