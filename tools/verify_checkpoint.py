@@ -18,10 +18,10 @@ import sys
 import numpy as np
 
 FORMAT_VERSIONS = (1, 2)
-NEW_IN_2 = ("lookup",)
+NEW_IN_2 = ("lookup", "mul")
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 WEIGHTED = ("conv2d", "linear")
-SCALED = WEIGHTED + ("add", "concat", "avg_pool", "global_avg_pool", "requantize")
+SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize")
 PASSING = ("max_pool", "flatten", "subsample_pad")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
@@ -145,6 +145,8 @@ def check_node(nodes, index, node):
         check(inputs[1]["shape"] == shape, "the residual has another shape")
     if op in ("add", "concat"):
         check(node["multiplier"].shape == (len(inputs),), "one multiplier an input")
+    if op == "mul":
+        check(len(inputs) == 2 and inputs[1]["shape"] in (shape, [shape[0], 1, 1]), "the second input has another shape")
     if op == "add":
         check(all(i["shape"] == shape for i in inputs) and len(inputs) == 2, "two inputs of one shape")
 
@@ -242,6 +244,8 @@ def scaled_value(node, inputs, sources):
         return t
     if op == "add":
         return fma(centred(inputs[1], sources[1]), multiplier[1], centred(inputs[0], sources[0]) * multiplier[0])
+    if op == "mul":  # a second input of one pixel is numpy's broadcast; products of codes are exact in float32
+        return centred(inputs[0], sources[0]) * centred(inputs[1], sources[1]) * multiplier[0]
     if op == "concat":
         return np.concatenate([centred(x, s) * m for x, s, m in zip(inputs, sources, multiplier)], axis=3)
     if op == "requantize":

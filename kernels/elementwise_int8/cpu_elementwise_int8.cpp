@@ -20,8 +20,13 @@ template <typename Body>
     return;
   }
   for (ptrdiff_t pixel = range.begin; pixel < range.end; ++pixel) {
-    body(Run{pixel * s.x_stride, pixel * s.other_stride, pixel * s.y_stride, s.channels});
+    const ptrdiff_t other = s.other_is_pixel ? 0 : pixel * s.other_stride;
+    body(Run{pixel * s.x_stride, other, pixel * s.y_stride, s.channels});
   }
+}
+
+inline bool all_in_one_run(const ElementwiseShape& s) {
+  return s.x_stride == s.y_stride && s.other_stride == s.y_stride && !s.y_is_slice && !s.other_is_pixel;
 }
 
 // value(i) is t of the i-th element of a run.
@@ -51,14 +56,25 @@ template <typename Value>
                                             const uint8_t* x, const uint8_t* other, void* y) {
   const int32_t x_zero = params.x.zero_point, other_zero = params.other.zero_point;
   const float x_multiplier = params.x_multiplier, other_multiplier = params.other_multiplier;
-  const bool one_run = shape.x_stride == shape.y_stride && shape.other_stride == shape.y_stride && !shape.y_is_slice;
-  for_each_run(shape, range, one_run, [&](const Run& run) {
+  for_each_run(shape, range, all_in_one_run(shape), [&](const Run& run) {
     const uint8_t* __restrict a = x + run.x;
     const uint8_t* __restrict b = other + run.other;
     store_run(params.y, y, run, [&](ptrdiff_t i) {
       const float t = static_cast<float>(a[i] - x_zero) * x_multiplier;
       return __builtin_fmaf(static_cast<float>(b[i] - other_zero), other_multiplier, t);
     });
+  });
+}
+
+[[gnu::always_inline]] inline void mul_loop(const ElementwiseShape& shape, const MulParams& params, Range range,
+                                            const uint8_t* x, const uint8_t* other, void* y) {
+  const int32_t x_zero = params.x.zero_point, other_zero = params.other.zero_point;
+  const float multiplier = params.multiplier;
+  for_each_run(shape, range, all_in_one_run(shape), [&](const Run& run) {
+    const uint8_t* __restrict a = x + run.x;
+    const uint8_t* __restrict b = other + run.other;
+    store_run(params.y, y, run,
+              [&](ptrdiff_t i) { return static_cast<float>((a[i] - x_zero) * (b[i] - other_zero)) * multiplier; });
   });
 }
 
@@ -74,6 +90,11 @@ OCTET_FOR_EACH_ISA(add, add_loop,
                     const uint8_t* other, void* y),
                    (shape, params, range, x, other, y))
 
+OCTET_FOR_EACH_ISA(mul, mul_loop,
+                   (const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
+                    const uint8_t* other, void* y),
+                   (shape, params, range, x, other, y))
+
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
                        const uint8_t* x, void* y) {
   requantize_for(isa)(shape, params, range, x, y);
@@ -82,6 +103,11 @@ void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const Requanti
 void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y) {
   add_for(isa)(shape, params, range, x, other, y);
+}
+
+void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
+                const uint8_t* other, void* y) {
+  mul_for(isa)(shape, params, range, x, other, y);
 }
 
 }  // namespace octet::kernels

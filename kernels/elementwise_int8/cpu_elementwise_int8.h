@@ -1,4 +1,5 @@
-// add and requantize for the cpu engine: uint8 edges only, results as elementwise_int8.h defines them on every path.
+// add, mul and requantize for the cpu engine: uint8 edges only, results as elementwise_int8.h defines them on every
+// path.
 #pragma once
 
 #include "kernels/conv2d_int8/cpu_conv2d.h"
@@ -11,6 +12,8 @@ namespace octet::kernels {
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
                        const uint8_t* x, void* y);
 void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,
+                const uint8_t* other, void* y);
+void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y);
 
 }  // namespace octet::kernels

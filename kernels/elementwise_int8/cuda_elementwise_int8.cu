@@ -12,6 +12,7 @@ constexpr int kThreads = 256;
 struct Requantize {
   UnsignedEdge x;
   float multiplier;
+  static constexpr const char* kName = "requantize";
   static constexpr bool kReadsOther = false;
 
   __device__ float operator()(uint32_t x_word, uint32_t, int lane) const {
@@ -23,6 +24,7 @@ struct Requantize {
 struct Add {
   UnsignedEdge x, other;
   float x_multiplier, other_multiplier;
+  static constexpr const char* kName = "add";
   static constexpr bool kReadsOther = true;
 
   __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
@@ -31,9 +33,23 @@ struct Add {
   __device__ uint32_t other_flip() const { return other.flip; }
 };
 
+/// float((xq - zx) * (oq - zo)) * multiplier: floats hold the product exactly.
+struct Mul {
+  UnsignedEdge x, other;
+  float multiplier;
+  static constexpr const char* kName = "mul";
+  static constexpr bool kReadsOther = true;
+
+  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
+    return x.centred(x_word, lane) * other.centred(other_word, lane) * multiplier;
+  }
+  __device__ uint32_t other_flip() const { return other.flip; }
+};
+
 struct ElementwiseArgs {
   unsigned threads, vectors;  ///< vectors of codes in all, and of one pixel
   int channels;
+  unsigned sharing;  ///< pixels of x that meet one pixel of other
   ptrdiff_t x_stride, other_stride, y_stride;
   CudaRounding rounding;
   bool float_output;
@@ -51,7 +67,10 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseArgs a
   using Vector = CodeVector<kCodes>;
   const Vector x = Vector::load(a.x + pixel * a.x_stride + channel);
   Vector other = {};
-  if constexpr (Op::kReadsOther) other = Vector::load(a.other + pixel * a.other_stride + channel);
+  if constexpr (Op::kReadsOther) {
+    const ptrdiff_t other_pixel = thread / a.vectors / a.sharing;
+    other = Vector::load(a.other + other_pixel * a.other_stride + channel);
+  }
 
   Vector y;
   for (int w = 0; w < Vector::kWords; ++w) {
@@ -73,17 +92,18 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseArgs a
 template <typename Op>
 void launch(const ElementwiseShape& shape, const CodeOutput& out, const CudaElementwiseData& data, const Op& op,
             CudaStream stream) {
-  const bool add = Op::kReadsOther;
-  const uintptr_t other_stride = add ? shape.other_stride : 0;
+  const uintptr_t other = Op::kReadsOther ? address(data.other) : 0;
+  const uintptr_t other_stride = Op::kReadsOther ? shape.other_stride : 0;
   const int codes = out.float_output
                         ? 1
-                        : codes_per_thread({address(data.x), address(data.y), add ? address(data.other) : 0,
-                                            uintptr_t(shape.x_stride), uintptr_t(shape.y_stride), other_stride});
+                        : codes_per_thread({address(data.x), address(data.y), other, uintptr_t(shape.x_stride),
+                                            uintptr_t(shape.y_stride), other_stride});
   const unsigned vectors = blocks_for(shape.channels, codes);
   const long pixels = static_cast<long>(data.images) * shape.pixels;
   const ElementwiseArgs args{thread_count(pixels * vectors, "elementwise"),
                              vectors,
                              shape.channels,
+                             shape.other_is_pixel ? static_cast<unsigned>(shape.pixels) : 1u,
                              shape.x_stride,
                              shape.other_stride,
                              shape.y_stride,
@@ -100,7 +120,7 @@ void launch(const ElementwiseShape& shape, const CodeOutput& out, const CudaElem
   } else {
     elementwise_kernel<1><<<blocks, kThreads, 0, stream>>>(args, op);
   }
-  check_launch(add ? "add" : "requantize");
+  check_launch(Op::kName);
 }
 
 }  // namespace
@@ -114,6 +134,11 @@ void cuda_add_int8(const ElementwiseShape& shape, const AddParams& params, const
                    CudaStream stream) {
   const Add op{UnsignedEdge(params.x), UnsignedEdge(params.other), params.x_multiplier, params.other_multiplier};
   launch(shape, params.y, data, op, stream);
+}
+
+void cuda_mul_int8(const ElementwiseShape& shape, const MulParams& params, const CudaElementwiseData& data,
+                   CudaStream stream) {
+  launch(shape, params.y, data, Mul{UnsignedEdge(params.x), UnsignedEdge(params.other), params.multiplier}, stream);
 }
 
 }  // namespace octet::kernels

@@ -1,4 +1,4 @@
-// add and requantize on the GPU, for a batch: the bytes of elementwise_int8.h.
+// add, mul and requantize on the GPU, for a batch: the bytes of elementwise_int8.h.
 #pragma once
 
 #include "kernels/cuda_stream.h"
@@ -10,7 +10,7 @@ namespace octet::kernels {
 struct CudaElementwiseData {
   int images = 1;
   const void* x = nullptr;
-  const void* other = nullptr;  ///< of an add
+  const void* other = nullptr;  ///< of an add or mul; of a mul by one pixel [images, stride]
   void* y = nullptr;            ///< exactly `channels` of each pixel are written, whether a slice or not
 };
 
@@ -19,6 +19,8 @@ struct CudaElementwiseData {
 void cuda_requantize_int8(const ElementwiseShape& shape, const RequantizeParams& params,
                           const CudaElementwiseData& data, CudaStream stream);
 void cuda_add_int8(const ElementwiseShape& shape, const AddParams& params, const CudaElementwiseData& data,
+                   CudaStream stream);
+void cuda_mul_int8(const ElementwiseShape& shape, const MulParams& params, const CudaElementwiseData& data,
                    CudaStream stream);
 
 }  // namespace octet::kernels

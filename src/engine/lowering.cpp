@@ -102,6 +102,17 @@ kernels::AddParams Lowering::add_params(int node) const {
   return {code_input(input(node, 0)), code_input(input(node, 1)), n.multiplier[0], n.multiplier[1], code_output(n)};
 }
 
+kernels::ElementwiseShape Lowering::mul_shape(int node) const {
+  kernels::ElementwiseShape shape = elementwise_shape(node, 0);
+  shape.other_is_pixel = input(node, 1).shape != graph.nodes[node].shape;
+  return shape;
+}
+
+kernels::MulParams Lowering::mul_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), code_input(input(node, 1)), n.multiplier[0], code_output(n)};
+}
+
 kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
   const Int8Node& n = graph.nodes[node];
   const Shape& in = input(node, 0).shape;

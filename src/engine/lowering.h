@@ -32,6 +32,9 @@ struct Lowering {
   kernels::RequantizeParams requantize_params(int node, size_t input) const;
   kernels::AddParams add_params(int node) const;
 
+  kernels::ElementwiseShape mul_shape(int node) const;
+  kernels::MulParams mul_params(int node) const;
+
   kernels::SubsamplePadShape subsample_pad_shape(int node) const;
   kernels::SubsamplePadParams subsample_pad_params(int node) const;
 

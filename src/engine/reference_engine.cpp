@@ -75,6 +75,9 @@ class ReferenceProgram final : public Program {
       case Int8Op::add:
         kernels::add_int8_reference(lowering.elementwise_shape(node, 0), lowering.add_params(node), x(0), x(1), y);
         break;
+      case Int8Op::mul:
+        kernels::mul_int8_reference(lowering.mul_shape(node), lowering.mul_params(node), x(0), x(1), y);
+        break;
       case Int8Op::requantize:
       case Int8Op::concat:
         for (size_t input = 0, channel = 0; input < n.inputs.size(); ++input) {

@@ -30,6 +30,7 @@ enum class Op {
   subsample_pad,  ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
                   ///< sides
   requantize,     ///< identity; in the quantized network another set of codes for the same values (made by prepare)
+  mul,            ///< two inputs of one shape, or the second [C, 1, 1]: a factor for each channel
   lookup,         ///< a function of each value on its own: silu, hard_swish, ... (src/graph/function.h)
 };
 

@@ -31,7 +31,7 @@ class GraphBuilder {
   int dropout(const std::string& name, int x, double probability);  ///< x itself for probability 0
   int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
   int lookup(Function function, const std::string& name, int x);
-  int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, concat
+  int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, mul, concat
 
   /// The finished graph with shapes; ends building.
   Graph finish();

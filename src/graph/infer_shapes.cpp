@@ -88,6 +88,14 @@ Shape add_shape(const Node& node, const Shape& a, const Shape& b) {
   return a;
 }
 
+Shape mul_shape(const Node& node, const Shape& a, const Shape& b) {
+  if (b != a && b != Shape{a.c, 1, 1}) {
+    fail(node, fmt::format("cannot multiply {} by {}: the second input must be equal or [{}, 1, 1]", to_string(a),
+                           to_string(b), a.c));
+  }
+  return a;
+}
+
 Shape concat_shape(const Graph& graph, const Node& node) {
   Shape out = graph.nodes[static_cast<size_t>(node.inputs.front())].shape;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
@@ -123,6 +131,8 @@ Shape output_shape(const Graph& graph, const Node& node) {
       return subsample_shape(node, in(0));
     case Op::add:
       return add_shape(node, in(0), in(1));
+    case Op::mul:
+      return mul_shape(node, in(0), in(1));
     case Op::concat:
       return concat_shape(graph, node);
     case Op::dropout:

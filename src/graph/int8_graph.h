@@ -25,6 +25,7 @@ enum class Int8Op {
   subsample_pad,    ///< codes copied, zero point in the added channels; qparams of its input
   flatten,          ///< the same codes, [C*H*W, 1, 1]; memory stays in HWC order; qparams of its input
   requantize,       ///< t = float(xq - zx) * multiplier[0]: a ReLU or change of scale on its own
+  mul,              ///< t = float((aq - za) * (bq - zb)) * multiplier[0]; b may be [C, 1, 1], for all pixels of a
   lookup,           ///< code = table[code of the input]: a function of one value
 };
 
@@ -47,11 +48,12 @@ struct Int8Node {
 
   std::vector<int8_t> weight;       ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
   std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
-  std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; pools, requantize [1]; else empty
-  std::vector<float> bias;          ///< conv2d, linear [K], in units of the output scale (reals when float_output)
-  float residual_multiplier = 0;    ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
-  std::vector<uint8_t> table;       ///< lookup [256]: the output code's stored byte, by the input code's stored byte
-  std::string function;             ///< lookup: what the table was made from ("silu"), for people and exporters
+  std::vector<float>
+      multiplier;           ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, requantize [1]; else empty
+  std::vector<float> bias;  ///< conv2d, linear [K], in units of the output scale (reals when float_output)
+  float residual_multiplier = 0;  ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
+  std::vector<uint8_t> table;     ///< lookup [256]: the output code's stored byte, by the input code's stored byte
+  std::string function;           ///< lookup: what the table was made from ("silu"), for people and exporters
 };
 
 /// How a picture becomes the uint8 input [H, W, C].

@@ -18,7 +18,7 @@ using M = Multipliers;
 // In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
 // A convolution's second input is the residual of a fused one.
 // clang-format off
-constexpr std::array<OpTraits, 16> kOps = {{
+constexpr std::array<OpTraits, 17> kOps = {{
     // op                 name               int8                      inputs    window weight passes multipliers         version
     {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none,            1},
     {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel, 1},
@@ -35,6 +35,7 @@ constexpr std::array<OpTraits, 16> kOps = {{
     {Op::dropout,         "dropout",         std::nullopt,             1, 1,     false, false, false, M::none,            1},
     {Op::subsample_pad,   "subsample_pad",   Int8Op::subsample_pad,    1, 1,     true,  false, true,  M::none,            1},
     {Op::requantize,      "requantize",      Int8Op::requantize,       1, 1,     false, false, false, M::one,             1},
+    {Op::mul,             "mul",             Int8Op::mul,              2, 2,     false, false, false, M::one,             2},
     {Op::lookup,          "lookup",          Int8Op::lookup,           1, 1,     false, false, false, M::none,            2},
 }};
 // clang-format on

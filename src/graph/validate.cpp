@@ -219,6 +219,9 @@ class NodeCheck {
       case Int8Op::add:
         check_shape(in(0).shape);
         return check_shape(in(1).shape);
+      case Int8Op::mul:
+        if (in(1).shape != Shape{in(0).shape.c, 1, 1}) check_shape(in(1).shape);
+        return check_shape(in(0).shape);
       case Int8Op::concat:
         return check_concat();
       case Int8Op::max_pool:

@@ -13,6 +13,7 @@
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
@@ -125,6 +126,8 @@ struct Step {
         return at::hardtanh(input(), 0, 6);
       case Op::add:
         return at::add(input(0), input(1));
+      case Op::mul:
+        return at::mul(input(0), input(1));
       case Op::concat: {
         std::vector<at::Tensor> parts;
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(input(i));

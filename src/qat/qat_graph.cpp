@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/take.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ struct Layer {
   const Node* node = nullptr;
   at::Tensor weight;  ///< codes, float32 or float64: the type whose sums are exact
   Epilogue epilogue;
-  std::vector<float> multipliers;  ///< add, concat: one an input; pools, relu: one
+  std::vector<float> multipliers;  ///< add, concat: one an input; mul, pools, relu: one
   at::Tensor table;                ///< lookup: float32 [256] centred codes, by the input's stored byte
 };
 
@@ -154,6 +155,10 @@ class QatGraphProgram : public TorchProgram {
       case Op::requantize:
         for (size_t i = 0; i < node.inputs.size(); ++i) layer.multipliers.push_back(multiplier(i, 1));
         break;
+      case Op::mul:
+        layer.multipliers.push_back(static_cast<float>(static_cast<double>(edges_[node.inputs[0]].scale) *
+                                                       edges_[node.inputs[1]].scale / out_scale));
+        break;
       case Op::avg_pool:
         layer.multipliers.push_back(multiplier(0, static_cast<double>(node.window.kernel_h) * node.window.kernel_w));
         break;
@@ -195,6 +200,8 @@ class QatGraphProgram : public TorchProgram {
       case Op::add:
         return add_codes({layer.multipliers[0], layer.multipliers[1], layer.epilogue.rounding}, x,
                          values[node.inputs[1]]);
+      case Op::mul:  // products of codes are exact in float32
+        return rescaled(at::mul(x, values[node.inputs[1]]), 0);
       case Op::concat: {
         std::vector<at::Tensor> parts;
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(rescaled(values[node.inputs[i]], i));

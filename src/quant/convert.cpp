@@ -105,6 +105,9 @@ class Converter {
         divisor = static_cast<double>(in.h) * in.w;
         break;
       }
+      case Int8Op::mul:
+        result.multiplier = {ratio(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale, n)};
+        return;
       case Int8Op::add:
       case Int8Op::concat:
       case Int8Op::requantize:

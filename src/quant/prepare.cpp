@@ -39,6 +39,7 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
     case Op::relu6:
       return true;
     case Op::add:
+    case Op::mul:
     case Op::concat:
     case Op::max_pool:
     case Op::avg_pool:

@@ -99,6 +99,10 @@ class RandomParameters {
         return kept(node, kMeanSquare, false) + (node.inputs.size() > 1 ? kept_input(node, 1) : 0.0);
       case Op::add:
         return kept_input(node, 0) + kept_input(node, 1);
+      case Op::mul: {
+        const int a = node.inputs[0], b = node.inputs[1];
+        return kept(node, mean_square_[a] * mean_square_[b], prepared_.nonnegative[a] && prepared_.nonnegative[b]);
+      }
       case Op::concat: {
         double sum = 0;
         for (size_t i = 0; i < node.inputs.size(); ++i) {

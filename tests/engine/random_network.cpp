@@ -162,6 +162,13 @@ int NetworkBuilder::add(int a, int b) {
   return push(std::move(n));
 }
 
+int NetworkBuilder::mul(int a, int b) {
+  Int8Node n;
+  n.op = Int8Op::mul, n.inputs = {a, b}, n.shape = shape(a), n.multiplier = {random_multiplier(random_, 60 * 60)};
+  set_edge(n);
+  return push(std::move(n));
+}
+
 int NetworkBuilder::concat(const std::vector<int>& inputs) {
   Int8Node n;
   n.op = Int8Op::concat, n.inputs = inputs, n.shape = shape(inputs[0]);
@@ -283,7 +290,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 9)) {
+    switch (random.between(0, 10)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -307,6 +314,9 @@ Int8Graph random_network(uint64_t seed) {
         break;
       case 7:
         nodes.push_back(network.lookup(x));
+        break;
+      case 8:
+        nodes.push_back(network.mul(x, random.chance(40) ? like(x, true) : network.global_avg_pool(like(x, true))));
         break;
       default:
         nodes.push_back(network.convolution(x));

@@ -41,6 +41,7 @@ class NetworkBuilder {
   int avg_pool(int x);
   int global_avg_pool(int x);
   int requantize(int x);
+  int mul(int a, int b);
   int lookup(int x);  ///< any table
   int subsample_pad(int x);
   int flatten(int x);

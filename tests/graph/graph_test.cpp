@@ -83,6 +83,7 @@ TEST(Graph, OtherShapes) {
   EXPECT_EQ(shape_of({.name = "f", .op = Op::flatten}, in), (Shape{196, 1, 1}));
   EXPECT_EQ(shape_of({.name = "l", .op = Op::linear, .out_channels = 9}, {4, 1, 1}), (Shape{9, 1, 1}));
   EXPECT_EQ(shape_of({.name = "c", .op = Op::concat, .inputs = {0, 0, 0}}, in), (Shape{12, 7, 7}));
+  EXPECT_EQ(shape_of({.name = "m", .op = Op::mul, .inputs = {0, 0}}, in), in);
   const Window half{.stride_h = 2, .stride_w = 2};
   EXPECT_EQ(shape_of({.name = "s", .op = Op::subsample_pad, .window = half, .out_channels = 8}, in), (Shape{8, 4, 4}));
 }
@@ -109,6 +110,16 @@ TEST(Graph, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {60000, 60000, 60000}).find("elements"), std::string::npos);
+}
+
+TEST(Graph, AFactorForEachChannelComesSecond) {
+  Graph graph = one_node({.name = "gate", .op = Op::global_avg_pool}, {4, 8, 8});
+  graph.nodes.push_back({.name = "scaled", .op = Op::mul, .inputs = {0, 1}});
+  infer_shapes(graph);
+  EXPECT_EQ(graph.output().shape, (Shape{4, 8, 8}));
+  graph.nodes[2].inputs = {1, 0};
+  EXPECT_EQ(error_of([&] { infer_shapes(graph); }),
+            "node 'scaled' (mul): cannot multiply [4, 1, 1] by [4, 8, 8]: the second input must be equal or [4, 1, 1]");
 }
 
 TEST(Graph, ErrorNamesBothShapes) {

@@ -80,7 +80,9 @@ Int8Graph every_op_graph() {
   nodes.push_back(make("lookup", Int8Op::lookup, {11}, {5, 1, 1}, kSigned));
   nodes.back().function = "silu";
   for (int i = 0; i < 256; ++i) nodes.back().table.push_back(static_cast<uint8_t>(i * 7 + 3));
-  nodes.push_back(make("fc", Int8Op::linear, {12}, {3, 1, 1}, QParams{}));
+  nodes.push_back(make("mul", Int8Op::mul, {12, 11}, {5, 1, 1}, kSigned));
+  nodes.back().multiplier = {0.01f};
+  nodes.push_back(make("fc", Int8Op::linear, {13}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);
 

@@ -15,7 +15,7 @@ TEST(Validate, AcceptsEveryOp) {
   EXPECT_EQ(error_of([&] { validate(graph); }), "");
   std::set<Int8Op> ops;
   for (const Int8Node& node : graph.nodes) ops.insert(node.op);
-  EXPECT_EQ(ops.size(), 12u);
+  EXPECT_EQ(ops.size(), 13u);
   EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
 }
 
@@ -92,6 +92,8 @@ const Corruption kCorruptions[] = {
      [](Int8Node& n) {
        n.out = {0.05f, 0, 0, 128}, n.clamp_min = 0, n.clamp_max = 128;
      }},
+    {"MulShape", "mul", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.h = 2; }},
+    {"MulByAnotherShape", "mul", "its inputs give [12, 2, 2]", [](Int8Node& n) { n.inputs[1] = 8; }},
     {"LookupShape", "lookup", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.c = 4; }},
     {"FloatInside", "hidden", "only the last node", [](Int8Node& n) { n.float_output = true; }},
     {"LogitsInCodes", "fc", "must give float logits", [](Int8Node& n) { n.float_output = false; }},

@@ -1,4 +1,4 @@
-// Add, requantize, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
+// Add, mul, requantize, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,6 +83,29 @@ TEST(ElementwiseCuda, AddIsTheDefinitions) {
         t, params.y.float_output ? 4 : 1,
         [&](const ElementwiseShape& s, void* y) { add_int8_reference(s, params, t.x.data(), t.other.data(), y); },
         [&](const CudaElementwiseData& data, CudaStream stream) { cuda_add_int8(t.shape, params, data, stream); });
+  }
+}
+
+TEST(ElementwiseCuda, MulIsTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(7);
+  for (int i = 0; i < 250 && !HasFailure(); ++i) {
+    Tensors t = random_tensors(random);
+    t.shape.other_is_pixel = random() & 1;
+    MulParams params{random_input(random), random_input(random), random_multiplier(random) / 64, random_output(random)};
+    params.y.float_output = uniform(random, 0, 9) == 0;
+    const int pixels = t.shape.pixels, element = params.y.float_output ? 4 : 1;
+    expect_equal(
+        t, element,
+        [&](ElementwiseShape s, uint8_t* y) {  // image by image: each has a pixel of its own
+          s.pixels = pixels;
+          for (ptrdiff_t n = 0; n < t.images; ++n) {
+            const ptrdiff_t other = n * (s.other_is_pixel ? 1 : pixels) * s.other_stride;
+            mul_int8_reference(s, params, t.x.data() + n * pixels * s.x_stride, t.other.data() + other,
+                               y + n * pixels * s.y_stride * element);
+          }
+        },
+        [&](const CudaElementwiseData& data, CudaStream stream) { cuda_mul_int8(t.shape, params, data, stream); });
   }
 }
 

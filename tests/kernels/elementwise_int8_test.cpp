@@ -1,4 +1,5 @@
-// add, requantize, lookup, subsample_pad and input quantization: worked numbers, and every path against the definition.
+// add, mul, requantize, lookup, subsample_pad and input quantization: worked numbers, and every path against the
+// definition.
 #include "kernels/elementwise_int8/elementwise_int8.h"
 
 #include <gtest/gtest.h>
@@ -86,6 +87,23 @@ TEST(Add, RoundsOnceAfterTheSecondProduct) {
   EXPECT_NE(y, 0.0f);  // two roundings would cancel
 }
 
+TEST(Mul, WorkedNumbersByOnePixel) {
+  const ElementwiseShape shape{
+      .pixels = 2, .channels = 2, .x_stride = 2, .other_stride = 3, .y_stride = 2, .other_is_pixel = true};
+  const MulParams params{.x = {128, false},
+                         .other = {0, true},
+                         .multiplier = 0.25f,
+                         .y = {.zero_point = 0, .clamp_min = -128, .clamp_max = 127, .is_signed = true}};
+  const uint8_t x[4] = {130, 126, 255, 0};  // 2, -2 | 127, -128
+  const int8_t other[3] = {3, -5, 99};      // t = 1.5, 2.5 | 95.25, 160
+  int8_t y[4];
+  mul_int8_reference(shape, params, x, other, y);
+  EXPECT_EQ(y[0], 2);  // ties to even
+  EXPECT_EQ(y[1], 2);
+  EXPECT_EQ(y[2], 95);
+  EXPECT_EQ(y[3], 127);
+}
+
 TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
   for (const CpuIsa isa : available_isas()) {
     for (const int channels : {1, 3, 16, 37, 64, 130}) {
@@ -107,6 +125,16 @@ TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
       add_int8_reference(shape, add, x.data(), other.data(), expected.data());
       cpu_add_u8(isa, shape, add, {0, 9}, x.data(), other.data(), actual.data());
       EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels;
+
+      const MulParams mul{{100, false}, {7, false}, 0.013f, {.zero_point = 60}};
+      for (const bool one_pixel : {false, true}) {
+        ElementwiseShape same = shape;
+        same.other_is_pixel = one_pixel;
+        mul_int8_reference(same, mul, x.data(), other.data(), expected.data());
+        cpu_mul_u8(isa, same, mul, {0, 5}, x.data(), other.data(), actual.data());
+        cpu_mul_u8(isa, same, mul, {5, 9}, x.data(), other.data(), actual.data());
+        EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels << " mul " << one_pixel;
+      }
     }
   }
 }

@@ -45,6 +45,9 @@ Graph all_operators() {
       node("gate", "sigmoid", {}, {"avg"}),
       node("hard_gate", "hard_sigmoid", {}, {"avg"}),
       node("mixed", "concat", {}, {"f5", "gate", "hard_gate"}),
+      node("gap", "global_avg_pool"),
+      node("scaled", "mul", {}, {"mixed", "gap"}),
+      node("product", "mul", {}, {"scaled", "mixed"}),
       node("drop", "dropout", {{"dropout", 0.5}}),
       node("flat", "flatten"),
       node("fc1", "linear", {{"out_channels", 7}}),
@@ -73,7 +76,8 @@ at::Tensor by_hand(const Weights& w, const at::Tensor& x, bool training) {
   f = f / 2 * (1 + at::erf(f / std::sqrt(2.0)));
   f = (at::exp(2 * f) - 1) / (at::exp(2 * f) + 1);
   const at::Tensor mixed = at::cat({f, 1 / (1 + at::exp(-avg)), at::clamp(avg + 3, 0, 6) / 6}, 1);
-  const at::Tensor flat = mixed.contiguous().view({x.size(0), -1});
+  const at::Tensor product = mixed * mixed.mean({2, 3}, true) * mixed;
+  const at::Tensor flat = product.contiguous().view({x.size(0), -1});
   const at::Tensor fc1 = at::addmm(w.at("fc1.bias"), flat, w.at("fc1.weight").t());
   return at::addmm(w.at("fc.bias"), fc1, w.at("fc.weight").t());
 }

@@ -174,6 +174,44 @@ TEST(QatGraph, SimulationIsNearAndCountsItsDifference) {
   for (int i = 0; i < 10 * kBatch; ++i) EXPECT_NEAR(a[i], b[i], 0.02f * (1 + std::abs(a[i])));
 }
 
+/// Both compute the function in double and round it to float32 once.
+TEST(QatGraph, FunctionsOfTheSimulationGiveTheCodesOfTables) {
+  ModelSpec spec = test::family("graph", 32);
+  spec.graph = {{"a", "avg_pool", {"input"}, {{"kernel", 1}}}};
+  std::vector<std::string> names;
+  for (const std::string_view name : names_in(kFunctions)) {
+    names.emplace_back(name);
+    spec.graph.push_back({names.back(), names.back(), {"input"}, {}});
+  }
+  spec.graph.push_back({"c", "concat", names, {}});
+  spec.graph.push_back({"m", "mul", {"a", "sigmoid"}, {}});
+  spec.graph.push_back({"b", "concat", {"c", "m"}, {}});
+  spec.graph.push_back({"g", "global_avg_pool", {}, {}});
+  spec.graph.push_back({"l", "linear", {}, {{"out_channels", 10}}});
+  const Graph graph = build_model(spec);
+  const Preprocessing preprocessing = test::preprocessing_for(spec.input);
+  const auto images = test::random_images(spec.input, kBatch, 3);
+  size_t differing = 0, total = 0;
+  for (const ActivationScheme scheme : kSchemes) {
+    QuantSpec quant;
+    quant.activation = scheme;
+    const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), quant);
+    expect_same_bytes(model, images, preprocessing, "functions");
+    const auto exact = all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, 10);
+    const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, kBatch, 10);
+    const std::vector<Node>& nodes = model.prepared().graph.nodes;
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      if (nodes[n].op != Op::lookup) continue;
+      const std::string &a = exact.at(static_cast<int>(n)), &b = simulated.at(static_cast<int>(n));
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t i = 0; i < a.size(); ++i) differing += a[i] != b[i];
+      total += a.size();
+    }
+  }
+  EXPECT_EQ(total, 3 * kFunctions.size() * 2 * 3 * 32 * 32);
+  EXPECT_EQ(differing, 0u);
+}
+
 /// Where the forward pass of training and the simulation differ it is by autocast alone.
 TEST(QatGraph, TheForwardPassThatWasTrainedIsAProgramToo) {
   const ModelSpec spec = test::family("resnet8", 32);

@@ -105,6 +105,10 @@ Graph everything() {
                    {"avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 1}}},
                    unary("silu", "silu"),
                    unary("gelu", "gelu"),
+                   unary("gap", "global_avg_pool"),
+                   unary("gate", "sigmoid"),
+                   {"excite", "mul", {"gelu", "gate"}, {}},
+                   {"square", "mul", {"excite", "silu"}, {}},
                    unary("flat", "flatten"),
                    unary("drop", "dropout"),
                    {"fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}}}},
@@ -176,6 +180,8 @@ TEST(Prepare, RangesAndRootsOfEachScheme) {
                                             {"join.relu", true},
                                             {"sum", false},
                                             {"cat", false},
+                                            {"gate", true},
+                                            {"excite", false},
                                             {"flat", false}}) {
       const size_t n = index(name);
       EXPECT_EQ(p.nonnegative[n], nonnegative) << name;
@@ -187,7 +193,7 @@ TEST(Prepare, RangesAndRootsOfEachScheme) {
     }
     EXPECT_EQ(p.root[index("short")], static_cast<int>(index("sum")));
     EXPECT_EQ(p.root[index("pool")], static_cast<int>(index("sum")));
-    EXPECT_EQ(p.root[index("flat")], static_cast<int>(index("gelu")));
+    EXPECT_EQ(p.root[index("flat")], static_cast<int>(index("square")));
     EXPECT_EQ(p.root[index("cat")], static_cast<int>(index("cat")));
     EXPECT_TRUE(p.float_output(static_cast<int>(index("fc"))));
   }

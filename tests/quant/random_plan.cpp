@@ -58,6 +58,15 @@ class Grower {
     if (chance(20)) push(chance(50) ? Op::relu : Op::relu6);  // which the table takes in
   }
 
+  /// Squeeze-and-excite without its convolutions: a factor for each channel; or one for each value.
+  void excite() {
+    const int from = last();
+    if (chance(70)) push(Op::global_avg_pool);
+    push(Op::lookup, [&](Node& n) { n.curve.function = chance(50) ? Function::sigmoid : Function::hard_sigmoid; });
+    const int gate = last();
+    push(Op::mul, [&](Node& n) { n.inputs = {from, gate}; });
+  }
+
   /// A branch that comes back: convolution of the same shape, or an activation, and the sum or concat of both.
   void branch() {
     const int from = last();
@@ -126,8 +135,10 @@ Graph random_graph(uint64_t seed, int branches) {
       grower.branch();
     else if (kind < 9)
       grower.pool();
-    else if (kind > 9)
+    else if (kind == 10)
       grower.function();
+    else if (kind == 11)
+      grower.excite();
     else
       grower.push(Op::subsample_pad, [&](Node& n) {
         n.window.stride_h = n.window.stride_w = 2;

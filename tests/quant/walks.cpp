@@ -115,6 +115,11 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       case Op::add:
         for (size_t i = 0; i < result.size(); ++i) result[i] = input(0)[i] + input(1)[i];
         break;
+      case Op::mul:
+        for (size_t i = 0; i < result.size(); ++i) {
+          result[i] = input(0)[i] * input(1)[i * input(1).size() / result.size()];  // CHW: the pixel's channel
+        }
+        break;
       case Op::concat:
         result.clear();
         for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -200,6 +205,12 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
         case Int8Op::add: {
           const float t = static_cast<float>(centred(0, at)) * node.multiplier[0];
           finish(at, std::fma(static_cast<float>(centred(1, at)), node.multiplier[1], t));
+          break;
+        }
+        case Int8Op::mul: {
+          const bool one_pixel = codes[node.inputs[1]].size() != result.size();
+          const int32_t product = centred(0, at) * centred(1, one_pixel ? static_cast<size_t>(k) : at);
+          finish(at, static_cast<float>(product) * node.multiplier[0]);
           break;
         }
         case Int8Op::concat: {

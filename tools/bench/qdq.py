@@ -110,6 +110,8 @@ class Writer:
             y = x
         elif op == "add":
             y = self.add("Add", [x, edges[inputs[1]]])
+        elif op == "mul":
+            y = self.add("Mul", [x, edges[inputs[1]]])
         elif op == "concat":
             y = self.add("Concat", [edges[i] for i in inputs], axis=1)
         elif op == "max_pool":

@@ -58,6 +58,26 @@ class AddStep final : public ImageStep {
   CpuIsa isa_;
 };
 
+class MulStep final : public ImageStep {
+ public:
+  MulStep(const Lowering& lowering, int node, CpuIsa isa)
+      : ImageStep(lowering, node, kernel_name("mul", isa), lowering.graph.nodes[node].shape.h),
+        width_(lowering.graph.nodes[node].shape.w),
+        shape_(lowering.mul_shape(node)),
+        params_(lowering.mul_params(node)),
+        isa_(isa) {}
+
+ private:
+  void run_image(const StepData& data, int image, Range rows) const override {
+    kernels::cpu_mul_u8(isa_, shape_, params_, {rows.begin * width_, rows.end * width_}, input(data, 0, image),
+                        input(data, 1, image), output(data, image));
+  }
+  int width_;
+  kernels::ElementwiseShape shape_;
+  kernels::MulParams params_;
+  CpuIsa isa_;
+};
+
 }  // namespace
 
 std::unique_ptr<CpuStep> make_requantize_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
@@ -66,6 +86,10 @@ std::unique_ptr<CpuStep> make_requantize_step(const Lowering& lowering, int node
 
 std::unique_ptr<CpuStep> make_add_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
   return std::make_unique<AddStep>(lowering, node, isa);
+}
+
+std::unique_ptr<CpuStep> make_mul_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
+  return std::make_unique<MulStep>(lowering, node, isa);
 }
 
 }  // namespace octet

@@ -61,6 +61,7 @@ std::unique_ptr<CpuStep> make_max_pool_step(const Lowering& lowering, int node, 
 /// avg_pool and global_avg_pool.
 std::unique_ptr<CpuStep> make_avg_pool_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_add_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
+std::unique_ptr<CpuStep> make_mul_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 /// requantize, and concat: one requantize an input.
 std::unique_ptr<CpuStep> make_requantize_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_input_step(const Lowering& lowering, int node);

@@ -37,6 +37,8 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
       return std::make_unique<ConvStep>(lowering, node, isa);
     case Int8Op::add:
       return make_add_step(lowering, node, isa);
+    case Int8Op::mul:
+      return make_mul_step(lowering, node, isa);
     case Int8Op::concat:
     case Int8Op::requantize:
       return make_requantize_step(lowering, node, isa);

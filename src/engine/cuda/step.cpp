@@ -1,4 +1,4 @@
-// Steps that are one kernel without a choice: input, pools, add, requantize and concat, lookup, copies.
+// Steps that are one kernel without a choice: input, pools, add, mul, requantize and concat, lookup, copies.
 #include <vector>
 
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
@@ -82,6 +82,19 @@ class AddStep final : public CudaStep {
  private:
   kernels::ElementwiseShape shape_;
   kernels::AddParams params_;
+};
+
+class MulStep final : public CudaStep {
+ public:
+  MulStep(const Lowering& lowering, int node) : shape_(lowering.mul_shape(node)), params_(lowering.mul_params(node)) {}
+  std::string kernel(int) const override { return "mul"; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::cuda_mul_int8(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
+  }
+
+ private:
+  kernels::ElementwiseShape shape_;
+  kernels::MulParams params_;
 };
 
 class RequantizeStep final : public CudaStep {
@@ -174,6 +187,8 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return make_cuda_conv_step(lowering, node, kernels);
     case Int8Op::add:
       return std::make_unique<AddStep>(lowering, node);
+    case Int8Op::mul:
+      return std::make_unique<MulStep>(lowering, node);
     case Int8Op::concat:
     case Int8Op::requantize:
       return std::make_unique<RequantizeStep>(lowering, node);
