@@ -10,8 +10,8 @@
 
 namespace octet {
 
-/// Added to the variance of every BatchNorm: PyTorch's default.
-inline constexpr double kBatchNormEps = 1e-5;
+/// Added to the variance of a BatchNorm where its node says nothing else: PyTorch's default.
+inline constexpr double kBatchNormEpsilon = 1e-5;
 
 enum class Op {
   input,       ///< the image; always node 0
@@ -69,7 +69,8 @@ struct Node {
   bool bias = false;        ///< conv2d, linear
   float dropout = 0.0f;     ///< probability
   Curve curve;              ///< lookup
-  Shape shape;              ///< of the output; filled by infer_shapes
+  double epsilon = kBatchNormEpsilon;  ///< batch_norm; after fuse of a conv2d or linear, for its batch_norm
+  Shape shape;                         ///< of the output; filled by infer_shapes
 
   // Filled by fuse (src/quant): out = activation(batch_norm(conv(x)) + residual).
   std::string batch_norm;  ///< name of the folded BatchNorm; empty: none

@@ -5,7 +5,8 @@
 
 namespace octet {
 
-GraphBuilder::GraphBuilder(std::string name, const Shape& input, bool folded) : folded_(folded) {
+GraphBuilder::GraphBuilder(std::string name, const Shape& input, bool folded, double epsilon)
+    : folded_(folded), epsilon_(epsilon) {
   graph_.name = std::move(name);
   append({.name = "input", .op = Op::input, .shape = input});
 }
@@ -29,7 +30,8 @@ int GraphBuilder::conv_bn(const std::string& conv_name, const std::string& bn_na
   ConvSpec actual = spec;
   actual.bias = spec.bias || folded_;
   x = conv(conv_name, x, actual);
-  return folded_ ? x : unary(Op::batch_norm, bn_name, x);
+  if (folded_) return x;
+  return append({.name = bn_name, .op = Op::batch_norm, .inputs = {x}, .epsilon = epsilon_});
 }
 
 int GraphBuilder::linear(const std::string& name, int x, int out_channels) {

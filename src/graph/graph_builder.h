@@ -19,8 +19,8 @@ struct ConvSpec {
 
 class GraphBuilder {
  public:
-  /// folded: conv_bn gives a convolution with bias and no batch_norm.
-  GraphBuilder(std::string name, const Shape& input, bool folded);
+  /// folded: conv_bn gives a convolution with bias and no batch_norm. epsilon: of all BatchNorms.
+  GraphBuilder(std::string name, const Shape& input, bool folded, double epsilon = kBatchNormEpsilon);
 
   int input() const { return 0; }
   int conv(const std::string& name, int x, const ConvSpec& spec);
@@ -41,6 +41,7 @@ class GraphBuilder {
 
   Graph graph_;
   bool folded_;
+  double epsilon_;
 };
 
 /// A square window.

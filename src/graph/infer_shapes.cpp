@@ -141,6 +141,9 @@ Shape output_shape(const Graph& graph, const Node& node) {
       }
       return in(0);
     case Op::batch_norm:
+      if (!(node.epsilon > 0 && node.epsilon <= 1))
+        fail(node, fmt::format("epsilon {} is not in (0, 1]", node.epsilon));
+      return in(0);
     case Op::relu:
     case Op::relu6:
     case Op::requantize:

@@ -16,7 +16,7 @@ struct NodeSpec {
   std::string name, op;
   std::vector<std::string> inputs;
   std::map<std::string, double> attributes;  ///< out_channels, kernel, stride, pad, dilation, groups, bias, dropout,
-                                             ///< slope
+                                             ///< slope, epsilon
 };
 
 struct ModelSpec {

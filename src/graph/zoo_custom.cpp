@@ -31,6 +31,8 @@ Attributes attributes_of(const Node& node) {
       return {{"kernel"}, {"stride", "pad"}};
     case Op::subsample_pad:
       return {{"out_channels", "stride"}, {}};
+    case Op::batch_norm:
+      return {{}, {"epsilon"}};
     case Op::dropout:
       return {{"dropout"}, {}};
     case Op::lookup:
@@ -149,6 +151,7 @@ Graph custom(const ModelSpec& spec) {
     node.groups = reader.integer("groups", 1);
     node.bias = reader.flag("bias", has_weight(node.op));
     node.dropout = static_cast<float>(reader.number("dropout", 0));
+    node.epsilon = reader.number("epsilon", kBatchNormEpsilon);
     if (node.op == Op::conv2d && node.inputs.size() != 1) reader.fail("conv2d has one input");
     index_of.emplace(name, index);
     graph.nodes.push_back(std::move(node));

@@ -87,7 +87,7 @@ LayerParameters CpuQuantizers::quantized_layer(int n, const LayerParameters& own
                            prepared_.weight_codes(n)),
       own.bias};
   if (!fold || node.batch_norm.empty()) return layer;
-  return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node.batch_norm, own.bias)));
+  return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node, own.bias)));
 }
 
 /// The observer sees a training batch and the edge's qparams follow it.

@@ -99,7 +99,7 @@ std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& wei
     if (node.bias) layers[n].bias = weights.at(node.name + ".bias");
     layers[n].batch_norm_folded = fold_batch_norm && !node.batch_norm.empty();
     quantizer.has_gain.push_back(layers[n].batch_norm_folded);
-    if (layers[n].batch_norm_folded) folded.push_back(fixed_batch_norm(weights, node.batch_norm, layers[n].bias));
+    if (layers[n].batch_norm_folded) folded.push_back(fixed_batch_norm(weights, node, layers[n].bias));
   }
   const std::vector<GainAndBias> gains = gains_and_biases(folded);
   for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);

@@ -28,8 +28,9 @@ void append(variable_list& all, const variable_list& more) { all.insert(all.end(
 struct GainsAndBiases : torch::autograd::Function<GainsAndBiases> {
   /// `centres`: mean - offset. Returns all gains, then all biases.
   static variable_list forward(AutogradContext* ctx, const at::TensorList& gammas, const at::TensorList& betas,
-                               const at::TensorList& centres, const at::TensorList& variances) {
-    variable_list deviations = at::_foreach_add(variances, kBatchNormEps);
+                               const at::TensorList& centres, const at::TensorList& variances,
+                               const std::vector<at::Scalar>& epsilons) {
+    variable_list deviations = at::_foreach_add(variances, epsilons);
     at::_foreach_sqrt_(deviations);
     const variable_list gains = at::_foreach_div(gammas, deviations);
     const variable_list biases = at::_foreach_sub(betas, at::_foreach_mul(centres, gains));
@@ -53,7 +54,7 @@ struct GainsAndBiases : torch::autograd::Function<GainsAndBiases> {
     variable_list result = std::move(of_gammas);
     append(result, of_biases);
     append(result, of_centres);
-    result.resize(4 * count);  // variances
+    result.resize(4 * count + 1);  // variances, epsilons
     return result;
   }
 };
@@ -62,27 +63,34 @@ at::Tensor centre(const FixedBatchNorm& b) { return b.offset.defined() ? b.mean 
 
 }  // namespace
 
-FixedBatchNorm fixed_batch_norm(const Weights& weights, const std::string& name, const at::Tensor& offset) {
-  return {weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
-          weights.at(name + ".running_var"), offset};
+FixedBatchNorm fixed_batch_norm(const Weights& weights, const Node& node, const at::Tensor& offset) {
+  const std::string& name = node.batch_norm;
+  return {weights.at(name + ".weight"),
+          weights.at(name + ".bias"),
+          weights.at(name + ".running_mean"),
+          weights.at(name + ".running_var"),
+          offset,
+          node.epsilon};
 }
 
 GainAndBias gain_and_bias(const FixedBatchNorm& b) {
-  const at::Tensor gain = b.gamma / (b.variance + kBatchNormEps).sqrt();
+  const at::Tensor gain = b.gamma / (b.variance + b.epsilon).sqrt();
   return {gain, b.beta - centre(b) * gain};
 }
 
 std::vector<GainAndBias> gains_and_biases(const std::vector<FixedBatchNorm>& batch_norms) {
   if (batch_norms.empty()) return {};
   variable_list gammas, betas, centres, variances;
+  std::vector<at::Scalar> epsilons;
   for (const FixedBatchNorm& b : batch_norms) {
     gammas.push_back(b.gamma);
     betas.push_back(b.beta);
     centres.push_back(centre(b));
     variances.push_back(b.variance);
+    epsilons.emplace_back(b.epsilon);
   }
   const variable_list all = GainsAndBiases::apply(at::TensorList(gammas), at::TensorList(betas),
-                                                  at::TensorList(centres), at::TensorList(variances));
+                                                  at::TensorList(centres), at::TensorList(variances), epsilons);
   std::vector<GainAndBias> result;
   for (size_t i = 0; i < batch_norms.size(); ++i) result.push_back({all[i], all[batch_norms.size() + i]});
   return result;

@@ -13,10 +13,11 @@ namespace octet {
 struct FixedBatchNorm {
   at::Tensor gamma, beta, mean, variance;  ///< float [K]
   at::Tensor offset;                       ///< bias of the layer before; undefined: none
+  double epsilon = kBatchNormEpsilon;
 };
 
-/// By the name of the BatchNorm.
-FixedBatchNorm fixed_batch_norm(const Weights& weights, const std::string& name, const at::Tensor& offset);
+/// That of a fused conv2d or linear.
+FixedBatchNorm fixed_batch_norm(const Weights& weights, const Node& node, const at::Tensor& offset);
 
 struct GainAndBias {
   at::Tensor gain;  ///< gamma / sqrt(variance + eps)

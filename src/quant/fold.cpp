@@ -62,7 +62,7 @@ Folded fold(const Node& node, const FloatParams& params, float x_scale, const st
     check_scale(weight_scale[k], node, "weight");
     double gain = 1, offset = b ? (*b)[k] : 0.0;
     if (gamma) {
-      gain = (*gamma)[k] / std::sqrt(static_cast<double>((*var)[k]) + kBatchNormEps);
+      gain = (*gamma)[k] / std::sqrt(static_cast<double>((*var)[k]) + node.epsilon);
       offset = (*beta)[k] + (offset - (*mean)[k]) * gain;
     }
     const double scale = static_cast<double>(x_scale) * weight_scale[k] * gain / y_scale;

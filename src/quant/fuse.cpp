@@ -92,6 +92,7 @@ class Fuser {
                         why + "; place it directly after a conv2d or linear that has no other consumer");
     }
     producer.batch_norm = node.name;
+    producer.epsilon = node.epsilon;
     join(n, target);
   }
 

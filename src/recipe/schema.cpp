@@ -260,8 +260,8 @@ std::string allowed(const Field& field) {
 }
 
 const std::vector<std::string_view>& graph_attributes() {
-  static const std::vector<std::string_view> kNames = {"out_channels", "kernel", "stride",  "pad",  "dilation",
-                                                       "groups",       "bias",   "dropout", "slope"};
+  static const std::vector<std::string_view> kNames = {"out_channels", "kernel", "stride",  "pad",   "dilation",
+                                                       "groups",       "bias",   "dropout", "slope", "epsilon"};
   return kNames;
 }
 

@@ -153,7 +153,7 @@ class Reader {
     }
   }
 
-  /// Whole numbers, except dropout and slope (0 .. 1) and bias (true or false, kept as 1 or 0).
+  /// Whole numbers, except dropout, slope and epsilon (0 .. 1) and bias (true or false, kept as 1 or 0).
   double read_attribute(const std::string& key, const YamlNode& node) const {
     if (key == "bias") {
       if (node.kind != Kind::scalar || node.quoted || (node.text != "true" && node.text != "false")) {
@@ -164,6 +164,10 @@ class Reader {
     const auto number = parse<double>(node);
     if (key == "dropout" || key == "slope") {
       if (!number || !(*number >= 0 && *number < 1)) refuse_part(node, key, "wrong value", {">= 0, < 1"});
+      return *number;
+    }
+    if (key == "epsilon") {
+      if (!number || !(*number > 0 && *number <= 1)) refuse_part(node, key, "wrong value", {"> 0, <= 1"});
       return *number;
     }
     constexpr double kLargest = 65536;

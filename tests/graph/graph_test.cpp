@@ -106,6 +106,8 @@ TEST(Graph, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({.name = "d", .op = Op::dropout, .dropout = 1.0f}).find("[0, 1)"), std::string::npos);
   EXPECT_NE(refusal({.name = "l", .op = Op::lookup, .curve = {Function::leaky_relu, -0.1f}}).find("slope -0.1"),
             std::string::npos);
+  EXPECT_NE(refusal({.name = "b", .op = Op::batch_norm, .epsilon = 0}).find("epsilon 0 is not in (0, 1]"),
+            std::string::npos);
   const Window padded{.kernel_h = 2, .kernel_w = 2, .pad_h = 2, .pad_w = 0};
   EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);

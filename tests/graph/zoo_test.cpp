@@ -132,7 +132,7 @@ ModelSpec written(std::vector<NodeSpec> nodes) {
 TEST(CustomGraph, BuildsWhatIsWritten) {
   const Graph graph = build_model(written({
       {.name = "c1", .op = "conv2d", .attributes = {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}, {"bias", 0}}},
-      {.name = "b1", .op = "batch_norm"},
+      {.name = "b1", .op = "batch_norm", .attributes = {{"epsilon", 0.25}}},
       {.name = "r1", .op = "relu"},
       {.name = "c2", .op = "conv2d", .attributes = {{"out_channels", 8}, {"kernel", 1}, {"groups", 4}}},
       {.name = "sum", .op = "add", .inputs = {"r1", "c2"}},
@@ -149,6 +149,7 @@ TEST(CustomGraph, BuildsWhatIsWritten) {
                                              {"c2.bias", {8}},
                                              {"fc.weight", {10, 128}},
                                              {"fc.bias", {10}}}));
+  EXPECT_EQ(graph.nodes[2].epsilon, 0.25);
   EXPECT_EQ(graph.nodes[6].name, "max_pool_6");
   EXPECT_EQ(graph.nodes[6].shape, (Shape{8, 4, 4}));
 }

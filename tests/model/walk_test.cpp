@@ -26,7 +26,7 @@ Graph all_operators() {
   spec.classes = 5;
   spec.graph = {
       node("stem", "conv2d", {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}, {"bias", 0}}, {"input"}),
-      node("bn", "batch_norm"),
+      node("bn", "batch_norm", {{"epsilon", 0.125}}),
       node("act", "relu"),
       node("deep", "conv2d",
            {{"out_channels", 8}, {"kernel", 3}, {"pad", 2}, {"dilation", 2}, {"groups", 8}, {"bias", 1}}),
@@ -59,7 +59,7 @@ Graph all_operators() {
 at::Tensor by_hand(const Weights& w, const at::Tensor& x, bool training) {
   at::Tensor stem = at::conv2d(x, w.at("stem.weight"), {}, {1, 1}, {1, 1});
   stem = at::batch_norm(stem, w.at("bn.weight"), w.at("bn.bias"), w.at("bn.running_mean"), w.at("bn.running_var"),
-                        training, 0.1, 1e-5, false);
+                        training, 0.1, 0.125, false);
   const at::Tensor act = at::relu(stem);
   const at::Tensor act6 =
       at::clamp(at::conv2d(act, w.at("deep.weight"), w.at("deep.bias"), {1, 1}, {2, 2}, {2, 2}, 8), 0, 6);

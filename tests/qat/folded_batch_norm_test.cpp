@@ -66,8 +66,7 @@ WalkHooks folding(const Graph& graph, const Weights& weights, bool at_once) {
     const Node& node = graph.nodes[n];
     if (node.batch_norm.empty()) continue;
     nodes.push_back(n);
-    all.push_back(
-        fixed_batch_norm(weights, node.batch_norm, node.bias ? weights.at(node.name + ".bias") : at::Tensor()));
+    all.push_back(fixed_batch_norm(weights, node, node.bias ? weights.at(node.name + ".bias") : at::Tensor()));
   }
   const std::vector<GainAndBias> of_all = gains_and_biases(all);
   for (size_t i = 0; i < nodes.size(); ++i) folded.emplace(nodes[i], at_once ? of_all[i] : gain_and_bias(all[i]));
@@ -172,7 +171,7 @@ TEST(FoldedBatchNorm, CodesStayThoseOfTheWeightItself) {
   const c10::NoGradGuard no_grad;
   const at::Tensor w = model.weights().at(node.name + ".weight");
   const std::vector<float> scales = model.weight_scales().at(node.name);
-  const GainAndBias folded = gain_and_bias(fixed_batch_norm(model.weights(), node.batch_norm, {}));
+  const GainAndBias folded = gain_and_bias(fixed_batch_norm(model.weights(), node, {}));
   const at::Tensor product = fold_batch_norm({fake_quantize_weight(w, scales, {}), {}}, folded).weight;
   int seen = 0;
   for (int64_t k = 0; k < w.size(0); ++k) {

@@ -93,7 +93,7 @@ Graph everything() {
                    {"dw", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"pad", 1}, {"groups", 6}, {"bias", 1}}},
                    unary("dw.relu6", "relu6"),
                    conv("left", {}, 8, 1),
-                   unary("left.bn", "batch_norm"),
+                   {"left.bn", "batch_norm", {}, {{"epsilon", 0.125}}},
                    conv("right", {"stem.relu"}, 8, 3),
                    unary("right.bn", "batch_norm"),
                    {"join", "add", {"left.bn", "right.bn"}, {}},  // read twice below: its relu stays a node

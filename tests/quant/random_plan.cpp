@@ -49,7 +49,7 @@ class Grower {
       n.out_channels = n.groups * between(n.groups == 1 ? 2 : 1, std::max(1, 24 / n.groups));  // one would be dead
       n.bias = chance(50);
     });
-    if (chance(60)) push(Op::batch_norm);
+    if (chance(60)) push(Op::batch_norm, [&](Node& n) { n.epsilon = chance(30) ? 0.125 : kBatchNormEpsilon; });
     if (chance(60)) push(chance(50) ? Op::relu : Op::relu6);
   }
 

@@ -42,8 +42,8 @@ double act(double value, Activation activation) {
   return std::min(std::max(value, 0.0), activation == Activation::relu6 ? 6.0 : INFINITY);
 }
 
-double normalize(double value, const FloatParams& p, const std::string& name, size_t c) {
-  const double gain = p.at(name + ".weight")[c] / std::sqrt(p.at(name + ".running_var")[c] + kBatchNormEps);
+double normalize(double value, const FloatParams& p, const Node& node, const std::string& name, size_t c) {
+  const double gain = p.at(name + ".weight")[c] / std::sqrt(p.at(name + ".running_var")[c] + node.epsilon);
   return (value - p.at(name + ".running_mean")[c]) * gain + p.at(name + ".bias")[c];
 }
 
@@ -65,6 +65,7 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
     node.out_channels = number("out_channels", 0);
     node.groups = number("groups", 1);
     node.bias = number("bias", 0) != 0;
+    if (spec.attributes.contains("epsilon")) node.epsilon = spec.attributes.at("epsilon");
     if (spec.inputs.empty()) node.inputs = {static_cast<int>(graph.nodes.size()) - 1};
     for (const std::string& input_name : spec.inputs) {
       const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(),
@@ -98,13 +99,14 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
             const size_t tap = (static_cast<size_t>(c) * node.window.kernel_h + r) * node.window.kernel_w + s;
             sum += input(0)[from] * weight[k * row + tap];
           });
-          if (!node.batch_norm.empty()) sum = normalize(sum, params, node.batch_norm, k);
+          if (!node.batch_norm.empty()) sum = normalize(sum, params, node, node.batch_norm, k);
           result[at] = node.inputs.size() > 1 ? sum + input(1)[at] : sum;
         });
         break;
       }
       case Op::batch_norm:
-        pixels_of(out, [&](int k, int, int, size_t at) { result[at] = normalize(input(0)[at], params, node.name, k); });
+        pixels_of(
+            out, [&](int k, int, int, size_t at) { result[at] = normalize(input(0)[at], params, node, node.name, k); });
         break;
       case Op::relu:
       case Op::relu6:
