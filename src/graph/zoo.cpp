@@ -35,6 +35,8 @@ const std::vector<Entry>& entries() {
       {"resnet34", with_depth(zoo::resnet, 34)},
       {"resnet50", with_depth(zoo::resnet, 50)},
       {"mobilenet_v2", zoo::mobilenet_v2},
+      {"mobilenet_v3_large", zoo::mobilenet_v3_large},
+      {"efficientnet_b0", zoo::efficientnet_b0},
       {"vgg11_bn", with_depth(zoo::vgg_bn, 11)},
       {"vgg16_bn", with_depth(zoo::vgg_bn, 16)},
       {"squeezenet1_1", zoo::squeezenet1_1},

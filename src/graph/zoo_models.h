@@ -13,6 +13,8 @@ Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< He et al. 2015, sect
 Graph resnet(const ModelSpec& spec, int depth);        ///< 18, 34, 50
 Graph mobilenet_v2(const ModelSpec& spec);
 Graph squeezenet1_1(const ModelSpec& spec);
+Graph efficientnet_b0(const ModelSpec& spec);
+Graph mobilenet_v3_large(const ModelSpec& spec);
 Graph vgg_bn(const ModelSpec& spec, int depth);  ///< 11, 16
 Graph custom(const ModelSpec& spec);             ///< model.graph of a recipe
 

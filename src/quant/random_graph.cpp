@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <random>
 #include <utility>
 
@@ -99,6 +100,8 @@ class RandomParameters {
         return kept(node, kMeanSquare, false) + (node.inputs.size() > 1 ? kept_input(node, 1) : 0.0);
       case Op::add:
         return kept_input(node, 0) + kept_input(node, 1);
+      case Op::global_avg_pool:  // the square of the mean of a rectified normal value is 1/pi of its mean square
+        return kept_input(node, 0) * std::numbers::inv_pi;
       case Op::mul: {
         const int a = node.inputs[0], b = node.inputs[1];
         return kept(node, mean_square_[a] * mean_square_[b], prepared_.nonnegative[a] && prepared_.nonnegative[b]);

@@ -49,6 +49,8 @@ TEST(Zoo, PublishedParameterCounts) {
   EXPECT_EQ(trainable(imagenet("resnet34")), 21'797'672);
   EXPECT_EQ(trainable(imagenet("resnet50")), 25'557'032);
   EXPECT_EQ(trainable(imagenet("mobilenet_v2")), 3'504'872);
+  EXPECT_EQ(trainable(imagenet("mobilenet_v3_large")), 5'483'032);
+  EXPECT_EQ(trainable(imagenet("efficientnet_b0")), 5'288'548);
   EXPECT_EQ(trainable(imagenet("squeezenet1_1")), 1'235'496);
   EXPECT_EQ(trainable(imagenet("vgg11_bn")), 132'868'840);
   EXPECT_EQ(trainable(imagenet("vgg16_bn")), 138'365'992);
@@ -56,8 +58,10 @@ TEST(Zoo, PublishedParameterCounts) {
 
 TEST(Zoo, MultiplyAdds) {
   EXPECT_NEAR(multiply_adds(cifar("resnet20", 'A')) / 1e6, 40.55, 0.01);
-  EXPECT_NEAR(multiply_adds(imagenet("resnet50")) / 1e9, 4.089, 0.001);        // torchvision: 4.09
-  EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v2")) / 1e9, 0.3008, 0.0001);  // torchvision: 0.30
+  EXPECT_NEAR(multiply_adds(imagenet("resnet50")) / 1e9, 4.089, 0.001);              // torchvision: 4.09
+  EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v2")) / 1e9, 0.3008, 0.0001);        // torchvision: 0.30
+  EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v3_large")) / 1e9, 0.2166, 0.0001);  // torchvision: 0.22
+  EXPECT_NEAR(multiply_adds(imagenet("efficientnet_b0")) / 1e9, 0.3859, 0.0001);     // torchvision: 0.39
   const Graph small = build_model({.name = "small_cnn", .input = {1, 28, 28}});
   EXPECT_GT(multiply_adds(small), 3'000'000);
   EXPECT_LT(multiply_adds(small), 5'000'000);
@@ -88,6 +92,10 @@ TEST(Zoo, CifarStemKeepsTheResolution) {
   EXPECT_EQ(before_pool(cifar("mobilenet_v2")), (Shape{1280, 4, 4}));
   EXPECT_EQ(before_pool(imagenet("mobilenet_v2")), (Shape{1280, 7, 7}));
   EXPECT_EQ(before_pool(cifar("resnet18")), (Shape{512, 4, 4}));
+  EXPECT_EQ(before_pool(cifar("mobilenet_v3_large")), (Shape{960, 4, 4}));
+  EXPECT_EQ(before_pool(imagenet("mobilenet_v3_large")), (Shape{960, 7, 7}));
+  EXPECT_EQ(before_pool(cifar("efficientnet_b0")), (Shape{1280, 4, 4}));
+  EXPECT_EQ(before_pool(imagenet("efficientnet_b0")), (Shape{1280, 7, 7}));
   const Graph forced = build_model({.name = "resnet18", .stem = "imagenet"});
   EXPECT_EQ(forced.nodes[1].shape, (Shape{64, 16, 16}));
 }

@@ -110,21 +110,26 @@ TEST_P(FuseZoo, OneNodeAConvolutionAndTheSameFunction) {
 }
 
 // Counts: input, convolutions, max-pools, shortcuts or concats, then pool, flatten and linear.
-INSTANTIATE_TEST_SUITE_P(Models, FuseZoo,
-                         ::testing::Values(ZooCase{"resnet8", {3, 32, 32}, 'A', false, 1 + 7 + 2 + 3},
-                                           ZooCase{"resnet8", {3, 16, 16}, 'B', false, 1 + 7 + 2 + 3},
-                                           ZooCase{"resnet20", {3, 16, 16}, 'A', false, 1 + 19 + 2 + 3},
-                                           ZooCase{"resnet56", {3, 8, 8}, 'A', false, 1 + 55 + 2 + 3},  //
-                                           ZooCase{"resnet18", {3, 224, 224}, 'B', false, 1 + 20 + 1 + 3},
-                                           ZooCase{"resnet34", {3, 224, 224}, 'B', false, 1 + 36 + 1 + 3},
-                                           ZooCase{"resnet50", {3, 224, 224}, 'B', false, 1 + 53 + 1 + 3},
-                                           ZooCase{"mobilenet_v2", {3, 32, 32}, 'B', false, 1 + 52 + 3},
-                                           ZooCase{"mobilenet_v2", {3, 32, 32}, 'B', true, 1 + 52 + 3},
-                                           ZooCase{"squeezenet1_1", {3, 64, 64}, 'B', false, 1 + 26 + 8 + 3 + 1}),
-                         [](const auto& info) {
-                           return std::string(info.param.name) + "_" + std::to_string(info.param.input.h) +
-                                  info.param.shortcut + (info.param.folded ? "_folded" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, FuseZoo,
+    ::testing::Values(
+        ZooCase{"resnet8", {3, 32, 32}, 'A', false, 1 + 7 + 2 + 3},
+        ZooCase{"resnet8", {3, 16, 16}, 'B', false, 1 + 7 + 2 + 3},
+        ZooCase{"resnet20", {3, 16, 16}, 'A', false, 1 + 19 + 2 + 3},
+        ZooCase{"resnet56", {3, 8, 8}, 'A', false, 1 + 55 + 2 + 3},  //
+        ZooCase{"resnet18", {3, 224, 224}, 'B', false, 1 + 20 + 1 + 3},
+        ZooCase{"resnet34", {3, 224, 224}, 'B', false, 1 + 36 + 1 + 3},
+        ZooCase{"resnet50", {3, 224, 224}, 'B', false, 1 + 53 + 1 + 3},
+        ZooCase{"mobilenet_v2", {3, 32, 32}, 'B', false, 1 + 52 + 3},
+        ZooCase{"mobilenet_v2", {3, 32, 32}, 'B', true, 1 + 52 + 3},
+        // with squeeze-and-excite 6 more, or 5 with its relu; 1 a function
+        ZooCase{"efficientnet_b0", {3, 32, 32}, 'B', false, 1 + 2 + 9 + 15 * 11 + 2 + 3},
+        ZooCase{"mobilenet_v3_large", {3, 32, 32}, 'B', false, 1 + 2 + (2 + 2 * 3) + 3 * 8 + 4 * 5 + 5 * 10 + 2 + 5},
+        ZooCase{"squeezenet1_1", {3, 64, 64}, 'B', false, 1 + 26 + 8 + 3 + 1}),
+    [](const auto& info) {
+      return std::string(info.param.name) + "_" + std::to_string(info.param.input.h) + info.param.shortcut +
+             (info.param.folded ? "_folded" : "");
+    });
 
 TEST(Fuse, EveryZooModelLosesBatchNormAndActivations) {
   for (const std::string_view name : model_names()) {

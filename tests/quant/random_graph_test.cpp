@@ -66,6 +66,27 @@ TEST_P(RandomActivations, NeitherVanishNorSaturate) {
   EXPECT_LT(*lo, *hi);
 }
 
+/// A gate multiplies what the estimate of its input is wrong by: less is asked, and not of edges of a few values.
+TEST(RandomInt8Graph, GatedActivationsStayAlive) {
+  for (const char* name : {"efficientnet_b0", "mobilenet_v3_large"}) {
+    const Int8Graph graph = random_int8_graph(build_model(model(name)), {}, 11);
+    const auto values = testing::walk_int8(graph, testing::random_pixels(graph.input_shape(), 2));
+    for (size_t n = 0; n + 1 < graph.nodes.size(); ++n) {
+      const QParams& q = graph.nodes[n].out;
+      if (values[n].size() < 64) continue;
+      double squares = 0, ends = 0;
+      for (const double value : values[n]) {
+        const double code = value / q.scale;
+        squares += code * code;
+        ends += code >= q.quant_max - q.zero_point;
+      }
+      const double size = static_cast<double>(values[n].size());
+      EXPECT_GT(std::sqrt(squares / size), 0.015 * q.quant_max) << graph.nodes[n].name;
+      EXPECT_LT(ends / size, 0.3) << graph.nodes[n].name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, RandomActivations,
                          ::testing::Combine(::testing::Values("resnet8", "resnet56", "mobilenet_v2", "small_cnn"),
                                             ::testing::ValuesIn(kSchemes)));

@@ -105,6 +105,14 @@ TEST_F(Witness, AgreesOnDepthwiseAndConcat) {
   expect_equal(random_graph({.name = "squeezenet1_1"}, ActivationScheme::unsigned_u8));
 }
 
+TEST_F(Witness, AgreesOnFunctionsAndSqueezeAndExcite) {
+  for (const auto scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    expect_equal(random_graph({.name = "efficientnet_b0"}, scheme));
+    expect_equal(random_graph({.name = "mobilenet_v3_large"}, scheme));
+  }
+}
+
 TEST_F(Witness, AgreesOnBitPlans) {
   const QuantSpec w4a4{.activation = ActivationScheme::unsigned_u8,
                        .activation_bits = 4,
