@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "kernels/cuda_block_sum.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
+#include "kernels/fake_quantize/learned_scale.h"
 
 namespace octet::kernels {
 namespace {
@@ -22,28 +24,34 @@ long rows_of_part(long rows, int channels) {
 }
 
 /// One thread's column of the rows: kPack neighbouring channels.
-template <class T, int kPack>
+template <class T, int kPack, bool kLearns>
 struct Column {
   const T* dy;
   const uint8_t* bits;
   T* dx;
+  const int16_t* slopes;
+  SlopeScale slope;
   float sum[kPack] = {};
+  float dscale = 0;
 
   /// kRows packs, `step` apart.
   template <int kRows>
   __device__ void take(long first, long step) {
     Pack<T, kPack> pack[kRows];
+    Pack<int16_t, kPack> steep[kRows];
     unsigned pass[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const long at = first + r * step;
       pack[r] = load<kPack, true>(dy + at * kPack, kPack);
       pass[r] = kPack == 8 ? bits[at] : bits[at / 8] >> (at % 8);
+      if constexpr (kLearns) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(slopes + at * kPack);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
+        if constexpr (kLearns) dscale += widen(pack[r].value[i]) * slope.unpack(steep[r].value[i]);
         if ((pass[r] >> i & 1) == 0) pack[r].value[i] = narrow<T>(0.0f);
         sum[i] += widen(pack[r].value[i]);
       }
@@ -54,7 +62,7 @@ struct Column {
 
 /// Block (p, y): part p of the rows, columns [y * kThreads, (y + 1) * kThreads). Threads lie over the columns, and over
 /// as many rows as there is room for.
-template <class T, int kPack>
+template <class T, int kPack, bool kLearns>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     bias_gradient_kernel(BiasGradient work, long part_rows) {
   __shared__ float sums[kThreads * kPack];
@@ -62,7 +70,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int width = min(columns - first_column, kThreads), lanes = kThreads / width;
   const int lane = static_cast<int>(threadIdx.x) / width;
   const long column = first_column + static_cast<int>(threadIdx.x) % width;
-  Column<T, kPack> mine{static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx)};
+  const ScaleGradient& scale = work.scale;
+  Column<T, kPack, kLearns> mine{
+      static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx), scale.slopes,
+      SlopeScale(kLearns && scale.device_qparams != nullptr ? *scale.device_qparams : scale.qparams)};
   const long end = min((blockIdx.x + 1) * part_rows, work.rows);
   long row = blockIdx.x * part_rows + lane;
   if (lane >= lanes) row = end;  // no room for another row
@@ -77,6 +88,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     float total = 0;
     for (int l = 0; l < lanes; ++l) total += sums[l * width * kPack + channel];
     part[channel] = total;
+  }
+  if constexpr (kLearns) {
+    const float dscale = block_sum<kThreads>(mine.dscale);
+    if (threadIdx.x == 0) scale.parts[blockIdx.y * gridDim.x + blockIdx.x] = dscale;
   }
 }
 
@@ -96,10 +111,17 @@ __global__ void __launch_bounds__(kSumChannels* kSumLanes)
   dbias[channel] = total;
 }
 
+/// Returns the number of blocks.
 template <class T, int kPack>
-void launch(const BiasGradient& work, int parts, CudaStream stream) {
+int launch(const BiasGradient& work, int parts, CudaStream stream) {
   const dim3 blocks(static_cast<unsigned>(parts), blocks_for(work.channels / kPack, kThreads));
-  bias_gradient_kernel<T, kPack><<<blocks, kThreads, 0, stream>>>(work, rows_of_part(work.rows, work.channels));
+  const long part_rows = rows_of_part(work.rows, work.channels);
+  if (work.scale.dscale != nullptr) {
+    bias_gradient_kernel<T, kPack, true><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+  } else {
+    bias_gradient_kernel<T, kPack, false><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+  }
+  return static_cast<int>(blocks.x * blocks.y);
 }
 
 }  // namespace
@@ -110,16 +132,21 @@ int bias_gradient_parts(long rows, int channels) {
   return static_cast<int>((rows + of_part - 1) / of_part);
 }
 
+int bias_gradient_scale_parts(long rows, int channels) {
+  return bias_gradient_parts(rows, channels) * static_cast<int>(blocks_for(channels, kThreads));
+}
+
 void cuda_bias_gradient(const BiasGradient& work, CudaStream stream) {
   if (work.channels == 0) return;
+  int blocks = 0;
   const int parts = bias_gradient_parts(work.rows, work.channels);
   if (parts > 0) {
     with_type(work.type, [&](auto type) {
       using T = decltype(type);
       if (work.channels % kValues == 0 && is_aligned(work.dy) && is_aligned(work.dx)) {
-        launch<T, kValues>(work, parts, stream);
+        blocks = launch<T, kValues>(work, parts, stream);
       } else {
-        launch<T, 1>(work, parts, stream);
+        blocks = launch<T, 1>(work, parts, stream);
       }
     });
     check_launch("bias_gradient");
@@ -127,6 +154,7 @@ void cuda_bias_gradient(const BiasGradient& work, CudaStream stream) {
   sum_parts_kernel<<<blocks_for(work.channels, kSumChannels), dim3(kSumChannels, kSumLanes), 0, stream>>>(
       work.parts, parts, work.channels, work.dbias);
   check_launch("bias_gradient's sums");
+  if (work.scale.dscale != nullptr) cuda_sum_scale_gradient(work.scale, blocks, stream);
 }
 
 }  // namespace octet::kernels

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda_stream.h"
+#include "kernels/fake_quantize/cuda_scale_gradient.h"
 #include "kernels/value_type.h"
 
 namespace octet::kernels {
@@ -18,11 +19,14 @@ struct BiasGradient {
   long rows = 0;
   int channels = 0;
   ValueType type = ValueType::float32;
+  ScaleGradient scale;  ///< with room for bias_gradient_scale_parts(rows, channels) parts
 };
 
 int bias_gradient_parts(long rows, int channels);
+int bias_gradient_scale_parts(long rows, int channels);
 
-/// dx = dy where the bit is set, else 0; dbias = the sum of dx's rows, always added in the same order.
+/// dx = dy where the bit is set, else 0; dbias = the sum of dx's rows, always added in the same order; in the same pass
+/// the scale's gradient.
 void cuda_bias_gradient(const BiasGradient& work, CudaStream stream);
 
 }  // namespace octet::kernels

@@ -1,6 +1,8 @@
+#include "kernels/cuda_block_sum.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
+#include "kernels/fake_quantize/learned_scale.h"
 #include "kernels/fake_quantize/rounded_quotient.h"
 #include "kernels/fast_divide.h"
 
@@ -54,12 +56,22 @@ struct Bias {
   }
 };
 
-template <class T, bool kWide>
+/// Packed dy/ds of the value after the activation; `rounded` = rint(x / scale).
+__device__ int16_t slope_of(float x, float rounded, const QParams& q, const Clamp& activation) {
+  const float v = activation(x), steps = v == x ? rounded : rintf(v / q.scale);
+  const float code = steps + static_cast<float>(q.zero_point);
+  if (!(code >= static_cast<float>(q.quant_min))) return kSlopeBelow;  // NaN, too
+  if (code > static_cast<float>(q.quant_max)) return kSlopeAbove;
+  return pack_slope(-fmaf(-steps, q.scale, v) / q.scale);
+}
+
+template <class T, bool kWide, bool kLearns>
 __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work, Bias bias) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
   if (at >= work.count) return;
   const long left = work.count - at;
-  const QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
+  QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
+  if (work.device_scale != nullptr) q.scale = *work.device_scale;
   const Bounds bounds(q, work.activation);
   const RoundedQuotient quotient(q.scale);
   Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, left);
@@ -80,6 +92,12 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
 #pragma unroll
     for (int i = 0; i < kValues; ++i) code[i] = quotient.exact(value[i]);
   }
+  if constexpr (kLearns) {
+    Pack<int16_t, kValues> slopes;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) slopes.value[i] = slope_of(value[i], code[i], q, work.activation);
+    store<kValues, true>(slopes, work.slopes + at, left);
+  }
   unsigned bits = 0;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
@@ -94,48 +112,96 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
   if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
 }
 
-template <class T, bool kWide>
-__global__ void __launch_bounds__(kThreads) fake_quantize_backward_kernel(FakeQuantizationGradient work) {
-  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
-  if (at >= work.count) return;
-  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.dy) + at, work.count - at);
+/// One thread's values; returns its share of the sum over dy times dy/ds.
+template <class T, bool kWide, bool kLearns>
+__device__ float pass_gradients(const FakeQuantizationGradient& work, long at) {
+  const long left = work.count - at;
+  Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.dy) + at, left);
+  float dscale = 0;
+  if constexpr (kLearns) {
+    const ScaleGradient& scale = work.scale;
+    const SlopeScale slope(scale.device_qparams != nullptr ? *scale.device_qparams : scale.qparams);
+    Pack<int16_t, kValues> slopes{};
+    if (left >= kValues) {
+      slopes = load<kValues, true>(scale.slopes + at, left);
+    } else {
+      for (int i = 0; i < left; ++i) slopes.value[i] = scale.slopes[at + i];
+    }
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) dscale += widen(pack.value[i]) * slope.unpack(slopes.value[i]);
+  }
   const unsigned bits = work.bits[at / kValues];
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
     if ((bits >> i & 1) == 0) pack.value[i] = narrow<T>(0.0f);
   }
-  store<kValues, kWide>(pack, static_cast<T*>(work.dx) + at, work.count - at);
+  store<kValues, kWide>(pack, static_cast<T*>(work.dx) + at, left);
+  return dscale;
+}
+
+template <class T, bool kWide, bool kLearns>
+__global__ void __launch_bounds__(kThreads) fake_quantize_backward_kernel(FakeQuantizationGradient work) {
+  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
+  float dscale = 0;
+  if (at < work.count) dscale = pass_gradients<T, kWide, kLearns>(work, at);
+  if constexpr (kLearns) {
+    dscale = block_sum<kThreads>(dscale);
+    if (threadIdx.x == 0) work.scale.parts[blockIdx.x] = dscale;
+  }
+}
+
+template <class T, bool kWide>
+void launch(const FakeQuantization& work, CudaStream stream) {
+  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
+  const Bias bias(work);
+  if (work.slopes != nullptr) {
+    fake_quantize_kernel<T, kWide, true><<<blocks, kThreads, 0, stream>>>(work, bias);
+  } else {
+    fake_quantize_kernel<T, kWide, false><<<blocks, kThreads, 0, stream>>>(work, bias);
+  }
+}
+
+template <class T, bool kWide>
+void launch(const FakeQuantizationGradient& work, CudaStream stream) {
+  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
+  if (work.scale.dscale != nullptr) {
+    fake_quantize_backward_kernel<T, kWide, true><<<blocks, kThreads, 0, stream>>>(work);
+  } else {
+    fake_quantize_backward_kernel<T, kWide, false><<<blocks, kThreads, 0, stream>>>(work);
+  }
 }
 
 }  // namespace
 
 void cuda_fake_quantize(const FakeQuantization& work, CudaStream stream) {
   if (work.count == 0) return;
-  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
-  const Bias bias(work);
   with_type(work.type, [&](auto type) {
     using T = decltype(type);
     if (is_aligned(work.x) && is_aligned(work.y) && is_aligned(work.residual)) {
-      fake_quantize_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work, bias);
+      launch<T, true>(work, stream);
     } else {
-      fake_quantize_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work, bias);
+      launch<T, false>(work, stream);
     }
   });
   check_launch("fake_quantize");
 }
 
+int fake_quantize_backward_parts(long count) { return static_cast<int>(blocks_for(count, kThreads * kValues)); }
+
 void cuda_fake_quantize_backward(const FakeQuantizationGradient& work, CudaStream stream) {
-  if (work.count == 0) return;
-  const unsigned blocks = blocks_for(work.count, kThreads * kValues);
-  with_type(work.type, [&](auto type) {
-    using T = decltype(type);
-    if (is_aligned(work.dy) && is_aligned(work.dx)) {
-      fake_quantize_backward_kernel<T, true><<<blocks, kThreads, 0, stream>>>(work);
-    } else {
-      fake_quantize_backward_kernel<T, false><<<blocks, kThreads, 0, stream>>>(work);
-    }
-  });
-  check_launch("fake_quantize_backward");
+  if (work.count > 0) {
+    with_type(work.type, [&](auto type) {
+      using T = decltype(type);
+      if (is_aligned(work.dy) && is_aligned(work.dx)) {
+        launch<T, true>(work, stream);
+      } else {
+        launch<T, false>(work, stream);
+      }
+    });
+    check_launch("fake_quantize_backward");
+  }
+  if (work.scale.dscale != nullptr)
+    cuda_sum_scale_gradient(work.scale, fake_quantize_backward_parts(work.count), stream);
 }
 
 }  // namespace octet::kernels

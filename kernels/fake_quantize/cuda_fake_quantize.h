@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/cuda_stream.h"
+#include "kernels/fake_quantize/cuda_scale_gradient.h"
 #include "kernels/quantize.h"
 #include "kernels/value_type.h"
 
@@ -25,6 +26,8 @@ struct FakeQuantization {
   Clamp activation;
   const QParams* device_qparams = nullptr;  ///< read when the kernel runs; null: `qparams`
   QParams qparams;
+  const float* device_scale = nullptr;  ///< the same, in place of the qparams' scale; null: theirs
+  int16_t* slopes = nullptr;            ///< [count] or null: for the gradient of the scale (learned_scale.h)
 };
 
 /// y = dequantize(quantize(activation(x + bias + residual))).
@@ -36,9 +39,12 @@ struct FakeQuantizationGradient {
   void* dx = nullptr;             ///< [count]; may be dy
   long count = 0;
   ValueType type = ValueType::float32;
+  ScaleGradient scale;  ///< with fake_quantize_backward_parts(count) parts
 };
 
-/// dx = dy where the bit is set, else 0.
+int fake_quantize_backward_parts(long count);
+
+/// dx = dy where the bit is set, else 0; in the same pass the scale's gradient.
 void cuda_fake_quantize_backward(const FakeQuantizationGradient& work, CudaStream stream);
 
 }  // namespace octet::kernels

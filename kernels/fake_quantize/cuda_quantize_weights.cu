@@ -136,17 +136,18 @@ __global__ void quantize_weights_kernel(const __grid_constant__ Table<WeightTens
   const long start = static_cast<long>(channel) * length;
   const Row row{tensor.weight + start, length, tensor.per_channel, tensor.channels_last_window};
   float scale;
+  bool damaged = false;
   if (rules.rule == ScaleRule::given) {
     scale = tensor.scale[channel];
+    if (tensor.not_finite != nullptr) reach_of(row, shared, damaged);
   } else {
-    bool damaged = false;
     const WeightReach reach = reach_of(row, shared, damaged);
     scale = rules.rule == ScaleRule::least_squares ? best_scale(row, reach, tensor.codes, shared)
                                                    : scale_of_reach(reach, tensor.codes);
     const int repeat = rules.per_tensor ? tensor.channels : 1;
     for (int c = threadIdx.x; c < repeat; c += blockDim.x) tensor.scale[channel + c] = scale;
-    if (damaged && threadIdx.x == 0) *tensor.not_finite = 1;
   }
+  if (damaged && threadIdx.x == 0) *tensor.not_finite = 1;
   const float* gain = tensor.gain != nullptr ? tensor.gain + channel : nullptr;
   quantize_row(row, scale, tensor.codes, gain, static_cast<T*>(tensor.quantized) + start);
 }

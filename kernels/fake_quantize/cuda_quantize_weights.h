@@ -11,13 +11,17 @@ namespace octet::kernels {
 enum class ScaleRule {
   reach,          ///< the least whose codes hold all values
   least_squares,  ///< the best of some shrunk ranges
-  given,          ///< `scale` is read, not written
+  given,          ///< `scale` is read, not written; a null not_finite is not written either
 };
 
 struct WeightRules {
   ScaleRule rule = ScaleRule::reach;
   bool per_tensor = false;              ///< one scale, repeated for every channel
   ValueType type = ValueType::float32;  ///< of `quantized` and of gradients
+  /// Backward, where scales learn (learned_scale.h): every WeightGradient::scale points into `scales`, and dscales[i]
+  /// becomes the gradient of scales[i].
+  const float* scales = nullptr;
+  float* dscales = nullptr;
 };
 
 /// One weight [channels, per_channel] without gaps. Pointers on the device.
@@ -51,7 +55,7 @@ struct WeightGradient {
 };
 
 /// dx = dy * gain in float32 where the code was not clipped, else 0; dgain = the sum of dy times the fake-quantized
-/// weight over each channel, always added in the same order.
+/// weight over each channel, and so the scales' gradients, always added in the same order.
 void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradient* weights, int count,
                                     CudaStream stream);
 

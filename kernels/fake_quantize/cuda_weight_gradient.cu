@@ -1,22 +1,19 @@
+#include "kernels/cuda_block_sum.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/fake_quantize/cuda_quantize_weights.h"
 #include "kernels/fake_quantize/cuda_weight_table.cuh"
+#include "kernels/fake_quantize/learned_scale.h"
 
 namespace octet::kernels {
 namespace {
 
 constexpr int kThreads = 256;
 
-/// Of all threads, in a fixed order, for thread 0.
-__device__ float block_sum(float value) {
-  __shared__ float of_warp[kThreads / 32];
-  for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffff, value, other);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int warp = 1; warp < kThreads / 32; ++warp) value += of_warp[warp];
-  }
-  return value;
+/// dy/ds of a weight whose code, rounded, is that.
+__device__ float slope_of(float weight, float rounded, const WeightCode& code) {
+  if (!(rounded >= code.lowest)) return code.lowest;  // NaN, too
+  if (rounded > code.highest) return code.highest;
+  return -fmaf(-rounded, code.quotient.scale, weight) / code.quotient.scale;
 }
 
 /// One block a channel.
@@ -30,9 +27,10 @@ __global__ void __launch_bounds__(kThreads)
   const T* dy = static_cast<const T*>(tensor.dy) + start;
   float* dx = tensor.dx + start;
   const bool has_gain = tensor.gain != nullptr, clips = table.rules.rule != ScaleRule::reach;
+  const bool learns = table.rules.dscales != nullptr;
   const float gain = has_gain ? tensor.gain[channel] : 1.0f;
   const WeightCode code(has_gain || clips ? tensor.scale[channel] : 1.0f, tensor.codes);
-  float dgain = 0;
+  float dgain = 0, dscale = 0;
   for (int i = static_cast<int>(threadIdx.x); i < tensor.per_channel; i += kThreads) {
     const float gradient = widen(dy[i]);
     bool passes = true;
@@ -40,12 +38,20 @@ __global__ void __launch_bounds__(kThreads)
       const float weight = tensor.weight[start + i], rounded = code.rounded(weight);
       passes = !clips || (rounded >= code.lowest && rounded <= code.highest);  // NaN does not
       dgain += gradient * code.real(weight);
+      if (learns) dscale += gradient * gain * slope_of(weight, rounded, code);
     }
     dx[i] = passes ? gradient * gain : 0.0f;
   }
-  if (!has_gain) return;
-  dgain = block_sum(dgain);
-  if (threadIdx.x == 0) tensor.dgain[channel] = dgain;
+  if (has_gain) {
+    dgain = block_sum<kThreads>(dgain);
+    if (threadIdx.x == 0) tensor.dgain[channel] = dgain;
+  }
+  if (learns) {
+    dscale = block_sum<kThreads>(dscale);
+    const double factor = scale_gradient_factor(tensor.per_channel, tensor.codes.highest, 0);
+    if (threadIdx.x == 0)
+      table.rules.dscales[tensor.scale + channel - table.rules.scales] = static_cast<float>(dscale * factor);
+  }
 }
 
 }  // namespace

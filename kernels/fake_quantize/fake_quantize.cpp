@@ -53,7 +53,42 @@ template <typename T>
   }
 }
 
+/// dy/ds of one value.
+template <typename T>
+[[gnu::always_inline]] inline double slope_of(T x, const QParams& q) {
+  const float lo = static_cast<float>(q.quant_min), hi = static_cast<float>(q.quant_max);
+  const float zero_point = static_cast<float>(q.zero_point);
+  const float value = widen(x), rounded = rintf(value / q.scale), code = rounded + zero_point;
+  const float above = code > lo ? code : lo;  // NaN becomes lo, as in clamp_code
+  const float clamped = above < hi ? above : hi;
+  const double inside = static_cast<double>(rounded) - static_cast<double>(value) / static_cast<double>(q.scale);
+  return code == clamped ? inside : static_cast<double>(clamped - zero_point);
+}
+
+template <typename T>
+[[gnu::always_inline]] inline double sum_of_slopes(const T* x, const T* dy, size_t count, const QParams& q) {
+  constexpr size_t kLanes = 16;  // fixed partial sums, so that it vectorizes
+  double sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      sums[lane] += static_cast<double>(widen(dy[i + lane])) * slope_of(x[i + lane], q);
+  }
+  for (; i < count; ++i) sums[i % kLanes] += static_cast<double>(widen(dy[i])) * slope_of(x[i], q);
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
 }  // namespace
+
+OCTET_CLONES double scale_gradient(const float* x, const float* dy, size_t count, const QParams& q) {
+  return sum_of_slopes(x, dy, count, q);
+}
+
+OCTET_CLONES double scale_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const QParams& q) {
+  return sum_of_slopes(x, dy, count, q);
+}
 
 OCTET_CLONES void fake_quantize(const float* x, size_t count, const QParams& q, float* y, uint8_t* mask) {
   forward(x, count, q, y, mask);

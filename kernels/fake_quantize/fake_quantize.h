@@ -21,6 +21,10 @@ void fake_quantize(const uint16_t* x, size_t count, const QParams& q, uint16_t* 
 void fake_quantize_backward(const float* dy, const uint8_t* mask, size_t count, float* dx);
 void fake_quantize_backward(const uint16_t* dy, const uint8_t* mask, size_t count, uint16_t* dx);
 
+/// Sum of dy times dy/ds of learned_scale.h, in double, always added in the same order.
+double scale_gradient(const float* x, const float* dy, size_t count, const QParams& q);
+double scale_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const QParams& q);
+
 /// A tensor [outer, channels, inner] in which channel c has scale[c]; zero_point, quant_min and quant_max are those of
 /// `range`, whose scale is not used.
 struct ChannelQuantization {

@@ -57,7 +57,7 @@ class CpuQuantizers : public Quantizers {
       : prepared_(prepared), options_(options), histograms_(nodes().size(), Observer(ObserverKind::histogram)) {}
 
   at::Device device() const override { return at::kCPU; }
-  WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) override;
+  WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) override;
   WalkHooks calibrating_hooks() override;
   void upload(const EdgeState& edges) override { edges_ = edges; }
   void download(EdgeState& edges) const override {
@@ -69,8 +69,8 @@ class CpuQuantizers : public Quantizers {
 
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
-  LayerParameters quantized_layer(int node, const LayerParameters& own, const Weights& weights, bool fold) const;
-  at::Tensor quantized_edge(int node, const at::Tensor& y, bool observe);
+  at::Tensor quantized_weight(int node, const at::Tensor& weight, const at::Tensor& scales) const;
+  at::Tensor quantized_edge(int node, const at::Tensor& y, const at::Tensor& scale, bool observe);
   void follow(int node, const at::Tensor& x);
 
   const Prepared& prepared_;
@@ -79,15 +79,13 @@ class CpuQuantizers : public Quantizers {
   std::vector<Observer> histograms_;  // by node
 };
 
-LayerParameters CpuQuantizers::quantized_layer(int n, const LayerParameters& own, const Weights& weights,
-                                               bool fold) const {
-  const Node& node = nodes()[n];
-  const LayerParameters layer{
-      fake_quantize_weight(own.weight, weight_scales(prepared_, n, own.weight, options_.weights),
-                           prepared_.weight_codes(n)),
-      own.bias};
-  if (!fold || node.batch_norm.empty()) return layer;
-  return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node, own.bias)));
+/// `scales`: those that learn, or undefined.
+at::Tensor CpuQuantizers::quantized_weight(int node, const at::Tensor& weight, const at::Tensor& scales) const {
+  const WeightCodes codes = prepared_.weight_codes(node);
+  if (!scales.defined())
+    return fake_quantize_weight(weight, weight_scales(prepared_, node, weight, options_.weights), codes);
+  if (!weight.detach().isfinite().all().item<bool>()) throw promise_error("a weight is not finite");
+  return learned_fake_quantize_weight(weight, scales, codes);
 }
 
 /// The observer sees a training batch and the edge's qparams follow it.
@@ -103,19 +101,25 @@ void CpuQuantizers::follow(int n, const at::Tensor& x) {
              prepared_);
 }
 
-at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, bool observe) {
+at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, const at::Tensor& scale, bool observe) {
   if (observe) follow(n, y);
-  return fake_quantize(y, edges_.qparams[n]);
+  return scale.defined() ? learned_fake_quantize(y, scale, edges_.qparams[n]) : fake_quantize(y, edges_.qparams[n]);
 }
 
-WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
+WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
   WalkHooks hooks;
-  hooks.parameters = [this, &weights, walk](int node, const LayerParameters& own) {
-    return at_node(nodes()[node], [&] { return quantized_layer(node, own, weights, walk.fold_batch_norm); });
+  hooks.parameters = [this, &weights, walk, scales = by_node(learned.weights, prepared_.graph)](
+                         int n, const LayerParameters& own) {
+    const Node& node = nodes()[n];
+    return at_node(node, [&] {
+      const LayerParameters layer{quantized_weight(n, own.weight, scales[n]), own.bias};
+      if (!walk.fold_batch_norm || node.batch_norm.empty()) return layer;
+      return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node, own.bias)));
+    });
   };
-  hooks.output = [this, walk](int node, at::Tensor y) {
+  hooks.output = [this, walk, scales = scalars(learned.edges, nodes().size())](int node, at::Tensor y) {
     if (!prepared_.has_edge(node)) return y;
-    return at_node(nodes()[node], [&] { return quantized_edge(node, y, walk.observe); });
+    return at_node(nodes()[node], [&] { return quantized_edge(node, y, scales[node], walk.observe); });
   };
   return hooks;
 }

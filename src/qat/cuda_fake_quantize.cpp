@@ -33,8 +33,14 @@ struct Addends {
   }
 };
 
-/// x dense, and y is x where q.in_place says so. Null bits: none are kept.
-at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuantizer& q, uint8_t* bits) {
+/// What the backward pass needs; null: it is not kept.
+struct Kept {
+  uint8_t* bits = nullptr;
+  int16_t* slopes = nullptr;
+};
+
+/// x dense, and y is x where q.in_place says so.
+at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuantizer& q, const Kept& kept) {
   at::Tensor x = input;
   bool in_place = q.in_place;
   if (addends.any() && (q.observe || !addends.fit(x))) {
@@ -47,7 +53,7 @@ at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuant
   const c10::DeviceGuard guard(x.device());
   kernels::cuda_fake_quantize({.x = x.const_data_ptr(),
                                .y = y.mutable_data_ptr(),
-                               .bits = bits,
+                               .bits = kept.bits,
                                .count = x.numel(),
                                .type = value_type(x),
                                .bias = addends.bias.defined() ? addends.bias.const_data_ptr<float>() : nullptr,
@@ -55,54 +61,87 @@ at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuant
                                .residual = addends.residual.defined() ? addends.residual.const_data_ptr() : nullptr,
                                .activation = q.activation,
                                .device_qparams = q.device,
-                               .qparams = q.qparams},
+                               .qparams = q.qparams,
+                               .device_scale = q.scale.defined() ? q.scale.const_data_ptr<float>() : nullptr,
+                               .slopes = kept.slopes},
                               current_stream(x.device()));
   return y;
 }
 
-/// dx, and the gradient of the bias where there is one.
-std::pair<at::Tensor, at::Tensor> gradients(const at::Tensor& dy, const at::Tensor& bits, bool biased) {
-  at::Tensor dx = at::empty_strided(dy.sizes(), dy.strides(), dy.options()), dbias;
+/// Of a learned scale: as kept, and codes and zero point.
+struct Learned {
+  at::Tensor slopes;  // undefined: it does not learn
+  const QParams* device = nullptr;
+  QParams qparams;
+};
+
+struct Gradients {
+  at::Tensor dx, dbias, dscale;  // undefined: there is none
+};
+
+Gradients gradients(const at::Tensor& dy, const at::Tensor& bits, bool biased, const Learned& learned) {
+  at::Tensor dx = at::empty_strided(dy.sizes(), dy.strides(), dy.options()), dbias, dscale, scale_parts;
   const c10::DeviceGuard guard(dy.device());
   const CudaStream stream = current_stream(dy.device());
+  const at::TensorOptions floats = dy.options().dtype(at::kFloat);
+  const auto scale_gradient = [&](int parts) {
+    kernels::ScaleGradient work{.device_qparams = learned.device, .qparams = learned.qparams};
+    if (!learned.slopes.defined()) return work;
+    dscale = at::empty({}, floats);
+    scale_parts = at::empty({parts}, floats);
+    work.slopes = learned.slopes.const_data_ptr<int16_t>();
+    work.parts = scale_parts.mutable_data_ptr<float>();
+    work.dscale = dscale.mutable_data_ptr<float>();
+    work.values = dy.numel() / dy.size(0);
+    return work;
+  };
   if (biased && is_channels_last(dy)) {
     const long channels = dy.size(1), rows = channels == 0 ? 0 : dy.numel() / channels;
-    const at::TensorOptions floats = dy.options().dtype(at::kFloat);
     dbias = at::empty({channels}, floats);
     at::Tensor parts = at::empty({kernels::bias_gradient_parts(rows, static_cast<int>(channels)), channels}, floats);
-    kernels::cuda_bias_gradient({.dy = dy.const_data_ptr(),
-                                 .bits = bits.const_data_ptr<uint8_t>(),
-                                 .dx = dx.mutable_data_ptr(),
-                                 .parts = parts.mutable_data_ptr<float>(),
-                                 .dbias = dbias.mutable_data_ptr<float>(),
-                                 .rows = rows,
-                                 .channels = static_cast<int>(channels),
-                                 .type = value_type(dy)},
-                                stream);
+    kernels::cuda_bias_gradient(
+        {.dy = dy.const_data_ptr(),
+         .bits = bits.const_data_ptr<uint8_t>(),
+         .dx = dx.mutable_data_ptr(),
+         .parts = parts.mutable_data_ptr<float>(),
+         .dbias = dbias.mutable_data_ptr<float>(),
+         .rows = rows,
+         .channels = static_cast<int>(channels),
+         .type = value_type(dy),
+         .scale = scale_gradient(kernels::bias_gradient_scale_parts(rows, static_cast<int>(channels)))},
+        stream);
   } else {
     kernels::cuda_fake_quantize_backward({.dy = dy.const_data_ptr(),
                                           .bits = bits.const_data_ptr<uint8_t>(),
                                           .dx = dx.mutable_data_ptr(),
                                           .count = dy.numel(),
-                                          .type = value_type(dy)},
+                                          .type = value_type(dy),
+                                          .scale = scale_gradient(kernels::fake_quantize_backward_parts(dy.numel()))},
                                          stream);
     if (biased) dbias = dx.sum({0, 2, 3}, /*keepdim=*/false, at::kFloat);
   }
-  return {dx, dbias};
+  return {dx, dbias, dscale};
 }
 
 struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
+  /// `scale`: q.scale, where autograd sees it.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const OptionalTensor& bias,
-                            const OptionalTensor& residual, const TensorQuantizer& q) {
+                            const OptionalTensor& residual, const OptionalTensor& scale, const TensorQuantizer& q) {
     const at::Tensor x = q.in_place ? input : dense(input);
-    at::Tensor bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte));
+    at::Tensor bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte)), slopes;
+    Kept kept{.bits = bits.mutable_data_ptr<uint8_t>()};
+    if (scale) {
+      slopes = at::empty({x.numel()}, x.options().dtype(at::kShort));
+      kept.slopes = slopes.mutable_data_ptr<int16_t>();
+      ctx->saved_data["device"] = reinterpret_cast<int64_t>(q.device);
+      ctx->saved_data["codes"] = std::vector<int64_t>{q.qparams.zero_point, q.qparams.quant_min, q.qparams.quant_max};
+    }
     ctx->saved_data["strides"] = x.strides().vec();
     ctx->saved_data["biased"] = bias.has_value();
     ctx->saved_data["residual"] = residual.has_value();
-    at::Tensor y = quantized(x, {bias.value_or(at::Tensor()), residual.value_or(at::Tensor())}, q,
-                             bits.mutable_data_ptr<uint8_t>());
+    at::Tensor y = quantized(x, {bias.value_or(at::Tensor()), residual.value_or(at::Tensor())}, q, kept);
     if (q.in_place) ctx->mark_dirty({y});
-    ctx->save_for_backward({bits});
+    ctx->save_for_backward({bits, slopes});
     return y;
   }
 
@@ -113,8 +152,16 @@ struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
       dy = at::empty_strided(dy.sizes(), strides, dy.options());
       dy.copy_(of_outputs[0]);
     }
-    const auto [dx, dbias] = gradients(dy, ctx->get_saved_variables()[0], ctx->saved_data["biased"].toBool());
-    return {dx, dbias, ctx->saved_data["residual"].toBool() ? dx : at::Tensor(), at::Tensor()};
+    const variable_list saved = ctx->get_saved_variables();
+    Learned learned{.slopes = saved[1]};
+    if (learned.slopes.defined()) {
+      const std::vector<int64_t> codes = ctx->saved_data["codes"].toIntVector();
+      learned.device = reinterpret_cast<const QParams*>(ctx->saved_data["device"].toInt());
+      learned.qparams = {1, static_cast<int32_t>(codes[0]), static_cast<int32_t>(codes[1]),
+                         static_cast<int32_t>(codes[2])};
+    }
+    const auto [dx, dbias, dscale] = gradients(dy, saved[0], ctx->saved_data["biased"].toBool(), learned);
+    return {dx, dbias, ctx->saved_data["residual"].toBool() ? dx : at::Tensor(), dscale, at::Tensor()};
   }
 };
 
@@ -126,10 +173,11 @@ bool needs_gradient(const at::Tensor& x) { return x.defined() && x.requires_grad
 
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                               const TensorQuantizer& quantizer) {
-  const bool trains = needs_gradient(x) || needs_gradient(bias) || needs_gradient(residual);
+  const bool trains =
+      needs_gradient(x) || needs_gradient(bias) || needs_gradient(residual) || needs_gradient(quantizer.scale);
   if (c10::GradMode::is_enabled() && trains)
-    return CudaFakeQuantize::apply(x, optional(bias), optional(residual), quantizer);
-  return quantized(dense(x), {bias, residual}, quantizer, nullptr);
+    return CudaFakeQuantize::apply(x, optional(bias), optional(residual), optional(quantizer.scale), quantizer);
+  return quantized(dense(x), {bias, residual}, quantizer, {});
 }
 
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer) {

@@ -17,6 +17,7 @@ namespace octet {
 struct TensorQuantizer {
   const QParams* device = nullptr;  ///< in device memory, read when the kernel runs; null: `qparams`
   QParams qparams;
+  at::Tensor scale;           ///< float scalar there: in place of the qparams', and it learns; undefined: theirs
   kernels::Clamp activation;  ///< applied first
   bool in_place = false;      ///< x is overwritten: no view, no leaf, and no backward may need its values
   /// If there is one: sees x + bias + residual, dense, before anything is quantized. They are then added up in passes
@@ -25,7 +26,7 @@ struct TensorQuantizer {
 };
 
 /// y = fake_quantize(activation(x)) in x's type (float32, float16, bfloat16) and layout. For the gradient one bit a
-/// value is kept, and nothing without gradients.
+/// value is kept, two bytes more where the scale learns, and nothing without gradients.
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer);
 
 /// y = fake_quantize(activation(x + bias + residual)); bias float [C] and residual may be undefined. One pass forward
@@ -40,10 +41,12 @@ at::ScalarType autocast_type();
 struct WeightQuantizer {
   kernels::WeightRules rules;      ///< but for their type
   std::vector<WeightCodes> codes;  ///< one a weight
-  at::Tensor scales;               ///< float [all channels of all weights]: written, or read where they are given
-  at::Tensor not_finite;           ///< int32 [weights], sticky; undefined where scales are given
-  std::vector<at::Tensor> gains;   ///< float [K] each; of some weights, in their order
-  std::vector<bool> has_gain;      ///< by weight; empty: none has one
+  /// Float [all channels of all weights]: written, or read where they are given. If those require a gradient, they
+  /// learn.
+  at::Tensor scales;
+  at::Tensor not_finite;          ///< int32 [weights], sticky; may be undefined where scales are given
+  std::vector<at::Tensor> gains;  ///< float [K] each; of some weights, in their order
+  std::vector<bool> has_gain;     ///< by weight; empty: none has one
 };
 
 /// All weights [K, ...], float32, contiguous or channels-last, fake-quantized in `type`, times their gain, in one

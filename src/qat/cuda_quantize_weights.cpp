@@ -48,13 +48,13 @@ std::vector<int64_t> flat(const std::vector<WeightCodes>& codes) {
 }
 
 struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
+  /// `scales`: the quantizer's, where autograd sees them.
   static variable_list forward(AutogradContext* ctx, const at::TensorList& weights, const at::TensorList& gains,
-                               const WeightQuantizer& quantizer) {
+                               const at::Tensor& scales, const WeightQuantizer& quantizer) {
     const at::ScalarType type = scalar_type(quantizer.rules.type);
     variable_list quantized, saved;
     std::vector<kernels::WeightTensor> work;
-    at::Tensor scales = quantizer.scales;
-    float* scale = scales.mutable_data_ptr<float>();
+    float* scale = at::Tensor(scales).mutable_data_ptr<float>();
     int32_t* flag = nullptr;
     if (quantizer.not_finite.defined()) flag = at::Tensor(quantizer.not_finite).mutable_data_ptr<int32_t>();
     const std::vector<int64_t> gain_of = gain_indices(quantizer, weights.size());
@@ -88,6 +88,7 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
     saved.push_back(scales);
     ctx->save_for_backward(saved);
     ctx->saved_data["gain_of"] = gain_of;
+    ctx->saved_data["learns"] = scales.requires_grad();
     ctx->saved_data["rule"] = static_cast<int64_t>(quantizer.rules.rule);
     ctx->saved_data["codes"] = flat(quantizer.codes);
     return quantized;
@@ -128,10 +129,17 @@ struct CudaQuantizeWeights : torch::autograd::Function<CudaQuantizeWeights> {
                       .codes = {static_cast<int8_t>(codes[2 * i]), static_cast<int8_t>(codes[2 * i + 1])}});
       scale += channels;
     }
+    at::Tensor dscales;
+    if (ctx->saved_data["learns"].toBool()) {
+      dscales = at::empty_like(scales);
+      rules.scales = scales.const_data_ptr<float>();
+      rules.dscales = dscales.mutable_data_ptr<float>();
+    }
     const c10::DeviceGuard guard(scales.device());
     kernels::cuda_quantize_weights_backward(rules, work.data(), static_cast<int>(work.size()),
                                             current_stream(scales.device()));
     result.insert(result.end(), of_gains.begin(), of_gains.end());
+    result.push_back(dscales);
     result.emplace_back();  // the quantizer
     return result;
   }
@@ -148,7 +156,7 @@ std::vector<at::Tensor> cuda_quantize_weights(const std::vector<at::Tensor>& wei
   if (weights.empty()) return {};
   WeightQuantizer typed = quantizer;
   typed.rules.type = value_type(type);
-  return CudaQuantizeWeights::apply(at::TensorList(weights), at::TensorList(typed.gains), typed);
+  return CudaQuantizeWeights::apply(at::TensorList(weights), at::TensorList(typed.gains), typed.scales, typed);
 }
 
 }  // namespace octet

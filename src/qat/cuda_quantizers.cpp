@@ -60,7 +60,7 @@ class CudaQuantizers : public Quantizers {
   }
 
   at::Device device() const override { return device_; }
-  WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) override;
+  WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) override;
   WalkHooks calibrating_hooks() override;
   void upload(const EdgeState& edges) override;
   void download(EdgeState& edges) const override;
@@ -69,8 +69,9 @@ class CudaQuantizers : public Quantizers {
 
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
-  std::vector<LayerParameters> quantized_layers(const Weights& weights, bool fold_batch_norm) const;
-  at::Tensor quantized_edge(int node, const Unfinished& y, bool observe) const;
+  std::vector<LayerParameters> quantized_layers(const Weights& weights, const at::Tensor& learned_scales,
+                                                bool fold_batch_norm) const;
+  at::Tensor quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale, bool observe) const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -87,7 +88,8 @@ kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) 
 }
 
 /// By node.
-std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& weights, bool fold_batch_norm) const {
+std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& weights, const at::Tensor& learned_scales,
+                                                              bool fold_batch_norm) const {
   std::vector<LayerParameters> layers(nodes().size());
   std::vector<at::Tensor> all;
   std::vector<FixedBatchNorm> folded;
@@ -106,7 +108,12 @@ std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& wei
   const bool mse = options_.weights == WeightCalibrator::mse;
   quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
-  quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
+  quantizer.scales = learned_scales;
+  if (learned_scales.defined()) {
+    quantizer.rules.rule = kernels::ScaleRule::given;
+  } else {
+    quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
+  }
   quantizer.not_finite = damaged_weights_;
   const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());
   size_t next = 0;
@@ -118,10 +125,12 @@ std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& wei
   return layers;
 }
 
-at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, bool observe) const {
+at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale,
+                                          bool observe) const {
   const at::Tensor value = dense(y.value);
   const Activation activation = nodes()[node].activation;
   TensorQuantizer quantizer{.device = &edges_.row(node)->qparams,
+                            .scale = learned_scale,
                             .activation = clamp_of(activation),
                             .in_place = y.owned && !value.is_view()};
   if (observe) {
@@ -133,18 +142,18 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, bool ob
   return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
 }
 
-WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Walk& walk) {
+WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
   WalkHooks hooks;
-  hooks.parameters = [layers = quantized_layers(weights, walk.fold_batch_norm)](int node, const LayerParameters&) {
-    return layers[node];
-  };
-  hooks.finish = [this, walk](int node, const Unfinished& y) {
+  hooks.parameters = [layers = quantized_layers(weights, learned.weights, walk.fold_batch_norm)](
+                         int node, const LayerParameters&) { return layers[node]; };
+  const std::vector<at::Tensor> scales = scalars(learned.edges, nodes().size());
+  hooks.finish = [this, walk, scales](int node, const Unfinished& y) {
     if (!prepared_.has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);
-    return quantized_edge(node, y, walk.observe);
+    return quantized_edge(node, y, scales[node], walk.observe);
   };
-  hooks.output = [this, walk](int node, at::Tensor y) {
+  hooks.output = [this, walk, scales](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
-    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, walk.observe) : y;
+    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, scales[0], walk.observe) : y;
   };
   return hooks;
 }

@@ -1,13 +1,17 @@
 #include "src/qat/fake_quantize.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/fake_quantize/learned_scale.h"
 #include "src/common/error.h"
 #include "src/model/parallel.h"
 #include "src/qat/cuda_fake_quantize.h"
@@ -31,13 +35,16 @@ void check_type(const at::Tensor& x) {
                         c10::toString(x.scalar_type()));
 }
 
-/// Gradient through a mask; both of the mask's layout.
-at::Tensor masked(const at::Tensor& gradient, const at::Tensor& mask) {
-  at::Tensor dy = gradient;
-  if (dy.strides() != mask.strides()) {  // as a sum's expanded gradient, or one of another memory format
-    dy = at::empty_like(mask, gradient.options());
-    dy.copy_(gradient);
-  }
+/// A gradient in the layout of the tensor that it is of.
+at::Tensor laid_out_as(const at::Tensor& like, const at::Tensor& gradient) {
+  if (gradient.strides() == like.strides()) return gradient;
+  at::Tensor dy = at::empty_like(like, gradient.options());  // a sum's expanded gradient, or another memory format
+  dy.copy_(gradient);
+  return dy;
+}
+
+/// Gradient through a mask of its layout.
+at::Tensor masked(const at::Tensor& dy, const at::Tensor& mask) {
   at::Tensor dx = at::empty_like(dy);
   const uint8_t* pass = mask.const_data_ptr<uint8_t>();
   share_among_threads(dy.numel(), kGrain, [&](int64_t begin, int64_t end) {
@@ -92,7 +99,8 @@ struct FakeQuantizeTensor : torch::autograd::Function<FakeQuantizeTensor> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    return {masked(gradients[0], ctx->get_saved_variables()[0]), at::Tensor()};
+    const at::Tensor mask = ctx->get_saved_variables()[0];
+    return {masked(laid_out_as(mask, gradients[0]), mask), at::Tensor()};
   }
 };
 
@@ -105,9 +113,90 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    return {masked(gradients[0], ctx->get_saved_variables()[0]), at::Tensor(), at::Tensor()};
+    const at::Tensor mask = ctx->get_saved_variables()[0];
+    return {masked(laid_out_as(mask, gradients[0]), mask), at::Tensor(), at::Tensor()};
   }
 };
+
+/// Sum of dy times dy/ds over [begin, end) of two tensors of one layout.
+double scale_gradient(const at::Tensor& x, const at::Tensor& dy, int64_t begin, int64_t end, const QParams& q) {
+  const size_t count = end - begin;
+  if (x.scalar_type() == at::kFloat)
+    return kernels::scale_gradient(x.const_data_ptr<float>() + begin, dy.const_data_ptr<float>() + begin, count, q);
+  return kernels::scale_gradient(bits(x) + begin, bits(dy) + begin, count, q);
+}
+
+/// The same over a whole tensor: shares of a fixed size, added in order, with any number of threads.
+double scale_gradient(const at::Tensor& x, const at::Tensor& dy, const QParams& q) {
+  std::vector<double> shares((x.numel() + kGrain - 1) / kGrain);
+  share_among_threads(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      shares[i] = scale_gradient(x, dy, i * kGrain, std::min((i + 1) * kGrain, x.numel()), q);
+  });
+  return std::accumulate(shares.begin(), shares.end(), 0.0);
+}
+
+/// As autograd's context keeps them.
+std::vector<int64_t> numbers(const QParams& q) { return {q.zero_point, q.quant_min, q.quant_max}; }
+QParams qparams_of(const std::vector<int64_t>& numbers, float scale) {
+  return {scale, static_cast<int32_t>(numbers[0]), static_cast<int32_t>(numbers[1]), static_cast<int32_t>(numbers[2])};
+}
+
+struct LearnedTensor : torch::autograd::Function<LearnedTensor> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& scale, const QParams& q) {
+    const at::Tensor x = dense(input);
+    at::Tensor mask = at::empty_like(x, at::kByte);
+    at::Tensor y = forward_tensor(x, q, mask);
+    ctx->save_for_backward({mask, x, scale});
+    ctx->saved_data["codes"] = numbers(q);
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &mask = saved[0], &x = saved[1], dy = laid_out_as(mask, gradients[0]);
+    const QParams q = qparams_of(ctx->saved_data["codes"].toIntVector(), saved[2].item<float>());
+    const double factor = kernels::scale_gradient_factor(x.numel() / x.size(0), q.quant_max, q.zero_point);
+    const at::Tensor dscale = at::empty_like(saved[2]).fill_(scale_gradient(x, dy, q) * factor);
+    return {masked(dy, mask), dscale, at::Tensor()};
+  }
+};
+
+struct LearnedChannels : torch::autograd::Function<LearnedChannels> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& scales,
+                            const WeightCodes& codes) {
+    at::Tensor mask = at::empty_like(x, at::kByte);
+    const float* scale = scales.const_data_ptr<float>();
+    at::Tensor y = forward_channels(x, {scale, scale + scales.numel()}, codes, mask);
+    ctx->save_for_backward({mask, x, scales});
+    ctx->saved_data["codes"] = numbers(codes.qparams(1));
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &mask = saved[0], &x = saved[1], &scales = saved[2], dy = laid_out_as(mask, gradients[0]);
+    const std::vector<int64_t> codes = ctx->saved_data["codes"].toIntVector();
+    const int64_t inner = x.numel() / scales.numel();
+    at::Tensor dscales = at::empty_like(scales);
+    float* dscale = dscales.mutable_data_ptr<float>();
+    share_among_threads(scales.numel(), std::max<int64_t>(1, kGrain / inner), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const QParams q = qparams_of(codes, scales.const_data_ptr<float>()[k]);
+        const double factor = kernels::scale_gradient_factor(inner, q.quant_max, q.zero_point);
+        dscale[k] = static_cast<float>(scale_gradient(x, dy, k * inner, (k + 1) * inner, q) * factor);
+      }
+    });
+    return {masked(dy, mask), dscales, at::Tensor()};
+  }
+};
+
+/// Itself, or contiguous: channels must be outermost in memory.
+at::Tensor channels_outermost(const at::Tensor& weight, int64_t scales) {
+  check_type(weight);
+  if (weight.dim() == 0 || weight.size(0) != scales)
+    throw promise_error("fake_quantize_weight: " + std::to_string(scales) + " scales do not fit the weight");
+  const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
+  return outermost ? weight : weight.contiguous();
+}
 
 }  // namespace
 
@@ -124,11 +213,7 @@ at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams) {
 }
 
 at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, const WeightCodes& codes) {
-  check_type(weight);
-  if (weight.dim() == 0 || weight.size(0) != static_cast<int64_t>(scales.size()))
-    throw promise_error("fake_quantize_weight: " + std::to_string(scales.size()) + " scales do not fit the weight");
-  const bool outermost = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
-  const at::Tensor w = outermost ? weight : weight.contiguous();
+  const at::Tensor w = channels_outermost(weight, static_cast<int64_t>(scales.size()));
 #if OCTET_CUDA
   if (w.is_cuda()) {
     WeightQuantizer quantizer;
@@ -141,6 +226,38 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
   if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, codes);
   at::Tensor no_mask;
   return forward_channels(w, scales, codes, no_mask);
+}
+
+at::Tensor learned_fake_quantize(const at::Tensor& x, const at::Tensor& scale, const QParams& qparams) {
+#if OCTET_CUDA
+  if (x.is_cuda()) return cuda_fake_quantize(x, {.qparams = qparams, .scale = scale});
+#endif
+  if (x.scalar_type() == at::kHalf) return learned_fake_quantize(x.to(at::kFloat), scale, qparams).to(at::kHalf);
+  check_type(x);
+  QParams q = qparams;
+  q.scale = scale.item<float>();
+  if (c10::GradMode::is_enabled() && (x.requires_grad() || scale.requires_grad()))
+    return LearnedTensor::apply(x, scale, q);
+  at::Tensor no_mask;
+  return forward_tensor(dense(x), q, no_mask);
+}
+
+at::Tensor learned_fake_quantize_weight(const at::Tensor& weight, const at::Tensor& scales, const WeightCodes& codes) {
+  const at::Tensor w = channels_outermost(weight, scales.numel());
+#if OCTET_CUDA
+  if (w.is_cuda()) {
+    WeightQuantizer quantizer;
+    quantizer.rules.rule = kernels::ScaleRule::given;
+    quantizer.codes = {codes};
+    quantizer.scales = scales;
+    return cuda_quantize_weights({w}, quantizer, w.scalar_type())[0];
+  }
+#endif
+  if (c10::GradMode::is_enabled() && (w.requires_grad() || scales.requires_grad()))
+    return LearnedChannels::apply(w, scales, codes);
+  const float* scale = scales.const_data_ptr<float>();
+  at::Tensor no_mask;
+  return forward_channels(w, {scale, scale + scales.numel()}, codes, no_mask);
 }
 
 }  // namespace octet

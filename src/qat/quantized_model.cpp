@@ -1,5 +1,9 @@
 #include "src/qat/quantized_model.h"
 
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+
 #include <utility>
 
 #include "kernels/observe/edge_quantizer.h"
@@ -25,9 +29,12 @@ struct QuantizedModel::Impl {
   Prepared prepared;
   Weights weights;
   QuantizerOptions options;
-  std::vector<Observer> calibrators;       ///< histograms, by node; what calibrate() looks at
-  EdgeState edges;                         ///< what QAT moves and a checkpoint keeps; older than the quantizers'
+  std::vector<Observer> calibrators;  ///< histograms, by node; what calibrate() looks at
+  EdgeState edges;                    ///< what QAT moves and a checkpoint keeps; older than the quantizers'
+  LearnedScales learned;
   std::unique_ptr<Quantizers> quantizers;  ///< null before the first walk
+
+  bool learns() const { return learned.edges.defined() || learned.weights.defined(); }
 
   /// Where the weights are now.
   Quantizers& at_weights() {
@@ -40,13 +47,45 @@ struct QuantizedModel::Impl {
     if (!quantizers) {
       quantizers = make_quantizers(prepared, options, device);
       quantizers->upload(edges);
+      for (at::Tensor* scales : {&learned.edges, &learned.weights})
+        if (scales->defined()) scales->set_data(scales->detach().to(device));
     }
     return *quantizers;
   }
 
   const EdgeState& fetch() {
     if (quantizers) quantizers->download(edges);
+    if (!learned.edges.defined()) return edges;
+    const at::Tensor scales = to_host(learned.edges.detach());
+    for (size_t n = 0; n < edges.qparams.size(); ++n)
+      edges.qparams[n].scale = scales.const_data_ptr<float>()[prepared.root[n]];
     return edges;
+  }
+
+  /// Learned scales begin as `edges` and the weights say.
+  void start_learning() {
+    const c10::NoGradGuard no_grad;
+    if (learned.edges.defined()) {
+      std::vector<float> scales;
+      for (const QParams& q : edges.qparams) scales.push_back(q.scale);
+      learned.edges.copy_(at::tensor(scales));
+    }
+    if (learned.weights.defined()) {
+      std::vector<float> scales;
+      for_weights([&](int n, const at::Tensor& weight) {
+        const std::vector<float> of_node = octet::weight_scales(prepared, n, weight, options.weights);
+        scales.insert(scales.end(), of_node.begin(), of_node.end());
+      });
+      learned.weights.copy_(at::tensor(scales));
+    }
+  }
+
+  /// f(node, weight) for every convolution and linear.
+  template <class F>
+  void for_weights(const F& f) const {
+    const std::vector<Node>& nodes = prepared.graph.nodes;
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
+      if (has_weight(nodes[n].op)) f(n, weights.at(nodes[n].name + ".weight"));
   }
 
   void upload() {
@@ -63,17 +102,27 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, const Quantiz
   impl_->prepared = std::move(prepared);
   impl_->weights = std::move(weights);
   impl_->options = options;
+  const at::TensorOptions floats = at::TensorOptions(device_of(impl_->weights)).dtype(at::kFloat);
+  const auto make = [&](int64_t count) { return at::ones({count}, floats).set_requires_grad(true); };
+  if (options.edges == EdgeScales::lsq) impl_->learned.edges = make(static_cast<int64_t>(nodes));
+  if (options.weights == WeightCalibrator::lsq) {
+    int64_t channels = 0;
+    impl_->for_weights([&](int, const at::Tensor& weight) { channels += weight.size(0); });
+    impl_->learned.weights = make(channels);
+  }
 }
 
 at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const Look& look) {
   Impl& impl = *impl_;
-  if (mode.quantize && !mode.observe && !impl.edges.ready)
-    throw promise_error("the network has no activation scales yet: calibrate it, or observe while training");
+  if (mode.quantize && !impl.edges.ready && (!mode.observe || impl.learns()))
+    throw promise_error("the network has no scales yet: calibrate it, or observe while training what does not learn");
+  if (mode.quantize && mode.observe && impl.learned.edges.defined())
+    throw promise_error("learned scales of activations do not follow observers");
   Quantizers& quantizers = impl.at_weights();
   if (mode.quantize && mode.observe) require_observer(impl.options.observer, quantizers.device().type());
   WalkHooks hooks;
   if (mode.quantize)
-    hooks = quantizers.quantizing_hooks(impl.weights,
+    hooks = quantizers.quantizing_hooks(impl.weights, impl.learned,
                                         {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training});
   if (mode.observe && !mode.quantize) hooks = quantizers.calibrating_hooks();
   if (look) {
@@ -115,6 +164,7 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   impl.edges.percentile = percentile;
   impl.edges.ready = true;
   impl.upload();
+  impl.start_learning();
 }
 
 void QuantizedModel::restart_observers() {
@@ -124,6 +174,9 @@ void QuantizedModel::restart_observers() {
 }
 
 void QuantizedModel::require_finite() const {
+  for (const auto& [name, scales] : learned_scales())
+    if (!scales.detach().isfinite().all().item<bool>())
+      throw promise_error("'" + name + "': a learned scale is NaN or infinite: the network diverged");
   if (impl_->quantizers) impl_->quantizers->require_finite();
 }
 
@@ -139,14 +192,28 @@ const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
 const Weights& QuantizedModel::weights() const { return impl_->weights; }
 std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qparams; }
 
+Weights QuantizedModel::learned_scales() const {
+  Weights scales;
+  if (impl_->learned.edges.defined()) scales.emplace("edges.scale", impl_->learned.edges);
+  if (impl_->learned.weights.defined()) scales.emplace("weights.scale", impl_->learned.weights);
+  return scales;
+}
+
 FloatParams QuantizedModel::weight_scales() const {
   FloatParams scales;
-  const std::vector<Node>& nodes = impl_->prepared.graph.nodes;
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
-    if (has_weight(nodes[n].op))
-      scales.emplace(nodes[n].name,
-                     octet::weight_scales(impl_->prepared, n, impl_->weights.at(nodes[n].name + ".weight"),
-                                          impl_->options.weights));
+  const Prepared& prepared = impl_->prepared;
+  at::Tensor learned = impl_->learned.weights;
+  if (learned.defined()) learned = to_host(learned.detach());
+  const std::vector<at::Tensor> of_nodes = by_node(learned, prepared.graph);
+  impl_->for_weights([&](int n, const at::Tensor& weight) {
+    std::vector<float>& of_node = scales[prepared.graph.nodes[n].name];
+    if (!learned.defined()) {
+      of_node = octet::weight_scales(prepared, n, weight, impl_->options.weights);
+    } else {
+      const float* first = of_nodes[n].const_data_ptr<float>();
+      of_node.assign(first, first + of_nodes[n].numel());
+    }
+  });
   return scales;
 }
 
@@ -160,13 +227,19 @@ Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
 std::map<std::string, at::Tensor> QuantizedModel::state() const {
   std::map<std::string, at::Tensor> state = save_state(impl_->fetch(), impl_->options.observer);
   save_codes(impl_->prepared, state);
+  if (impl_->learned.weights.defined())
+    state.emplace("weights.scale", impl_->learned.weights.detach().to(at::kCPU, at::kFloat, false, /*copy=*/true));
   return state;
 }
 
 void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) {
   require_codes(state, impl_->prepared);
+  const at::Tensor of_weights = learned_weight_scales(state, impl_->learned.weights);
   octet::load_state(state, impl_->options.observer, impl_->edges);
   impl_->upload();
+  const c10::NoGradGuard no_grad;
+  if (of_weights.defined()) impl_->learned.weights.copy_(of_weights);
+  if (impl_->learned.edges.defined()) impl_->learned.edges.copy_(state.at("edges.scale"));
 }
 
 }  // namespace octet

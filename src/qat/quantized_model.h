@@ -53,11 +53,16 @@ class QuantizedModel {
   /// naming the node if one is set. Waits for the GPU; call it now and then. On the CPU forward() itself throws.
   void require_finite() const;
 
+  /// Scales that QAT learns, by name: "edges.scale" [nodes], "weights.scale" [channels of all convolutions and
+  /// linears]; empty where the options have none. Leaves where the weights are, shared: the trainer's optimizer updates
+  /// them.
+  Weights learned_scales() const;
+
   bool has_scales() const;  ///< qparams of activations come from data: calibrated, observed or loaded
   const Prepared& prepared() const;
   const Weights& weights() const;
   std::vector<QParams> edges() const;  ///< by node
-  FloatParams weight_scales() const;   ///< by conv/linear name, of the current weights
+  FloatParams weight_scales() const;   ///< by conv/linear name; learned, or of the current weights
   Int8Graph convert(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) const;
 
   /// Observer statistics and qparams for resume, as named tensors.

@@ -54,6 +54,21 @@ void EdgeState::set(int root, const QParams& q, const Prepared& prepared) {
     if (prepared.root[n] == root) qparams[n] = q;
 }
 
+at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned) {
+  const bool stored = state.contains("weights.scale");
+  if (stored != learned.defined())
+    throw data_error(stored
+                         ? "QAT state: its scales of weights were learned; set quant.weight_calibrator: lsq, or train "
+                           "again"
+                         : "QAT state: it has no learned scales of weights; set quant.weight_calibrator as it was, "
+                           "or train again");
+  if (!stored) return {};
+  const at::Tensor scales = find(state, "weights.scale", learned.sizes(), at::kFloat);
+  if (!scales.gt(0).logical_and(scales.isfinite()).all().item<bool>())
+    throw data_error("QAT state: tensor 'weights.scale' holds impossible scales");
+  return scales;
+}
+
 void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state) {
   const std::vector<int32_t> codes = codes_of(prepared);
   at::Tensor rows = at::zeros({static_cast<int64_t>(prepared.graph.nodes.size()), kCodes}, at::kInt);

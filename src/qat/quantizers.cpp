@@ -16,7 +16,7 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 
 std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
                                  WeightCalibrator calibrator) {
-  const bool mse = calibrator == WeightCalibrator::mse;
+  const bool mse = calibrator != WeightCalibrator::minmax;
   // Row-major for the search, whose sums depend on the order; a maximum does not.
   at::Tensor w = weight.is_cpu() ? weight.detach() : to_host(weight.detach());
   if (mse || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
@@ -24,6 +24,18 @@ std::vector<float> weight_scales(const Prepared& prepared, int node, const at::T
   const auto search = mse ? weight_scales_mse : static_cast<decltype(&weight_scales_mse)>(weight_scales);
   return search(w.const_data_ptr<float>(), channels, w.numel() / channels,
                 {prepared.weight_codes(node), prepared.spec.weight_granularity});
+}
+
+std::vector<at::Tensor> scalars(const at::Tensor& edges, size_t nodes) {
+  return edges.defined() ? edges.unbind(0) : std::vector<at::Tensor>(nodes);
+}
+
+std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph) {
+  std::vector<at::Tensor> parts(graph.nodes.size());
+  if (!weights.defined()) return parts;
+  std::vector<int64_t> sizes;
+  for (const Node& node : graph.nodes) sizes.push_back(has_weight(node.op) ? node.out_channels : 0);
+  return weights.split_with_sizes(sizes);
 }
 
 }  // namespace octet

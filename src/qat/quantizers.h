@@ -18,6 +18,13 @@ struct QuantizerOptions {
   ObserverKind observer = ObserverKind::moving_average;  ///< of QAT
   double averaging = 0.01;                               ///< as in Observer
   WeightCalibrator weights = WeightCalibrator::minmax;
+  EdgeScales edges = EdgeScales::fixed;  ///< whether they learn; a walk says whether they are observed
+};
+
+/// Scales that the optimizer moves: leaves that require gradients, where the weights are. Undefined: they do not learn.
+struct LearnedScales {
+  at::Tensor edges;    ///< float [nodes]; those of roots are used
+  at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
 };
 
 class Quantizers {
@@ -29,14 +36,15 @@ class Quantizers {
     bool observe = false;          ///< ranges follow the values first
     bool fold_batch_norm = false;  ///< BatchNorm's statistics are fixed: it becomes part of weights and biases
   };
-  /// For a walk that quantizes; to be made anew for each, of the weights as they are then. `weights` must outlive it.
-  virtual WalkHooks quantizing_hooks(const Weights& weights, const Walk& walk) = 0;
+  /// For a walk that quantizes; to be made anew for each, of weights and scales as they are then. `weights` must
+  /// outlive it.
+  virtual WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) = 0;
   /// For a float walk that fills the histograms of calibration.
   virtual WalkHooks calibrating_hooks() = 0;
 
   // These wait for a GPU; not to be called in a step.
-  virtual void upload(const EdgeState& edges) = 0;  ///< also clears the flags of require_finite()
-  virtual void download(EdgeState& edges) const = 0;
+  virtual void upload(const EdgeState& edges) = 0;    ///< also clears the flags of require_finite()
+  virtual void download(EdgeState& edges) const = 0;  ///< learned scales are not among them
   /// Replaces the observers of edges that calibrating walks saw.
   virtual void download_histograms(std::vector<Observer>& observers) const = 0;
   /// Throws Error(promise) naming the first node that observed, or weight that held, NaN, infinity or more than 1e30.
@@ -52,6 +60,11 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 /// infinity.
 std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
                                  WeightCalibrator calibrator);
+
+/// LearnedScales::edges as scalars, in one operation; undefined ones where it is undefined.
+std::vector<at::Tensor> scalars(const at::Tensor& edges, size_t nodes);
+/// LearnedScales::weights in the parts of its nodes; the same.
+std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph);
 
 std::unique_ptr<Quantizers> make_cpu_quantizers(const Prepared& prepared, const QuantizerOptions& options);
 #if OCTET_CUDA

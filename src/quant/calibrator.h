@@ -47,6 +47,15 @@ class Observer {
   Statistics statistics_;
 };
 
+/// Where the scales of edges come from during QAT; quant.scales.
+enum class EdgeScales {
+  fixed,     ///< as calibrated
+  observed,  ///< observers see every batch, and scales follow
+  lsq,       ///< parameters of the optimizer (kernels/fake_quantize/learned_scale.h)
+};
+inline constexpr std::array<Named<EdgeScales>, 3> kEdgeScales = {
+    {{EdgeScales::fixed, "fixed"}, {EdgeScales::observed, "observed"}, {EdgeScales::lsq, "lsq"}}};
+
 enum class CalibrationMethod { minmax, percentile, mse, entropy };
 inline constexpr std::array<Named<CalibrationMethod>, 4> kCalibrationMethods = {
     {{CalibrationMethod::minmax, "minmax"},

@@ -10,10 +10,14 @@
 
 namespace octet {
 
-/// Which of the two below; quant.weight_calibrator.
-enum class WeightCalibrator { minmax, mse };
-inline constexpr std::array<Named<WeightCalibrator>, 2> kWeightCalibrators = {
-    {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}}};
+/// quant.weight_calibrator.
+enum class WeightCalibrator {
+  minmax,  ///< weight_scales() of the weights as they are
+  mse,     ///< weight_scales_mse()
+  lsq,     ///< parameters of the optimizer, which begin as mse gives them
+};
+inline constexpr std::array<Named<WeightCalibrator>, 3> kWeightCalibrators = {
+    {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}, {WeightCalibrator::lsq, "lsq"}}};
 
 /// Codes and scales of one weight.
 struct WeightSpec {

@@ -110,7 +110,18 @@ class Checker {
   }
 
   void check_quant() const {
-    require(recipe_.quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
+    const QuantRecipe& quant = recipe_.quant;
+    require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
+    const bool trains = recipe_.qat.epochs > 0, edges = quant.scales == "lsq",
+               weights = quant.weight_calibrator == "lsq";
+    require(!edges || trains, "quant.scales", "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
+    require(!weights || trains, "quant.weight_calibrator",
+            "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
+    require(!weights || quant.weight_granularity == "per_channel", "quant.weight_calibrator",
+            "lsq learns a scale for each channel, but quant.weight_granularity is " + quant.weight_granularity +
+                "; set per_channel, or mse");
+    require(recipe_.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
+            "no scale learns; set quant.scales: lsq or quant.weight_calibrator: lsq, or leave it out");
   }
 
   void check_results() const {

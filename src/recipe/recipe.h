@@ -99,8 +99,8 @@ struct QuantRecipe {
   std::vector<LayerBitsRecipe> layers;             ///< later ones win
   std::string weight_codes = "symmetric";          ///< symmetric, full
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
-  std::string weight_calibrator = "minmax";        ///< minmax, mse
-  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed
+  std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
+  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq
   std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
   bool operator==(const QuantRecipe&) const = default;
@@ -110,6 +110,7 @@ struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
   double freeze_batch_norm = 0.5;     ///< after this share of the QAT steps
   int reestimate_batch_norm = 0;      ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;     ///< scales observed: later than BatchNorm, whose freezing moves the ranges
+  double scale_learning_rate = 0;     ///< of scales that learn; 0: learning_rate
   bool float_control = false;         ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
 };

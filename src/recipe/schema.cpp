@@ -164,9 +164,10 @@ void add_training(std::vector<Field>& fields) {
   quant.add("weight_granularity", &Q::weight_granularity, one_of(names_in(kGranularities)),
             "one scale an output channel, or one a tensor");
   quant.add("weight_calibrator", &Q::weight_calibrator, one_of(names_in(kWeightCalibrators)),
-            "how a weight's range is chosen");
-  quant.add("scales", &Q::scales, one_of({"fixed", "observed"}),
-            "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data");
+            "how a weight's range is chosen; lsq: as mse, then QAT learns the scale of each channel");
+  quant.add(
+      "scales", &Q::scales, one_of(names_in(kEdgeScales)),
+      "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn");
   quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),
             "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
@@ -179,6 +180,8 @@ void add_training(std::vector<Field>& fields) {
           "after the last step statistics are computed anew over so many training images; 0: they are not");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
+  qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
+          "scales that learn (lsq): peak of the schedule for them; 0: qat.learning_rate");
   qat.add("float_control", &A::float_control, {},
           "after QAT: train the float network for the same epochs, to compare int8 with what float gains by them");
 }

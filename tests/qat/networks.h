@@ -40,6 +40,9 @@ Preprocessing preprocessing_for(const Shape& shape);
 QuantizedModel calibrated(const Graph& graph, const Weights& weights, const QuantSpec& spec,
                           CalibrationMethod method = CalibrationMethod::minmax, const QuantizerOptions& options = {});
 
+/// Scales that learn, each times a factor in [0.6, 1.5); whether there are any.
+bool learn_at_random(const QuantizedModel& model, uint64_t seed);
+
 /// Every node's bytes from one run, logits included.
 std::map<int, std::string> all_bytes(Program& program, const std::vector<uint8_t>& images, int batch, int classes);
 

@@ -110,10 +110,14 @@ TEST(QatGraph, RandomNetworks) {
   }
 }
 
-/// Random networks with random bit plans: every width, wide residual streams, single layers, [-2, 1] and so on.
+/// Random networks with random bit plans: every width, wide residual streams, single layers, [-2, 1] and so on; a third
+/// with scales that training might have left anywhere.
 TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   constexpr uint64_t kNetworks = 300;
-  int inserted = 0, full = 0, narrow_weights = 0;
+  constexpr QuantizerOptions kRules[] = {{.weights = WeightCalibrator::mse},
+                                         {.weights = WeightCalibrator::minmax},
+                                         {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq}};
+  int inserted = 0, full = 0, narrow_weights = 0, learned = 0;
   size_t compared = 0;
   for (uint64_t seed = 0; seed < kNetworks; ++seed) {
     const Graph graph = test::random_graph(1000 + seed, /*branches=*/50);
@@ -121,8 +125,8 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
     const Shape& shape = graph.nodes[0].shape;
     const CalibrationMethod method = seed % 2 == 0 ? CalibrationMethod::minmax : CalibrationMethod::mse;
     const QuantizedModel model =
-        test::calibrated(graph, test::random_weights(graph, seed), quant, method,
-                         {.weights = seed % 3 == 0 ? WeightCalibrator::mse : WeightCalibrator::minmax});
+        test::calibrated(graph, test::random_weights(graph, seed), quant, method, kRules[seed % 3]);
+    learned += test::learn_at_random(model, seed);
     const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
     compared += expect_same_bytes(model, images, test::preprocessing_for(shape), "seed " + std::to_string(seed), 1);
     for (const Int8Node& node : model.convert(test::preprocessing_for(shape), {}).nodes) {
@@ -135,6 +139,7 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   EXPECT_GT(inserted, 60);  // or this says nothing about them
   EXPECT_GT(full, 15);
   EXPECT_GT(narrow_weights, 300);
+  EXPECT_EQ(learned, 100);
   RecordProperty("codes", static_cast<int>(compared));
 }
 

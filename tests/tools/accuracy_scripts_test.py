@@ -140,19 +140,21 @@ class Calls(unittest.TestCase):
 
     def test_final_runs_whole_recipes_on_all_data_and_then_what_starts_from_their_weights(self):
         done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2")
-        self.assertEqual((done.returncode, done.stderr.count("done")), (0, 4), done.stdout + done.stderr)
-        self.assertEqual(self.place.names(), [f"final/resnet18{name}-seed{seed}" for name in ("", "-w4a4") for seed in (1, 2)])
-        whole, _, low, _ = (call["settings"] for call in self.place.calls())
+        self.assertEqual((done.returncode, done.stderr.count("done")), (0, 10), done.stdout + done.stderr)
+        few_bits = [f"final/resnet18-{name}-seed{seed}" for seed in (1, 2) for name in ("w4a4", "w4a4-lsq", "w2a2", "w2a2-lsq")]
+        self.assertEqual(self.place.names(), ["final/resnet18-seed1", "final/resnet18-seed2", *few_bits])
+        whole, _, low, learned, *_ = (call["settings"] for call in self.place.calls())
         self.assertEqual((whole["qat.float_control"], whole["data.path"]), ("true", str(self.place.data.resolve())))
         self.assertFalse({"model.weights", "train.epochs", "data.validation_fraction", "data.limit_test"} & set(whole))
         self.assertEqual(low["model.weights"], str(self.place.out / "final/resnet18-seed1/float.safetensors"))
         self.assertEqual((low["quant.weight_bits"], low["quant.residual_bits"], low["train.epochs"]), ("4", "8", "0"))
+        self.assertEqual(learned, {**low, "quant.scales": "lsq", "quant.weight_calibrator": "lsq"})
         self.assertTrue((self.place.out / "final/resnet18-seed1/int8.safetensors").exists())
         lines = [[word.strip() for word in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
         self.assertEqual(lines[2], ["resnet18", "1,2", "91.50 ± 0.71", "90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71",
                                     "float_control: -0.10 ± 0.00", "-0.20 .. -0.00", "60, 40", "2,000", "cuda 1", "60 (12)",
                                     "1,500, 1,500, 1,500"])
-        self.assertEqual(lines[3][0], "resnet18-w4a4")
+        self.assertEqual({line[0] for line in lines[3:7]}, {f"resnet18-{name}" for name in ("w4a4", "w4a4-lsq", "w2a2", "w2a2-lsq")})
 
     def test_final_may_start_from_the_float_weights_of_choose(self):
         words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout-12")
@@ -160,7 +162,8 @@ class Calls(unittest.TestCase):
         self.assertEqual((done.returncode, self.place.calls()), (1, []))  # not there yet
         self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout-12")
         self.assertEqual(self.place.accuracy(*words).returncode, 0)
-        (call,) = self.place.calls()
+        call, *few_bits = self.place.calls()
+        self.assertEqual(len(few_bits), 4)
         self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout-12/float.safetensors"))
         self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("12", "0"))
         done = self.place.accuracy("final", "--float-from", "nonsense")

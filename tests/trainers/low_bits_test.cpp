@@ -25,24 +25,43 @@ double top1(const Run& run, const char* name, Program& program) {
   return 100 * measure(run, name, program, run.data.validation_images()).evaluation.top1;
 }
 
-TEST(LowBits, TwoBitsAfterTrainingLoseMostAndQatGivesItBack) {
+/// Of the recipe's QAT from these float weights, with other settings of section quant.
+double qat_top1(Run run, const Weights& float_weights, const std::string& folder, const std::string& scales,
+                const std::string& weight_calibrator, double* ptq = nullptr) {
+  run.directory = {folder};
+  run.recipe.quant.scales = scales;
+  run.recipe.quant.weight_calibrator = weight_calibrator;
+  start_run_directory(run.directory, run.recipe, {});
+  Weights weights;
+  for (const auto& [name, w] : float_weights)
+    weights.emplace(name, w.detach().clone().set_requires_grad(w.requires_grad()));
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  if (ptq != nullptr) *ptq = top1(run, "ptq", *qat_graph_program(model, run.preprocessing));
+  train_qat(run, model, false);
+  return top1(run, "qat", *qat_graph_program(model, run.preprocessing));
+}
+
+/// Learned scales make up for a poor calibration, and more: 80.9 where fixed ones end at 80.2 (float
+/// 82.0, PTQ 12.5).
+TEST(LowBits, TwoBitsAfterTrainingLoseMostQatGivesItBackAndLearnedScalesGiveMore) {
   const Recipe recipe = small_w2a2();
   if (!std::filesystem::exists(recipe.data.path))
     GTEST_SKIP() << "no " << recipe.data.path << ": apt-get install dataset-fashion-mnist";
-  const Folder folder("low_bits");
+  const Folder folder("low_bits"), plain("low_bits_plain"), learned("low_bits_lsq");
   const auto run = open_run(recipe, {folder.path()});
   start_run_directory(run.directory, recipe, {});
   Weights weights = starting_weights(run);
   train_float(run, weights, false);
   const double of_float = top1(run, "float", *float_program(run.graph, weights, run.preprocessing));
-  QuantizedModel model = make_quantized(run, weights);
-  calibrate(model, run);
-  const double ptq = top1(run, "ptq", *qat_graph_program(model, run.preprocessing));
-  train_qat(run, model, false);
-  const double qat = top1(run, "qat", *qat_graph_program(model, run.preprocessing));
-  RecordProperty("float_ptq_qat", std::to_string(of_float) + " " + std::to_string(ptq) + " " + std::to_string(qat));
+  double ptq = 0;
+  const double qat = qat_top1(run, weights, plain.path(), "fixed", "mse", &ptq);
+  const double lsq = qat_top1(run, weights, learned.path(), "lsq", "lsq");
+  RecordProperty("float_ptq_qat_lsq", std::to_string(of_float) + " " + std::to_string(ptq) + " " + std::to_string(qat) +
+                                          " " + std::to_string(lsq));
   EXPECT_GE(qat, ptq + 20);
   EXPECT_GE(qat, of_float - 6);
+  EXPECT_GE(lsq, qat);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void expect_matches_scalar_loop(const OptimizerRecipe& recipe) {
       const bool decay = spec.name == "conv.weight";
       for (size_t i = 0; i < g.size(); ++i) scalar_step(expected[spec.name][i], g[i], lr, decay, t, recipe);
     }
-    optimizer.step(at::full({}, lr, at::kDouble), at::full({}, 0.0f));
+    optimizer.step({.weights = at::full({}, lr, at::kDouble)}, at::full({}, 0.0f));
   }
   for (const auto& [name, tensor] : weights) {
     const std::vector<double> actual = values(tensor);
@@ -138,14 +138,14 @@ TEST(Optimizer, FoundInfChangesNothing) {
     for (const auto& [parameter, tensor] : weights) {
       if (tensor.requires_grad()) set_gradient(tensor, at::full(tensor.sizes(), NAN));
     }
-    optimizer.step(at::full({}, 0.1, at::kDouble), at::full({}, 1.0f));
+    optimizer.step({.weights = at::full({}, 0.1, at::kDouble)}, at::full({}, 1.0f));
     EXPECT_TRUE(weights.at("conv.weight").equal(before)) << name;
     for (const auto& [key, state] : optimizer.state()) EXPECT_TRUE(state.eq(0).all().item<bool>()) << name << key;
 
     for (const auto& [parameter, tensor] : weights) {
       if (tensor.requires_grad()) set_gradient(tensor, at::full(tensor.sizes(), 1.0f));
     }
-    optimizer.step(at::full({}, 0.1, at::kDouble), at::full({}, 0.0f));
+    optimizer.step({.weights = at::full({}, 0.1, at::kDouble)}, at::full({}, 0.0f));
     EXPECT_FALSE(weights.at("conv.weight").equal(before)) << name;
   }
 }

@@ -83,12 +83,14 @@ TEST(StepGraphDeathTest, AReadFromTheGpuCannotBeRecorded) {
 TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
   OCTET_NEEDS_GPU();
   using testing_trainers::Variant;
-  for (const Variant& variant : {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
-                                 Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
-                                 Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {
+  for (const Variant& variant :
+       {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
+        Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
+        Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
+        Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {
     SCOPED_TRACE(variant.name);
     const OptimizerRecipe recipe = recipe_of(variant);
-    const testing_trainers::Training training(recipe, "", variant.qat, kGpu);
+    const testing_trainers::Training training(recipe, "", variant.qat, kGpu, variant.learn);
     TrainStep step(training.phase);
     const OwnStream stream(kGpu);
     const at::TensorOptions on_gpu(kGpu);
@@ -96,7 +98,8 @@ TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
     const at::Tensor labels = at::zeros({recipe.batch_size}, on_gpu.dtype(at::kLong));
     step.begin_epoch({});
     step.set(0.01, 0);
-    for (const TrainStep::Mode mode : {TrainStep::Mode{}, {.batch_norm_training = false, .observe = false}}) {
+    for (TrainStep::Mode mode : {TrainStep::Mode{}, {.batch_norm_training = false, .observe = false}}) {
+      mode.observe = mode.observe && !variant.learn;
       const auto launch = [&] { step.launch(images, labels, mode); };
       for (int i = 0; i < StepGraph::kWarmUps; ++i) launch();
       const double before = step.totals()[0].item<double>();

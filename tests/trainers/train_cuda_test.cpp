@@ -33,7 +33,8 @@ class TrainCuda : public testing::TestWithParam<Variant> {
   }
 
   std::unique_ptr<Training> training(const std::string& state, bool graph) const {
-    auto training = std::make_unique<Training>(recipe_, folder_.path() + "/" + state, GetParam().qat, kGpu);
+    auto training =
+        std::make_unique<Training>(recipe_, folder_.path() + "/" + state, GetParam().qat, kGpu, GetParam().learn);
     training->phase.cuda.graph = graph;
     training->phase.cuda.resident_images = GetParam().resident_images;
     return training;
@@ -73,6 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
                     Variant{.name = "contiguous", .channels_last = false}, Variant{.name = "qat", .qat = true},
                     Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+                    Variant{.name = "qat_learned", .qat = true, .learn = true},
+                    Variant{
+                        .name = "qat_learned_fp16_ema", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
                     Variant{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 

@@ -34,14 +34,15 @@ TEST_P(Resume, ContinuesToTheSameBits) {
   const OptimizerRecipe recipe = recipe_of(param);
   const Folder folder("resume");
   const std::string state = folder.path() + "/state.safetensors";
-  Training whole(recipe, folder.path() + "/whole.safetensors", param.qat);
+  Training whole(recipe, folder.path() + "/whole.safetensors", param.qat, at::kCPU, param.learn);
   at::set_num_threads(param.threads);
   whole.run();
 
   // The first; the end of an epoch; in the middle; the last but one; the last. Two threads on busy cores are slow.
   const std::vector<int> steps = param.threads > 1 ? std::vector<int>{6} : std::vector<int>{1, 4, 6, 11, 12};
   for (const int step : steps) {
-    Training first(recipe, state, param.qat), second(recipe, state, param.qat);
+    Training first(recipe, state, param.qat, at::kCPU, param.learn);
+    Training second(recipe, state, param.qat, at::kCPU, param.learn);
     at::set_num_threads(param.threads);
     run_and_stop(first, step);
     second.phase.resume = true;
@@ -51,16 +52,18 @@ TEST_P(Resume, ContinuesToTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Train, Resume,
-                         testing::Values(Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
-                                         Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
-                                         Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
-                                         Variant{.name = "fp16_scaler", .precision = "fp16"},
-                                         Variant{.name = "qat", .qat = true},
-                                         Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
-                                         Variant{.name = "two_threads", .threads = 2},
-                                         Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Train, Resume,
+    testing::Values(Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
+                    Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
+                    Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
+                    Variant{.name = "fp16_scaler", .precision = "fp16"}, Variant{.name = "qat", .qat = true},
+                    Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+                    Variant{.name = "qat_learned_ema", .qat = true, .learn = true, .ema = 0.9},
+                    Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = "fp16"},
+                    Variant{.name = "two_threads", .threads = 2},
+                    Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Train, LearnsTheQuadrantsInFloatAndQat) {
   OptimizerRecipe recipe = short_recipe();

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,6 +23,7 @@ namespace octet::testing_trainers {
 struct Variant {
   std::string name;
   bool qat = false;
+  bool learn = false;  ///< QAT with scales that learn
   std::string optimizer = "sgd", precision = "fp32";
   double ema = 0, clip_gradient = 0;
   bool channels_last = true;
@@ -53,7 +56,8 @@ inline OptimizerRecipe recipe_of(const Variant& variant) {
 
 /// One training from scratch: network, phase and where its state goes.
 struct Training {
-  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU)
+  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU,
+           bool learn = false)
       : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(to_device(initial_weights(graph, 7), device)) {
     at::set_num_threads(1);  // a network this small only waits for a second one
     phase.name = qat ? "qat" : "float";
@@ -66,13 +70,25 @@ struct Training {
     phase.stop = [] { return false; };
     phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
     if (!qat) return;
-    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), {}), weights, QuantizerOptions{.averaging = 0.1});
+    QuantizerOptions options{.averaging = 0.1};
+    if (learn) options = {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), learn ? uniform_bits(4, 4) : QuantSpec()),
+                                                 weights, options);
     phase.quantized = quantized.get();
-    phase.freeze_observers = 0.5;
+    phase.freeze_observers = learn ? 0 : 0.5;
     phase.freeze_batch_norm = 0.75;
+    if (learn) calibrate();
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
+
+  /// What learns begins somewhere.
+  void calibrate() {
+    const at::NoGradGuard no_grad;
+    at::manual_seed(3);
+    quantized->forward(at::randn({8, 1, 8, 8}).to(phase.device()), {.observe = true, .quantize = false});
+    quantized->calibrate(CalibrationMethod::minmax, 100);
+  }
 
   void run() { train_phase(phase, data); }
 

@@ -77,7 +77,7 @@ TEST_F(TrainingState, RefusesAFileThatIsNoState) {
   TensorFile file;
   message_of(ExitCode::data, [&] { read_state(path_, owner_, file); });
   TensorFile damaged;
-  damaged.metadata["octet_state"] = R"({"version": 3, "phase": "float", "fingerprint": "0123abcd", "epoch": "three"})";
+  damaged.metadata["octet_state"] = R"({"version": 4, "phase": "float", "fingerprint": "0123abcd", "epoch": "three"})";
   write_safetensors(path_, damaged);
   EXPECT_NE(message_of(ExitCode::data, [&] { read_state(path_, owner_, file); }).find("damaged"), std::string::npos);
 }

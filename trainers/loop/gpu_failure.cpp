@@ -24,7 +24,8 @@ void run_steps(TrainStep& step, const BatchProbe& probe, long images) {
       at::empty({images, shape.c, shape.h, shape.w}, on_gpu, at::MemoryFormat::ChannelsLast).zero_();
   const at::Tensor labels = at::zeros({images}, on_gpu.dtype(at::kLong));
   StepGraph graph(probe.recorded);
-  for (int i = 0; i <= StepGraph::kWarmUps; ++i) graph.run(/*mode=*/0, [&] { step.launch(batch, labels, {}); });
+  for (int i = 0; i <= StepGraph::kWarmUps; ++i)
+    graph.run(/*mode=*/0, [&] { step.launch(batch, labels, {.observe = probe.observes}); });
 }
 
 /// The most that tensors take while a step runs on `images` images.

@@ -41,6 +41,7 @@ struct BatchProbe {
   Shape shape;            ///< of an image
   long batch_size = 0;    ///< that did not fit
   bool recorded = false;  ///< steps are recorded as a CUDA graph, whose memory shares nothing with what lies cached
+  bool observes = false;  ///< quantizers follow the data
 };
 /// Estimated from the memory of two steps with few images, then tried as training would; 0: not even they fit; nothing:
 /// a step failed otherwise. Call it while the batches that did not fit, with all their buffers, still lie on the GPU:

@@ -1,5 +1,7 @@
 #include "trainers/loop/optimizer.h"
 
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/rsub.h>
@@ -8,12 +10,14 @@
 #include <c10/core/GradMode.h>
 #include <fmt/core.h>
 
+#include "kernels/observe/edge_quantizer.h"
 #include "src/common/error.h"
 
 namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
+constexpr double kMostShrinking = 0.5;  // of a scale in one step
 
 }  // namespace
 
@@ -21,42 +25,50 @@ bool decays(ParameterSpec::Kind kind) {
   return kind == ParameterSpec::Kind::conv_weight || kind == ParameterSpec::Kind::linear_weight;
 }
 
-Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights)
+Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales)
     : recipe_(recipe), adamw_(recipe.optimizer == "adamw") {
   if (!adamw_ && recipe.optimizer != "sgd") {
     throw usage_error(fmt::format("optimizer: '{}' is none of sgd, adamw", recipe.optimizer));
   }
   for (const ParameterSpec& spec : octet::parameters(graph)) {
     if (!spec.trainable()) continue;
-    Parameter parameter{spec.name, weights.at(spec.name), {}, {}, decays(spec.kind)};
-    const at::Tensor plain = parameter.value.detach();
-    parameter.first = at::zeros_like(plain);
-    if (adamw_) parameter.second = at::zeros_like(plain);
-    parameters_.push_back(std::move(parameter));
+    add(spec.name, weights.at(spec.name), decays(spec.kind) ? Group::decaying : Group::other);
   }
+  for (const auto& [name, value] : scales) add(name, value, Group::scales);
   if (adamw_) steps_ = at::zeros({}, parameters_.front().first.options());
 }
 
-void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& skip) {
-  c10::NoGradGuard no_grad;
-  if (adamw_) steps_.add_(at::rsub(skip, 1));  // a skipped step does not count
-  step_group(true, learning_rate, skip);
-  step_group(false, learning_rate, skip);
+void Optimizer::add(const std::string& name, const at::Tensor& value, Group group) {
+  const at::Tensor plain = value.detach();
+  parameters_.push_back({name, value, at::zeros_like(plain), adamw_ ? at::zeros_like(plain) : at::Tensor(), group});
 }
 
-void Optimizer::step_group(bool decay, const at::Tensor& learning_rate, const at::Tensor& skip) {
+void Optimizer::step(const Rates& learning_rates, const at::Tensor& skip) {
+  c10::NoGradGuard no_grad;
+  if (adamw_) steps_.add_(at::rsub(skip, 1));  // a skipped step does not count
+  step_group(Group::decaying, learning_rates.weights, skip);
+  step_group(Group::other, learning_rates.weights, skip);
+  step_group(Group::scales, learning_rates.scales, skip);
+}
+
+void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip) {
   // The fused operators walk raw memory: parameter, gradient and state share one memory format. AccumulateGrad
   // guarantees it for gradients (its "gradient layout contract"), the constructor for the state.
   std::vector<at::Tensor> values, gradients, first, second;
   for (const Parameter& parameter : parameters_) {
-    if (parameter.decay != decay || !parameter.value.grad().defined()) continue;
+    if (parameter.group != group || !parameter.value.grad().defined()) continue;
     values.push_back(parameter.value);
     gradients.push_back(parameter.value.grad());
     first.push_back(parameter.first);
     if (adamw_) second.push_back(parameter.second);
   }
   if (values.empty()) return;
-  const double weight_decay = decay ? recipe_.weight_decay : 0.0;
+  const double weight_decay = group == Group::decaying ? recipe_.weight_decay : 0.0;
+  std::vector<at::Tensor> least;  // of scales after this step
+  if (group == Group::scales) {
+    least = at::_foreach_mul(values, kMostShrinking);
+    at::_foreach_clamp_min_(least, kSmallestScale);
+  }
   if (adamw_) {
     const std::vector<at::Tensor> steps(values.size(), steps_);
     at::_fused_adamw_(values, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
@@ -66,6 +78,7 @@ void Optimizer::step_group(bool decay, const at::Tensor& learning_rate, const at
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
                     recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
   }
+  if (group == Group::scales) at::_foreach_clamp_min_(values, least);
 }
 
 std::vector<at::Tensor> Optimizer::gradients() const {

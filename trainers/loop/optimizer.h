@@ -18,19 +18,23 @@ using NamedTensors = std::map<std::string, at::Tensor>;
 /// Only weights of convolutions and linears decay: BatchNorm, biases and quantizer parameters do not.
 bool decays(ParameterSpec::Kind kind);
 
-/// Updates the trainable parameters of a graph in place. Formulas (PyTorch's documentation of SGD and AdamW, dampening
-/// 0, eps 1e-8), g the gradient, wd 0 for parameters that do not decay:
+/// Updates the trainable parameters of a graph, and scales that learn, in place. Formulas (PyTorch's documentation of
+/// SGD and AdamW, dampening 0, eps 1e-8), g the gradient, wd 0 for parameters that do not decay:
 ///   sgd    g += wd * p;  m = momentum * m + g;  p -= lr * (nesterov ? g + momentum * m : m)
 ///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 ///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
+/// Scales do not decay, have a learning rate of their own, and stay positive: a step at most halves one.
 class Optimizer {
  public:
   /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
-  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights);
+  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {});
 
-  /// One step. learning_rate: a scalar on the parameters' device, float64 on the CPU, float32 on a GPU. `skip` (float
-  /// scalar tensor there) 1: nothing changes. The host waits for neither.
-  void step(const at::Tensor& learning_rate, const at::Tensor& skip);
+  /// Scalars on the parameters' device, float64 on the CPU, float32 on a GPU.
+  struct Rates {
+    at::Tensor weights, scales;
+  };
+  /// One step. `skip` (float scalar tensor there) 1: nothing changes. The host waits for none of them.
+  void step(const Rates& learning_rates, const at::Tensor& skip);
 
   std::vector<at::Tensor> gradients() const;  ///< the defined ones
   void zero_gradients();                      ///< frees them
@@ -40,12 +44,14 @@ class Optimizer {
   NamedTensors state() const;
 
  private:
+  enum class Group { decaying, other, scales };
   struct Parameter {
     std::string name;
     at::Tensor value, first, second;  // momentum or mean; square (AdamW only)
-    bool decay;
+    Group group;
   };
-  void step_group(bool decay, const at::Tensor& learning_rate, const at::Tensor& skip);
+  void add(const std::string& name, const at::Tensor& value, Group group);
+  void step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip);
 
   OptimizerRecipe recipe_;
   bool adamw_;

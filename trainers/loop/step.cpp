@@ -21,6 +21,17 @@ Weights& laid_out(const Phase& phase) {
   return *phase.weights;
 }
 
+Weights learned_scales(const Phase& phase) {
+  return phase.quantized == nullptr ? Weights() : phase.quantized->learned_scales();
+}
+
+/// All that is averaged.
+Weights with_scales(const Phase& phase) {
+  Weights all = *phase.weights;
+  all.merge(learned_scales(phase));
+  return all;
+}
+
 }  // namespace
 
 TrainStep::TrainStep(const Phase& phase)
@@ -28,19 +39,20 @@ TrainStep::TrainStep(const Phase& phase)
       recipe_(*phase.recipe),
       device_(phase.device()),
       precision_(precision_from_name(recipe_.precision)),
-      optimizer_(recipe_, *phase.graph, laid_out(phase)) {
+      optimizer_(recipe_, *phase.graph, laid_out(phase), learned_scales(phase)) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
-  if (recipe_.ema > 0) average_.emplace(*phase.weights, recipe_.ema);
+  if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema);
   if (precision_ == Precision::fp16) scaler_.emplace(device_);
   totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
   // The fused optimizers read a double on the CPU and a float on the GPU.
-  scalars_ = at::zeros({2}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
+  scalars_ = at::zeros({3}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
 }
 
 void TrainStep::set(double learning_rate, long step) {
   scalars_[0].fill_(learning_rate);  // the values travel as arguments of two small kernels
   if (average_) scalars_[1].fill_(average_->rate(step));
+  scalars_[2].fill_(learning_rate * phase_.scale_rate);
 }
 
 void TrainStep::begin_epoch(const StepTotals& totals) {
@@ -75,7 +87,7 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
   totals_.add_(sums);
 
   const at::Tensor skip = finish_gradients();
-  optimizer_.step(scalars_[0], skip);
+  optimizer_.step({.weights = scalars_[0], .scales = scalars_[2]}, skip);
   if (average_) average_->update(scalars_[1]);
 }
 

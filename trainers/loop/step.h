@@ -60,7 +60,7 @@ class TrainStep {
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
   std::vector<at::Tensor> statistics_;  // BatchNorm's running means and variances
-  at::Tensor totals_, scalars_;         // scalars: learning rate, the average's rate
+  at::Tensor totals_, scalars_;         // scalars: learning rate, the average's rate, learning rate of scales
 };
 
 }  // namespace octet

@@ -147,13 +147,17 @@ void Trainer::require_same_network(const std::string& when) const {
   phase_.ranks->require_same(tensors, fmt::format("phase {}, {}", phase_.name, when));
 }
 
-/// What was never calibrated and is not to be observed has no scales to train with.
+/// What was never calibrated has no scales to train with, unless all of them are observed.
 void Trainer::require_scales() const {
-  if (phase_.quantized == nullptr || phase_.quantized->has_scales() || mode().observe) return;
-  throw usage_error(
-      fmt::format("phase {}: the ranges of activations are to stay as calibrated (quant.scales: fixed), but the "
-                  "network was never calibrated; calibrate it first, or set quant.scales: observed",
-                  phase_.name));
+  if (phase_.quantized == nullptr || phase_.quantized->has_scales()) return;
+  const bool learns = !phase_.quantized->learned_scales().empty();
+  if (mode().observe && !learns) return;
+  throw usage_error(fmt::format(
+      "phase {}: {}, but the network was never calibrated; calibrate it first, or set quant.scales: observed{}",
+      phase_.name,
+      learns ? "learned scales begin as calibrated"
+             : "the ranges of activations are to stay as calibrated (quant.scales: fixed)",
+      learns ? " and quant.weight_calibrator: mse" : ""));
 }
 
 void Trainer::run_epoch() {
@@ -240,9 +244,10 @@ void Trainer::explain(long step, const std::string& what) {
 std::optional<long> Trainer::batch_that_fits() {
   graph_.forget();
   const Transform& t = data_.train_transform;
-  return octet::batch_that_fits(
-      step_,
-      {.shape = {t.channels, t.height, t.width}, .batch_size = recipe_.batch_size, .recorded = phase_.cuda.graph});
+  return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width},
+                                        .batch_size = recipe_.batch_size,
+                                        .recorded = phase_.cuda.graph,
+                                        .observes = observes()});
 }
 
 TrainStep::Mode Trainer::mode() const {

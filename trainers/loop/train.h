@@ -34,6 +34,7 @@ struct Phase {
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
   Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
+  double scale_rate = 1;                                   ///< learned scales: their learning rate over the weights'
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
   long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
   uint64_t seed = 0;

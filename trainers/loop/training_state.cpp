@@ -13,7 +13,8 @@
 namespace octet {
 namespace {
 
-constexpr int kStateVersion = 3;  // 1: QAT always observed, ranges were floats; 2: recipes had no bit plan
+// 1: QAT always observed, ranges were floats; 2: recipes had no bit plan; 3: no scale could learn.
+constexpr int kStateVersion = 4;
 constexpr const char* kMetadataKey = "octet_state";
 
 DType dtype_of(at::ScalarType type, const std::string& name) {

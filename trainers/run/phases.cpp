@@ -81,14 +81,16 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                   result.images_per_second, 100 * result.data_wait_share, memory));
 }
 
-/// Keys of observed scales that the user gave to fixed ones.
+/// Keys of observed scales that the user gave to others.
 void say_what_has_no_effect(const Recipe& recipe) {
   const Recipe usual;
   const bool given = recipe.quant.observer != usual.quant.observer || recipe.quant.averaging != usual.quant.averaging ||
                      recipe.qat.freeze_observers != usual.qat.freeze_observers;
   if (given && !observes(recipe.quant)) {
-    say("note: quant.scales is fixed, so quant.observer, quant.averaging and qat.freeze_observers have no effect; set "
-        "quant.scales: observed to let ranges follow the data");
+    say(
+        fmt::format("note: quant.scales is {}, so quant.observer, quant.averaging and qat.freeze_observers have no "
+                    "effect; set quant.scales: observed to let ranges follow the data",
+                    recipe.quant.scales));
   }
 }
 
@@ -123,6 +125,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
+  if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.seed = run.recipe.seed;

@@ -47,6 +47,8 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
 
 ObserverKind observer_kind(const std::string& name) { return value_named(kObserverKinds, name, "quant.observer"); }
 
+EdgeScales edge_scales(const QuantRecipe& quant) { return value_named(kEdgeScales, quant.scales, "quant.scales"); }
+
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
   throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
@@ -147,10 +149,11 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
 QuantizerOptions quantizer_options(const QuantRecipe& quant) {
   return {.observer = observer_kind(quant.observer),
           .averaging = quant.averaging,
-          .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator")};
+          .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator"),
+          .edges = edge_scales(quant)};
 }
 
-bool observes(const QuantRecipe& quant) { return quant.scales == "observed"; }
+bool observes(const QuantRecipe& quant) { return edge_scales(quant) == EdgeScales::observed; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;

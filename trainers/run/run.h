@@ -66,7 +66,7 @@ void require_free_name(const RunDirectory& directory, const std::string& file);
 QuantSpec quant_spec(const QuantRecipe& quant);
 QuantizerOptions quantizer_options(const QuantRecipe& quant);
 
-/// Ranges of activations follow the data in QAT (quant.scales: observed), else they stay as calibrated.
+/// Ranges of activations follow the data in QAT (quant.scales: observed), else they stay as calibrated or learn.
 bool observes(const QuantRecipe& quant);
 
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.

@@ -1,0 +1,149 @@
+// QuantizedModel whose scales learn: where they begin, what reaches them, what is kept.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "src/common/error.h"
+#include "src/quant/fuse.h"
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+constexpr QuantizerOptions kLearn{.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
+constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true}, kFrozen{.training = true};
+
+const QuantSpec kFewBits{.activation_bits = 3, .weight_bits = 3, .residual_bits = 8};
+
+Graph resnet8() { return build_model(test::family("resnet8", 32)); }
+
+at::Tensor batch(int seed) {
+  at::manual_seed(seed);
+  return at::randn({4, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+void descend(const Weights& tensors) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, t] : tensors) {
+    if (!t.grad().defined()) continue;
+    t.sub_(t.grad(), name.ends_with("scale") ? 1e-4 : 1e-3);
+    t.mutable_grad() = at::Tensor();
+  }
+}
+
+void train(QuantizedModel& model, int from, int to) {
+  for (int i = from; i < to; ++i) {
+    model.forward(batch(i), i % 2 == 0 ? kTrain : kFrozen).square().mean().backward();
+    descend(model.weights());
+    descend(model.learned_scales());
+  }
+}
+
+TEST(LearnedScales, BeginAsCalibrated) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  const QuantizedModel plain =
+      test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, {.weights = WeightCalibrator::mse});
+  QuantizedModel model = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, kLearn);
+  EXPECT_EQ(model.edges(), plain.edges());
+  EXPECT_EQ(model.weight_scales(), plain.weight_scales());
+  EXPECT_TRUE(plain.learned_scales().empty());
+  EXPECT_EQ(model.learned_scales().size(), 2u);
+  const c10::NoGradGuard no_grad;
+  QuantizedModel same = plain;
+  EXPECT_TRUE(at::equal(model.forward(batch(1), {}), same.forward(batch(1), {})));
+}
+
+TEST(LearnedScales, GradientsReachEveryOneThatIsUsed) {
+  const Graph graph = resnet8();
+  for (const QuantizedModel::Mode mode : {kTrain, kFrozen}) {
+    QuantizedModel model =
+        test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, kLearn);
+    model.forward(batch(0), mode).square().sum().backward();
+    const at::Tensor edges = model.learned_scales().at("edges.scale").grad();
+    const Prepared& prepared = model.prepared();
+    for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n)
+      EXPECT_EQ(edges[n].item<float>() != 0, prepared.has_edge(n)) << prepared.graph.nodes[n].name;
+    // Some channels are dead: random_weights gives them gamma 0, or nothing passes their ReLU.
+    EXPECT_GT(model.learned_scales().at("weights.scale").grad().ne(0).to(at::kFloat).mean().item<float>(), 0.7);
+    for (const auto& [name, w] : model.weights()) {
+      if (!w.requires_grad()) continue;
+      EXPECT_GT(w.grad().abs().sum().item<float>(), 0) << name;
+    }
+  }
+}
+
+TEST(LearnedScales, ResumeBitForBit) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel straight = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, kLearn);
+  train(straight, 0, 2);
+  Weights saved;
+  for (const auto& [name, w] : straight.weights())
+    saved.emplace(name, w.detach().clone().set_requires_grad(w.requires_grad()));
+  const std::map<std::string, at::Tensor> state = straight.state();
+  train(straight, 2, 4);
+  QuantizedModel resumed(straight.prepared(), saved, kLearn);
+  resumed.load_state(state);
+  train(resumed, 2, 4);
+  const auto a = straight.state(), b = resumed.state();
+  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+  EXPECT_FALSE(at::equal(a.at("edges.scale"), state.at("edges.scale")));
+  EXPECT_FALSE(at::equal(a.at("weights.scale"), state.at("weights.scale")));
+}
+
+TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel learned = test::calibrated(graph, weights, {}, CalibrationMethod::mse, kLearn);
+  QuantizedModel plain = test::calibrated(graph, weights, {});
+  const auto refusal = [](QuantizedModel& model, const std::map<std::string, at::Tensor>& state) {
+    try {
+      model.load_state(state);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refusal(plain, learned.state()).find("set quant.weight_calibrator: lsq"), std::string::npos);
+  EXPECT_NE(refusal(learned, plain.state()).find("has no learned scales of weights"), std::string::npos);
+  auto state = learned.state();
+  const auto before = learned.state();
+  state.at("weights.scale")[3] = 0;
+  EXPECT_NE(refusal(learned, state).find("'weights.scale' holds impossible scales"), std::string::npos);
+  EXPECT_TRUE(at::equal(learned.state().at("weights.scale"), before.at("weights.scale")));
+}
+
+TEST(LearnedScales, NeedACalibrationAndNoObserver) {
+  const Graph graph = resnet8();
+  QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), kLearn);
+  EXPECT_THROW(model.forward(batch(0), kTrain), Error);
+  EXPECT_THROW(model.forward(batch(0), {.training = true, .observe = true}), Error);
+  QuantizedModel ready = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, kLearn);
+  EXPECT_THROW(ready.forward(batch(0), {.training = true, .observe = true}), Error);
+  const QuantizerOptions weights_only{.weights = WeightCalibrator::lsq};
+  QuantizedModel both =
+      test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, weights_only);
+  const std::vector<QParams> before = both.edges();
+  both.forward(batch(0), {.training = true, .observe = true});
+  EXPECT_NE(both.edges(), before);  // observed edges beside learned weights
+}
+
+TEST(LearnedScales, AnyThatIsNotFiniteIsNamed) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, kLearn);
+  model.require_finite();
+  const c10::NoGradGuard no_grad;
+  model.learned_scales().at("edges.scale")[2] = INFINITY;
+  try {
+    model.require_finite();
+    FAIL() << "infinite";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'edges.scale'"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace octet
