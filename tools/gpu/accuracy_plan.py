@@ -39,9 +39,14 @@ RATES = {  # and the peak of QAT's learning rate, around the recipe's
 
 W4A4 = ["quant.weight_bits=4", "quant.activation_bits=4",  # as papers mean it: the picture, the first and the last layer at 8 bits,
         "quant.input_bits=8", "quant.first_layer_bits=8", "quant.last_layer_bits=8", "quant.residual_bits=8"]  # and what adds read
-FINAL_TOO = {  # QAT of stage final, from the float weights of its own runs
-    "resnet18": {"w4a4": W4A4},
+W2A2 = [*W4A4, "quant.weight_bits=2", "quant.activation_bits=2"]
+LSQ = ["quant.scales=lsq", "quant.weight_calibrator=lsq"]  # learned scales, beside plain straight-through gradients
+LONGER = {"resnet20": ["qat.epochs=60", "qat.learning_rate=0.01"], "resnet18": ["qat.epochs=20"]}  # as the recipes of few bits
+FEW_BITS = {  # of choose (plain and learned, with the same epochs and rates) and final
+    network: {"w4a4": [*W4A4, *more], "w4a4-lsq": [*W4A4, *more, *LSQ], "w2a2": [*W2A2, *more], "w2a2-lsq": [*W2A2, *more, *LSQ]}
+    for network, more in LONGER.items()
 }
+FINAL_TOO = FEW_BITS  # QAT of stage final, from the float weights of its own runs
 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
 FLOAT_ONLY = ["qat.epochs=0", "data.limit_validation=1000"]  # watched on a part; what counts is measured after QAT
@@ -69,7 +74,7 @@ def float_variants(network):
 
 def qat_variants(network):
     rates = {f"rate-{rate:g}": [f"qat.learning_rate={rate:g}"] for rate in RATES[network]}
-    return {RECIPE: [], **QAT, **rates}
+    return {RECIPE: [], **QAT, **rates, **FEW_BITS.get(network, {})}
 
 
 def run_folder(folder, network, seed):
