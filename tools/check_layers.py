@@ -17,6 +17,7 @@ ALLOWED = {
     "src/tensor_files": BASE,
     "src/import": BASE + ["src/tensor_files"],
     "src/graph": BASE + ["src/tensor_files"],
+    "src/onnx": BASE + ["src/tensor_files", "src/graph"],
     "src/cuda": BASE,
     "src/quant": BASE + ["src/graph"],
     "src/recipe": BASE + ["src/graph", "src/quant"],
@@ -41,6 +42,7 @@ LIBRARIES = {
                              "trainers/run"],
     r"ATen/Parallel\.h": ["src/model"],  # its loops are on one thread but in src/model/parallel.cpp
     r"yaml-cpp/": ["src/recipe"],
+    r"(google/protobuf/|onnx\.pb\.h)": ["src/onnx"],
     r"(jpeglib|png|zlib)\.h": ["src/data", "src/import"],
     r"CLI/": ["tools"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],

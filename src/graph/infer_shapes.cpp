@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/saturating_product.h"
 #include "src/graph/graph.h"
+#include "src/graph/infer_shape.h"
 #include "src/graph/limits.h"
 #include "src/graph/op_traits.h"
 #include "src/graph/window.h"
@@ -159,6 +160,12 @@ Shape output_shape(const Graph& graph, const Node& node) {
 
 }  // namespace
 
+void infer_shape(const Graph& graph, Node& node, int index) {
+  check_inputs(node, index);
+  node.shape = output_shape(graph, node);
+  if (const std::string fault = shape_fault(node.shape); !fault.empty()) fail(node, fault);
+}
+
 void infer_shapes(Graph& graph) {
   if (graph.nodes.empty()) throw usage_error(fmt::format("graph '{}' has no nodes", graph.name));
   if (graph.nodes.size() > static_cast<size_t>(kMaxNodes)) {
@@ -171,9 +178,7 @@ void infer_shapes(Graph& graph) {
     if (node.name.empty()) fail(node, fmt::format("node {} has no name", i));
     if (!names.insert(node.name).second) fail(node, "two nodes of this name");
     if ((node.op == Op::input) != (i == 0)) fail(node, "the input is node 0, and only node 0");
-    check_inputs(node, static_cast<int>(i));
-    node.shape = output_shape(graph, node);
-    if (const std::string fault = shape_fault(node.shape); !fault.empty()) fail(node, fault);
+    infer_shape(graph, node, static_cast<int>(i));
     if (has_weight(node.op)) {
       const int64_t in_channels = graph.nodes[static_cast<size_t>(node.inputs.front())].shape.c / node.groups;
       multiply_adds_left -= std::min(

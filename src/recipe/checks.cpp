@@ -86,6 +86,9 @@ class Checker {
     const bool graph = recipe_.model.name == "graph";
     require(graph != recipe_.model.graph.empty(), graph ? "model.name" : "model.graph",
             graph ? "graph needs the nodes in model.graph" : "only for model.name graph");
+    const bool onnx = recipe_.model.name == "onnx";
+    require(onnx != recipe_.model.onnx.empty(), onnx ? "model.name" : "model.onnx",
+            onnx ? "onnx needs the network's file in model.onnx" : "only for model.name onnx");
   }
 
   void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {

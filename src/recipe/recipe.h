@@ -49,7 +49,8 @@ struct ModelRecipe {
   std::string stem = "auto";
   bool folded = false;
   double dropout = 0.0;
-  std::string weights;  ///< .safetensors, .pth, .th; empty: random
+  std::string weights;  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
+  std::string onnx;     ///< for name onnx: the file
   std::vector<GraphNodeRecipe> graph;
   bool operator==(const ModelRecipe&) const = default;
 };

@@ -86,13 +86,16 @@ void add_data(std::vector<Field>& fields) {
 std::vector<std::string_view> models() {
   std::vector<std::string_view> names = model_names();
   names.push_back("graph");
+  names.push_back("onnx");
   return names;
 }
 
 void add_model(std::vector<Field>& fields) {
   using M = ModelRecipe;
   SectionFields<&Recipe::model> s(fields, "model");
-  s.add("name", &M::name, one_of(models()), "a network of the zoo, or graph: the one in model.graph").required = true;
+  s.add("name", &M::name, one_of(models()),
+        "a network of the zoo, graph: the one in model.graph, or onnx: the one in model.onnx")
+      .required = true;
   s.add("shortcut", &M::shortcut, one_of({"A", "B"}),
         "resnet8 to resnet56: A subsamples and pads channels, B is a 1x1 convolution");
   s.add("width", &M::width, above_to(0, 8), "mobilenet_v2, small_cnn: factor on the channels");
@@ -101,7 +104,9 @@ void add_model(std::vector<Field>& fields) {
   s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");
   s.add("dropout", &M::dropout, from_below(0, 1),
         "float phase: probability before the last linear layer, where the network has one; QAT has none");
-  s.add("weights", &M::weights, {}, "float weights to start from: .safetensors, .pth or .th; \"\": random by seed");
+  s.add("weights", &M::weights, {},
+        "float weights to start from: .safetensors, .pth or .th; \"\": those of model.onnx, or random by seed");
+  s.add("onnx", &M::onnx, {}, "name onnx: the file of the network, with its weights");
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
 }

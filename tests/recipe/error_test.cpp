@@ -116,6 +116,8 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("train.schedule=step"), {"train.schedule: step needs train.milestones"});
   expect_parts(with("qat.milestones=[5, 5]"), {"qat.milestones: must increase"});
   expect_parts(with("model.name=graph"), {"model.name: graph needs the nodes in model.graph"});
+  expect_parts(with("model.name=onnx"), {"model.name: onnx needs the network's file in model.onnx"});
+  expect_parts(with("model.onnx=net.onnx"), {"model.onnx: only for model.name onnx"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
   expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});

@@ -82,7 +82,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const at::Device device = choose_device(common.device);
   Run run = open_run(read_recipe(is_run ? directory.recipe() : options.target, common.set), directory, device);
-  if (!is_run && run.recipe.model.weights.empty()) {
+  if (!is_run && run.recipe.model.weights.empty() && run.recipe.model.onnx.empty()) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));
   }

@@ -1,4 +1,5 @@
-// octet export RUN: writes the int8 checkpoint of a trained run again, byte for byte what training wrote.
+// octet export RUN: writes the int8 checkpoint of a trained run again, byte for byte what training wrote; with --onnx a
+// file for other runtimes.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "src/common/progress.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/export_onnx.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
@@ -52,10 +54,18 @@ ExitCode export_run(const Common& common, const std::string& path) {
 
 void add_export(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again)");
-  command->add_option("RUN", *path, "a run directory")->required();
-  command->callback([&common, &action, path] {
-    action = [&common, path] { return explain_failures([&] { return export_run(common, *path); }); };
+  auto onnx = std::make_shared<OnnxExport>();
+  CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again), or the network as ONNX");
+  command->add_option("RUN", *path, "a run directory; with --onnx also an int8.safetensors")->required();
+  CLI::Option* file = command->add_option("--onnx", onnx->file, "write ONNX for other runtimes: int8 in QDQ form");
+  command->add_flag("--float", onnx->float_network, "with --onnx: the float network of the run")->needs(file);
+  command->add_option("--profile", onnx->profile, "with --onnx: for onnxruntime, openvino or tensorrt")->needs(file);
+  command->add_option("--opset", onnx->opset, "with --onnx: 13 or 21")->needs(file)->check(CLI::IsMember({13, 21}));
+  command->callback([&common, &action, path, onnx] {
+    action = [&common, path, onnx] {
+      return explain_failures(
+          [&] { return onnx->file.empty() ? export_run(common, *path) : export_onnx(common, *path, *onnx); });
+    };
   });
 }
 

@@ -1,4 +1,4 @@
-// octet inspect CHECKPOINT: what is in an int8 checkpoint, layer by layer.
+// octet inspect CHECKPOINT|FILE.onnx: what is in an int8 checkpoint, layer by layer, or what would be imported.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +11,7 @@
 #include "src/engine/engine.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/inspect_onnx.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
@@ -103,6 +104,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
 }
 
 ExitCode inspect(const Common& common, const std::string& target) {
+  if (target.ends_with(".onnx")) return inspect_onnx(common, target);
   const Checkpoint checkpoint = open_checkpoint(target);
   const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();
   print_result(common, text(checkpoint.graph, kernels, checkpoint.file),
@@ -114,8 +116,9 @@ ExitCode inspect(const Common& common, const std::string& target) {
 
 void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto target = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("inspect", "what is in a checkpoint, layer by layer");
-  command->add_option("CHECKPOINT", *target, "an int8.safetensors or a run directory")->required();
+  CLI::App* command =
+      app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
+  command->add_option("CHECKPOINT", *target, "an int8.safetensors, a run directory or an .onnx file")->required();
   command->callback([&common, &action, target] { action = [&common, target] { return inspect(common, *target); }; });
 }
 

@@ -213,7 +213,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
   const auto begin = std::chrono::steady_clock::now();
-  if (recipe.train.epochs == 0 && recipe.model.weights.empty()) {
+  if (recipe.train.epochs == 0 && recipe.model.weights.empty() && recipe.model.onnx.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
   const EngineNames engines = engines_of(recipe, start.device);  // throws: told now, not after training

@@ -11,9 +11,11 @@
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
+#include "src/graph/window.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
 #include "src/model/parallel.h"
+#include "src/onnx/import.h"
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
 #include "src/tensor_files/safetensors.h"
@@ -43,6 +45,27 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   for (const GraphNodeRecipe& node : from.graph)
     spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
   return spec;
+}
+
+/// The network of the recipe, for the images and classes of the data.
+Graph network(const Recipe& recipe, const RunData& data) {
+  if (recipe.model.onnx.empty()) return build_model(model_spec(recipe, data.classes()));
+  Graph graph = import_onnx(recipe.model.onnx).graph;
+  const Shape& wanted = graph.nodes.front().shape;
+  if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
+    throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
+                                  recipe.model.onnx, to_string(wanted), to_string(given)));
+  }
+  return graph;
+}
+
+/// The file's own weights, in place of the random ones.
+void load_imported(Weights& weights, const std::string& path) {
+  const std::string prefix = "weights";
+  TensorFile file;
+  for (auto& [name, tensor] : import_onnx(path).weights.tensors)
+    file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
+  restore_tensors(file, prefix, weights, path);
 }
 
 ObserverKind observer_kind(const std::string& name) { return value_named(kObserverKinds, name, "quant.observer"); }
@@ -84,7 +107,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .preprocessing = {},
           .device = device,
           .ranks = std::move(ranks)};
-  run.graph = build_model(model_spec(recipe, run.data.classes()));
+  run.graph = network(recipe, run.data);
   if (run.graph.output().shape.c != run.data.classes()) {
     throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
                                   run.graph.output().name, run.graph.output().shape.c, run.data.classes()));
@@ -96,6 +119,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
+  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe.model.onnx);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
     for (const std::string& name : report.unexpected)

@@ -54,7 +54,8 @@ std::map<std::string, std::string> versions();
 /// The first of "<parent>/<name>-1", "-2", ... that does not exist: the directory of a run without --out.
 RunDirectory new_run_directory(const std::string& parent, const std::string& name);
 
-/// recipe.model.weights if given, else random by seed; on run.device, like all weights of a run.
+/// recipe.model.weights if given, else those of recipe.model.onnx, else random by seed; on run.device, like all weights
+/// of a run.
 Weights starting_weights(const Run& run);
 
 /// Before anything is trained: throws Error(usage) when a phase cannot run as the recipe says on run.device.

@@ -1,0 +1,169 @@
+#include "src/onnx/constants.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "src/common/error.h"
+#include "src/common/saturating_product.h"
+
+namespace octet {
+namespace {
+
+using onnx::TensorProto;
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw data_error(fmt::format("{}: {}", where, what));
+}
+
+std::string type_name(int type) {
+  const bool known = TensorProto::DataType_IsValid(type);
+  return known ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(type)) : fmt::format("number {}", type);
+}
+
+size_t element_size(int type, const std::string& where) {
+  switch (type) {
+    case TensorProto::FLOAT:
+    case TensorProto::INT32:
+      return 4;
+    case TensorProto::INT64:
+      return 8;
+    case TensorProto::BOOL:
+      return 1;
+    default:
+      fail(where, fmt::format("is of type {}; expected float32 weights, or int64, int32 and bool in shape arithmetic",
+                              type_name(type)));
+  }
+}
+
+uint64_t unsigned_number(const std::string& text, const std::string& where, const char* key) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    fail(where, fmt::format("external data: {} '{}' is not a number", key, text));
+  return value;
+}
+
+/// The file that external data lies in: inside the model's folder, also when links are followed.
+fs::path external_path(const OnnxFile& file, const std::string& location, const std::string& where) {
+  if (file.folder.empty()) fail(where, "lies in external data, and there is no folder to read it from");
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(file.folder, error);
+  const fs::path path = fs::weakly_canonical(folder / location, error);
+  const fs::path inside = path.lexically_relative(folder);
+  if (error || location.empty() || location.find('\0') != std::string::npos || inside.empty() || inside == "." ||
+      *inside.begin() == "..")
+    fail(where, fmt::format("external data '{}' does not lie in the model's folder", location));
+  if (!fs::is_regular_file(path, error)) fail(where, fmt::format("external data '{}': no such file", path.string()));
+  return path;
+}
+
+std::string external_bytes(OnnxFile& file, const TensorProto& tensor, size_t size, const std::string& where) {
+  std::string location;
+  uint64_t offset = 0, length = size;
+  for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
+    if (entry.key() == "location") location = entry.value();
+    if (entry.key() == "offset") offset = unsigned_number(entry.value(), where, "offset");
+    if (entry.key() == "length") length = unsigned_number(entry.value(), where, "length");
+  }
+  const fs::path path = external_path(file, location, where);
+  std::error_code error;
+  const uint64_t there = fs::file_size(path, error);
+  if (error || length != size || offset > there || size > there - offset) {
+    fail(where, fmt::format("needs {} bytes at offset {} of '{}' ({} named), which has {}", size, offset, path.string(),
+                            length, there));
+  }
+  file.external[path.string()] = there;
+  std::string bytes(size, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(offset));
+  if (!in.read(bytes.data(), static_cast<std::streamsize>(size)))
+    fail(where, fmt::format("external data '{}' cannot be read", path.string()));
+  return bytes;
+}
+
+template <typename T, typename Out>
+void unpack(const std::string& bytes, std::vector<Out>& out) {
+  out.resize(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<Out>(value);
+  }
+}
+
+/// The fields that hold numbers one by one, where there are no raw bytes.
+void take_fields(const TensorProto& tensor, Constant& constant) {
+  switch (tensor.data_type()) {
+    case TensorProto::FLOAT:
+      constant.reals.assign(tensor.float_data().begin(), tensor.float_data().end());
+      return;
+    case TensorProto::INT64:
+      constant.integers.assign(tensor.int64_data().begin(), tensor.int64_data().end());
+      return;
+    default:  // int32 and bool share a field
+      constant.integers.assign(tensor.int32_data().begin(), tensor.int32_data().end());
+  }
+}
+
+void take_bytes(const std::string& bytes, int type, Constant& constant) {
+  if (type == TensorProto::FLOAT) unpack<float>(bytes, constant.reals);
+  if (type == TensorProto::INT64) unpack<int64_t>(bytes, constant.integers);
+  if (type == TensorProto::INT32) unpack<int32_t>(bytes, constant.integers);
+  if (type == TensorProto::BOOL) unpack<uint8_t>(bytes, constant.integers);
+}
+
+}  // namespace
+
+Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::string& where) {
+  const size_t element = element_size(tensor.data_type(), where);
+  Constant constant;
+  constant.real = tensor.data_type() == TensorProto::FLOAT;
+  constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
+  int64_t bytes = static_cast<int64_t>(element);
+  for (const int64_t dim : constant.shape) {
+    if (dim < 0) fail(where, fmt::format("has shape {}", dims_text(constant.shape)));
+    bytes = saturating_product({bytes, dim});
+  }
+  const size_t count = static_cast<size_t>(bytes) / element;
+  if (tensor.data_location() == TensorProto::EXTERNAL) {
+    take_bytes(external_bytes(file, tensor, static_cast<size_t>(bytes), where), tensor.data_type(), constant);
+  } else if (tensor.has_raw_data()) {
+    if (tensor.raw_data().size() != static_cast<size_t>(bytes)) {
+      fail(where, fmt::format("has {} bytes, its shape {} needs {}", tensor.raw_data().size(),
+                              dims_text(constant.shape), bytes));
+    }
+    take_bytes(tensor.raw_data(), tensor.data_type(), constant);
+  } else {
+    take_fields(tensor, constant);
+  }
+  if (constant.elements() != count) {
+    fail(where,
+         fmt::format("has {} numbers, its shape {} needs {}", constant.elements(), dims_text(constant.shape), count));
+  }
+  for (const float value : constant.reals)
+    if (!std::isfinite(value)) fail(where, fmt::format("holds {}", value));
+  return constant;
+}
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i)
+    text += (i ? ", " : "") + (dims[i] == kBatchSize ? "N" : std::to_string(dims[i]));
+  return text + "]";
+}
+
+std::string shown_name(const std::string& name) {
+  constexpr size_t kLongestShown = 80;
+  std::string shown = name.substr(0, kLongestShown);
+  for (char& c : shown)
+    if (c < ' ' || c > '~') c = '?';
+  return shown + (name.size() > kLongestShown ? "..." : "");
+}
+
+}  // namespace octet

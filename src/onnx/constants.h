@@ -1,0 +1,35 @@
+// Constants of an ONNX file: weights, and the integers that its shape arithmetic works on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "src/onnx/model_file.h"
+
+namespace octet {
+
+/// Stands for the number of images in integers that come from a shape: an imported network takes any batch.
+inline constexpr int64_t kBatchSize = std::numeric_limits<int64_t>::min() + 4242;
+
+struct Constant {
+  std::vector<int64_t> shape;
+  bool real = false;              ///< float32; else int64, int32 or bool
+  std::vector<float> reals;       ///< row-major
+  std::vector<int64_t> integers;  ///< row-major
+  size_t elements() const { return real ? reals.size() : integers.size(); }
+  size_t bytes() const { return reals.size() * sizeof(float) + integers.size() * sizeof(int64_t); }
+};
+
+/// A tensor of the file: its own bytes or external data. Throws Error(data) beginning with `where`: other types,
+/// sizes that differ from the shape, NaN or infinity, places outside the file's folder.
+Constant read_constant(OnnxFile& file, const onnx::TensorProto& tensor, const std::string& where);
+
+/// "[64, 3, 7, 7]", the batch as "N".
+std::string dims_text(const std::vector<int64_t>& dims);
+
+/// Printable, at most 80 bytes: names come from files that are not trusted.
+std::string shown_name(const std::string& name);
+
+}  // namespace octet

@@ -1,0 +1,99 @@
+// Relu, Clip, Add, Concat, and what is the identity at inference.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+void unary(NodeReader& node, Op op) {
+  const OnnxValue x = node.activation(0);
+  OnnxValue y = node.network().append({.op = op, .inputs = {x.node}}, node.names());
+  y.rank = x.rank;
+  node.result(y);
+}
+
+/// A scalar input of Clip or Dropout.
+float scalar(NodeReader& node, int input, float fallback) {
+  if (!node.has_input(input)) return fallback;
+  const Constant& found = node.constant(input);
+  if (!found.real || found.reals.size() != 1)
+    node.fail(fmt::format("input '{}' is not one float32 number", shown_name(node.name_of_input(input))));
+  return found.reals[0];
+}
+
+void join(NodeReader& node, Op op) {
+  std::vector<int> inputs;
+  const int rank = node.activation(0).rank;
+  for (int i = 0; i < node.inputs(); ++i) {
+    if (node.activation(i).rank != rank) node.fail("joins [N, C] with [N, C, H, W]");
+    inputs.push_back(node.activation(i).node);
+  }
+  OnnxValue y = node.network().append({.op = op, .inputs = inputs}, node.names());
+  y.rank = rank;
+  node.result(y);
+}
+
+}  // namespace
+
+void relu(NodeReader& node) { unary(node, Op::relu); }
+
+void clip(NodeReader& node) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const float low = scalar(node, 1, -kLargest), high = scalar(node, 2, kLargest);
+  if (low == 0 && high == 6) return unary(node, Op::relu6);
+  if (low == 0 && high == kLargest) return unary(node, Op::relu);
+  node.fail(fmt::format("to {} .. {}; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)", low, high));
+}
+
+void add(NodeReader& node) {
+  if (node.all_constant()) return arithmetic(node);
+  if (node.input(0).constant) return add_bias(node, 0);
+  if (node.input(1).constant) return add_bias(node, 1);
+  join(node, Op::add);
+}
+
+void concat(NodeReader& node) {
+  if (node.inputs() == 0) node.fail("has no inputs");
+  if (node.all_constant()) return concat_integers(node);
+  const OnnxValue first = node.activation(0);
+  if (positive_axis(node, node.integer("axis", 1), first.rank) != 1)
+    node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 1)));
+  if (node.inputs() == 1) return identity(node);
+  join(node, Op::concat);
+}
+
+/// Stays in the network: it drops while octet trains the float network.
+void dropout(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  node.integer("seed", 0);
+  const float ratio = node.has("ratio") ? node.real("ratio", 0.5f) : scalar(node, 1, 0.5f);
+  if (node.has_input(2)) node.constant(2);
+  if (ratio == 0) return identity(node);
+  OnnxValue y = node.network().append({.op = Op::dropout, .inputs = {x.node}, .dropout = ratio}, node.names());
+  y.rank = x.rank;
+  node.result(y);
+}
+
+void identity(NodeReader& node) {
+  OnnxValue x = node.input(0);
+  x.direct = false;
+  node.result(x);
+}
+
+/// At the end it changes no prediction; octet's outputs are logits, and its losses apply it themselves.
+void softmax(NodeReader& node) {
+  OnnxValue x = node.activation(0);
+  const int64_t usual = node.opset() < 13 ? 1 : -1;
+  if (positive_axis(node, node.integer("axis", usual), x.rank) != 1)
+    node.fail("not over the channels; expected axis 1");
+  x.direct = false;
+  x.softmax = true;
+  node.network().note(node.label() + ": left out; the outputs are logits");
+  node.result(x);
+}
+
+}  // namespace octet::onnx_rules

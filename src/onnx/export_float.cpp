@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+
+#include "src/common/error.h"
+#include "src/onnx/export.h"
+#include "src/onnx/writer.h"
+
+namespace octet {
+namespace {
+
+class FloatWriter {
+ public:
+  FloatWriter(const Graph& graph, const TensorFile& weights, int opset)
+      : graph_(graph), weights_(weights), writer_(graph.name, graph.nodes.front().shape, opset) {}
+
+  std::string run(const Preprocessing& preprocessing) {
+    for (const Node& node : graph_.nodes) edges_.push_back(emit(node));
+    const Shape& out = graph_.output().shape;
+    if (out.h != 1 || out.w != 1) fail(graph_.output(), "gives no logits [classes, 1, 1]");
+    if (graph_.output().op != Op::linear && graph_.output().op != Op::flatten) flat("logits/Flatten", edges_.back());
+    return writer_.finish(out.c, preprocessing, {});
+  }
+
+ private:
+  [[noreturn]] void fail(const Node& node, const std::string& what) const {
+    throw usage_error(fmt::format("export: node '{}' ({}): {}", node.name, op_name(node.op), what));
+  }
+
+  std::string parameter(const Node& node, const char* suffix) {
+    const std::string name = fmt::format("{}.{}", node.name, suffix);
+    const auto found = weights_.tensors.find(name);
+    if (found == weights_.tensors.end()) fail(node, "the weights lack " + name);
+    const std::vector<float> values = to_float(found->second);
+    return writer_.floats(name, found->second.shape, values.data());
+  }
+
+  std::vector<std::string> with_parameters(const Node& node, const std::string& x) {
+    std::vector<std::string> inputs = {x, parameter(node, "weight")};
+    if (node.bias) inputs.push_back(parameter(node, "bias"));
+    return inputs;
+  }
+
+  std::string flat(const std::string& name, const std::string& x) {
+    const std::string y = writer_.node("Flatten", name, {x});
+    writer_.attribute("axis", 1);
+    return y;
+  }
+
+  std::string emit(const Node& node) {
+    if (node.op == Op::input) return kImages;
+    if (node.activation != Activation::none || !node.batch_norm.empty())
+      fail(node, "is fused; the float network is written as it was trained");
+    std::vector<std::string> x;
+    for (const int input : node.inputs) x.push_back(edges_[static_cast<size_t>(input)]);
+    std::string y;
+    switch (node.op) {
+      case Op::conv2d:
+        y = writer_.node("Conv", node.name, with_parameters(node, x[0]));
+        writer_.window(node.window, true);
+        writer_.attribute("group", node.groups);
+        return y;
+      case Op::linear:
+        y = writer_.node("Gemm", node.name, with_parameters(node, flat(node.name + "/Flatten", x[0])));
+        writer_.attribute("transB", 1);
+        return y;
+      case Op::batch_norm:
+        y = writer_.node("BatchNormalization", node.name,
+                         {x[0], parameter(node, "weight"), parameter(node, "bias"), parameter(node, "running_mean"),
+                          parameter(node, "running_var")});
+        writer_.real_attribute("epsilon", node.epsilon);
+        return y;
+      case Op::relu:
+        return writer_.node("Relu", node.name, x);
+      case Op::relu6:
+        return writer_.node("Clip", node.name,
+                            {x[0], writer_.scalar(node.name + "/min", 0), writer_.scalar(node.name + "/max", 6)});
+      case Op::add:
+        return writer_.node("Add", node.name, x);
+      case Op::concat:
+        y = writer_.node("Concat", node.name, x);
+        writer_.attribute("axis", 1);
+        return y;
+      case Op::max_pool:
+        y = writer_.node("MaxPool", node.name, x);
+        writer_.window(node.window, true);
+        return y;
+      case Op::avg_pool:
+        y = writer_.node("AveragePool", node.name, x);
+        writer_.window(node.window, false);
+        writer_.attribute("count_include_pad", 1);
+        return y;
+      case Op::global_avg_pool:
+        return writer_.node("GlobalAveragePool", node.name, x);
+      case Op::flatten:
+        return flat(node.name, x[0]);
+      case Op::dropout:
+        return writer_.node("Dropout", node.name, {x[0], writer_.scalar(node.name + "/ratio", node.dropout)});
+      case Op::subsample_pad:
+        return writer_.subsample_pad(node.name, x[0], node.window,
+                                     node.out_channels - graph_.nodes[static_cast<size_t>(node.inputs[0])].shape.c);
+      default:
+        fail(node, "has no form in ONNX here");
+    }
+  }
+
+  const Graph& graph_;
+  const TensorFile& weights_;
+  OnnxWriter writer_;
+  std::vector<std::string> edges_;
+};
+
+}  // namespace
+
+std::string write_float(const Graph& graph, const TensorFile& weights, const Preprocessing& preprocessing, int opset) {
+  return FloatWriter(graph, weights, opset).run(preprocessing);
+}
+
+}  // namespace octet

@@ -1,0 +1,259 @@
+// The QDQ form: every edge is a float value between a QuantizeLinear and a DequantizeLinear with the edge's own scale.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "src/common/error.h"
+#include "src/onnx/export.h"
+#include "src/onnx/writer.h"
+
+namespace octet {
+namespace {
+
+class QdqWriter {
+ public:
+  QdqWriter(const Int8Graph& graph, const OnnxOptions& options)
+      : graph_(graph), options_(options), writer_(graph.name, graph.input_shape(), options.opset) {}
+
+  std::string run() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      check_profile(graph_.nodes[n]);
+      check_multipliers(graph_.nodes[n]);
+      follow_flatten(static_cast<int>(n));
+      edges_.push_back(emit(graph_.nodes[n]));
+    }
+    if (graph_.nodes.back().op != Int8Op::linear) flat("logits/Flatten", edges_.back());
+    return writer_.finish(graph_.classes(), graph_.preprocessing, graph_.class_names);
+  }
+
+ private:
+  [[noreturn]] void fail(const Int8Node& node, const std::string& what) const {
+    throw usage_error(fmt::format("export: node '{}' ({}): {}", node.name, int8_op_name(node.op), what));
+  }
+
+  const Int8Node& input_of(const Int8Node& node, size_t i = 0) const {
+    return graph_.nodes[static_cast<size_t>(node.inputs[i])];
+  }
+
+  void check_profile(const Int8Node& node) const {
+    if (options_.profile != OnnxProfile::tensorrt || node.float_output) return;
+    if (!node.out.is_signed() || node.out.zero_point != 0)
+      fail(node,
+           "TensorRT takes symmetric int8 activations; train with quant.activation symmetric_s8, or choose "
+           "another --profile");
+  }
+
+  /// In QDQ form the scales of two edges say by what factor a value changes between them.
+  void check_multipliers(const Int8Node& node) const {
+    const bool weighted = node.op == Int8Op::conv2d || node.op == Int8Op::linear;
+    const double y_scale = node.float_output ? 1.0 : node.out.scale;
+    double pixels = 1;
+    if (node.op == Int8Op::avg_pool) pixels = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
+    if (node.op == Int8Op::global_avg_pool)
+      pixels = static_cast<double>(input_of(node).shape.h) * input_of(node).shape.w;
+    const auto require = [&](double multiplier, size_t input) {
+      const double ratio = input_of(node, input).out.scale / (y_scale * pixels);
+      if (std::abs(multiplier - ratio) > 1e-5 * ratio)
+        fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
+    };
+    for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);
+    if (weighted && node.inputs.size() == 2) require(node.residual_multiplier, 1);
+  }
+
+  /// Codes behind a flatten lie in H, W, C order, ONNX's values in C, H, W order: the columns of the next linear layer
+  /// change places. Between the two stands what works on every code alone.
+  void follow_flatten(int n) {
+    const Int8Node& node = graph_.nodes[static_cast<size_t>(n)];
+    Shape& flat = flattened_.emplace_back();
+    if (node.op == Int8Op::flatten) {
+      flat = input_of(node).shape;
+      return;
+    }
+    for (const int input : node.inputs) {
+      const Shape& before = flattened_[static_cast<size_t>(input)];
+      if (before.h * before.w <= 1 || node.op == Int8Op::linear) continue;
+      if (node.op != Int8Op::requantize && node.op != Int8Op::add) fail(node, "stands behind a flatten");
+      flat = before;
+    }
+  }
+
+  std::string emit(const Int8Node& node) {
+    if (node.op == Int8Op::input) return quantized(node, kImages);
+    const std::string value = clamped(node, computed(node));
+    return node.float_output ? value : quantized(node, value);
+  }
+
+  /// The value before its edge, in reals.
+  std::string computed(const Int8Node& node) {
+    const std::string& x = edges_[static_cast<size_t>(node.inputs[0])];
+    switch (node.op) {
+      case Int8Op::conv2d:
+      case Int8Op::linear:
+        return with_residual(node, node.op == Int8Op::conv2d ? convolution(node, x) : linear(node, x));
+      case Int8Op::add:
+        return writer_.node("Add", node.name, {x, edges_[static_cast<size_t>(node.inputs[1])]});
+      case Int8Op::concat: {
+        std::vector<std::string> inputs;
+        for (const int input : node.inputs) inputs.push_back(edges_[static_cast<size_t>(input)]);
+        const std::string y = writer_.node("Concat", node.name, inputs);
+        writer_.attribute("axis", 1);
+        return y;
+      }
+      case Int8Op::max_pool: {
+        const std::string y = writer_.node("MaxPool", node.name, {x});
+        writer_.window(node.window, true);
+        return y;
+      }
+      case Int8Op::avg_pool: {
+        const std::string y = writer_.node("AveragePool", node.name, {x});
+        writer_.window(node.window, false);
+        writer_.attribute("count_include_pad", 1);
+        return y;
+      }
+      case Int8Op::global_avg_pool:
+        return writer_.node("GlobalAveragePool", node.name, {x});
+      case Int8Op::subsample_pad:
+        return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
+      case Int8Op::flatten:
+        return flat(node.name, x);
+      case Int8Op::requantize:
+        return x;
+      default:
+        fail(node, "has no form in ONNX here");
+    }
+  }
+
+  std::string flat(const std::string& name, const std::string& x) {
+    const std::string y = writer_.node("Flatten", name, {x});
+    writer_.attribute("axis", 1);
+    return y;
+  }
+
+  std::string with_residual(const Int8Node& node, const std::string& y) {
+    if (node.inputs.size() == 1) return y;
+    return writer_.node("Add", node.name + "/Add", {y, edges_[static_cast<size_t>(node.inputs[1])]});
+  }
+
+  std::string convolution(const Int8Node& node, const std::string& x) {
+    const Shape& in = input_of(node).shape;
+    const int channels = in.c / node.groups, r = node.window.kernel_h, s = node.window.kernel_w;
+    std::vector<int8_t> codes(node.weight.size());  // [K, R, S, C/groups] -> [K, C/groups, R, S]
+    for (int k = 0; k < node.shape.c; ++k)
+      for (int pixel = 0; pixel < r * s; ++pixel)
+        for (int c = 0; c < channels; ++c)
+          codes[static_cast<size_t>((k * channels + c) * r * s + pixel)] =
+              node.weight[static_cast<size_t>((k * r * s + pixel) * channels + c)];
+    std::vector<std::string> inputs = {x};
+    append_parameters(node, std::move(codes), {node.shape.c, channels, r, s}, inputs);
+    const std::string y = writer_.node("Conv", node.name, inputs);
+    writer_.window(node.window, true);
+    writer_.attribute("group", node.groups);
+    return y;
+  }
+
+  std::string linear(const Int8Node& node, const std::string& x) {
+    const Shape& flattened = flattened_[static_cast<size_t>(node.inputs[0])];
+    const int columns = static_cast<int>(input_of(node).shape.elements());
+    const int pixels = std::max(1, flattened.h * flattened.w), channels = columns / pixels;
+    std::vector<int8_t> codes(node.weight.size());  // columns in H, W, C order -> C, H, W
+    for (int k = 0; k < node.shape.c; ++k)
+      for (int pixel = 0; pixel < pixels; ++pixel)
+        for (int c = 0; c < channels; ++c)
+          codes[static_cast<size_t>(k * columns + c * pixels + pixel)] =
+              node.weight[static_cast<size_t>(k * columns + pixel * channels + c)];
+    std::vector<std::string> inputs = {input_of(node).op == Int8Op::flatten ? x : flat(node.name + "/Flatten", x)};
+    append_parameters(node, std::move(codes), {node.shape.c, columns}, inputs);
+    const std::string y = writer_.node("Gemm", node.name, inputs);
+    writer_.attribute("transB", 1);
+    return y;
+  }
+
+  /// Weight and bias as inputs. multiplier[k] = input scale * weight scale / output scale; a negative one (BatchNorm's
+  /// factor stands in it) moves its sign into the codes, and one of 0 leaves codes of 0.
+  void append_parameters(const Int8Node& node, std::vector<int8_t> codes, const std::vector<int64_t>& shape,
+                         std::vector<std::string>& inputs) {
+    const double x_scale = input_of(node).out.scale, y_scale = node.float_output ? 1.0 : node.out.scale;
+    const size_t outputs = node.multiplier.size(), row = codes.size() / outputs;
+    std::vector<float> scale(outputs), bias(outputs);
+    for (size_t k = 0; k < outputs; ++k) {
+      scale[k] = static_cast<float>(std::abs(node.multiplier[k]) * y_scale / x_scale);
+      bias[k] = static_cast<float>(node.bias[k] * y_scale);
+      const bool none = !(scale[k] >= std::numeric_limits<float>::min());
+      if (none) scale[k] = 1;
+      for (size_t i = k * row; i < (k + 1) * row && (none || node.multiplier[k] < 0); ++i)
+        codes[i] = none ? int8_t{0} : static_cast<int8_t>(-codes[i]);
+    }
+    const std::string& name = node.name;
+    const auto channels = static_cast<int64_t>(outputs);
+    inputs.push_back(
+        writer_.node("DequantizeLinear", name + ".weight",
+                     {writer_.codes(name + ".weight_codes", shape, codes),
+                      writer_.floats(name + ".weight_scale", {channels}, scale.data()),
+                      writer_.codes(name + ".weight_zero_point", {channels}, std::vector<int8_t>(outputs, 0))}));
+    writer_.attribute("axis", 0);
+    inputs.push_back(append_bias(node, bias, scale, x_scale));
+  }
+
+  std::string append_bias(const Int8Node& node, const std::vector<float>& bias, std::vector<float> scale,
+                          double x_scale) {
+    const std::string& name = node.name;
+    const auto channels = static_cast<int64_t>(bias.size());
+    std::vector<int32_t> codes;
+    for (size_t k = 0; k < bias.size(); ++k) {
+      scale[k] = static_cast<float>(scale[k] * x_scale);
+      const double code = std::nearbyint(bias[k] / static_cast<double>(scale[k]));
+      if (std::abs(code) > std::numeric_limits<int32_t>::max()) break;
+      codes.push_back(static_cast<int32_t>(code));
+    }
+    // A bias too large for its int32 codes stays float: slower in ONNX Runtime, and right.
+    if (options_.profile != OnnxProfile::onnxruntime || codes.size() != bias.size())
+      return writer_.floats(name + ".bias", {channels}, bias.data());
+    const std::string y = writer_.node(
+        "DequantizeLinear", name + ".bias",
+        {writer_.int32s(name + ".bias_codes", codes), writer_.floats(name + ".bias_scale", {channels}, scale.data()),
+         writer_.int32s(name + ".bias_zero_point", std::vector<int32_t>(bias.size(), 0))});
+    writer_.attribute("axis", 0);
+    return y;
+  }
+
+  /// Bounds of the codes that QuantizeLinear, which saturates where the type ends, does not give by itself.
+  std::string clamped(const Int8Node& node, const std::string& value) {
+    if (node.float_output) return value;
+    const int32_t lowest = node.out.is_signed() ? -128 : 0, highest = node.out.is_signed() ? 127 : 255;
+    if (node.clamp_min == lowest && node.clamp_max == highest) return value;
+    if (node.clamp_min == node.out.zero_point && node.clamp_max == highest)
+      return writer_.node("Relu", node.name + "/Relu", {value});
+    return writer_.node("Clip", node.name + "/Clip",
+                        {value, writer_.scalar(node.name + "/min", dequantize(node.clamp_min, node.out)),
+                         writer_.scalar(node.name + "/max", dequantize(node.clamp_max, node.out))});
+  }
+
+  std::string quantized(const Int8Node& node, const std::string& value) {
+    const std::string scale = writer_.scalar(node.name + ".scale", node.out.scale);
+    const std::string zero = writer_.zero_point(node.name + ".zero_point", node.out.zero_point, node.out.is_signed());
+    const std::string bounded = node.op == Int8Op::input ? input_bounds(node, value) : value;
+    const std::string codes = writer_.node("QuantizeLinear", node.name + "/QuantizeLinear", {bounded, scale, zero});
+    return writer_.node("DequantizeLinear", node.name + "/DequantizeLinear", {codes, scale, zero});
+  }
+
+  /// The image's codes have the range of `out`, with no clamp of their own.
+  std::string input_bounds(const Int8Node& node, const std::string& value) {
+    Int8Node whole = node;
+    whole.clamp_min = node.out.quant_min;
+    whole.clamp_max = node.out.quant_max;
+    return clamped(whole, value);
+  }
+
+  const Int8Graph& graph_;
+  const OnnxOptions options_;
+  OnnxWriter writer_;
+  std::vector<std::string> edges_;  ///< of each node, behind its DequantizeLinear
+  std::vector<Shape> flattened_;    ///< what a flatten before each node took; h * w <= 1: none
+};
+
+}  // namespace
+
+std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options) { return QdqWriter(graph, options).run(); }
+
+}  // namespace octet

@@ -1,0 +1,28 @@
+// A network from an ONNX file: the float Graph and its weights. What the files may hold: src/onnx/README.md.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+#include "src/tensor_files/tensor_data.h"
+
+namespace octet {
+
+struct ImportedNetwork {
+  Graph graph;                     ///< with shapes; names as in the file
+  TensorFile weights;              ///< float32, by the names of parameters(graph)
+  std::string producer;            ///< "pytorch 2.11.0"
+  int opset = 0;                   ///< of ONNX's own operators
+  std::vector<std::string> notes;  ///< what was left out or said in another way, for people
+};
+
+/// Throws Error(data) naming the file and the node: damaged files, operators that octet does not have. External data is
+/// read from the file's own folder only.
+ImportedNetwork import_onnx(const std::string& path);
+
+/// The same from memory, without external data (fuzzing, tests); `name` stands for the path in messages.
+ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name);
+
+}  // namespace octet

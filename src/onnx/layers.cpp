@@ -1,0 +1,164 @@
+// Conv, BatchNormalization, Gemm, MatMul and the Add behind it.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "src/common/saturating_product.h"
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+/// A bias, factor or statistic: one number a channel, or one for all.
+std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
+  const Constant& found = node.constant(input);
+  int64_t rows = 1;
+  for (const int64_t dim : found.shape) rows = saturating_product({rows, dim == channels ? 1 : dim});
+  if (!found.real || rows != 1 || (found.reals.size() != 1 && found.reals.size() != static_cast<size_t>(channels))) {
+    node.fail(fmt::format("input '{}' is {}; expected {} float32 numbers, one a channel",
+                          shown_name(node.name_of_input(input)), dims_text(found.shape), channels));
+  }
+  return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
+}
+
+/// A linear layer of `weight` [K, C].
+void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
+                   const std::vector<float>* bias) {
+  const OnnxValue& x = node.activation(0);
+  if (x.rank != 2) node.fail("its input is not [N, C]; expected a Flatten before it");
+  if (node.network().shape(x).c != inputs) {
+    node.fail(fmt::format("takes {} channels, its input has {}", inputs, node.network().shape(x).c));
+  }
+  OnnxValue y = node.network().append(
+      {.op = Op::linear, .inputs = {x.node}, .out_channels = static_cast<int>(outputs), .bias = bias != nullptr},
+      node.names(1));
+  y.rank = 2;
+  const std::string name = node.network().node(y).name;
+  node.network().put(name, "weight", {outputs, inputs}, weight);
+  if (bias != nullptr) node.network().put(name, "bias", {outputs}, *bias);
+  node.result(y);
+}
+
+std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
+  std::vector<float> out(matrix.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      out[static_cast<size_t>(c * rows + r)] = matrix[static_cast<size_t>(r * columns + c)];
+  return out;
+}
+
+}  // namespace
+
+void conv(NodeReader& node) {
+  const Constant weight = node.weights(1, 4);
+  const OnnxValue x = node.window_input(0);
+  const int64_t outputs = weight.shape[0];
+  const int64_t groups = node.integer("group", 1);
+  const int channels = node.network().shape(x).c;
+  if (groups < 1 || groups > channels || weight.shape[1] * groups != channels) {
+    node.fail(fmt::format("weights {} in {} groups do not fit an input of {} channels", dims_text(weight.shape), groups,
+                          channels));
+  }
+  const Window window = read_window(node, x, {weight.shape[2], weight.shape[3]});
+  const bool bias = node.has_input(2);
+  const std::vector<float> shifts = bias ? per_channel(node, 2, outputs) : std::vector<float>{};
+  const OnnxValue y = node.network().append({.op = Op::conv2d,
+                                             .inputs = {x.node},
+                                             .window = window,
+                                             .out_channels = static_cast<int>(outputs),
+                                             .groups = static_cast<int>(groups),
+                                             .bias = bias},
+                                            node.names(1));
+  const std::string name = node.network().node(y).name;
+  node.network().put(name, "weight", weight.shape, weight.reals);
+  if (bias) node.network().put(name, "bias", {outputs}, shifts);
+  node.result(y);
+}
+
+/// Behind a convolution of its own it stays what it is, and training goes on with its statistics. Anywhere else octet
+/// has no BatchNorm: it becomes a depthwise 1x1 convolution that computes the same.
+void batch_normalization(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  Network& network = node.network();
+  const int channels = network.shape(x).c;
+  const std::vector<float> gamma = per_channel(node, 1, channels), beta = per_channel(node, 2, channels);
+  const std::vector<float> mean = per_channel(node, 3, channels), variance = per_channel(node, 4, channels);
+  const double epsilon = node.real("epsilon", 1e-5f);
+  node.real("momentum", 0.9f);
+  if (node.integer("training_mode", 0) != 0)
+    node.fail("is in training mode; export the network in eval mode: model.eval()");
+  for (const float v : variance)
+    if (!(v + epsilon > 0)) node.fail(fmt::format("variance {} and epsilon {}: their sum is not positive", v, epsilon));
+  const bool own = x.direct && node.readers(0) == 1 && has_weight(network.node(x).op);
+  const std::vector<std::string> names = node.names(1);
+  OnnxValue y;
+  if (own) {
+    // The attribute is a float: what was written as 1e-5 is octet's 1e-5 again.
+    const bool usual = std::abs(epsilon - kBatchNormEpsilon) < 1e-10;
+    y = network.append({.op = Op::batch_norm, .inputs = {x.node}, .epsilon = usual ? kBatchNormEpsilon : epsilon},
+                       names);
+    const std::string name = network.node(y).name;
+    network.put(name, "weight", {channels}, gamma);
+    network.put(name, "bias", {channels}, beta);
+    network.put(name, "running_mean", {channels}, mean);
+    network.put(name, "running_var", {channels}, variance);
+  } else {
+    std::vector<float> gain(gamma), shift(beta);
+    for (size_t c = 0; c < gain.size(); ++c) {
+      const double factor = gamma[c] / std::sqrt(variance[c] + epsilon);
+      gain[c] = static_cast<float>(factor);
+      shift[c] = static_cast<float>(beta[c] - factor * mean[c]);
+    }
+    y = network.append(
+        {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = true}, names);
+    const std::string name = network.node(y).name;
+    network.put(name, "weight", {channels, 1, 1, 1}, gain);
+    network.put(name, "bias", {channels}, shift);
+    network.note(name + ": a BatchNormalization without a convolution of its own becomes a depthwise 1x1 convolution");
+  }
+  y.rank = x.rank;
+  node.result(y);
+}
+
+void gemm(NodeReader& node) {
+  const Constant& matrix = node.weights(1, 2);
+  if (node.integer("transA", 0) != 0) node.fail("transA; expected the images as rows");
+  const bool by_rows = node.integer("transB", 0) != 0;  // [K, C], as octet has it
+  const int64_t outputs = matrix.shape[by_rows ? 0 : 1], inputs = matrix.shape[by_rows ? 1 : 0];
+  const float alpha = node.real("alpha", 1), beta = node.real("beta", 1);
+  if (!std::isfinite(alpha) || !std::isfinite(beta)) node.fail("alpha or beta is not a number");
+  std::vector<float> weight = by_rows ? matrix.reals : transposed(matrix.reals, inputs, outputs);
+  for (float& w : weight) w *= alpha;
+  std::vector<float> bias;
+  if (node.has_input(2)) {
+    bias = per_channel(node, 2, outputs);
+    for (float& b : bias) b *= beta;
+  }
+  append_linear(node, weight, outputs, inputs, node.has_input(2) ? &bias : nullptr);
+}
+
+void mat_mul(NodeReader& node) {
+  const Constant& matrix = node.weights(1, 2);
+  const int64_t inputs = matrix.shape[0], outputs = matrix.shape[1];
+  append_linear(node, transposed(matrix.reals, inputs, outputs), outputs, inputs, nullptr);
+}
+
+void add_bias(NodeReader& node, int bias) {
+  const OnnxValue x = node.activation(1 - bias);
+  Network& network = node.network();
+  Node& layer = network.node(x);
+  if (!x.direct || layer.bias || !has_weight(layer.op) || node.readers(1 - bias) != 1) {
+    node.fail("adds a constant to what is no MatMul or Conv without bias of its own; expected two activations");
+  }
+  const std::vector<int64_t>& shape = node.constant(bias).shape;  // the channels are second in [N, C] and [N, C, H, W]
+  const size_t behind = x.rank == 2 ? 0 : 2;
+  const int channels = network.shape(x).c;
+  const bool along_channels =
+      node.constant(bias).reals.size() == 1 || (shape.size() > behind && shape[shape.size() - 1 - behind] == channels);
+  if (!along_channels) node.fail(fmt::format("adds {}, which is not one number a channel", dims_text(shape)));
+  network.put(layer.name, "bias", {channels}, per_channel(node, bias, channels));
+  layer.bias = true;
+  node.result(x);
+}
+
+}  // namespace octet::onnx_rules

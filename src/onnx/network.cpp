@@ -1,0 +1,107 @@
+#include "src/onnx/network.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "src/common/error.h"
+#include "src/common/utf8.h"
+#include "src/graph/infer_shape.h"
+#include "src/graph/limits.h"
+
+namespace octet {
+namespace {
+
+/// Of weights and constants together, against the bytes that were read.
+constexpr size_t kMostCopies = 16;
+
+bool is_text(const std::string& name) {
+  for (size_t at = 0; at < name.size();) {
+    const size_t length = utf8_length(std::string_view(name).substr(at));
+    if (length == 0 || static_cast<unsigned char>(name[at]) < ' ') return false;
+    at += length;
+  }
+  return !name.empty();
+}
+
+/// The parameters of pruned nodes go with them.
+void keep_parameters(const Graph& graph, TensorFile& weights) {
+  TensorFile kept;
+  for (const ParameterSpec& spec : parameters(graph)) kept.tensors.insert(weights.tensors.extract(spec.name));
+  weights = std::move(kept);
+}
+
+}  // namespace
+
+OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
+  Graph& graph = result_.graph;
+  if (graph.nodes.size() >= static_cast<size_t>(kMaxNodes))
+    throw usage_error(fmt::format("more than {} nodes", kMaxNodes));
+  for (const std::string& name : names) {
+    if (!is_text(name) || !names_.insert(name).second) continue;
+    node.name = name;
+    const int index = static_cast<int>(graph.nodes.size());
+    infer_shape(graph, node, index);
+    graph.nodes.push_back(std::move(node));
+    return {.node = index, .direct = true};
+  }
+  throw usage_error("neither its name nor its output's is text that no other node has");
+}
+
+void Network::count_bytes(size_t bytes) {
+  bytes_ += bytes;
+  size_t read = file_.size;
+  for (const auto& [path, size] : file_.external) read += size;
+  if (bytes_ > kMostCopies * read) {
+    throw data_error(
+        fmt::format("weights that nodes share, one copy for each, take more than {} times what was read", kMostCopies));
+  }
+}
+
+void Network::put(const std::string& node, const char* suffix, std::vector<int64_t> shape,
+                  const std::vector<float>& values) {
+  count_bytes(values.size() * sizeof(float));
+  result_.weights.tensors[fmt::format("{}.{}", node, suffix)] = float_tensor(std::move(shape), values.data());
+}
+
+std::vector<float> Network::floats(const std::string& node, const char* suffix) const {
+  return to_float(result_.weights.tensors.at(fmt::format("{}.{}", node, suffix)));
+}
+
+OnnxValue Network::constant(Constant constant) {
+  count_bytes(constant.bytes());
+  return {.constant = std::make_shared<const Constant>(std::move(constant))};
+}
+
+const OnnxValue* Network::find(const std::string& name) {
+  if (const auto found = values.find(name); found != values.end()) return &found->second;
+  const auto weight = initializers.find(name);
+  if (weight == initializers.end()) return nullptr;
+  const std::string where = fmt::format("{}: weights '{}'", file_.name, shown_name(name));
+  return &values.emplace(name, constant(read_constant(file_, *weight->second, where))).first->second;
+}
+
+ImportedNetwork Network::finish(const OnnxValue& output) {
+  const std::vector<Node>& nodes = result_.graph.nodes;
+  std::vector<bool> needed(nodes.size(), false);
+  needed[0] = needed[static_cast<size_t>(output.node)] = true;
+  for (size_t n = nodes.size(); n-- > 0;) {
+    if (!needed[n]) continue;
+    for (const int input : nodes[n].inputs) needed[static_cast<size_t>(input)] = true;
+  }
+  Graph graph;
+  graph.name = result_.graph.name;
+  std::vector<int> place(nodes.size(), -1);
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    if (!needed[n]) continue;
+    place[n] = static_cast<int>(graph.nodes.size());
+    graph.nodes.push_back(nodes[n]);
+    for (int& input : graph.nodes.back().inputs) input = place[static_cast<size_t>(input)];
+  }
+  infer_shapes(graph);
+  result_.graph = std::move(graph);
+  keep_parameters(result_.graph, result_.weights);
+  return std::move(result_);
+}
+
+}  // namespace octet

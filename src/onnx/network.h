@@ -1,0 +1,72 @@
+// The network while it is made from an ONNX file: the Graph so far, its weights, and what every name of the file stands
+// for.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/graph/graph.h"
+#include "src/onnx/constants.h"
+#include "src/onnx/import.h"
+
+namespace octet {
+
+/// What a name of the file stands for: a constant, or an activation, the output of a node of the Graph.
+struct OnnxValue {
+  std::shared_ptr<const Constant> constant;
+  int node = -1;         ///< of the Graph; -1: a constant
+  int rank = 4;          ///< [N, C, H, W]; 2: [N, C] of a 1x1 image
+  bool direct = false;   ///< the file's node is the Graph's node, nothing else of the file is in between
+  bool softmax = false;  ///< behind the Softmax that is left out
+  std::array<int, 4>
+      pad{};  ///< zeros that a Pad put around it and that the next window takes: top, left, bottom, right
+};
+
+class Network {
+ public:
+  explicit Network(OnnxFile& file) : file_(file) {}
+
+  OnnxFile& file() { return file_; }
+  const Graph& graph() const { return result_.graph; }
+  const Shape& shape(const OnnxValue& value) const { return graph().nodes[static_cast<size_t>(value.node)].shape; }
+  Node& node(const OnnxValue& value) { return result_.graph.nodes[static_cast<size_t>(value.node)]; }
+
+  /// Appends a node, with its shape, under the first of `names` that is free. Throws Error(usage) for what
+  /// infer_shapes() refuses.
+  OnnxValue append(Node node, const std::vector<std::string>& names);
+
+  /// The parameter "<node>.<suffix>". Throws Error(data) when weights, copied for each node that shares them, grow far
+  /// beyond the file.
+  void put(const std::string& node, const char* suffix, std::vector<int64_t> shape, const std::vector<float>& values);
+  std::vector<float> floats(const std::string& node, const char* suffix) const;
+
+  /// A constant that the file gives or that follows from such; counted like weights.
+  OnnxValue constant(Constant constant);
+
+  /// What a name stands for; weights of the file are read when first asked for. nullptr: nothing that came before.
+  const OnnxValue* find(const std::string& name);
+
+  void note(const std::string& text) { result_.notes.push_back(text); }
+
+  std::map<std::string, OnnxValue> values;  ///< by the file's name
+  std::map<std::string, const onnx::TensorProto*> initializers;
+  std::map<std::string, int> uses;  ///< how many nodes that count, and outputs, read a name
+  int64_t batch = kBatchSize;       ///< that the file was exported with, where it is fixed
+
+  /// Only what `output` needs, in order, checked; with its weights.
+  ImportedNetwork finish(const OnnxValue& output);
+
+ private:
+  void count_bytes(size_t bytes);
+
+  OnnxFile& file_;
+  ImportedNetwork result_;
+  std::set<std::string> names_;
+  size_t bytes_ = 0;  ///< of weights and constants
+};
+
+}  // namespace octet

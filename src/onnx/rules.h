@@ -1,0 +1,68 @@
+// What becomes of each ONNX operator. A rule reads its node and says what the node's output stands for.
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "src/onnx/node_reader.h"
+
+namespace octet {
+
+using Rule = void (*)(NodeReader&);
+
+/// By operator; what is not here is refused by its name.
+const std::map<std::string_view, Rule>& rules();
+
+namespace onnx_rules {
+
+// layers.cpp: what has weights
+void conv(NodeReader& node);
+void batch_normalization(NodeReader& node);
+void gemm(NodeReader& node);
+void mat_mul(NodeReader& node);
+void add_bias(NodeReader& node, int bias);  ///< an Add whose input `bias` is a constant
+
+// windows.cpp
+void pad(NodeReader& node);
+void max_pool(NodeReader& node);
+void average_pool(NodeReader& node);
+void global_average_pool(NodeReader& node);
+void reduce_mean(NodeReader& node);
+
+/// The window of a Conv or pool over `x`, its auto_pad and the Pad before it included.
+Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel);
+
+// elementwise.cpp
+void relu(NodeReader& node);
+void clip(NodeReader& node);
+void add(NodeReader& node);
+void concat(NodeReader& node);
+void dropout(NodeReader& node);
+void identity(NodeReader& node);
+void softmax(NodeReader& node);
+
+// reshaping.cpp: activations change their shape in the ways that a classifier's head needs
+void flatten(NodeReader& node);
+void reshape(NodeReader& node);
+void squeeze(NodeReader& node);
+void unsqueeze(NodeReader& node);
+
+// shape_arithmetic.cpp: what is known when the file is read
+void constant(NodeReader& node);
+void shape(NodeReader& node);
+void gather(NodeReader& node);
+void slice(NodeReader& node);
+void cast(NodeReader& node);
+void arithmetic(NodeReader& node);  ///< Add, Sub, Mul, Div of integers
+void concat_integers(NodeReader& node);
+void reshape_constant(NodeReader& node);  ///< Reshape, Squeeze, Unsqueeze of a constant
+void transpose(NodeReader& node);         ///< of a matrix of weights
+
+/// `axis` counted from the end when negative; fails unless it is in 0..rank-1.
+int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank);
+
+/// Axes of Squeeze, Unsqueeze, ReduceMean: an input since some opset, an attribute before.
+std::vector<int64_t> read_axes(NodeReader& node, int64_t rank);
+
+}  // namespace onnx_rules
+}  // namespace octet

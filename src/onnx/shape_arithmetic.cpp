@@ -1,0 +1,164 @@
+// What follows from shapes and constants alone and is computed while the file is read: rows of integers, no longer than
+// a shape could be, and the layout of weights.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+constexpr size_t kLongestRow = 64;
+
+void give_integers(NodeReader& node, std::vector<int64_t> values, bool scalar) {
+  if (values.size() > kLongestRow) node.fail(fmt::format("gives more than {} integers", kLongestRow));
+  Constant constant;
+  if (!scalar) constant.shape = {static_cast<int64_t>(values.size())};
+  constant.integers = std::move(values);
+  node.result(node.network().constant(std::move(constant)));
+}
+
+int64_t clamped(int64_t index, int64_t size) { return std::clamp<int64_t>(index < 0 ? index + size : index, 0, size); }
+
+int64_t compute(NodeReader& node, int64_t a, int64_t b) {
+  if (a == kBatchSize || b == kBatchSize)
+    node.fail("computes with the number of images; expected a network for any batch");
+  int64_t result = 0;
+  bool overflow = false;
+  if (node.op() == "Add") overflow = __builtin_add_overflow(a, b, &result);
+  if (node.op() == "Sub") overflow = __builtin_sub_overflow(a, b, &result);
+  if (node.op() == "Mul") overflow = __builtin_mul_overflow(a, b, &result);
+  if (node.op() == "Div") {
+    if (b == 0 || b == -1) node.fail(fmt::format("divides by {}", b));
+    result = a / b;
+  }
+  if (overflow) node.fail(fmt::format("{} and {}: too large", a, b));
+  return result;
+}
+
+}  // namespace
+
+void constant(NodeReader& node) {
+  Constant value;
+  Network& network = node.network();
+  if (const onnx::AttributeProto* tensor = node.attribute("value"); tensor != nullptr && tensor->has_t()) {
+    value = read_constant(network.file(), tensor->t(), fmt::format("{}: {}", network.file().name, node.label()));
+  } else if (node.has("value_float") || node.has("value_floats")) {
+    const onnx::AttributeProto* row = node.attribute("value_floats");
+    value.real = true;
+    if (row != nullptr) value.reals.assign(row->floats().begin(), row->floats().end());
+    if (row != nullptr) value.shape = {row->floats_size()};
+    if (row == nullptr) value.reals = {node.real("value_float", 0)};
+  } else if (node.has("value_int")) {
+    value.integers = {node.integer("value_int", 0)};
+  } else if (node.has("value_ints")) {
+    value.integers = node.integers("value_ints", {});
+    value.shape = {static_cast<int64_t>(value.integers.size())};
+  } else {
+    node.fail("expected a tensor, or numbers");
+  }
+  node.result(network.constant(std::move(value)));
+}
+
+void shape(NodeReader& node) {
+  std::vector<int64_t> dims;
+  if (node.input(0).constant) {
+    dims = node.input(0).constant->shape;
+  } else {
+    const OnnxValue x = node.activation(0);
+    const Shape& s = node.network().shape(x);
+    dims = {kBatchSize, s.c, s.h, s.w};
+    dims.resize(static_cast<size_t>(x.rank));
+  }
+  const auto size = static_cast<int64_t>(dims.size());
+  const int64_t start = clamped(node.integer("start", 0), size), end = clamped(node.integer("end", size), size);
+  give_integers(node, {dims.begin() + start, dims.begin() + std::max(start, end)}, false);
+}
+
+void gather(NodeReader& node) {
+  const std::vector<int64_t> from = node.integers_input(0), indices = node.integers_input(1);
+  if (node.integer("axis", 0) != 0) node.fail("expected axis 0 of a shape");
+  std::vector<int64_t> taken;
+  for (const int64_t index : indices)
+    taken.push_back(from[static_cast<size_t>(positive_axis(node, index, static_cast<int64_t>(from.size())))]);
+  give_integers(node, taken, node.constant(1).shape.empty());
+}
+
+void slice(NodeReader& node) {
+  const std::vector<int64_t> from = node.integers_input(0);
+  const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
+  if (starts.size() != 1 || ends.size() != 1 ||
+      (node.has_input(3) && node.integers_input(3) != std::vector<int64_t>{0}) ||
+      (node.has_input(4) && node.integers_input(4) != std::vector<int64_t>{1}))
+    node.fail("expected one range of a shape, in steps of 1");
+  const auto size = static_cast<int64_t>(from.size());
+  const int64_t start = clamped(starts[0], size), end = clamped(ends[0], size);
+  give_integers(node, {from.begin() + start, from.begin() + std::max(start, end)}, false);
+}
+
+void cast(NodeReader& node) {
+  const int64_t to = node.integer("to", 0);
+  node.integer("saturate", 1);
+  const OnnxValue& x = node.input(0);
+  const bool real = !x.constant || x.constant->real;
+  const bool stays =
+      real ? to == onnx::TensorProto::FLOAT : to == onnx::TensorProto::INT64 || to == onnx::TensorProto::INT32;
+  if (!stays) node.fail("changes the type; expected float32 to stay float32, integers integers");
+  identity(node);
+}
+
+void arithmetic(NodeReader& node) {
+  const std::vector<int64_t> a = node.integers_input(0), b = node.integers_input(1);
+  if (a.size() != b.size() && a.size() != 1 && b.size() != 1) node.fail("its inputs differ in length");
+  std::vector<int64_t> result;
+  for (size_t i = 0; i < std::max(a.size(), b.size()) && !a.empty() && !b.empty(); ++i)
+    result.push_back(compute(node, a[a.size() == 1 ? 0 : i], b[b.size() == 1 ? 0 : i]));
+  give_integers(node, result, node.constant(0).shape.empty() && node.constant(1).shape.empty());
+}
+
+void concat_integers(NodeReader& node) {
+  std::vector<int64_t> row;
+  for (int i = 0; i < node.inputs(); ++i) {
+    const std::vector<int64_t> part = node.integers_input(i);
+    row.insert(row.end(), part.begin(), part.end());
+    if (row.size() > kLongestRow) node.fail(fmt::format("gives more than {} integers", kLongestRow));
+  }
+  if (node.integer("axis", 0) != 0 && node.integer("axis", 0) != -1) node.fail("expected axis 0 of shapes");
+  give_integers(node, row, false);
+}
+
+/// Of a row of integers: a number to a row of one, and back.
+void reshape_constant(NodeReader& node) {
+  const std::vector<int64_t> values = node.integers_input(0);
+  bool scalar = node.op() == "Squeeze";
+  if (node.op() == "Reshape") {
+    const std::vector<int64_t> to = node.integers_input(1);
+    scalar = to.empty();
+    if (to.size() > 1 || (to.size() == 1 && to[0] != -1 && to[0] != static_cast<int64_t>(values.size())))
+      node.fail(fmt::format("{} integers to {}; expected a row", values.size(), dims_text(to)));
+    node.integer("allowzero", 0);
+  } else if (const std::vector<int64_t> axes = read_axes(node, 1); !axes.empty() && axes != std::vector<int64_t>{0}) {
+    node.fail("expected axis 0");
+  }
+  if ((scalar || node.op() == "Unsqueeze") && values.size() != 1) node.fail("expected one number");
+  if (node.op() == "Unsqueeze" && !node.constant(0).shape.empty()) node.fail("expected a number; found a row");
+  give_integers(node, values, scalar);
+}
+
+void transpose(NodeReader& node) {
+  const OnnxValue& x = node.input(0);
+  if (!x.constant) node.fail("of an activation; octet's images are [N, C, H, W] throughout");
+  const Constant from = node.weights(0, 2);
+  if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");
+  Constant to;
+  to.real = true;
+  to.shape = {from.shape[1], from.shape[0]};
+  to.reals.resize(from.reals.size());
+  for (int64_t r = 0; r < to.shape[0]; ++r)
+    for (int64_t c = 0; c < to.shape[1]; ++c)
+      to.reals[static_cast<size_t>(r * to.shape[1] + c)] = from.reals[static_cast<size_t>(c * to.shape[0] + r)];
+  node.result(node.network().constant(std::move(to)));
+}
+
+}  // namespace octet::onnx_rules

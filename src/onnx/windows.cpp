@@ -1,0 +1,178 @@
+// Windows of Conv and pools: kernel, strides, pads, auto_pad, ceil_mode, and a Pad before them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "src/graph/limits.h"
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+/// Two numbers, vertical and horizontal.
+std::array<int64_t, 2> pair(NodeReader& node, const char* key, const std::vector<int64_t>& fallback) {
+  const std::vector<int64_t> found = node.integers(key, fallback);
+  const bool fits = found.size() == 2 && std::all_of(found.begin(), found.end(), [](int64_t value) {
+                      return value >= 1 && value <= kMaxDimension;
+                    });
+  if (!fits) {
+    node.fail(fmt::format("{} {}; expected two numbers of 1 to {}: octet's images have height and width", key,
+                          dims_text(found), kMaxDimension));
+  }
+  return {found[0], found[1]};
+}
+
+struct Pads {
+  std::array<int64_t, 2> before, after;
+};
+
+Pads explicit_pads(NodeReader& node) {
+  const std::vector<int64_t> found = node.integers("pads", {0, 0, 0, 0});
+  const bool fits = found.size() == 4 && std::all_of(found.begin(), found.end(), [](int64_t value) {
+                      return value >= 0 && value <= kMaxDimension;
+                    });
+  if (!fits) node.fail(fmt::format("pads {}; expected four numbers of 0 to {}", dims_text(found), kMaxDimension));
+  return {{found[0], found[1]}, {found[2], found[3]}};
+}
+
+/// SAME: ceil(input / stride) outputs; the odd zero stands behind (upper) or in front (lower).
+Pads same_pads(const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride, bool upper) {
+  Pads pads{};
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t outputs = (in[axis] + stride[axis] - 1) / stride[axis];
+    const int64_t total = std::max<int64_t>(0, (outputs - 1) * stride[axis] + extent[axis] - in[axis]);
+    pads.before[axis] = upper ? total / 2 : total - total / 2;
+    pads.after[axis] = total - pads.before[axis];
+  }
+  return pads;
+}
+
+Pads read_pads(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride) {
+  const std::string mode = node.text("auto_pad", "NOTSET");
+  const Pads given = explicit_pads(node);
+  if (mode == "NOTSET" || mode.empty()) return given;
+  if (mode == "VALID") return {};
+  if (mode != "SAME_UPPER" && mode != "SAME_LOWER") {
+    node.fail(fmt::format("auto_pad '{}'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", shown_name(mode)));
+  }
+  return same_pads(in, extent, stride, mode == "SAME_UPPER");
+}
+
+/// ceil_mode makes room for a last window that hangs over the edge.
+void check_ceil(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+                const std::array<int64_t, 2>& stride, const Pads& pads) {
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t spare = in[axis] + pads.before[axis] + pads.after[axis] - extent[axis];
+    const int64_t started = spare / stride[axis] + (spare % stride[axis] != 0 ? 1 : 0);
+    // A window that would start in the padding behind the image is not made.
+    if (spare % stride[axis] != 0 && started * stride[axis] < in[axis] + pads.before[axis]) {
+      node.fail(
+          fmt::format("ceil_mode with a last window that hangs over an image of {}x{}; octet's windows lie "
+                      "inside the padded image: export with ceil_mode=False, or at another size",
+                      in[0], in[1]));
+    }
+  }
+}
+
+int side(int64_t value) { return static_cast<int>(value); }
+
+}  // namespace
+
+Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel) {
+  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  const Shape& shape = node.network().shape(x);
+  const std::array<int64_t, 2> size = pair(node, "kernel_shape", kernel), stride = pair(node, "strides", {1, 1});
+  const std::array<int64_t, 2> dilation = pair(node, "dilations", {1, 1});
+  if (!kernel.empty() && (size[0] != kernel[0] || size[1] != kernel[1]))
+    node.fail(
+        fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
+  const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
+  const std::array<int64_t, 2> in = {shape.h + x.pad[0] + x.pad[2], shape.w + x.pad[1] + x.pad[3]};
+  Pads pads = read_pads(node, in, extent, stride);
+  if (node.integer("ceil_mode", 0) != 0) check_ceil(node, in, extent, stride, pads);
+  for (int axis = 0; axis < 2; ++axis) {
+    pads.before[axis] += x.pad[axis];
+    pads.after[axis] += x.pad[axis + 2];
+    if (pads.before[axis] != pads.after[axis]) {
+      node.fail(fmt::format("pads {} before and {} behind the image; octet pads both sides alike", pads.before[axis],
+                            pads.after[axis]));
+    }
+  }
+  return {.kernel_h = side(size[0]),
+          .kernel_w = side(size[1]),
+          .stride_h = side(stride[0]),
+          .stride_w = side(stride[1]),
+          .pad_h = side(pads.before[0]),
+          .pad_w = side(pads.before[1]),
+          .dilation_h = side(dilation[0]),
+          .dilation_w = side(dilation[1])};
+}
+
+/// The zeros wait for the next window, which takes them as its own.
+void pad(NodeReader& node) {
+  OnnxValue x = node.activation(0);
+  const std::string mode = node.text("mode", "constant");
+  if (mode != "constant") node.fail(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
+  if (node.has_input(3)) node.fail("names axes; expected pads of all four");
+  if (node.has_input(2)) {
+    const Constant& value = node.constant(2);
+    if (!value.real || value.reals != std::vector<float>{0}) node.fail("pads with another value than 0");
+  }
+  const std::vector<int64_t> pads = node.integers_input(1);
+  const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
+                      return value >= 0 && value <= kMaxDimension;
+                    });
+  if (!fits || pads[0] + pads[1] + pads[4] + pads[5] != 0) {
+    node.fail(fmt::format("pads {}; expected eight numbers of 0 to {}, and none for images and channels",
+                          dims_text(pads), kMaxDimension));
+  }
+  x.pad = {side(pads[2]), side(pads[3]), side(pads[6]), side(pads[7])};
+  x.direct = false;
+  node.result(x);
+}
+
+void max_pool(NodeReader& node) {
+  const OnnxValue x = node.activation(0);  // a Pad's zeros could win
+  if (node.integer("storage_order", 0) != 0) node.fail("storage_order 1; expected 0");
+  const Window window = read_window(node, x, {});
+  node.result(node.network().append({.op = Op::max_pool, .inputs = {x.node}, .window = window}, node.names()));
+}
+
+void average_pool(NodeReader& node) {
+  OnnxValue x = node.window_input(0);
+  const Window window = read_window(node, x, {});
+  const bool counts_padding = node.integer("count_include_pad", 0) != 0;
+  const bool own_padding = window.pad_h != x.pad[0] || window.pad_w != x.pad[1];
+  if (own_padding && !counts_padding)
+    node.fail(
+        "count_include_pad 0 with padding; octet's averages count the zeros around the image: export with "
+        "count_include_pad=True");
+  if (window == Window{}) {  // adaptive pooling to the size that is there already
+    x.direct = false;
+    return node.result(x);
+  }
+  node.result(node.network().append({.op = Op::avg_pool, .inputs = {x.node}, .window = window}, node.names()));
+}
+
+void global_average_pool(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  node.result(node.network().append({.op = Op::global_avg_pool, .inputs = {x.node}}, node.names()));
+}
+
+void reduce_mean(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  std::vector<int64_t> axes = read_axes(node, x.rank);
+  std::sort(axes.begin(), axes.end());
+  node.integer("noop_with_empty_axes", 0);
+  if (x.rank != 4 || axes != std::vector<int64_t>{2, 3})
+    node.fail(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
+  OnnxValue y = node.network().append({.op = Op::global_avg_pool, .inputs = {x.node}}, node.names());
+  if (node.integer("keepdims", 1) == 0) y.rank = 2;
+  node.result(y);
+}
+
+}  // namespace octet::onnx_rules

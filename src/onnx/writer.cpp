@@ -1,0 +1,153 @@
+#include "src/onnx/writer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+using onnx::AttributeProto;
+using onnx::TensorProto;
+
+/// Opset 21 came with the tenth version of the file's own format, opset 13 with the seventh.
+int64_t format_version(int opset) { return opset >= 21 ? 10 : 7; }
+
+void describe(onnx::ValueInfoProto& value, const std::string& name, const std::vector<int64_t>& shape) {
+  value.set_name(name);
+  onnx::TypeProto_Tensor& type = *value.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(TensorProto::FLOAT);
+  type.mutable_shape()->add_dim()->set_dim_param("N");
+  for (const int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
+}
+
+}  // namespace
+
+OnnxWriter::OnnxWriter(const std::string& name, const Shape& input, int opset) {
+  model_.set_ir_version(format_version(opset));
+  model_.set_producer_name("octet");
+  model_.add_opset_import()->set_version(opset);
+  model_.mutable_graph()->set_name(name);
+  describe(*model_.mutable_graph()->add_input(), kImages, {input.c, input.h, input.w});
+}
+
+std::string OnnxWriter::fresh(std::string name) {
+  while (!names_.insert(name).second) name += "_";
+  return name;
+}
+
+std::string OnnxWriter::constant(const std::string& stem, int type, const std::vector<int64_t>& shape, const void* data,
+                                 size_t size) {
+  TensorProto& tensor = *model_.mutable_graph()->add_initializer();
+  tensor.set_name(fresh(stem));
+  tensor.set_data_type(type);
+  for (const int64_t dim : shape) tensor.add_dims(dim);
+  tensor.set_raw_data(data, size);
+  return tensor.name();
+}
+
+std::string OnnxWriter::floats(const std::string& stem, const std::vector<int64_t>& shape, const float* values) {
+  size_t count = 1;
+  for (const int64_t dim : shape) count *= static_cast<size_t>(dim);
+  return constant(stem, TensorProto::FLOAT, shape, values, count * sizeof(float));
+}
+
+std::string OnnxWriter::codes(const std::string& stem, const std::vector<int64_t>& shape,
+                              const std::vector<int8_t>& values) {
+  return constant(stem, TensorProto::INT8, shape, values.data(), values.size());
+}
+
+std::string OnnxWriter::int32s(const std::string& stem, const std::vector<int32_t>& values) {
+  return constant(stem, TensorProto::INT32, {static_cast<int64_t>(values.size())}, values.data(),
+                  values.size() * sizeof(int32_t));
+}
+
+std::string OnnxWriter::int64s(const std::string& stem, const std::vector<int64_t>& values) {
+  return constant(stem, TensorProto::INT64, {static_cast<int64_t>(values.size())}, values.data(),
+                  values.size() * sizeof(int64_t));
+}
+
+std::string OnnxWriter::scalar(const std::string& stem, float value) { return floats(stem, {}, &value); }
+
+std::string OnnxWriter::zero_point(const std::string& stem, int32_t code, bool is_signed) {
+  const auto byte = static_cast<uint8_t>(code);  // two's complement
+  return constant(stem, is_signed ? TensorProto::INT8 : TensorProto::UINT8, {}, &byte, 1);
+}
+
+std::string OnnxWriter::node(const std::string& op, const std::string& name, const std::vector<std::string>& inputs) {
+  onnx::NodeProto& node = *model_.mutable_graph()->add_node();
+  node.set_op_type(op);
+  node.set_name(fresh(name));
+  for (const std::string& input : inputs) node.add_input(input);
+  node.add_output(node.name());
+  return node.name();
+}
+
+void OnnxWriter::attribute(const char* name, int64_t value) {
+  onnx::GraphProto& graph = *model_.mutable_graph();
+  AttributeProto& attribute = *graph.mutable_node(graph.node_size() - 1)->add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::INT);
+  attribute.set_i(value);
+}
+
+void OnnxWriter::real_attribute(const char* name, double value) {
+  onnx::GraphProto& graph = *model_.mutable_graph();
+  AttributeProto& attribute = *graph.mutable_node(graph.node_size() - 1)->add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::FLOAT);
+  attribute.set_f(static_cast<float>(value));
+}
+
+void OnnxWriter::attribute(const char* name, const std::vector<int64_t>& values) {
+  onnx::GraphProto& graph = *model_.mutable_graph();
+  AttributeProto& attribute = *graph.mutable_node(graph.node_size() - 1)->add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::INTS);
+  for (const int64_t value : values) attribute.add_ints(value);
+}
+
+void OnnxWriter::window(const Window& w, bool dilations) {
+  attribute("kernel_shape", {w.kernel_h, w.kernel_w});
+  attribute("strides", {w.stride_h, w.stride_w});
+  attribute("pads", {w.pad_h, w.pad_w, w.pad_h, w.pad_w});
+  if (dilations) attribute("dilations", {w.dilation_h, w.dilation_w});
+}
+
+std::string OnnxWriter::subsample_pad(const std::string& name, const std::string& x, const Window& window,
+                                      int extra_channels) {
+  constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
+  const int64_t side = extra_channels / 2;
+  const std::string pixels =
+      node("Slice", name + "/Slice",
+           {x, int64s(name + "/starts", {0, 0}), int64s(name + "/ends", {kToTheEnd, kToTheEnd}),
+            int64s(name + "/axes", {2, 3}), int64s(name + "/steps", {window.stride_h, window.stride_w})});
+  return node("Pad", name + "/Pad",
+              {pixels, int64s(name + "/pads", {0, side, 0, 0, 0, side, 0, 0}), scalar(name + "/zero", 0)});
+}
+
+std::string OnnxWriter::finish(int classes, const Preprocessing& preprocessing,
+                               const std::vector<std::string>& class_names) {
+  onnx::GraphProto& graph = *model_.mutable_graph();
+  graph.mutable_node(graph.node_size() - 1)->set_output(0, kLogits);
+  describe(*graph.add_output(), kLogits, {classes});
+  model_.set_doc_string("Images: RGB or grey pixels in 0..1, (pixel - mean) / std a channel, float32 [N, C, H, W]");
+  const auto add = [&](const char* key, const std::string& value) {
+    onnx::StringStringEntryProto& entry = *model_.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(value);
+  };
+  add("mean", fmt::format("{}", fmt::join(preprocessing.mean, " ")));
+  add("std", fmt::format("{}", fmt::join(preprocessing.std, " ")));
+  add("resize", fmt::format("{}", preprocessing.resize));
+  add("crop", fmt::format("{}", preprocessing.crop));
+  if (!class_names.empty()) add("class_names", fmt::format("{}", fmt::join(class_names, "\n")));
+  std::string bytes;
+  if (!model_.SerializeToString(&bytes)) throw usage_error("larger than 2 GB, which no ONNX file may be");
+  return bytes;
+}
+
+}  // namespace octet

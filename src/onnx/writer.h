@@ -1,0 +1,55 @@
+// An ONNX model while it is written: nodes in order, constants, one input "images" and one output "logits".
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "onnx.pb.h"
+#include "src/graph/graph.h"
+#include "src/graph/int8_graph.h"
+
+namespace octet {
+
+inline constexpr const char* kImages = "images";
+inline constexpr const char* kLogits = "logits";
+
+class OnnxWriter {
+ public:
+  OnnxWriter(const std::string& name, const Shape& input, int opset);
+
+  // Names are made unique: what is called `stem` is told by the answer.
+  std::string floats(const std::string& stem, const std::vector<int64_t>& shape, const float* values);
+  std::string codes(const std::string& stem, const std::vector<int64_t>& shape, const std::vector<int8_t>& values);
+  std::string int32s(const std::string& stem, const std::vector<int32_t>& values);
+  std::string int64s(const std::string& stem, const std::vector<int64_t>& values);
+  std::string scalar(const std::string& stem, float value);
+  std::string zero_point(const std::string& stem, int32_t code, bool is_signed);
+
+  /// Appends a node called `name`, whose output is called the same.
+  std::string node(const std::string& op, const std::string& name, const std::vector<std::string>& inputs);
+  // Attributes of the node appended last.
+  void attribute(const char* name, int64_t value);
+  void real_attribute(const char* name, double value);
+  void attribute(const char* name, const std::vector<int64_t>& values);
+
+  /// kernel_shape, strides, pads and, for convolutions, dilations.
+  void window(const Window& window, bool dilations);
+
+  /// Every stride-th pixel, and channels of zeros on both sides.
+  std::string subsample_pad(const std::string& name, const std::string& x, const Window& window, int extra_channels);
+
+  /// The file's bytes; the last node's output becomes "logits" with `classes` columns.
+  std::string finish(int classes, const Preprocessing& preprocessing, const std::vector<std::string>& class_names);
+
+ private:
+  std::string fresh(std::string name);
+  std::string constant(const std::string& stem, int type, const std::vector<int64_t>& shape, const void* data,
+                       size_t size);
+
+  onnx::ModelProto model_;
+  std::set<std::string> names_ = {kImages, kLogits};
+};
+
+}  // namespace octet

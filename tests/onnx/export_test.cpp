@@ -1,0 +1,177 @@
+// What is written means what the engine computes: every edge of a QDQ model against the reference's codes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "onnx.pb.h"
+#include "src/engine/engine.h"
+#include "src/graph/graph_builder.h"
+#include "src/graph/zoo.h"
+#include "src/onnx/export.h"
+#include "src/quant/convert.h"
+#include "tests/engine/random_network.h"
+#include "tests/error_of.h"
+#include "tests/onnx/qdq_walk.h"
+
+namespace octet {
+namespace {
+
+using namespace test;
+
+constexpr int kImages = 2;
+
+Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
+  ModelSpec model;
+  model.name = name;
+  model.input = {3, 20, 20};
+  model.shortcut = 'A';
+  QuantSpec spec;
+  spec.activation = scheme;
+  return random_int8_graph(build_model(model), spec, 3);
+}
+
+/// A network with a flatten of more than one pixel, as no network of the zoo has it.
+Int8Graph with_flatten() {
+  GraphBuilder builder("flat", {3, 9, 9}, false);
+  int x = builder.conv("conv", 0, {.out_channels = 5, .kernel = 3, .stride = 2, .bias = true});
+  x = builder.unary(Op::relu6, "relu6", x);
+  x = builder.unary(Op::flatten, "flatten", x);
+  x = builder.linear("hidden", x, 12);
+  x = builder.unary(Op::relu, "relu", x);
+  builder.linear("fc", x, 4);
+  QuantSpec spec;
+  spec.activation = ActivationScheme::affine_u8;
+  return random_int8_graph(builder.finish(), spec, 4);
+}
+
+/// The normalized images in C, H, W order.
+Values real_images(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
+  const Shape& s = graph.input_shape();
+  Values values{{kImages, s.c, s.h, s.w}, {}};
+  for (int n = 0; n < kImages; ++n)
+    for (int c = 0; c < s.c; ++c)
+      for (int pixel = 0; pixel < s.h * s.w; ++pixel)
+        values.numbers.push_back(normalize_pixel(pixels[static_cast<size_t>((n * s.h * s.w + pixel) * s.c + c)],
+                                                 graph.preprocessing.mean[static_cast<size_t>(c)],
+                                                 graph.preprocessing.std[static_cast<size_t>(c)]));
+  return values;
+}
+
+/// Largest distance of a code of the model from the engine's, and the share of codes that differ.
+struct Distance {
+  double largest = 0, differing = 0, logits = 0;
+};
+
+Distance distance(const Int8Graph& graph, const std::string& onnx) {
+  const std::vector<uint8_t> pixels = random_images(graph, kImages, 5);
+  const auto values = walk_onnx(onnx, real_images(graph, pixels));
+  Distance result;
+  long codes = 0;
+  std::vector<float> logits(static_cast<size_t>(kImages * graph.classes()));
+  const auto tap = [&](int index, const void* data, size_t bytes) {
+    const Int8Node& node = graph.nodes[static_cast<size_t>(index)];
+    if (node.float_output || node.op == Int8Op::flatten) return;  // a flatten's order is its own
+    const std::vector<double>& theirs = values.at(node.name + "/QuantizeLinear").numbers;
+    ASSERT_EQ(bytes, theirs.size()) << node.name;
+    const int pixel_count = node.shape.h * node.shape.w;
+    for (int n = 0; n < kImages; ++n)
+      for (int pixel = 0; pixel < pixel_count; ++pixel)
+        for (int c = 0; c < node.shape.c; ++c) {
+          const uint8_t byte =
+              static_cast<const uint8_t*>(data)[static_cast<size_t>((n * pixel_count + pixel) * node.shape.c + c)];
+          const double ours = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
+          const double off = std::abs(ours - theirs[static_cast<size_t>((n * node.shape.c + c) * pixel_count + pixel)]);
+          result.largest = std::max(result.largest, off);
+          result.differing += off != 0;
+          ++codes;
+        }
+  };
+  find_engine("reference").compile(graph, {.max_batch = kImages})->run(pixels.data(), kImages, logits.data(), tap);
+  result.differing /= static_cast<double>(codes);
+  double size = 1e-9;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    size = std::max(size, std::abs(static_cast<double>(logits[i])));
+    result.logits = std::max(result.logits, std::abs(values.at("logits").numbers[i] - logits[i]));
+  }
+  result.logits /= size;
+  return result;
+}
+
+/// Codes may differ by 1 where the model's value, computed in reals, lies at the border of two codes. With float
+/// biases: int32 ones are rounded to whole units of the sum.
+void expect_same(const Int8Graph& graph, int opset = 13) {
+  const Distance found = distance(graph, write_qdq(graph, {.profile = OnnxProfile::openvino, .opset = opset}));
+  EXPECT_LE(found.largest, 1) << graph.name;
+  EXPECT_LT(found.differing, 0.002) << graph.name;
+  EXPECT_LT(found.logits, 0.02) << graph.name;
+}
+
+TEST(OnnxExport, EveryEdgeHasTheEnginesCodes) {
+  for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8}) {
+    expect_same(random_int8("resnet8", scheme));
+    expect_same(random_int8("squeezenet1_1", scheme), 21);
+  }
+  expect_same(random_int8("small_cnn", ActivationScheme::unsigned_u8));
+}
+
+TEST(OnnxExport, ALinearBehindAFlattenTakesItsColumnsInOnnxsOrder) { expect_same(with_flatten()); }
+
+TEST(OnnxExport, ProfilesDifferInTheirBiasesAndInWhatTheyRefuse) {
+  const Int8Graph affine = random_int8("resnet8", ActivationScheme::affine_u8);
+  EXPECT_NE(error_of([&] {
+              write_qdq(affine, {.profile = OnnxProfile::tensorrt});
+            }).find("TensorRT takes symmetric int8 activations"),
+            std::string::npos);
+  const Int8Graph symmetric = random_int8("resnet8", ActivationScheme::symmetric_s8);
+  for (const OnnxProfile profile : {OnnxProfile::onnxruntime, OnnxProfile::tensorrt}) {
+    onnx::ModelProto model;
+    ASSERT_TRUE(model.ParseFromString(write_qdq(symmetric, {.profile = profile, .opset = 13})));
+    int int32_biases = 0, per_channel = 0;
+    for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+      int32_biases += tensor.name().ends_with(".bias_codes");
+      if (tensor.name().ends_with(".weight_codes")) {
+        EXPECT_EQ(tensor.data_type(), onnx::TensorProto::INT8);
+      }
+      if (tensor.name().ends_with(".weight_scale")) per_channel += tensor.dims_size() == 1;
+    }
+    EXPECT_EQ(int32_biases > 0, profile == OnnxProfile::onnxruntime);
+    EXPECT_EQ(per_channel, 8);
+    EXPECT_EQ(model.opset_import(0).version(), 13);
+  }
+}
+
+TEST(OnnxExport, Int32BiasesAreRoundedToTheNearest) {
+  const Int8Graph graph = random_int8("resnet8", ActivationScheme::affine_u8);
+  const std::string bytes = write_qdq(graph, {});
+  const auto values = walk_onnx(bytes, real_images(graph, random_images(graph, kImages, 5)));
+  int biases = 0;
+  for (const Int8Node& node : graph.nodes) {
+    if (node.bias.empty()) continue;
+    const Values& scale = values.at(node.name + ".bias_scale");
+    for (size_t k = 0; k < node.bias.size(); ++k, ++biases) {
+      const double real = node.bias[k] * (node.float_output ? 1.0 : node.out.scale);
+      EXPECT_NEAR(values.at(node.name + ".bias").numbers[k], real, 0.501 * scale.numbers[k]) << node.name;
+    }
+  }
+  EXPECT_GT(biases, 100);
+}
+
+TEST(OnnxExport, SignsAndZerosOfMultipliers) {
+  Int8Graph graph = random_int8("small_cnn", ActivationScheme::affine_u8);
+  for (Int8Node& node : graph.nodes) {
+    if (node.op != Int8Op::conv2d) continue;
+    node.multiplier[0] = -node.multiplier[0];
+    node.multiplier[1] = 0;
+  }
+  expect_same(graph);
+}
+
+TEST(OnnxExport, MultipliersThatAreNoScalesAreRefused) {
+  Int8Graph graph = random_int8("resnet8", ActivationScheme::affine_u8);
+  for (Int8Node& node : graph.nodes)
+    if (node.inputs.size() == 2) node.residual_multiplier *= 1.5f;
+  EXPECT_NE(error_of([&] { write_qdq(graph, {}); }).find("is not the ratio of its edges' scales"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,219 @@
+#include "tests/onnx/qdq_walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "onnx.pb.h"
+
+namespace octet::test {
+namespace {
+
+using onnx::TensorProto;
+
+template <typename T>
+std::vector<double> unpacked(const std::string& bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    numbers[i] = static_cast<double>(value);
+  }
+  return numbers;
+}
+
+struct Typed : Values {
+  int type = TensorProto::FLOAT;
+};
+
+Typed constant(const TensorProto& tensor) {
+  Typed value;
+  value.shape.assign(tensor.dims().begin(), tensor.dims().end());
+  value.type = tensor.data_type();
+  switch (value.type) {
+    case TensorProto::FLOAT:
+      value.numbers = unpacked<float>(tensor.raw_data());
+      break;
+    case TensorProto::INT8:
+      value.numbers = unpacked<int8_t>(tensor.raw_data());
+      break;
+    case TensorProto::UINT8:
+      value.numbers = unpacked<uint8_t>(tensor.raw_data());
+      break;
+    case TensorProto::INT32:
+      value.numbers = unpacked<int32_t>(tensor.raw_data());
+      break;
+    default:
+      value.numbers = unpacked<int64_t>(tensor.raw_data());
+  }
+  return value;
+}
+
+class Walk {
+ public:
+  explicit Walk(const std::string& bytes) {
+    if (!model_.ParseFromString(bytes)) throw std::runtime_error("not a model");
+  }
+
+  std::map<std::string, Values> run(const Values& images) {
+    known_[model_.graph().input(0).name()] = Typed{images, TensorProto::FLOAT};
+    for (const TensorProto& tensor : model_.graph().initializer()) known_[tensor.name()] = constant(tensor);
+    for (const onnx::NodeProto& node : model_.graph().node()) known_[node.output(0)] = compute(node);
+    return {known_.begin(), known_.end()};
+  }
+
+ private:
+  const Typed& input(const onnx::NodeProto& node, int i) const { return known_.at(node.input(i)); }
+
+  static std::vector<int64_t> ints(const onnx::NodeProto& node, const char* name, std::vector<int64_t> fallback) {
+    for (const auto& a : node.attribute())
+      if (a.name() == name) return {a.ints().begin(), a.ints().end()};
+    return fallback;
+  }
+  static int64_t integer(const onnx::NodeProto& node, const char* name, int64_t fallback) {
+    for (const auto& a : node.attribute())
+      if (a.name() == name) return a.i();
+    return fallback;
+  }
+
+  Typed compute(const onnx::NodeProto& node) const {
+    const std::string& op = node.op_type();
+    const Typed& x = input(node, 0);
+    if (op == "QuantizeLinear" || op == "DequantizeLinear") return scaled(node, x, op == "QuantizeLinear");
+    if (op == "Conv" || op == "MaxPool" || op == "AveragePool" || op == "GlobalAveragePool") return windows(node, x);
+    if (op == "Gemm") return gemm(node, x);
+    if (op == "Concat") return concat(node);
+    if (op == "Slice") return every_second(node, x);
+    if (op == "Pad") return padded(node, x);
+    Typed y = x;
+    if (op == "Flatten") y.shape = {x.shape[0], static_cast<int64_t>(x.numbers.size()) / x.shape[0]};
+    for (size_t i = 0; i < y.numbers.size(); ++i) {
+      double& v = y.numbers[i];
+      if (op == "Relu") v = std::max(v, 0.0);
+      if (op == "Clip") v = std::clamp(v, input(node, 1).numbers[0], input(node, 2).numbers[0]);
+      if (op == "Add") v = static_cast<float>(v + input(node, 1).numbers[i]);
+    }
+    if (op != "Flatten" && op != "Relu" && op != "Clip" && op != "Add") throw std::runtime_error("no " + op);
+    return y;
+  }
+
+  Typed scaled(const onnx::NodeProto& node, const Typed& x, bool quantize) const {
+    const Typed &scale = input(node, 1), &zero = input(node, 2);
+    const auto axis = static_cast<size_t>(integer(node, "axis", 1));
+    size_t inner = 1;
+    for (size_t d = axis + 1; d < x.shape.size(); ++d) inner *= static_cast<size_t>(x.shape[d]);
+    const double low = zero.type == TensorProto::INT8 ? -128 : 0, high = zero.type == TensorProto::INT8 ? 127 : 255;
+    Typed y = x;
+    y.type = quantize ? zero.type : static_cast<int>(TensorProto::FLOAT);
+    for (size_t i = 0; i < x.numbers.size(); ++i) {
+      const size_t k = scale.numbers.size() == 1 ? 0 : i / inner % static_cast<size_t>(x.shape[axis]);
+      const double s = scale.numbers.at(k), z = zero.numbers.at(k);
+      y.numbers[i] = quantize ? std::clamp(std::nearbyint(static_cast<float>(x.numbers[i] / s)) + z, low, high)
+                              : static_cast<float>((x.numbers[i] - z) * s);
+    }
+    return y;
+  }
+
+  Typed windows(const onnx::NodeProto& node, const Typed& x) const {
+    const std::string& op = node.op_type();
+    const bool conv = op == "Conv", largest = op == "MaxPool";
+    const int64_t n = x.shape[0], c = x.shape[1], h = x.shape[2], w = x.shape[3];
+    const auto kernel = ints(node, "kernel_shape", {h, w}), stride = ints(node, "strides", {1, 1});
+    const auto pads = ints(node, "pads", {0, 0, 0, 0}), dilation = ints(node, "dilations", {1, 1});
+    const int64_t out_c = conv ? input(node, 1).shape[0] : c, groups = conv ? integer(node, "group", 1) : c;
+    const int64_t out_h = (h + pads[0] + pads[2] - dilation[0] * (kernel[0] - 1) - 1) / stride[0] + 1;
+    const int64_t out_w = (w + pads[1] + pads[3] - dilation[1] * (kernel[1] - 1) - 1) / stride[1] + 1;
+    Typed y{{{n, out_c, out_h, out_w}, {}}, TensorProto::FLOAT};
+    for (int64_t image = 0; image < n; ++image)
+      for (int64_t k = 0; k < out_c; ++k)
+        for (int64_t oy = 0; oy < out_h; ++oy)
+          for (int64_t ox = 0; ox < out_w; ++ox) {
+            double sum = conv && node.input_size() > 2 ? input(node, 2).numbers[static_cast<size_t>(k)] : 0;
+            double best = -std::numeric_limits<double>::infinity();
+            const int64_t per_group = c / groups, first = k / (out_c / groups) * per_group;
+            for (int64_t i = 0; i < per_group; ++i)
+              for (int64_t r = 0; r < kernel[0]; ++r)
+                for (int64_t s = 0; s < kernel[1]; ++s) {
+                  const int64_t iy = oy * stride[0] - pads[0] + r * dilation[0];
+                  const int64_t ix = ox * stride[1] - pads[1] + s * dilation[1];
+                  if (iy < 0 || iy >= h || ix < 0 || ix >= w) continue;
+                  const double v = x.numbers[static_cast<size_t>(((image * c + first + i) * h + iy) * w + ix)];
+                  const auto at = static_cast<size_t>(((k * per_group + i) * kernel[0] + r) * kernel[1] + s);
+                  sum += conv ? v * input(node, 1).numbers[at] : v;
+                  best = std::max(best, v);
+                }
+            if (!conv) sum /= static_cast<double>(kernel[0] * kernel[1]);
+            y.numbers.push_back(largest ? best : sum);
+          }
+    return y;
+  }
+
+  Typed gemm(const onnx::NodeProto& node, const Typed& x) const {
+    const Typed& weight = input(node, 1);
+    const int64_t n = x.shape.at(0), c = x.shape.at(1), k = weight.shape[0];
+    if (x.shape.size() != 2 || c != weight.shape[1]) throw std::runtime_error("Gemm's sizes");
+    Typed y{{{n, k}, {}}, TensorProto::FLOAT};
+    for (int64_t image = 0; image < n; ++image)
+      for (int64_t row = 0; row < k; ++row) {
+        double sum = node.input_size() > 2 ? input(node, 2).numbers[static_cast<size_t>(row)] : 0;
+        for (int64_t i = 0; i < c; ++i)
+          sum += x.numbers[static_cast<size_t>(image * c + i)] * weight.numbers[static_cast<size_t>(row * c + i)];
+        y.numbers.push_back(sum);
+      }
+    return y;
+  }
+
+  Typed concat(const onnx::NodeProto& node) const {
+    Typed y = input(node, 0);
+    y.shape[1] = 0;
+    y.numbers.clear();
+    for (int i = 0; i < node.input_size(); ++i) y.shape[1] += input(node, i).shape[1];
+    for (int64_t image = 0; image < y.shape[0]; ++image)
+      for (int i = 0; i < node.input_size(); ++i) {
+        const Typed& part = input(node, i);
+        const auto size = static_cast<int64_t>(part.numbers.size()) / part.shape[0];
+        y.numbers.insert(y.numbers.end(), part.numbers.begin() + image * size,
+                         part.numbers.begin() + (image + 1) * size);
+      }
+    return y;
+  }
+
+  Typed every_second(const onnx::NodeProto& node, const Typed& x) const {
+    const auto step_h = static_cast<int64_t>(input(node, 4).numbers[0]);
+    const auto step_w = static_cast<int64_t>(input(node, 4).numbers[1]);
+    Typed y{{{x.shape[0], x.shape[1], (x.shape[2] + step_h - 1) / step_h, (x.shape[3] + step_w - 1) / step_w}, {}},
+            x.type};
+    for (int64_t plane = 0; plane < x.shape[0] * x.shape[1]; ++plane)
+      for (int64_t r = 0; r < x.shape[2]; r += step_h)
+        for (int64_t s = 0; s < x.shape[3]; s += step_w)
+          y.numbers.push_back(x.numbers[static_cast<size_t>((plane * x.shape[2] + r) * x.shape[3] + s)]);
+    return y;
+  }
+
+  /// Of channels, with zeros.
+  Typed padded(const onnx::NodeProto& node, const Typed& x) const {
+    const auto before = static_cast<int64_t>(input(node, 1).numbers[1]);
+    const auto behind = static_cast<int64_t>(input(node, 1).numbers[5]);
+    const int64_t plane = x.shape[2] * x.shape[3];
+    Typed y = x;
+    y.shape[1] += before + behind;
+    y.numbers.assign(static_cast<size_t>(y.shape[0] * y.shape[1] * plane), input(node, 2).numbers[0]);
+    for (int64_t image = 0; image < x.shape[0]; ++image)
+      std::copy_n(x.numbers.begin() + image * x.shape[1] * plane, x.shape[1] * plane,
+                  y.numbers.begin() + (image * y.shape[1] + before) * plane);
+    return y;
+  }
+
+  onnx::ModelProto model_;
+  std::map<std::string, Typed> known_;
+};
+
+}  // namespace
+
+std::map<std::string, Values> walk_onnx(const std::string& bytes, const Values& images) {
+  return Walk(bytes).run(images);
+}
+
+}  // namespace octet::test

@@ -1,0 +1,43 @@
+// The float network out, and in again.
+#include <ATen/ATen.h>
+
+#include "src/graph/zoo.h"
+#include "src/onnx/export.h"
+#include "tests/onnx/outputs.h"
+
+namespace octet {
+namespace {
+
+using namespace test;
+
+TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
+  for (const char* name : {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn"}) {
+    ModelSpec spec;
+    spec.name = name;
+    spec.input = {3, 32, 32};
+    spec.dropout = 0.2;
+    Graph graph = build_model(spec);
+    for (Node& node : graph.nodes)  // one whose double is a float, and that is not the usual one
+      if (spec.name == "resnet8" && node.op == Op::batch_norm) node.epsilon = 0x1p-10;
+    const Weights weights = initial_weights(graph, 2);
+    TensorFile file;
+    for (const auto& [key, value] : weights) {
+      const at::Tensor plain = value.detach().contiguous();
+      file.tensors[key] = float_tensor(plain.sizes().vec(), plain.const_data_ptr<float>());
+    }
+    for (const int opset : {13, 21}) {
+      const ImportedNetwork network = imported(write_float(graph, file, {.mean = {0}, .std = {1}}, opset));
+      EXPECT_EQ(network.opset, opset);
+      for (const auto& [key, value] : file.tensors) {
+        ASSERT_TRUE(network.weights.tensors.contains(key)) << name << " " << key;
+        EXPECT_EQ(network.weights.tensors.at(key), value) << name << " " << key;
+      }
+      const at::Tensor x = images(3, 32, 32);
+      const at::NoGradGuard no_grad;
+      EXPECT_TRUE(at::equal(outputs(network, x), walk(graph, weights, x, {}))) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,85 @@
+// A network from an ONNX file through the whole program: inspect, PTQ, QAT, compare.
+#include <nlohmann/json.hpp>
+
+#include "tests/onnx/model_builder.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+constexpr const char* kRecipe = R"(threads: 1
+data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 96, validation_fraction: 0.2, limit_test: 60, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
+model: {name: onnx, onnx: net.onnx}
+train: {epochs: 0}
+calibrate: {images: 16, batch_size: 8}
+qat: {epochs: 0, batch_size: 32, learning_rate: 0.01}
+)";
+
+/// Conv and BatchNormalization, Relu, a residual block, and the head that PyTorch writes.
+std::string network() {
+  ModelBuilder model({1, 8, 8});
+  model.weight("stem.weight", {8, 1, 3, 3});
+  for (const char* name : {"bn.weight", "bn.bias", "bn.running_mean"}) model.weight(name, {8});
+  model.weight("bn.running_var", {8}, 0.5f, 1.5f);
+  model.weight("block.weight", {8, 8, 3, 3});
+  model.weight("block.bias", {8});
+  model.weight("fc.weight", {4, 8});
+  model.weight("fc.bias", {4});
+  model.node("Conv", {"image", "stem.weight"}, "a").ints("pads", {1, 1, 1, 1});
+  model.node("BatchNormalization", {"a", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, "b");
+  model.node("Relu", {"b"}, "c");
+  model.node("Conv", {"c", "block.weight", "block.bias"}, "d").ints("pads", {1, 1, 1, 1});
+  model.node("Add", {"c", "d"}, "e");
+  model.node("Relu", {"e"}, "f");
+  model.node("GlobalAveragePool", {"f"}, "g");
+  model.node("Flatten", {"g"}, "h");
+  model.node("Gemm", {"h", "fc.weight", "fc.bias"}, "logits").integer("transB", 1);
+  return model.bytes("logits");
+}
+
+class Onnx : public ToolTest {
+ protected:
+  void SetUp() override {
+    write("net.onnx", network());
+    write("recipe.yaml", kRecipe);
+  }
+  Answer train(const std::string& run, std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = {"train", path("recipe.yaml"), "--out", path(run), "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  }
+};
+
+TEST_F(Onnx, InspectSaysWhatWouldBeImported) {
+  const Answer answer = octet({"inspect", path("net.onnx")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  for (const char* part :
+       {"ONNX opset 17, written by octet's tests", "input [1, 8, 8], output [4, 1, 1]", "stem", "block"})
+    expect_part(answer.out, part);
+  const auto document = nlohmann::json::parse(octet({"inspect", path("net.onnx"), "--json"}).out);
+  EXPECT_EQ(document.at("nodes").at(1).at("name"), "stem");
+  EXPECT_EQ(document.at("nodes").back().at("weights"), 36);
+  write("torn.onnx", network().substr(0, 700));
+  expect_refusal(octet({"inspect", path("torn.onnx")}), 3, {"torn.onnx: damaged, or not an ONNX model"});
+}
+
+TEST_F(Onnx, PtqAndQatGiveTheSameCodesEverywhere) {
+  for (const char* epochs : {"qat.epochs=0", "qat.epochs=1"}) {
+    const Answer trained = train(epochs, {"--set", epochs});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Answer compared = octet({"compare", path(epochs), "--quiet"});
+    EXPECT_EQ(compared.code, 0) << compared.out << compared.err;
+  }
+  const auto layers = nlohmann::json::parse(octet({"inspect", path("qat.epochs=0"), "--json"}).out).at("nodes");
+  EXPECT_EQ(layers.at(1).at("name"), "stem");
+}
+
+TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
+  expect_refusal(train("size", {"--set", "data.image_size=16"}), 2,
+                 {"net.onnx: takes images [1, 8, 8], the recipe gives [1, 16, 16]"});
+  expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"'fc' has 4 outputs", "5 classes"});
+  expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});
+}
+
+}  // namespace
+}  // namespace octet::test

@@ -1,0 +1,85 @@
+// octet inspect FILE.onnx: the network as it would be imported.
+#include "tools/octet/inspect_onnx.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "src/common/text_table.h"
+#include "src/graph/op_traits.h"
+#include "src/graph/window.h"
+#include "src/onnx/import.h"
+
+namespace octet::cli {
+namespace {
+
+long own_weights(const ImportedNetwork& network, const std::string& node) {
+  long count = 0;
+  for (const char* suffix : {"weight", "bias", "running_mean", "running_var"}) {
+    const auto found = network.weights.tensors.find(fmt::format("{}.{}", node, suffix));
+    if (found != network.weights.tensors.end())
+      count += static_cast<long>(found->second.bytes.size() / dtype_size(found->second.dtype));
+  }
+  return count;
+}
+
+std::string window_text(const Node& node) {
+  if (!traits(node.op).windowed) return "";
+  const Window& w = node.window;
+  std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
+  if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
+  if (w.dilation_h != 1 || w.dilation_w != 1) text += fmt::format(" dilation {}", w.dilation_h);
+  if (node.groups != 1) text += fmt::format(" {} groups", node.groups);
+  return text;
+}
+
+std::string text(const ImportedNetwork& network, const std::string& path) {
+  TextTable table({{"node", Align::left},
+                   {"op", Align::left},
+                   {"inputs", Align::left},
+                   {"window", Align::left},
+                   {"output"},
+                   {"weights"}});
+  long weights = 0;
+  for (const Node& node : network.graph.nodes) {
+    std::vector<std::string> inputs;
+    for (const int input : node.inputs) inputs.push_back(network.graph.nodes[static_cast<size_t>(input)].name);
+    const long own = own_weights(network, node.name);
+    weights += own;
+    table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
+                   window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+                   own == 0 ? "" : with_thousands(own)});
+  }
+  std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, network.producer);
+  out += fmt::format("input {}, output {}, {} weights, {} multiply-adds an image\n",
+                     to_string(network.graph.nodes.front().shape), to_string(network.graph.output().shape),
+                     with_thousands(weights), human_count(static_cast<double>(multiply_adds(network.graph))));
+  for (const std::string& note : network.notes) out += fmt::format("note: {}\n", note);
+  return out + "\n" + table.render();
+}
+
+std::string json(const ImportedNetwork& network) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (const Node& node : network.graph.nodes) {
+    nodes.push_back({{"name", node.name},
+                     {"op", std::string(op_name(node.op))},
+                     {"inputs", node.inputs},
+                     {"shape", {node.shape.c, node.shape.h, node.shape.w}},
+                     {"weights", own_weights(network, node.name)}});
+  }
+  const nlohmann::json document = {{"name", network.graph.name},   {"opset", network.opset},
+                                   {"producer", network.producer}, {"multiply_adds", multiply_adds(network.graph)},
+                                   {"notes", network.notes},       {"nodes", nodes}};
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+ExitCode inspect_onnx(const Common& common, const std::string& path) {
+  const ImportedNetwork network = import_onnx(path);
+  print_result(common, text(network, path), [&] { return json(network); });
+  return ExitCode::ok;
+}
+
+}  // namespace octet::cli
