@@ -28,7 +28,7 @@ constexpr ActivationScheme kSchemes[] = {ActivationScheme::symmetric_s8, Activat
 
 /// The same model with its weights on the GPU.
 QuantizedModel on_gpu(const QuantizedModel& model) {
-  QuantizedModel moved(model.prepared(), to_device(model.weights(), kGpu), ObserverKind::moving_average, 0.01, false);
+  QuantizedModel moved(model.prepared(), to_device(model.weights(), kGpu), {.averaging = 0.01});
   moved.load_state(model.state());
   return moved;
 }
