@@ -93,11 +93,7 @@ Graph efficientnet_b0(const ModelSpec& spec) {
     ++index;
   }
   x = conv_act(b, "features.8", x, {.out_channels = 1280}, Act::silu);
-  x = b.unary(Op::global_avg_pool, "avgpool", x);
-  x = b.unary(Op::flatten, "flatten", x);
-  x = b.dropout("classifier.0", x, spec.dropout);
-  b.linear("classifier.1", x, spec.classes);
-  return b.finish();
+  return pooled_classifier(b, x, spec);
 }
 
 Graph mobilenet_v3_large(const ModelSpec& spec) {

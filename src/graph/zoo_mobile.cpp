@@ -53,6 +53,14 @@ int fire(GraphBuilder& b, int x, const Fire& f) {
 
 }  // namespace
 
+Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec) {
+  x = b.unary(Op::global_avg_pool, "avgpool", x);
+  x = b.unary(Op::flatten, "flatten", x);
+  x = b.dropout("classifier.0", x, spec.dropout);
+  b.linear("classifier.1", x, spec.classes);
+  return b.finish();
+}
+
 Graph mobilenet_v2(const ModelSpec& spec) {
   std::array<BottleneckRow, 7> rows = {
       {{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}}};
@@ -75,11 +83,7 @@ Graph mobilenet_v2(const ModelSpec& spec) {
   const int last = scaled_channels(1280, std::max(1.0, spec.width));
   x = b.conv_bn("features.18.0", "features.18.1", x, {last, 1, 1, 0});
   x = b.unary(Op::relu6, "features.18.2", x);
-  x = b.unary(Op::global_avg_pool, "avgpool", x);
-  x = b.unary(Op::flatten, "flatten", x);
-  x = b.dropout("classifier.0", x, spec.dropout);
-  b.linear("classifier.1", x, spec.classes);
-  return b.finish();
+  return pooled_classifier(b, x, spec);
 }
 
 Graph squeezenet1_1(const ModelSpec& spec) {

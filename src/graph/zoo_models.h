@@ -1,12 +1,16 @@
 // The families of the model zoo; build_model has checked the ModelSpec before it calls one of them.
 #pragma once
 
+#include "src/graph/graph_builder.h"
 #include "src/graph/zoo.h"
 
 namespace octet::zoo {
 
 /// The "cifar" stem keeps the resolution of small images; the "imagenet" stem divides it by 4.
 bool small_stem(const ModelSpec& spec);
+
+/// torchvision's end of mobile networks: pooled, dropout, one linear layer "classifier.1".
+Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec);
 
 Graph small_cnn(const ModelSpec& spec);
 Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< He et al. 2015, section 4.2: depth = 6n + 2

@@ -10,25 +10,19 @@
 #include "src/common/files.h"
 #include "src/run/run_directory.h"
 #include "tests/tools/program.h"
+#include "tests/tools/tiny_recipe.h"
 
 namespace octet::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRecipe = R"(threads: 1
-data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 160, validation_fraction: 0.2, limit_test: 120, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
-model: {name: small_cnn}
-train: {epochs: 1, batch_size: 32, learning_rate: 0.05}
-calibrate: {images: 16, batch_size: 8}
-qat: {epochs: 2, batch_size: 32, learning_rate: 0.01, float_control: true}
-)";
-
 class RanksTool : public ToolTest {
  protected:
-  void SetUp() override { write("tiny.yaml", kRecipe); }
+  void SetUp() override { write("tiny.yaml", kTinyRecipe); }
   Answer train(std::vector<std::string> more, const Start& start = {}) const {
-    std::vector<std::string> words = {"train", path("tiny.yaml"), "--device", "cpu"};
+    std::vector<std::string> words = {"train", path("tiny.yaml"), "--device", "cpu",
+                                      "--set", "qat.epochs=2",    "--set",    "qat.float_control=true"};
     words.insert(words.end(), more.begin(), more.end());
     return octet(words, start);
   }

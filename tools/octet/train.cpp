@@ -41,7 +41,7 @@ std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environm
   return std::make_shared<Ranks>(*environment, device, agreement);
 }
 
-ExitCode train(const Common& common, const std::string& path) {
+ExitCode train(const Common& common, const std::string& path, const std::optional<RankEnvironment>& environment) {
   const bool is_run = std::filesystem::is_directory(path);
   if (is_run && !common.resume)
     throw usage_error(fmt::format("{}: is a folder; name a recipe, or add --resume to go on with this run", path));
@@ -57,7 +57,7 @@ ExitCode train(const Common& common, const std::string& path) {
   }
   const at::Device device = choose_device(common.device);
   RunStart start;
-  start.ranks = meet_ranks(read_rank_environment(), agreement(recipe, device, common.resume), device);
+  start.ranks = meet_ranks(environment, agreement(recipe, device, common.resume), device);
   if (start.ranks) directory.root = start.ranks->from_first(directory.root);
   start.command = common.command_line;
   start.machine = machine_model();
@@ -95,9 +95,9 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
     // Before anything asks for a GPU: each process sees its own alone.
     if (environment)
       ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
-    action = [&common, path, ranks] {
+    action = [&common, path, ranks, environment] {
       if (*ranks > 0) return launch_ranks(*ranks);
-      return explain_failures([&] { return train(common, *path); });
+      return explain_failures([&] { return train(common, *path, environment); });
     };
   });
 }

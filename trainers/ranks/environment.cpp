@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/common/split.h"
 
 namespace octet {
 namespace {
@@ -56,13 +57,7 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup) {
 
 std::string own_gpu(const RankEnvironment& ranks, const std::optional<std::string>& visible) {
   if (!visible) return std::to_string(ranks.local_rank);
-  std::vector<std::string> names{""};
-  for (const char c : *visible) {
-    if (c == ',')
-      names.emplace_back();
-    else
-      names.back() += c;
-  }
+  const std::vector<std::string> names = split(*visible, ',');
   if (names.size() == 1) return *visible;
   if (names.size() < static_cast<size_t>(ranks.local_size))
     throw usage_error(fmt::format("CUDA_VISIBLE_DEVICES={} names {} GPUs for {} processes on this host; a GPU each",

@@ -19,6 +19,7 @@
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/split.h"
 #include "trainers/ranks/sockets.h"
 
 namespace octet {
@@ -91,20 +92,9 @@ at::Tensor bits_of(const at::Tensor& tensor) {
   return bits.mul(at::arange(1, 2 * bits.numel(), 2, bits.options())).sum();
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines{""};
-  for (const char c : text) {
-    if (c == '\n')
-      lines.emplace_back();
-    else
-      lines.back() += c;
-  }
-  return lines;
-}
-
 /// "version 0.1.0 here, version 0.2.0 on rank 0": the first line that differs.
 std::string first_difference(const std::string& mine, const std::string& theirs) {
-  const std::vector<std::string> here = lines_of(mine), there = lines_of(theirs);
+  const std::vector<std::string> here = split(mine, '\n'), there = split(theirs, '\n');
   size_t i = 0;
   while (i < here.size() && i < there.size() && here[i] == there[i]) ++i;
   const auto line = [&](const std::vector<std::string>& lines) { return i < lines.size() ? lines[i] : "nothing"; };
@@ -134,7 +124,7 @@ void Ranks::with_others(const Work& work) {
     throw_if_interrupted();  // so were the others, who may have noticed it first
     throw promise_error(fmt::format(
         "rank {} of {} stops: another rank ended, or did not answer within {} s; its own message says why ({})", rank(),
-        size(), kPatienceSeconds, lines_of(error.what()).front()));
+        size(), kPatienceSeconds, split(error.what(), '\n').front()));
   }
 }
 
@@ -146,7 +136,7 @@ Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::s
     throw;
   } catch (const std::exception& error) {
     throw promise_error(fmt::format("rank {} of {} found no others at {}:{}: {}", rank(), size(), environment.address,
-                                    environment.port, lines_of(error.what()).front()));
+                                    environment.port, split(error.what(), '\n').front()));
   }
   const std::string theirs = from_first(agreement);
   if (!any(theirs != agreement)) return;

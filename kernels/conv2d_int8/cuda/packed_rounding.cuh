@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/codes.h"
+#include "kernels/conv2d_int8/cuda/saturate.cuh"
 
 namespace octet::kernels {
 
@@ -26,15 +27,7 @@ struct PackedRounding {
 #if defined(__CUDACC__)
   /// The codes, but for finish(). A large t stays one: floats in order are integers in order.
   __device__ uint32_t operator()(float a, float b, float c, float d) const {
-    uint32_t word;
-    asm("{\n"
-        ".reg .b32 high;\n"
-        "cvt.pack.sat.u8.s32.b32 high, %4, %3, 0;\n"
-        "cvt.pack.sat.u8.s32.b32 %0, %2, %1, high;\n"
-        "}"
-        : "=r"(word)
-        : "r"(rounded(a)), "r"(rounded(b)), "r"(rounded(c)), "r"(rounded(d)));
-    return word;
+    return saturate_to_bytes(rounded(a), rounded(b), rounded(c), rounded(d));
   }
   template <int kWords>
   __device__ void finish(uint32_t (&word)[kWords]) const {

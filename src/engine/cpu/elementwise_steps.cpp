@@ -38,43 +38,26 @@ class RequantizeStep final : public ImageStep {
   CpuIsa isa_;
 };
 
-class AddStep final : public ImageStep {
+// add and mul: one kernel on two inputs.
+template <class Params, auto kKernel>
+class PairStep final : public ImageStep {
  public:
-  AddStep(const Lowering& lowering, int node, CpuIsa isa)
-      : ImageStep(lowering, node, kernel_name("add", isa), lowering.graph.nodes[node].shape.h),
+  PairStep(const Lowering& lowering, int node, CpuIsa isa, const kernels::ElementwiseShape& shape, const Params& params)
+      : ImageStep(lowering, node, kernel_name(int8_op_name(lowering.graph.nodes[node].op), isa),
+                  lowering.graph.nodes[node].shape.h),
         width_(lowering.graph.nodes[node].shape.w),
-        shape_(lowering.elementwise_shape(node, 0)),
-        params_(lowering.add_params(node)),
+        shape_(shape),
+        params_(params),
         isa_(isa) {}
 
  private:
   void run_image(const StepData& data, int image, Range rows) const override {
-    kernels::cpu_add_u8(isa_, shape_, params_, {rows.begin * width_, rows.end * width_}, input(data, 0, image),
-                        input(data, 1, image), output(data, image));
+    kKernel(isa_, shape_, params_, {rows.begin * width_, rows.end * width_}, input(data, 0, image),
+            input(data, 1, image), output(data, image));
   }
   int width_;
   kernels::ElementwiseShape shape_;
-  kernels::AddParams params_;
-  CpuIsa isa_;
-};
-
-class MulStep final : public ImageStep {
- public:
-  MulStep(const Lowering& lowering, int node, CpuIsa isa)
-      : ImageStep(lowering, node, kernel_name("mul", isa), lowering.graph.nodes[node].shape.h),
-        width_(lowering.graph.nodes[node].shape.w),
-        shape_(lowering.mul_shape(node)),
-        params_(lowering.mul_params(node)),
-        isa_(isa) {}
-
- private:
-  void run_image(const StepData& data, int image, Range rows) const override {
-    kernels::cpu_mul_u8(isa_, shape_, params_, {rows.begin * width_, rows.end * width_}, input(data, 0, image),
-                        input(data, 1, image), output(data, image));
-  }
-  int width_;
-  kernels::ElementwiseShape shape_;
-  kernels::MulParams params_;
+  Params params_;
   CpuIsa isa_;
 };
 
@@ -85,11 +68,13 @@ std::unique_ptr<CpuStep> make_requantize_step(const Lowering& lowering, int node
 }
 
 std::unique_ptr<CpuStep> make_add_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
-  return std::make_unique<AddStep>(lowering, node, isa);
+  return std::make_unique<PairStep<kernels::AddParams, kernels::cpu_add_u8>>(
+      lowering, node, isa, lowering.elementwise_shape(node, 0), lowering.add_params(node));
 }
 
 std::unique_ptr<CpuStep> make_mul_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
-  return std::make_unique<MulStep>(lowering, node, isa);
+  return std::make_unique<PairStep<kernels::MulParams, kernels::cpu_mul_u8>>(
+      lowering, node, isa, lowering.mul_shape(node), lowering.mul_params(node));
 }
 
 }  // namespace octet

@@ -70,31 +70,21 @@ class AvgPoolStep final : public CudaStep {
   kernels::AvgPoolParams params_;
 };
 
-class AddStep final : public CudaStep {
+// add and mul: one kernel on two inputs.
+template <class Params, auto kKernel>
+class PairStep final : public CudaStep {
  public:
-  AddStep(const Lowering& lowering, int node)
-      : shape_(lowering.elementwise_shape(node, 0)), params_(lowering.add_params(node)) {}
-  std::string kernel(int) const override { return "add"; }
+  PairStep(const Lowering& lowering, int node, const kernels::ElementwiseShape& shape, const Params& params)
+      : name_(int8_op_name(lowering.graph.nodes[node].op)), shape_(shape), params_(params) {}
+  std::string kernel(int) const override { return name_; }
   void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_add_int8(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
+    kKernel(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
   }
 
  private:
+  std::string name_;
   kernels::ElementwiseShape shape_;
-  kernels::AddParams params_;
-};
-
-class MulStep final : public CudaStep {
- public:
-  MulStep(const Lowering& lowering, int node) : shape_(lowering.mul_shape(node)), params_(lowering.mul_params(node)) {}
-  std::string kernel(int) const override { return "mul"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_mul_int8(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
-  }
-
- private:
-  kernels::ElementwiseShape shape_;
-  kernels::MulParams params_;
+  Params params_;
 };
 
 class RequantizeStep final : public CudaStep {
@@ -186,9 +176,11 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
     case Int8Op::linear:
       return make_cuda_conv_step(lowering, node, kernels);
     case Int8Op::add:
-      return std::make_unique<AddStep>(lowering, node);
+      return std::make_unique<PairStep<kernels::AddParams, kernels::cuda_add_int8>>(
+          lowering, node, lowering.elementwise_shape(node, 0), lowering.add_params(node));
     case Int8Op::mul:
-      return std::make_unique<MulStep>(lowering, node);
+      return std::make_unique<PairStep<kernels::MulParams, kernels::cuda_mul_int8>>(
+          lowering, node, lowering.mul_shape(node), lowering.mul_params(node));
     case Int8Op::concat:
     case Int8Op::requantize:
       return std::make_unique<RequantizeStep>(lowering, node);
