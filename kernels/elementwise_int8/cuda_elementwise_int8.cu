@@ -41,7 +41,8 @@ struct Mul {
   static constexpr bool kReadsOther = true;
 
   __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
-    return x.centred(x_word, lane) * other.centred(other_word, lane) * multiplier;
+    // + 0: 0 times a negative code is +0, as integers have it.
+    return fmaf(x.centred(x_word, lane), other.centred(other_word, lane), 0.0f) * multiplier;
   }
   __device__ uint32_t other_flip() const { return other.flip; }
 };

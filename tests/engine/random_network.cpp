@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "src/graph/limits.h"
 #include "src/graph/window.h"
 
 namespace octet::test {
@@ -249,7 +250,7 @@ int NetworkBuilder::flatten(int x) {
 Int8Graph NetworkBuilder::finish(int x) {
   switch (random_.between(0, 2)) {
     case 0:
-      linear(flatten(x), random_.between(1, 20));
+      linear(shape(x).elements() <= kMaxDimension ? flatten(x) : global_avg_pool(x), random_.between(1, 20));
       break;
     case 1:
       linear(global_avg_pool(x), random_.between(1, 20));

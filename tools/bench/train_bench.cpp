@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,7 @@ std::string run(StepBench bench, const Options& options) {
   bench.cuda.graph = !options.eager;
   bench.optimizer.learning_rate = 0.01;
   const StepTimes times = time_training_step(bench);
+  if (!std::isfinite(times.loss)) throw promise_error("the loss is not a number: what was timed does not train");
   const auto& ms = times.milliseconds;
   const double median = ms[ms.size() / 2];
   return nlohmann::json{{"program", "octet"},

@@ -54,6 +54,8 @@ class Training:
         self.forward = compiled_whole(model) if compiled else model
         self.labels = torch.randint(0, 1000, (len(images),), device=images.device)
         self.optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4, nesterov=True, fused=True)
+        for parameter in model.parameters():  # fused SGD leaves them uninitialized when the scaler skips its first step (torch 2.11)
+            self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.scaler = torch.amp.GradScaler(images.device.type, enabled=low_precision is torch.float16)
 
     def autocast(self):
