@@ -130,13 +130,15 @@ class Calls(unittest.TestCase):
                 start = "float-cutout-12" if name.endswith("cutout-12") else "float-recipe"
                 self.assertLess(begun[f"{name.rpartition('/')[0]}/{start}"], begun[name])
 
-    def test_settings_for_one_network_stay_with_it(self):
-        self.place.accuracy("choose", "--networks", "resnet20,resnet18", "--seeds", "1", "--only", "", "--set", "resnet18:qat.epochs=3", "--set", "quant.activation=symmetric_s8")
-        for call in self.place.calls():
-            is_18 = "resnet18" in call["words"][1]
-            self.assertEqual(call["settings"].get("qat.epochs") == "3", is_18)
-            self.assertEqual(call["settings"]["quant.activation"], "symmetric_s8")
-
+    def test_settings_for_one_network_stay_with_it_and_leave_what_a_stage_varies(self):
+        self.place.accuracy("choose", "--networks", "resnet20,resnet18", "--seeds", "1", "--only", "bf16", "--set", "resnet18:qat.epochs=3",
+                            "--set", "resnet18:train.epochs=7", "--set", "quant.activation=symmetric_s8")
+        for name, call in zip(self.place.names(), self.place.calls()):
+            settings, is_float = call["settings"], "float-" in name
+            epochs = [settings.get(key) for key in ("train.epochs", "qat.epochs")]
+            of_18, of_20 = (["7", "0"], [None, "0"]) if is_float else (["0", "3"], ["0", None])
+            self.assertEqual(epochs, of_18 if "resnet18" in call["words"][1] else of_20)
+            self.assertEqual(settings["quant.activation"], "symmetric_s8")
 
     def test_final_runs_whole_recipes_on_all_data_and_then_what_starts_from_their_weights(self):
         done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2")

@@ -73,7 +73,7 @@ def plan(arguments, workers):
         jobs, tables = accuracy_plan.final_jobs(folder, arguments.networks, arguments.seeds, source), final_table
     first = [*everywhere(arguments, workers), *(accuracy_plan.DRY if arguments.dry else [])]
     for index, job in enumerate(jobs):
-        jobs[index] = job._replace(settings=[*first, *job.settings, *accuracy_plan.of_network(arguments.set, job.network)])
+        jobs[index] = job._replace(settings=[*first, *accuracy_plan.of_network(arguments.set, job.network), *job.settings])
     return folder, jobs, tables
 
 

@@ -30,6 +30,7 @@ options:
   --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
   --minutes N      choose, final: stop then, with every run saved; the same command later goes on
   --set KEY=VALUE  choose, final: for every recipe, NETWORK:KEY=VALUE for one; may be given several times
+                   (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
