@@ -44,15 +44,17 @@ void relu(NodeReader& node) { unary(node, Op::relu); }
 void clip(NodeReader& node) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const float low = scalar(node, 1, -kLargest), high = scalar(node, 2, kLargest);
-  if (low == 0 && high == 6) return unary(node, Op::relu6);
+  if (low == 0 && high == 6) return clip_of_hard_sigmoid(node) ? void() : unary(node, Op::relu6);
   if (low == 0 && high == kLargest) return unary(node, Op::relu);
   node.fail(fmt::format("to {} .. {}; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)", low, high));
 }
 
 void add(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
-  if (node.input(0).constant) return add_bias(node, 0);
-  if (node.input(1).constant) return add_bias(node, 1);
+  for (const int i : {0, 1}) {
+    if (!node.input(i).constant) continue;
+    return is_bias(node, i) ? add_bias(node, i) : add_number(node, i);
+  }
   join(node, Op::add);
 }
 

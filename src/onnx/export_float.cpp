@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include "src/common/error.h"
+#include "src/onnx/curves.h"
 #include "src/onnx/export.h"
+#include "src/onnx/rows.h"
 #include "src/onnx/writer.h"
 
 namespace octet {
@@ -10,10 +12,13 @@ namespace {
 class FloatWriter {
  public:
   FloatWriter(const Graph& graph, const TensorFile& weights, int opset)
-      : graph_(graph), weights_(weights), writer_(graph.name, graph.nodes.front().shape, opset) {}
+      : graph_(graph),
+        weights_(weights),
+        writer_(graph.name, graph.nodes.front().shape, opset),
+        rows_(find_rows(graph)) {}
 
   std::string run(const Preprocessing& preprocessing) {
-    for (const Node& node : graph_.nodes) edges_.push_back(emit(node));
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     const Shape& out = graph_.output().shape;
     if (out.h != 1 || out.w != 1) fail(graph_.output(), "gives no logits [classes, 1, 1]");
     if (graph_.output().op != Op::linear && graph_.output().op != Op::flatten) flat("logits/Flatten", edges_.back());
@@ -45,12 +50,22 @@ class FloatWriter {
     return y;
   }
 
-  std::string emit(const Node& node) {
+  /// What the node reads; [N, C] becomes a picture beside pictures.
+  std::vector<std::string> inputs_of(const Node& node, bool row) {
+    std::vector<std::string> x;
+    for (const int input : node.inputs) {
+      const auto at = static_cast<size_t>(input);
+      const bool joined = node.inputs.size() > 1 && rows_[at] && !row;
+      x.push_back(joined ? writer_.pixel(node.name + "/Unsqueeze", edges_[at]) : edges_[at]);
+    }
+    return x;
+  }
+
+  std::string emit(const Node& node, bool row) {
     if (node.op == Op::input) return kImages;
     if (node.activation != Activation::none || !node.batch_norm.empty())
       fail(node, "is fused; the float network is written as it was trained");
-    std::vector<std::string> x;
-    for (const int input : node.inputs) x.push_back(edges_[static_cast<size_t>(input)]);
+    const std::vector<std::string> x = inputs_of(node, row);
     std::string y;
     switch (node.op) {
       case Op::conv2d:
@@ -97,6 +112,10 @@ class FloatWriter {
       case Op::subsample_pad:
         return writer_.subsample_pad(node.name, x[0], node.window,
                                      node.out_channels - graph_.nodes[static_cast<size_t>(node.inputs[0])].shape.c);
+      case Op::mul:
+        return writer_.node("Mul", node.name, x);
+      case Op::lookup:
+        return write_curve(writer_, node.curve, node.name, x[0]);
       default:
         fail(node, "has no form in ONNX here");
     }
@@ -105,6 +124,7 @@ class FloatWriter {
   const Graph& graph_;
   const TensorFile& weights_;
   OnnxWriter writer_;
+  const std::vector<bool> rows_;
   std::vector<std::string> edges_;
 };
 

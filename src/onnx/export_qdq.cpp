@@ -5,7 +5,10 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/onnx/curves.h"
 #include "src/onnx/export.h"
+#include "src/onnx/qdq_checks.h"
+#include "src/onnx/rows.h"
 #include "src/onnx/writer.h"
 
 namespace octet {
@@ -14,14 +17,16 @@ namespace {
 class QdqWriter {
  public:
   QdqWriter(const Int8Graph& graph, const OnnxOptions& options)
-      : graph_(graph), options_(options), writer_(graph.name, graph.input_shape(), options.opset) {}
+      : graph_(graph),
+        options_(options),
+        writer_(graph.name, graph.input_shape(), options.opset),
+        rows_(find_rows(graph)) {}
 
   std::string run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      check_profile(graph_.nodes[n]);
-      check_multipliers(graph_.nodes[n]);
+      check_expressible(graph_, graph_.nodes[n], options_.profile);
       follow_flatten(static_cast<int>(n));
-      edges_.push_back(emit(graph_.nodes[n]));
+      edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     }
     if (graph_.nodes.back().op != Int8Op::linear) flat("logits/Flatten", edges_.back());
     return writer_.finish(graph_.classes(), graph_.preprocessing, graph_.class_names);
@@ -36,31 +41,6 @@ class QdqWriter {
     return graph_.nodes[static_cast<size_t>(node.inputs[i])];
   }
 
-  void check_profile(const Int8Node& node) const {
-    if (options_.profile != OnnxProfile::tensorrt || node.float_output) return;
-    if (!node.out.is_signed() || node.out.zero_point != 0)
-      fail(node,
-           "TensorRT takes symmetric int8 activations; train with quant.activation symmetric_s8, or choose "
-           "another --profile");
-  }
-
-  /// In QDQ form the scales of two edges say by what factor a value changes between them.
-  void check_multipliers(const Int8Node& node) const {
-    const bool weighted = node.op == Int8Op::conv2d || node.op == Int8Op::linear;
-    const double y_scale = node.float_output ? 1.0 : node.out.scale;
-    double pixels = 1;
-    if (node.op == Int8Op::avg_pool) pixels = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
-    if (node.op == Int8Op::global_avg_pool)
-      pixels = static_cast<double>(input_of(node).shape.h) * input_of(node).shape.w;
-    const auto require = [&](double multiplier, size_t input) {
-      const double ratio = input_of(node, input).out.scale / (y_scale * pixels);
-      if (std::abs(multiplier - ratio) > 1e-5 * ratio)
-        fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
-    };
-    for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);
-    if (weighted && node.inputs.size() == 2) require(node.residual_multiplier, 1);
-  }
-
   /// Codes behind a flatten lie in H, W, C order, ONNX's values in C, H, W order: the columns of the next linear layer
   /// change places. Between the two stands what works on every code alone.
   void follow_flatten(int n) {
@@ -73,29 +53,42 @@ class QdqWriter {
     for (const int input : node.inputs) {
       const Shape& before = flattened_[static_cast<size_t>(input)];
       if (before.h * before.w <= 1 || node.op == Int8Op::linear) continue;
-      if (node.op != Int8Op::requantize && node.op != Int8Op::add) fail(node, "stands behind a flatten");
+      const bool alone = node.op == Int8Op::requantize || node.op == Int8Op::add || node.op == Int8Op::lookup ||
+                         (node.op == Int8Op::mul && input_of(node, 1).shape == node.shape);
+      if (!alone) fail(node, "stands behind a flatten");
       flat = before;
     }
   }
 
-  std::string emit(const Int8Node& node) {
+  std::string emit(const Int8Node& node, bool row) {
     if (node.op == Int8Op::input) return quantized(node, kImages);
-    const std::string value = clamped(node, computed(node));
+    const std::string value = clamped(node, computed(node, inputs_of(node, row)));
     return node.float_output ? value : quantized(node, value);
   }
 
+  /// What the node reads; [N, C] becomes a picture beside pictures.
+  std::vector<std::string> inputs_of(const Int8Node& node, bool row) {
+    std::vector<std::string> x;
+    for (const int input : node.inputs) {
+      const auto at = static_cast<size_t>(input);
+      const bool joined = node.inputs.size() > 1 && rows_[at] && !row;
+      x.push_back(joined ? writer_.pixel(node.name + "/Unsqueeze", edges_[at]) : edges_[at]);
+    }
+    return x;
+  }
+
   /// The value before its edge, in reals.
-  std::string computed(const Int8Node& node) {
-    const std::string& x = edges_[static_cast<size_t>(node.inputs[0])];
+  std::string computed(const Int8Node& node, const std::vector<std::string>& inputs) {
+    const std::string& x = inputs[0];
     switch (node.op) {
       case Int8Op::conv2d:
       case Int8Op::linear:
-        return with_residual(node, node.op == Int8Op::conv2d ? convolution(node, x) : linear(node, x));
+        return with_residual(node, inputs, node.op == Int8Op::conv2d ? convolution(node, x) : linear(node, x));
       case Int8Op::add:
-        return writer_.node("Add", node.name, {x, edges_[static_cast<size_t>(node.inputs[1])]});
+        return writer_.node("Add", node.name, inputs);
+      case Int8Op::mul:
+        return writer_.node("Mul", node.name, inputs);
       case Int8Op::concat: {
-        std::vector<std::string> inputs;
-        for (const int input : node.inputs) inputs.push_back(edges_[static_cast<size_t>(input)]);
         const std::string y = writer_.node("Concat", node.name, inputs);
         writer_.attribute("axis", 1);
         return y;
@@ -119,6 +112,8 @@ class QdqWriter {
         return flat(node.name, x);
       case Int8Op::requantize:
         return x;
+      case Int8Op::lookup:
+        return write_curve(writer_, *read_curve(node.function), node.name, x);
       default:
         fail(node, "has no form in ONNX here");
     }
@@ -130,9 +125,8 @@ class QdqWriter {
     return y;
   }
 
-  std::string with_residual(const Int8Node& node, const std::string& y) {
-    if (node.inputs.size() == 1) return y;
-    return writer_.node("Add", node.name + "/Add", {y, edges_[static_cast<size_t>(node.inputs[1])]});
+  std::string with_residual(const Int8Node& node, const std::vector<std::string>& inputs, const std::string& y) {
+    return inputs.size() == 1 ? y : writer_.node("Add", node.name + "/Add", {y, inputs[1]});
   }
 
   std::string convolution(const Int8Node& node, const std::string& x) {
@@ -248,6 +242,7 @@ class QdqWriter {
   const Int8Graph& graph_;
   const OnnxOptions options_;
   OnnxWriter writer_;
+  const std::vector<bool> rows_;
   std::vector<std::string> edges_;  ///< of each node, behind its DequantizeLinear
   std::vector<Shape> flattened_;    ///< what a flatten before each node took; h * w <= 1: none
 };

@@ -138,6 +138,7 @@ class Importer {
     if (found == network_.values.end()) fail(where + ": no node gives it");
     if (found->second.node < 0) fail(where + ": a constant, whatever the image is");
     if (found->second.pad != std::array<int, 4>{}) fail(where + ": comes from a Pad; expected a layer behind it");
+    if (!found->second.plain()) fail(where + ": an activation times or plus a number; expected a layer behind it");
     return found->second;
   }
 

@@ -143,13 +143,16 @@ void mat_mul(NodeReader& node) {
   append_linear(node, transposed(matrix.reals, inputs, outputs), outputs, inputs, nullptr);
 }
 
+bool is_bias(NodeReader& node, int bias) {
+  const OnnxValue& x = node.activation(1 - bias);
+  const Node& layer = node.network().node(x);
+  return x.direct && !layer.bias && has_weight(layer.op) && node.readers(1 - bias) == 1;
+}
+
 void add_bias(NodeReader& node, int bias) {
   const OnnxValue x = node.activation(1 - bias);
   Network& network = node.network();
   Node& layer = network.node(x);
-  if (!x.direct || layer.bias || !has_weight(layer.op) || node.readers(1 - bias) != 1) {
-    node.fail("adds a constant to what is no MatMul or Conv without bias of its own; expected two activations");
-  }
   const std::vector<int64_t>& shape = node.constant(bias).shape;  // the channels are second in [N, C] and [N, C, H, W]
   const size_t behind = x.rank == 2 ? 0 : 2;
   const int channels = network.shape(x).c;

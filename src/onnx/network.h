@@ -24,6 +24,8 @@ struct OnnxValue {
   bool softmax = false;  ///< behind the Softmax that is left out
   std::array<int, 4>
       pad{};  ///< zeros that a Pad put around it and that the next window takes: top, left, bottom, right
+  double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
+  bool plain() const { return factor == 1 && shift == 0; }
 };
 
 class Network {

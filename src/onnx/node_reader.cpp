@@ -45,14 +45,29 @@ const OnnxValue& NodeReader::window_input(int i) {
   const OnnxValue& value = input(i);
   if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
   if (value.softmax) fail("comes after a Softmax; octet knows a Softmax at the end only, and leaves it out");
+  if (!value.plain()) {
+    fail(fmt::format("input '{}' is {} times an activation plus {}; octet knows that only inside a hard-swish",
+                     shown_name(node_.input(i)), value.factor, value.shift));
+  }
   return value;
 }
 
 const OnnxValue& NodeReader::activation(int i) {
   const OnnxValue& value = window_input(i);
+  check_no_pad(value);
+  return value;
+}
+
+const OnnxValue& NodeReader::scaled_input(int i) {
+  const OnnxValue& value = input(i);
+  if (value.node < 0 || value.plain()) return activation(i);
+  check_no_pad(value);
+  return value;
+}
+
+void NodeReader::check_no_pad(const OnnxValue& value) const {
   if (value.pad != std::array<int, 4>{})
     fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
-  return value;
 }
 
 const Constant& NodeReader::constant(int i) {

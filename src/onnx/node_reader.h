@@ -21,8 +21,9 @@ class NodeReader {
   int inputs() const { return node_.input_size(); }
   bool has_input(int i) const { return i < node_.input_size() && !node_.input(i).empty(); }
   const OnnxValue& input(int i);                ///< either kind
-  const OnnxValue& activation(int i);           ///< without padding or Softmax that waits; fails for a constant
+  const OnnxValue& activation(int i);           ///< with nothing that waits; fails for a constant
   const OnnxValue& window_input(int i);         ///< the same, with padding
+  const OnnxValue& scaled_input(int i);         ///< the same, with a factor and a shift, without padding
   const Constant& constant(int i);              ///< fails for an activation
   const Constant& weights(int i, size_t rank);  ///< float32, every dimension in 1..kMaxDimension
   std::vector<int64_t> integers_input(int i);   ///< a constant of integers, at most of rank 1
@@ -45,6 +46,7 @@ class NodeReader {
   Network& network() { return network_; }
 
  private:
+  void check_no_pad(const OnnxValue& value) const;
   const onnx::AttributeProto* find(const char* name);
   const onnx::AttributeProto* find(const char* name, onnx::AttributeProto::AttributeType type);
 

@@ -20,7 +20,8 @@ void conv(NodeReader& node);
 void batch_normalization(NodeReader& node);
 void gemm(NodeReader& node);
 void mat_mul(NodeReader& node);
-void add_bias(NodeReader& node, int bias);  ///< an Add whose input `bias` is a constant
+bool is_bias(NodeReader& node, int bias);   ///< whether an Add of the constant `bias` can be its layer's bias
+void add_bias(NodeReader& node, int bias);  ///< that Add
 
 // windows.cpp
 void pad(NodeReader& node);
@@ -31,6 +32,18 @@ void reduce_mean(NodeReader& node);
 
 /// The window of a Conv or pool over `x`, its auto_pad and the Pad before it included.
 Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel);
+
+// functions.cpp: of one value, and products
+void sigmoid(NodeReader& node);
+void hard_sigmoid(NodeReader& node);
+void hard_swish(NodeReader& node);
+void tanh(NodeReader& node);
+void gelu(NodeReader& node);
+void leaky_relu(NodeReader& node);
+void mul(NodeReader& node);
+void div(NodeReader& node);
+void add_number(NodeReader& node, int number);  ///< an Add whose input `number` is one number
+bool clip_of_hard_sigmoid(NodeReader& node);    ///< Clip 0..6 of x + 3, of which this is 6 times the hard_sigmoid
 
 // elementwise.cpp
 void relu(NodeReader& node);

@@ -117,6 +117,10 @@ void OnnxWriter::window(const Window& w, bool dilations) {
   if (dilations) attribute("dilations", {w.dilation_h, w.dilation_w});
 }
 
+std::string OnnxWriter::pixel(const std::string& name, const std::string& row) {
+  return node("Unsqueeze", name, {row, int64s(name + "/axes", {2, 3})});
+}
+
 std::string OnnxWriter::subsample_pad(const std::string& name, const std::string& x, const Window& window,
                                       int extra_channels) {
   constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();

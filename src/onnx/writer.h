@@ -37,8 +37,13 @@ class OnnxWriter {
   /// kernel_shape, strides, pads and, for convolutions, dilations.
   void window(const Window& window, bool dilations);
 
+  /// [N, C] as a picture [N, C, 1, 1].
+  std::string pixel(const std::string& name, const std::string& row);
+
   /// Every stride-th pixel, and channels of zeros on both sides.
   std::string subsample_pad(const std::string& name, const std::string& x, const Window& window, int extra_channels);
+
+  int opset() const { return static_cast<int>(model_.opset_import(0).version()); }
 
   /// The file's bytes; the last node's output becomes "logits" with `classes` columns.
   std::string finish(int classes, const Preprocessing& preprocessing, const std::vector<std::string>& class_names);

@@ -57,11 +57,17 @@ class Walk {
     if (!model_.ParseFromString(bytes)) throw std::runtime_error("not a model");
   }
 
-  std::map<std::string, Values> run(const Values& images) {
+  std::map<std::string, Values> run(const Values& images, const std::map<std::string, std::vector<double>>& given) {
     known_[model_.graph().input(0).name()] = Typed{images, TensorProto::FLOAT};
     for (const TensorProto& tensor : model_.graph().initializer()) known_[tensor.name()] = constant(tensor);
-    for (const onnx::NodeProto& node : model_.graph().node()) known_[node.output(0)] = compute(node);
-    return {known_.begin(), known_.end()};
+    std::map<std::string, Values> found;
+    for (const onnx::NodeProto& node : model_.graph().node()) {
+      Typed& value = known_[node.output(0)] = compute(node);
+      found[node.output(0)] = value;
+      if (const auto better = given.find(node.output(0)); better != given.end()) value.numbers = better->second;
+    }
+    found.insert(known_.begin(), known_.end());
+    return found;
   }
 
  private:
@@ -87,15 +93,61 @@ class Walk {
     if (op == "Concat") return concat(node);
     if (op == "Slice") return every_second(node, x);
     if (op == "Pad") return padded(node, x);
+    if (op == "Add" || op == "Mul") return joined(node, x, input(node, 1));
     Typed y = x;
     if (op == "Flatten") y.shape = {x.shape[0], static_cast<int64_t>(x.numbers.size()) / x.shape[0]};
+    if (op == "Unsqueeze") y.shape = {x.shape.at(0), x.shape.at(1), 1, 1};
     for (size_t i = 0; i < y.numbers.size(); ++i) {
       double& v = y.numbers[i];
       if (op == "Relu") v = std::max(v, 0.0);
       if (op == "Clip") v = std::clamp(v, input(node, 1).numbers[0], input(node, 2).numbers[0]);
-      if (op == "Add") v = static_cast<float>(v + input(node, 1).numbers[i]);
+      if (const auto function = functions().find(op); function != functions().end()) v = function->second(node, v);
     }
-    if (op != "Flatten" && op != "Relu" && op != "Clip" && op != "Add") throw std::runtime_error("no " + op);
+    const bool known = op == "Flatten" || op == "Unsqueeze" || op == "Relu" || op == "Clip" || functions().contains(op);
+    if (!known) throw std::runtime_error("no " + op);
+    return y;
+  }
+
+  using FunctionOfOne = double (*)(const onnx::NodeProto&, double);
+  static double real(const onnx::NodeProto& node, const char* name) {
+    for (const auto& a : node.attribute())
+      if (a.name() == name) return a.f();
+    throw std::runtime_error(std::string("no attribute ") + name);
+  }
+
+  /// As ONNX's specification has them.
+  static const std::map<std::string, FunctionOfOne>& functions() {
+    static const std::map<std::string, FunctionOfOne> kFunctions = {
+        {"Sigmoid", [](const onnx::NodeProto&, double x) { return 1 / (1 + std::exp(-x)); }},
+        {"Tanh", [](const onnx::NodeProto&, double x) { return std::tanh(x); }},
+        {"Erf", [](const onnx::NodeProto&, double x) { return std::erf(x); }},
+        {"Gelu", [](const onnx::NodeProto&, double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
+        {"HardSwish", [](const onnx::NodeProto&, double x) { return x * std::max(0.0, std::min(1.0, x / 6 + 0.5)); }},
+        {"HardSigmoid",
+         [](const onnx::NodeProto& node, double x) {
+           return std::max(0.0, std::min(1.0, real(node, "alpha") * x + real(node, "beta")));
+         }},
+        {"LeakyRelu", [](const onnx::NodeProto& node, double x) { return x < 0 ? real(node, "alpha") * x : x; }},
+    };
+    return kFunctions;
+  }
+
+  /// a and b of one shape, b a number, or one dimension of b is 1 where a's is not.
+  static Typed joined(const onnx::NodeProto& node, const Typed& a, const Typed& b) {
+    Typed y = a;
+    if (!b.shape.empty() && a.shape.size() != b.shape.size()) throw std::runtime_error("shapes of " + node.name());
+    for (size_t i = 0; i < a.numbers.size(); ++i) {
+      size_t rest = i, at = 0, step = 1;
+      for (size_t d = b.shape.size(); d-- > 0;) {
+        const auto size = static_cast<size_t>(a.shape[d]);
+        if (b.shape[d] != 1 && b.shape[d] != a.shape[d]) throw std::runtime_error("shapes of " + node.name());
+        if (b.shape[d] != 1) at += rest % size * step;
+        rest /= size;
+        step *= static_cast<size_t>(b.shape[d]);
+      }
+      const double other = b.numbers.at(at);
+      y.numbers[i] = static_cast<float>(node.op_type() == "Mul" ? a.numbers[i] * other : a.numbers[i] + other);
+    }
     return y;
   }
 
@@ -212,8 +264,9 @@ class Walk {
 
 }  // namespace
 
-std::map<std::string, Values> walk_onnx(const std::string& bytes, const Values& images) {
-  return Walk(bytes).run(images);
+std::map<std::string, Values> walk_onnx(const std::string& bytes, const Values& images,
+                                        const std::map<std::string, std::vector<double>>& given) {
+  return Walk(bytes).run(images, given);
 }
 
 }  // namespace octet::test

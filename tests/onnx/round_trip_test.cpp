@@ -11,7 +11,8 @@ namespace {
 using namespace test;
 
 TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
-  for (const char* name : {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn"}) {
+  for (const char* name :
+       {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large", "efficientnet_b0"}) {
     ModelSpec spec;
     spec.name = name;
     spec.input = {3, 32, 32};
