@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real o
 import gpus  # noqa: E402
 import parts  # noqa: E402
 import sanitize  # noqa: E402
+import tensors  # noqa: E402
 import tests  # noqa: E402
 import training_proof  # noqa: E402
 import turns  # noqa: E402
@@ -105,6 +107,26 @@ class GoogleTestResults(WithFolder):
         self.assertEqual(sanitize.quick_cases(found, 0.3), ["a", "b"])
         self.assertEqual(sanitize.quick_cases(found, 0), ["a"])
         self.assertEqual(sanitize.quick_cases(found[3:], 1), [])
+
+
+class Tensors(WithFolder):
+    def put(self, name, **tensors_):
+        header, data = {"__metadata__": {"a": "b"}}, b""
+        for key, values in tensors_.items():
+            part = struct.pack(f"<{len(values)}f", *values)
+            header[key] = {"dtype": "F32", "shape": [len(values)], "data_offsets": [len(data), len(data) + len(part)]}
+            data += part
+        text = json.dumps(header).encode()
+        (self.folder / name).write_bytes(struct.pack("<Q", len(text)) + text + data)
+        return self.folder / name
+
+    def test_the_farthest_tensor_is_named(self):
+        one, other = self.put("one", a=[3, 4], b=[0, 2]), self.put("other", a=[3, 4], b=[0, 1.5])
+        apart = tensors.largest_distance(one, other)
+        self.assertEqual((apart["largest"], apart["of"]), (0.25, "b"))
+        self.assertAlmostEqual(apart["of_all"], 0.5 / 29**0.5)
+        with self.assertRaisesRegex(ValueError, "different tensors"):
+            tensors.largest_distance(one, self.put("third", a=[3, 4]))
 
 
 class Sharing(unittest.TestCase):

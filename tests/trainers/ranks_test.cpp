@@ -74,13 +74,21 @@ TEST(Ranks, AnotherStartIsRefusedByItsLine) {
   expect_part(thrown[1], "rank 1 was started otherwise than rank 0: seed: 1 here, seed: 0 on rank 0");
 }
 
-TEST(Ranks, AreToldAtOnceThatOneEnded) {
+TEST(Ranks, AreToldAtOnceWhoEndedAndWhy) {
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<std::string> thrown = run_ranks(2, [](Ranks& ranks) {
-    if (ranks.rank() == 1) throw promise_error("out of memory");
-    ranks.meet();
+  for (const int gone : {0, 1}) {
+    const std::vector<std::string> thrown = run_ranks(2, [&](Ranks& ranks) {
+      if (ranks.rank() == gone) return ranks.fail("the GPU is out of memory");
+      ranks.meet();
+    });
+    expect_part(thrown[static_cast<size_t>(1 - gone)],
+                fmt::format("rank {} of 2 stops: rank {} ended: the GPU is out of memory", 1 - gone, gone));
+  }
+  const std::vector<std::string> thrown = run_ranks(3, [](Ranks& ranks) {
+    if (ranks.rank() != 1) ranks.meet();
   });
-  expect_part(thrown[0], "rank 0 of 2 stops: another rank ended");
+  for (const int left : {0, 2})
+    expect_part(thrown[static_cast<size_t>(left)], "stops: rank 1 ended without a word, or does not answer");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(Ranks::kPatienceSeconds));
 }
 

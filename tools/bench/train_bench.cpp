@@ -1,15 +1,20 @@
 // train_bench: median time and peak memory of octet's own training step on the GPU, as one JSON object. tools/bench/
-// training.sh runs it beside PyTorch.
+// training.sh runs it beside PyTorch. With RANK, WORLD_SIZE and so on in the environment it is one of several processes
+// that train together, a GPU each; the first prints.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/cuda/device.h"
+#include "trainers/gpu.h"
 #include "trainers/run/time_step.h"
 
 namespace octet {
@@ -23,6 +28,14 @@ struct Options {
   bool eager = false;
 };
 
+/// Before anything asks for a GPU: each process sees its own alone.
+std::optional<RankEnvironment> take_own_gpu() {
+  const std::optional<RankEnvironment> environment = read_rank_environment();
+  if (environment)
+    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
+  return environment;
+}
+
 std::string run(StepBench bench, const Options& options) {
   bench.model.input = {3, options.size, options.size};
   bench.model.classes = options.size < 64 ? 10 : 1000;
@@ -31,12 +44,14 @@ std::string run(StepBench bench, const Options& options) {
   bench.optimizer.learning_rate = 0.01;
   const StepTimes times = time_training_step(bench);
   if (!std::isfinite(times.loss)) throw promise_error("the loss is not a number: what was timed does not train");
+  const int ranks = bench.ranks == nullptr ? 1 : bench.ranks->size();
   const auto& ms = times.milliseconds;
   const double median = ms[ms.size() / 2];
-  return nlohmann::json{{"program", "octet"},
+  nlohmann::json result{{"program", "octet"},
                         {"peer", options.phase + " " + bench.optimizer.precision},
                         {"batch_norm_frozen", bench.freeze_batch_norm},
                         {"model", bench.model.name},
+                        {"ranks", ranks},
                         {"batch", bench.optimizer.batch_size},
                         {"size", options.size},
                         {"gpu", gpu_status().name},
@@ -45,10 +60,11 @@ std::string run(StepBench bench, const Options& options) {
                         {"median_ms", median},
                         {"p10_ms", ms[ms.size() / 10]},
                         {"p90_ms", ms[ms.size() * 9 / 10]},
-                        {"images_per_second", 1e3 * bench.optimizer.batch_size / median},
+                        {"images_per_second", 1e3 * bench.optimizer.batch_size * ranks / median},
                         {"peak_gib", static_cast<double>(times.peak_bytes) / kGiB},
-                        {"loss", times.loss}}
-      .dump();
+                        {"loss", times.loss}};
+  if (bench.ranks != nullptr) result["exchange_ms"] = times.exchange_milliseconds;
+  return result.dump();
 }
 
 int main(int argc, char** argv) {
@@ -60,7 +76,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", bench.model.name, "a network of the zoo")->required();
   app.add_option("--phase", options.phase, "float or qat")->check(CLI::IsMember({"float", "qat"}));
   app.add_option("--precision", bench.optimizer.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--batch", bench.optimizer.batch_size)->check(CLI::Range(1, 65536));
+  app.add_option("--batch", bench.optimizer.batch_size, "of this process")->check(CLI::Range(1, 65536));
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
   app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
@@ -74,8 +90,14 @@ int main(int argc, char** argv) {
   try {
     if (bench.freeze_batch_norm && options.phase != "qat")
       throw usage_error("--freeze-batch-norm: with --phase qat only");
+    const std::optional<RankEnvironment> environment = take_own_gpu();
     if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
-    std::printf("%s\n", run(bench, options).c_str());
+    std::unique_ptr<Ranks> ranks;
+    if (environment) ranks = std::make_unique<Ranks>(*environment, choose_device("cuda"), "train_bench");
+    bench.ranks = ranks.get();
+    const std::string result = run(bench, options);
+    if (ranks) ranks->leave();
+    if (!ranks || ranks->first()) std::printf("%s\n", result.c_str());
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "train_bench: %s\n", error.what());

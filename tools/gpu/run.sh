@@ -18,11 +18,12 @@ stages, run in the order given:
   final      the four recipes as they are: float, float control, int8 on the test pictures
   training   a training step beside PyTorch's and other frameworks' (those that pack.sh --wheels packed)
   bench      inference beside PyTorch, octet bench with layers
+  parallel   two GPUs and more: QAT on all beside one, whether the networks are alike, a process killed, from data to report
 options:
   --out DIR        results (default: HOME/out); small ones also in DIR.tar.gz
   --home DIR       unpack: where the parts go (default: ~/octet-gpu)
   --dry            every stage for one case, step or epoch
-  --data DIR       choose, final: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
+  --data DIR       choose, final, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
   --seeds LIST     choose, final (default: 1,2,3)
   --only LIST      choose: these variants beside the recipe (default: all of accuracy_plan.py)
@@ -33,17 +34,18 @@ options:
                    (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
+  --parts LIST     parallel: of speed,agree,faults,hang,report (default: all)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' accuracy=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' accuracy=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
-    build | unpack | tests | sanitize | choose | final | training | bench) stages+=("$1"); shift ;;
+    build | unpack | tests | sanitize | choose | final | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
-    --out | --home | --data | --models | --turns)
+    --out | --home | --data | --models | --turns | --parts)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     --networks | --seeds | --only | --float-from | --per-gpu | --minutes | --set)
@@ -120,6 +122,7 @@ bench() {
   cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
+parallel() { python3 "$here/parallel.py" --out "$out" --data "${data:-$root/data/binary}" ${parts:+--only "$parts"} $dry; }
 
 failed=()
 for stage in "${stages[@]}"; do

@@ -22,7 +22,7 @@
 namespace octet::cli {
 namespace {
 
-constexpr std::chrono::seconds kUntilKilled{10};
+constexpr std::chrono::seconds kUntilKilled{6};
 
 /// The words of this process's command without --ranks N.
 std::vector<std::string> own_words() {
@@ -53,8 +53,8 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
   ::_exit(static_cast<int>(ExitCode::promise));
 }
 
-/// 128 + the signal that ended it, as shells count.
-int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+/// One that a signal ended kept no promise.
+int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(ExitCode::promise); }
 
 class Children {
  public:

@@ -66,10 +66,16 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   const std::optional<Report> report = [&] {
     try {
       return octet::train(recipe, directory, start);
+    } catch (const OthersLost&) {
+      throw;
     } catch (const Error& error) {
+      if (start.ranks && error.code() != ExitCode::interrupted) start.ranks->fail(error.what());
       if (error.code() != ExitCode::interrupted) throw;
       throw Error(error.code(),
                   fmt::format("{}; what was done is saved: {}", error.what(), resume_command(common, directory)));
+    } catch (const std::exception& error) {
+      if (start.ranks) start.ranks->fail(error.what());
+      throw;
     }
   }();
   if (!report) return ExitCode::ok;  // rank 0 has it

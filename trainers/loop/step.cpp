@@ -1,5 +1,6 @@
 #include "trainers/loop/step.h"
 
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
@@ -108,7 +109,8 @@ void TrainStep::share_with_ranks(at::Tensor& sums, const Mode& mode) {
   std::vector<at::Tensor> shared = optimizer_.gradients();
   shared.push_back(sums);
   if (mode.batch_norm_training) {
-    for (const at::Tensor& statistic : statistics_) shared.push_back(statistic.mul_(share));
+    at::_foreach_mul_(statistics_, share);
+    shared.insert(shared.end(), statistics_.begin(), statistics_.end());
   }
   phase_.ranks->sum(shared);
 }

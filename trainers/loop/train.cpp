@@ -197,6 +197,8 @@ void Trainer::validate_epoch() const {
   } catch (const c10::OutOfMemoryError&) {  // no batch of the training's is to blame
     throw validation_failed(phase_, position_,
                             "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
+  } catch (const OthersLost&) {
+    throw;
   } catch (const Error& error) {
     if (error.code() != ExitCode::promise) throw;
     throw validation_failed(phase_, position_, error.what());
@@ -210,6 +212,8 @@ void Trainer::launch_step(const Batches::Labelled& batch) {
   step_.set(learning_rate(schedule_, global_step()), global_step());
   try {
     graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
+  } catch (const OthersLost&) {
+    throw;
   } catch (const Error& error) {  // observers on the CPU refuse values that are not finite
     if (error.code() != ExitCode::promise || device_.is_cuda()) throw;
     explain(position_.step, error.what());

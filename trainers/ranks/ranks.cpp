@@ -1,5 +1,6 @@
 #include "trainers/ranks/ranks.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -20,6 +21,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/split.h"
+#include "trainers/ranks/last_words.h"
 #include "trainers/ranks/sockets.h"
 
 namespace octet {
@@ -107,24 +109,32 @@ struct Ranks::Groups {
   Groups(const RankEnvironment& environment, at::Device device_)
       : store(open_store(environment)),
         host(host_group(store, environment)),
-        device(device_group(store, environment, device_, host)) {}
+        device(device_group(store, environment, device_, host)),
+        last_words(store, environment.rank, environment.size) {}
+  /// So that the others notice, and what a GPU waits for ends.
+  void abandon() {
+    if (device != host) device->abort();
+    if (device == host) device.reset();
+    host.reset();
+  }
   c10::intrusive_ptr<c10d::Store> store;
   Group host, device;
+  LastWords last_words;
 };
 
 /// What c10d throws becomes a sentence.
 template <class Work>
 void Ranks::with_others(const Work& work) {
+  if (!groups_ || !groups_->host) throw OthersLost(fmt::format("rank {} of {} has left the others", rank(), size()));
   try {
     work();
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const std::exception& error) {
-    if (groups_->device != groups_->host) groups_->device->abort();  // or the GPU waits for them for ever
+    groups_->abandon();
     throw_if_interrupted();  // so were the others, who may have noticed it first
-    throw promise_error(fmt::format(
-        "rank {} of {} stops: another rank ended, or did not answer within {} s; its own message says why ({})", rank(),
-        size(), kPatienceSeconds, split(error.what(), '\n').front()));
+    throw OthersLost(fmt::format("rank {} of {} stops: {} ({})", rank(), size(), groups_->last_words.ask(),
+                                 split(error.what(), '\n').front()));
   }
 }
 
@@ -154,11 +164,9 @@ void Ranks::sum(const std::vector<at::Tensor>& tensors) {
     for (auto& [type, parts] : by_type) {
       const at::Tensor all = at::cat(parts);
       add_up(groups_->device, all);
-      int64_t begin = 0;
-      for (at::Tensor& part : parts) {
-        part.copy_(all.slice(0, begin, begin + part.numel()));
-        begin += part.numel();
-      }
+      std::vector<int64_t> sizes;
+      for (const at::Tensor& part : parts) sizes.push_back(part.numel());
+      at::_foreach_copy_(parts, all.split_with_sizes(sizes));
     }
   });
 }
@@ -199,7 +207,14 @@ void Ranks::meet() { any(false); }
 
 void Ranks::leave() {
   meet();
+  if (groups_->device != groups_->host) groups_->device->shutdown();  // NCCL complains of a group that merely goes
   groups_.reset();
+}
+
+void Ranks::fail(const std::string& reason) {
+  if (!groups_ || !groups_->host) return;
+  groups_->abandon();
+  groups_->last_words.leave(split(reason, '\n').front());
 }
 
 void Ranks::require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what) {

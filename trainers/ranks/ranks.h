@@ -9,15 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "src/common/error.h"
 #include "trainers/ranks/environment.h"
 
 namespace octet {
 
+/// Another rank ended or hangs. Says which, and why where that is known.
+class OthersLost : public Error {
+ public:
+  explicit OthersLost(const std::string& message) : Error(ExitCode::promise, message) {}
+};
+
 /// All ranks call the same members in the same order. A member that another rank does not reach, because it ended or
-/// hangs, throws Error(promise) after kPatience at the latest; at once where its connection is closed.
+/// hangs, throws OthersLost after kPatience at the latest; at once where its connection is closed.
 class Ranks {
  public:
-  static constexpr int kPatienceSeconds = 30;
+  static constexpr int kPatienceSeconds = 25;
 
   /// Meets the others. `agreement`: what must be the same text everywhere, such as versions and the recipe's hash.
   /// Throws Error(usage): the port is in use, or a rank's agreement differs (each line of it is compared);
@@ -41,6 +48,7 @@ class Ranks {
   void copy_from_first(std::map<std::string, at::Tensor>&);  ///< values of CPU tensors of the same names and shapes
   void meet();                                               ///< until all are here
   void leave();                                              ///< the last: meets, then closes all connections
+  void fail(const std::string& reason);  ///< this rank ends: tells the others why; nothing may be called after it
   /// Throws Error(promise) naming the first tensor whose bits are not the same on all ranks. `what`: "after epoch 3".
   void require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what);
 

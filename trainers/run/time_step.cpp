@@ -2,6 +2,7 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <optional>
 
 #include "src/common/error.h"
@@ -33,7 +35,11 @@ class Bench {
 
  private:
   void step();
-  std::vector<double> timed(long steps);
+  std::vector<double> timed(long steps, const std::function<void()>& work);
+  std::vector<double> timed(long steps) {
+    return timed(steps, [this] { step(); });
+  }
+  double time_exchange();
 
   const at::Device device_ = choose_device("cuda");
   const OwnStream stream_{device_};
@@ -42,6 +48,7 @@ class Bench {
   const Graph graph_;
   Weights weights_;
   const bool freeze_batch_norm_, observe_;
+  Ranks* const ranks_;
   std::optional<QuantizedModel> quantized_;
   Phase phase_;
   at::Tensor images_, labels_;
@@ -57,6 +64,7 @@ Bench::Bench(const StepBench& bench)
       weights_(to_device(initial_weights(graph_, 1), device_)),
       freeze_batch_norm_(bench.freeze_batch_norm),
       observe_(observes(bench.quant)),
+      ranks_(bench.ranks),
       recorded_(bench.cuda.graph) {
   set_switches(device_, bench.cuda);
   const Shape& shape = bench.model.input;
@@ -68,7 +76,8 @@ Bench::Bench(const StepBench& bench)
             .recipe = &recipe_,
             .cuda = bench.cuda,
             .graph = &graph_,
-            .weights = &weights_};
+            .weights = &weights_,
+            .ranks = ranks_};
   if (bench.qat) {
     Run run;
     run.recipe.quant = bench.quant;
@@ -88,9 +97,11 @@ void Bench::step() {
   step_->set(recipe_.learning_rate, steps_++);
   const TrainStep::Mode mode{.batch_norm_training = !freeze_batch_norm_, .observe = observe_};
   recorded_.run(mode.number(), [&] { step_->launch(images_, labels_, mode); });
+  if (ranks_ != nullptr) ranks_->any(false);  // as the loop of train_phase() does after each step
 }
 
-std::vector<double> Bench::timed(long steps) {
+/// Sorted.
+std::vector<double> Bench::timed(long steps, const std::function<void()>& work) {
   const c10::impl::VirtualGuardImpl gpu(device_.type());
   std::deque<c10::Event> events;
   const auto record = [&] {
@@ -99,7 +110,7 @@ std::vector<double> Bench::timed(long steps) {
   };
   for (long i = 0; i < steps; ++i) {
     record();
-    step();
+    work();
   }
   record();
   events.back().synchronize();
@@ -109,18 +120,31 @@ std::vector<double> Bench::timed(long steps) {
   return milliseconds;
 }
 
+double Bench::time_exchange() {
+  constexpr long kTimes = 20;
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, weight] : weights_)
+    if (weight.requires_grad()) gradients.push_back(at::zeros_like(weight));
+  const auto exchange = [&] { ranks_->sum(gradients); };
+  timed(kTimes, exchange);
+  return timed(kTimes, exchange)[kTimes / 2];
+}
+
 StepTimes Bench::run() {
   step_->begin_epoch({});
   timed(StepGraph::kWarmUps);
   forget_peak(device_);  // cuDNN's trials took more; the next step is recorded, or runs as all after it
   timed(2);
-  const double guess = timed(kGuessedOn)[kGuessedOn / 2];
+  double guess = timed(kGuessedOn)[kGuessedOn / 2];
+  if (ranks_ != nullptr)
+    guess = ranks_->sum(std::vector<double>{guess}).front() / ranks_->size();  // as many steps everywhere
   StepTimes times;
   times.milliseconds = timed(std::max(kFewestSteps, std::lround(seconds_ * 1e3 / guess)));
   times.peak_bytes = peak_gpu_memory(device_).in_tensors;
   times.loss = step_->totals()[0].item<double>() / static_cast<double>(steps_);
   if (!std::isfinite(times.loss))
     throw promise_error(fmt::format("the loss is {}: no times of such a run", times.loss));
+  if (ranks_ != nullptr) times.exchange_milliseconds = time_exchange();
   return times;
 }
 

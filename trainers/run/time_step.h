@@ -6,6 +6,7 @@
 
 #include "src/graph/zoo.h"
 #include "src/recipe/recipe.h"
+#include "trainers/ranks/ranks.h"
 
 namespace octet {
 
@@ -16,17 +17,19 @@ struct StepBench {
   OptimizerRecipe optimizer;       ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;
-  double seconds = 3;  ///< of measuring, after warm-up; at least 10 steps are made
+  double seconds = 3;      ///< of measuring, after warm-up; at least 10 steps are made
+  Ranks* ranks = nullptr;  ///< that train together, each with a batch of `optimizer`; null: this process alone
 };
 
 struct StepTimes {
   std::vector<double> milliseconds;  ///< of each step, from start to start by device events, sorted
   size_t peak_bytes = 0;             ///< most that tensors took at a time, once warm
   double loss = 0;                   ///< mean over all steps made
+  double exchange_milliseconds = 0;  ///< with ranks: of the exchange of gradients alone, nothing beside it
 };
 
 /// The very step of train_phase(). Throws Error(usage) without a usable GPU, Error(promise) if the loss is not finite:
-/// times on NaN mean nothing.
+/// times on NaN mean nothing. With ranks every one calls it alike and gets its own times.
 StepTimes time_training_step(const StepBench& bench);
 
 }  // namespace octet

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Several processes that train one network, a GPU each: how fast beside one, whether alike, what happens when one dies.
+
+Parts, each with a time limit of its own; what is known is in parallel.json after every part:
+    speed    a QAT step in fp16 on random pictures: images/s of all GPUs beside one, in this call
+    agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are. After each step
+             octet itself holds the bits of all ranks together, ranges included, and stops where they differ.
+    faults   a process is killed: do the others stop, how soon, with which words; --resume goes on with as many
+    hang     a process is stopped (SIGSTOP): likewise
+    report   a run of ResNet-18 on CIFAR-10 from data to report, on one GPU and on all, with octet compare after it
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import gpus
+import programs
+import tensors
+
+RECIPES = programs.ROOT / "recipes"
+MODELS = {"resnet50": 1.94, "resnet18": 1.90, "mobilenet_v2": 1.90}  # images/s of two GPUs beside one, to reach
+LARGEST_DISTANCE, SECONDS_TO_STOP, SECONDS_TO_SEE_A_HANG = 1e-5, 30, 30
+SYNTHETIC = ["data.format=synthetic", "data.path=", "data.channels=3", "data.image_size=32", "data.validation_fraction=0.2",
+             "data.limit_validation=64", "data.limit_test=256", "data.mean=[0.5,0.5,0.5]", "data.std=[0.25,0.25,0.25]"]
+NETWORK = ["train.warmup_epochs=0", "qat.epochs=1", "calibrate.images=64", "evaluate.reference_images=8"]
+
+
+class Failed(Exception):
+    pass
+
+
+def free_port():
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return some.getsockname()[1]
+
+
+def run(command, seconds, environment=None):
+    """stdout; Failed with the last words of stderr, or at the time limit."""
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return finish(process, seconds)
+
+
+def finish(process, seconds):
+    try:
+        out, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()  # what octet --ranks started ends with it
+        process.communicate()
+        raise Failed(f"not done in {seconds} s") from None
+    if process.returncode != 0:
+        raise Failed(f"exit {process.returncode}: {' | '.join(errors.strip().splitlines()[-4:])}")
+    return out
+
+
+def step_times(model, count, options):
+    """What train_bench prints: one process, or `count` that train together."""
+    command = [programs.program("train_bench"), "--model", model, *(["--seconds", "0.05", "--batch", "32"] if options.dry else [])]
+    if count == 1:
+        return json.loads(run(command, 60, gpus.environment(options.visible[0])))
+    common = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    others = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env={**common, "RANK": str(rank)})
+              for rank in range(1, count)]
+    try:
+        return json.loads(run(command, 60, {**common, "RANK": "0"}))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def speed(options):
+    if options.device == "cpu":
+        return {"skipped": "needs GPUs"}
+    rows = {}
+    for model, least in MODELS.items():
+        one, all_ = step_times(model, 1, options), step_times(model, options.count, options)
+        factor = all_["images_per_second"] / one["images_per_second"]
+        rows[model] = {"factor": round(factor, 3), "to_reach": least if options.count == 2 else None,
+                       "milliseconds": [one["median_ms"], all_["median_ms"]], "peak_gib": [one["peak_gib"], all_["peak_gib"]],
+                       "images_per_second": [round(one["images_per_second"]), round(all_["images_per_second"])], "batch": one["batch"],
+                       "exchange_ms": all_["exchange_ms"]}
+        print(f"  {model}: {rows[model]}", file=sys.stderr, flush=True)
+    return {"good": options.dry or all(row["to_reach"] is None or row["factor"] >= row["to_reach"] for row in rows.values()), **rows}
+
+
+def train(recipe, folder, count, settings, options):
+    """The command; `count` 1 is one process on one GPU."""
+    together = ["--ranks", count] if count > 1 else []
+    sets = [word for setting in settings for word in ("--set", setting)]
+    return [programs.program("octet"), "train", RECIPES / f"{recipe}.yaml", "--out", folder, "--device", options.device, *together, *sets]
+
+
+def of_one(options):
+    return gpus.environment(options.visible[0]) if options.visible else None
+
+
+def agree(options):
+    """BatchNorm would normalize each share by itself: a network without."""
+    steps, batch = 3 if options.dry else 50, 256 if options.device == "cuda" else 32
+    settings = [*SYNTHETIC, *NETWORK, "model.folded=true", "train.precision=fp32", "qat.precision=fp32", "cuda.deterministic=true", "cuda.tf32=false",
+                "data.synthetic_size=400", f"data.limit_train={batch}", f"train.batch_size={batch}", f"qat.batch_size={batch}", "train.learning_rate=0.01",
+                f"train.epochs={steps}", "quant.scales=fixed"]  # an epoch is a step: bits are compared after each
+    seconds = []
+    for count in (1, options.count):
+        start = time.monotonic()
+        run(train("resnet20_cifar10_int8", options.folder / f"agree{count}", count, settings, options), 90, of_one(options) if count == 1 else None)
+        seconds.append(round(time.monotonic() - start, 1))
+    apart = tensors.largest_distance(*(options.folder / f"agree{count}/float.safetensors" for count in (1, options.count)))
+    return {"good": apart["largest"] <= LARGEST_DISTANCE, "steps": steps, **apart, "seconds": seconds}
+
+
+def disturbed(options, name, number, limit):
+    """A run one of whose processes gets a signal once its first state is saved."""
+    folder = options.folder / name
+    settings = [*SYNTHETIC, *NETWORK, "data.synthetic_size=1280", "data.limit_train=1024", "train.epochs=1000", "train.precision=fp32",
+                "qat.precision=fp32"]
+    words = [str(word) for word in train("resnet20_cifar10_int8", folder, options.count, settings, options)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        begin = time.monotonic()
+        while not (folder / "checkpoints/float.state.safetensors").exists():
+            if process.poll() is not None or time.monotonic() > begin + 60:
+                process.kill()
+                raise Failed(f"no state was saved: {process.communicate()[1].strip()[-400:]}")
+            time.sleep(0.05)
+        time.sleep(2)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), number)
+        start = time.monotonic()
+        errors = process.communicate(timeout=limit + 20)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise Failed(f"the others did not stop in {limit + 20} s") from None
+    seconds = time.monotonic() - start
+    words = [line for line in errors.strip().splitlines() if "rank" in line]
+    return {"good": process.returncode == 1 and seconds <= limit and any(f"rank {options.count - 1}" in line for line in words),
+            "seconds_to_stop": round(seconds, 1), "exit": process.returncode, "words": words}
+
+
+def faults(options):
+    result = disturbed(options, "faults", signal.SIGKILL, SECONDS_TO_STOP)
+    process = subprocess.Popen([str(programs.program("octet")), "train", str(options.folder / "faults"), "--resume", "--ranks", str(options.count),
+                                "--device", options.device], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    time.sleep(15 if options.device == "cuda" else 10)  # 1000 epochs are not waited for: Ctrl-C saves
+    process.send_signal(signal.SIGINT)
+    try:
+        errors = process.communicate(timeout=30)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failed("resumed, it did not stop on Ctrl-C") from None
+    resumed = [line for line in errors.splitlines() if "resumed from" in line]
+    return {**result, "good": result["good"] and process.returncode == 130 and bool(resumed), "resumed": resumed, "exit_of_resumed": process.returncode}
+
+
+def hang(options):
+    return disturbed(options, "hang", signal.SIGSTOP, SECONDS_TO_SEE_A_HANG)
+
+
+def report(options):
+    if not (options.data / "test_batch.bin").exists():
+        raise Failed(f"{options.data}: no test_batch.bin of CIFAR-10 there (--data)")
+    short = ["train.warmup_epochs=0", "calibrate.images=256", "data.limit_train=1024", "data.limit_test=256"] if options.dry else ["train.warmup_epochs=1"]
+    settings = [f"data.path={options.data}", f"train.epochs={1 if options.dry else options.epochs}", "qat.epochs=1", "qat.warmup_epochs=0", *short]
+    rows = {}
+    for count in (options.count, 1):
+        folder, start = options.folder / f"report{count}", time.monotonic()
+        words = train("resnet18_cifar10_int8", folder, count, settings, options)
+        made = json.loads(run([*words, "--quiet", "--json"], 120 + 10 * options.epochs, of_one(options) if count == 1 else None))
+        seconds = round(time.monotonic() - start, 1)
+        run([programs.program("octet"), "compare", folder, "--quiet", "--device", options.device], 60, of_one(options))
+        rows[f"{count} processes"] = {"float_top1": made["headline"]["float_top1"], "int8_top1": made["headline"]["int8_top1"],
+                                      "differing_codes": made["headline"]["differing_codes"], "seconds": seconds,
+                                      "images_per_second": [round(epoch["images_per_second"]) for epoch in made["epochs"]]}
+        shutil.copy(folder / "report.json", options.out / f"parallel_report{count}.json")
+        print(f"  {count} processes: {rows[f'{count} processes']}", file=sys.stderr, flush=True)
+    return {"good": all(row["differing_codes"] == 0 for row in rows.values()), **rows}
+
+
+PARTS = {"speed": speed, "agree": agree, "faults": faults, "hang": hang, "report": report}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, default=programs.ROOT / "data/binary", help="CIFAR-10's binary files, for part report")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--epochs", type=int, default=3, help="report: of the float phase")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: two processes over Gloo, to try this script")
+    parser.add_argument("--dry", action="store_true")
+    options = parser.parse_args()
+    unknown = set(options.only.split(",")) - set(PARTS)
+    if unknown:
+        parser.error(f"--only {','.join(unknown)}: of {', '.join(PARTS)}")
+    options.visible = gpus.visible() if options.device == "cuda" else []
+    options.count = max(2, len(options.visible))
+    if options.device == "cuda" and len(options.visible) < 2:
+        sys.exit("parallel: needs two GPUs")
+    options.out.mkdir(parents=True, exist_ok=True)
+    result = {"processes": options.count, "device": options.device}
+    with tempfile.TemporaryDirectory() as folder:
+        options.folder = pathlib.Path(folder)
+        for name in options.only.split(","):
+            print(f"== {name}", file=sys.stderr, flush=True)
+            start = time.monotonic()
+            try:
+                result[name] = PARTS[name](options)
+            except Failed as failure:
+                result[name] = {"good": False, "failed": str(failure)}
+            result[name]["seconds_of_part"] = round(time.monotonic() - start, 1)
+            (options.out / "parallel.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+    sys.exit(0 if all(result[name].get("good", True) for name in options.only.split(",")) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+#include "trainers/ranks/last_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <vector>
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string ended(int rank) { return fmt::format("ended/{}", rank); }
+std::string has_read(int rank) { return fmt::format("read/{}", rank); }
+
+void put(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+/// Nothing: it is not there in time, or the store is gone.
+std::optional<std::string> take(c10d::Store& store, const std::string& key, Clock::time_point until) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+  try {
+    store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
+    const std::vector<uint8_t> text = store.get(key);
+    return std::string(text.begin(), text.end());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void LastWords::leave(const std::string& reason) {
+  try {
+    put(*store_, ended(rank_), "!" + reason);
+  } catch (const std::exception&) {  // the others will say that it ended without a word
+  }
+  wait_for_readers();
+}
+
+std::string LastWords::ask() {
+  try {
+    put(*store_, ended(rank_), "");
+  } catch (const std::exception&) {
+    return "rank 0, or the torchrun through which they met, is gone";
+  }
+  const auto until = Clock::now() + kUntilSilent;
+  std::string reason;
+  std::vector<int> silent;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::optional<std::string> words = take(*store_, ended(rank), until);
+    if (!words)
+      silent.push_back(rank);
+    else if (words->starts_with('!') && reason.empty())
+      reason = fmt::format("rank {} ended: {}", rank, words->substr(1));
+  }
+  if (static_cast<int>(silent.size()) == size_) return "rank 0, or the torchrun through which they met, is gone";
+  try {
+    put(*store_, has_read(rank_), "");
+  } catch (const std::exception&) {  // rank 0 waits a little longer, then
+  }
+  wait_for_readers();
+  if (!reason.empty()) return reason;
+  if (!silent.empty())
+    return fmt::format("rank {} ended without a word, or does not answer", fmt::join(silent, ", rank "));
+  return "the connection between them broke";
+}
+
+void LastWords::wait_for_readers() {
+  if (rank_ != 0) return;
+  const auto until = Clock::now() + kUntilSilent;
+  for (int rank = 1; rank < size_ && Clock::now() < until; ++rank) take(*store_, has_read(rank), until);
+}
+
+}  // namespace octet

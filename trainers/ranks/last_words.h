@@ -1,0 +1,33 @@
+// What a rank that ends early leaves for the others in the store through which they met, so that they can say who it
+// was, and why.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+
+namespace octet {
+
+class LastWords {
+ public:
+  LastWords(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {}
+
+  /// This rank ends by itself. Rank 0, with whom the store goes, waits until the others know.
+  void leave(const std::string& reason);
+
+  /// This rank lost others: "rank 1 ended: out of memory", "rank 1 ended without a word, or does not answer". Every
+  /// rank that lives asks, too: who says nothing in kUntilSilent is gone.
+  std::string ask();
+
+ private:
+  static constexpr std::chrono::milliseconds kUntilSilent{2000};
+
+  void wait_for_readers();
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_, size_;
+};
+
+}  // namespace octet
