@@ -1,6 +1,9 @@
 #include "kernels/elementwise_int8/cpu_elementwise_int8.h"
 
+#include <algorithm>
+
 #include "kernels/cpu_targets.h"
+#include "kernels/elementwise_int8/avx512_mul.h"
 
 namespace octet::kernels {
 namespace {
@@ -105,8 +108,41 @@ void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& para
   add_for(isa)(shape, params, range, x, other, y);
 }
 
+#if defined(__x86_64__)
+namespace {
+
+/// Factors a channel of few channels, whose pixels fill 64 bytes evenly, repeat: the whole range is then one run.
+void mul_avx512(const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
+                const uint8_t* other, uint8_t* y) {
+  MulRun part{.x_zero = params.x.zero_point, .b_zero = params.other.zero_point, .multiplier = params.multiplier};
+  part.epilogue.high = static_cast<float>(params.y.clamp_max - params.y.zero_point);
+  part.epilogue.zero_point = params.y.zero_point;
+  part.epilogue.clamp_min = params.y.clamp_min;
+  const bool repeats =
+      shape.other_is_pixel && shape.x_stride == shape.y_stride && !shape.y_is_slice && 64 % shape.x_stride == 0;
+  uint8_t factors[64] = {};
+  if (repeats) {
+    for (int pixel = 0; pixel < 64; pixel += shape.x_stride) std::copy_n(other, shape.channels, factors + pixel);
+    part.b_step = 0;
+  }
+  for_each_run(shape, range, repeats || all_in_one_run(shape), [&](const Run& run) {
+    part.x = x + run.x;
+    part.b = repeats ? factors : other + run.other;
+    part.count = run.count;
+    part.y = y + run.y;
+    avx512_mul(part);
+  });
+}
+
+}  // namespace
+#endif
+
 void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y) {
+#if defined(__x86_64__)
+  if (isa == CpuIsa::avx512_vnni && !params.y.float_output)
+    return mul_avx512(shape, params, range, x, other, static_cast<uint8_t*>(y));
+#endif
   mul_for(isa)(shape, params, range, x, other, y);
 }
 

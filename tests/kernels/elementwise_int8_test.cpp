@@ -139,6 +139,37 @@ TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
   }
 }
 
+/// Strides of the cpu engine, where a factor a channel repeats within 64 bytes or not; the lanes behind the channels
+/// are the kernel's to write.
+TEST(Elementwise, ProductsWithAFactorForEachChannel) {
+  for (const CpuIsa isa : available_isas()) {
+    for (const int channels : {1, 4, 8, 16, 31, 32, 40, 64, 96, 144}) {
+      const int stride = cpu_channel_stride(channels), pixels = 13;
+      const ElementwiseShape shape{.pixels = pixels,
+                                   .channels = channels,
+                                   .x_stride = stride,
+                                   .other_stride = stride,
+                                   .y_stride = stride,
+                                   .other_is_pixel = true};
+      const Bytes x = random_bytes(pixels * stride, 3), other = random_bytes(stride, 4);
+      for (const int zero : {0, 60, 255}) {
+        const MulParams mul{{zero, false},
+                            {255 - zero, false},
+                            zero == 0 ? -0.011f : 0.0123f,
+                            {.zero_point = zero, .clamp_min = zero / 2, .clamp_max = 255 - zero / 5}};
+        Bytes expected(pixels * stride), actual(pixels * stride);
+        mul_int8_reference(shape, mul, x.data(), other.data(), expected.data());
+        cpu_mul_u8(isa, shape, mul, {0, 6}, x.data(), other.data(), actual.data());
+        cpu_mul_u8(isa, shape, mul, {6, pixels}, x.data(), other.data(), actual.data());
+        for (int pixel = 0; pixel < pixels; ++pixel)
+          for (int c = 0; c < channels; ++c)
+            ASSERT_EQ(actual[pixel * stride + c], expected[pixel * stride + c])
+                << cpu_isa_name(isa) << " " << channels << " channels, pixel " << pixel << ", channel " << c;
+      }
+    }
+  }
+}
+
 TEST(Lookup, EveryPathFindsEveryEntryAndWritesNoMore) {
   LookupTable table;
   const Bytes entries = random_bytes(256, 5);
