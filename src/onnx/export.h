@@ -11,13 +11,15 @@
 
 namespace octet {
 
-/// Whose QDQ form is written: TensorRT takes symmetric int8 activations and float biases, OpenVINO folds float biases,
-/// ONNX Runtime runs int8 kernels where the bias is int32.
-enum class OnnxProfile { onnxruntime, openvino, tensorrt };
-inline constexpr std::array<Named<OnnxProfile>, 3> kOnnxProfiles = {{
+/// Whose QDQ form is written. Biases are float32, as octet has them; int32_bias rounds them to int32 codes, for
+/// runtimes that run int8 kernels with such biases only (ONNX Runtime before 1.21). TensorRT takes symmetric int8
+/// activations.
+enum class OnnxProfile { onnxruntime, openvino, tensorrt, int32_bias };
+inline constexpr std::array<Named<OnnxProfile>, 4> kOnnxProfiles = {{
     {OnnxProfile::onnxruntime, "onnxruntime"},
     {OnnxProfile::openvino, "openvino"},
     {OnnxProfile::tensorrt, "tensorrt"},
+    {OnnxProfile::int32_bias, "int32_bias"},
 }};
 
 struct OnnxOptions {

@@ -193,6 +193,8 @@ class QdqWriter {
                           double x_scale) {
     const std::string& name = node.name;
     const auto channels = static_cast<int64_t>(bias.size());
+    const auto as_float = [&] { return writer_.floats(name + ".bias", {channels}, bias.data()); };
+    if (options_.profile != OnnxProfile::int32_bias) return as_float();
     std::vector<int32_t> codes;
     for (size_t k = 0; k < bias.size(); ++k) {
       scale[k] = static_cast<float>(scale[k] * x_scale);
@@ -200,9 +202,7 @@ class QdqWriter {
       if (std::abs(code) > std::numeric_limits<int32_t>::max()) break;
       codes.push_back(static_cast<int32_t>(code));
     }
-    // A bias too large for its int32 codes stays float: slower in ONNX Runtime, and right.
-    if (options_.profile != OnnxProfile::onnxruntime || codes.size() != bias.size())
-      return writer_.floats(name + ".bias", {channels}, bias.data());
+    if (codes.size() != bias.size()) return as_float();  // too large for int32 codes: slower there, and right
     const std::string y = writer_.node(
         "DequantizeLinear", name + ".bias",
         {writer_.int32s(name + ".bias_codes", codes), writer_.floats(name + ".bias_scale", {channels}, scale.data()),

@@ -136,10 +136,9 @@ Distance distance(const Int8Graph& graph, const std::string& onnx) {
   return result;
 }
 
-/// Codes may differ by 1 where the model's value, computed in reals, lies at the border of two codes. With float
-/// biases: int32 ones are rounded to whole units of the sum.
+/// Codes may differ by 1 where the model's value, computed in reals, lies at the border of two codes.
 void expect_same(const Int8Graph& graph, int opset = 13) {
-  const Distance found = distance(graph, write_qdq(graph, {.profile = OnnxProfile::openvino, .opset = opset}));
+  const Distance found = distance(graph, write_qdq(graph, {.opset = opset}));
   EXPECT_LE(found.largest, 1) << graph.name;
   EXPECT_LT(found.differing, 1e-5) << graph.name;
   EXPECT_LT(found.logits, 1e-5) << graph.name;
@@ -181,7 +180,7 @@ TEST(OnnxExport, ProfilesDifferInTheirBiasesAndInWhatTheyRefuse) {
             }).find("TensorRT takes symmetric int8 activations"),
             std::string::npos);
   const Int8Graph symmetric = random_int8("resnet8", ActivationScheme::symmetric_s8);
-  for (const OnnxProfile profile : {OnnxProfile::onnxruntime, OnnxProfile::tensorrt}) {
+  for (const OnnxProfile profile : {OnnxProfile::onnxruntime, OnnxProfile::tensorrt, OnnxProfile::int32_bias}) {
     onnx::ModelProto model;
     ASSERT_TRUE(model.ParseFromString(write_qdq(symmetric, {.profile = profile, .opset = 13})));
     int int32_biases = 0, per_channel = 0;
@@ -192,7 +191,7 @@ TEST(OnnxExport, ProfilesDifferInTheirBiasesAndInWhatTheyRefuse) {
       }
       if (tensor.name().ends_with(".weight_scale")) per_channel += tensor.dims_size() == 1;
     }
-    EXPECT_EQ(int32_biases > 0, profile == OnnxProfile::onnxruntime);
+    EXPECT_EQ(int32_biases > 0, profile == OnnxProfile::int32_bias);
     EXPECT_EQ(per_channel, 8);
     EXPECT_EQ(model.opset_import(0).version(), 13);
   }
@@ -200,7 +199,7 @@ TEST(OnnxExport, ProfilesDifferInTheirBiasesAndInWhatTheyRefuse) {
 
 TEST(OnnxExport, Int32BiasesAreRoundedToTheNearest) {
   const Int8Graph graph = random_int8("resnet8", ActivationScheme::affine_u8);
-  const std::string bytes = write_qdq(graph, {});
+  const std::string bytes = write_qdq(graph, {.profile = OnnxProfile::int32_bias});
   const auto values = walk_onnx(bytes, real_images(graph, random_images(graph, kImages, 5)));
   int biases = 0;
   for (const Int8Node& node : graph.nodes) {

@@ -59,7 +59,8 @@ void add_export(CLI::App& app, const Common& common, Action& action) {
   command->add_option("RUN", *path, "a run directory; with --onnx also an int8.safetensors")->required();
   CLI::Option* file = command->add_option("--onnx", onnx->file, "write ONNX for other runtimes: int8 in QDQ form");
   command->add_flag("--float", onnx->float_network, "with --onnx: the float network of the run")->needs(file);
-  command->add_option("--profile", onnx->profile, "with --onnx: for onnxruntime, openvino or tensorrt")->needs(file);
+  command->add_option("--profile", onnx->profile, "with --onnx: for onnxruntime, openvino, tensorrt or int32_bias")
+      ->needs(file);
   command->add_option("--opset", onnx->opset, "with --onnx: 13 or 21")->needs(file)->check(CLI::IsMember({13, 21}));
   command->callback([&common, &action, path, onnx] {
     action = [&common, path, onnx] {
