@@ -2,7 +2,7 @@
 """The independent witness: computes an int8 checkpoint's codes and logits from src/graph/README.md alone, with numpy.
 
   verify_checkpoint.py int8.safetensors                           check the file
-  verify_checkpoint.py int8.safetensors --images test.npy         logits of uint8 [N, H, W, C] images (or PNG files)
+  verify_checkpoint.py int8.safetensors --images test.npy         a classifier's logits of uint8 [N, H, W, C] images (or PNG files)
   verify_checkpoint.py int8.safetensors --against DUMP...            hold engines' dumps (octet run --dump) to it
 
 Exit codes: 0 good, 1 a layer differs, 2 usage, 3 a file is missing, damaged or not of this format.
@@ -17,12 +17,12 @@ import sys
 
 import numpy as np
 
-FORMAT_VERSIONS = (1, 2)
-NEW_IN_2 = ("lookup", "mul")
+FORMAT_VERSIONS = (1, 2, 3)
+NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3}
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 WEIGHTED = ("conv2d", "linear")
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize")
-PASSING = ("max_pool", "flatten", "subsample_pad")
+PASSING = ("max_pool", "flatten", "subsample_pad", "slice", "resize")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
 
@@ -65,11 +65,18 @@ def read_checkpoint(path):
     check("octet" in metadata, "no 'octet' in the metadata: not an octet checkpoint")
     graph = json.loads(metadata["octet"])
     check(graph["format_version"] in FORMAT_VERSIONS, f"format version {graph['format_version']}")
+    if graph["format_version"] < 3:
+        graph["outputs"] = [len(graph["nodes"]) - 1]
+        for node in graph["nodes"]:
+            if "window" in node:
+                node["window"]["pad"] *= 2
+    check_outputs(graph["nodes"], graph["outputs"])
     for node in graph["nodes"]:
         names = ("multiplier",) if node["op"] in SCALED else ()
         names += ("weight", "bias", "weight_scale") if node["op"] in WEIGHTED else ()
         names += ("table",) if node["op"] == "lookup" else ()
-        check(graph["format_version"] > 1 or node["op"] not in NEW_IN_2, f"a {node['op']} in a file of format version 1")
+        version = graph["format_version"]
+        check(version >= NEW_IN.get(node["op"], 1), f"a {node['op']} in a file of format version {version}")
         for name in names:
             key = f"{node['name']}.{name}"
             check(key in tensors, f"tensor '{key}' is missing")
@@ -85,6 +92,14 @@ def read_checkpoint(path):
     return graph
 
 
+def check_outputs(nodes, outputs):
+    check(outputs and len(set(outputs)) == len(outputs), f"outputs {outputs}")
+    check(all(0 < i < len(nodes) for i in outputs), f"outputs {outputs} are not nodes behind the input")
+    for index, node in enumerate(nodes):
+        check(not node["float_output"] or index in outputs, f"node '{node['name']}' gives floats and is no output")
+        check(not any(nodes[i]["float_output"] for i in node["inputs"]), f"node '{node['name']}' reads floats")
+
+
 def output_shape(node, shapes):
     """[C, H, W] from the inputs' shapes."""
     op, (c, h, w) = node["op"], shapes[0]
@@ -98,13 +113,21 @@ def output_shape(node, shapes):
         return [c, 1, 1]
     if op == "flatten":
         return [c * h * w, 1, 1]
+    if op == "slice":
+        check(0 <= node["first_channel"] <= c - node["shape"][0], "channels that the input does not have")
+        return [node["shape"][0], h, w]
+    if op == "resize":
+        check(min(node["factor"]) >= 1, f"factor {node['factor']}")
+        return [c, h * node["factor"][0], w * node["factor"][1]]
     if op == "subsample_pad":
         stride = node["window"]["stride"]
         return [node["shape"][0], (h - 1) // stride[0] + 1, (w - 1) // stride[1] + 1]
     if op in WINDOWED:
         win = node["window"]
         extent = [d * (k - 1) + 1 for k, d in zip(win["kernel"], win["dilation"])]
-        size = [(x + 2 * p - e) // s + 1 for x, p, e, s in zip((h, w), win["pad"], extent, win["stride"])]
+        top, left, bottom, right = win["pad"]
+        padded = (h + top + bottom, w + left + right)
+        size = [(x - e) // s + 1 for x, e, s in zip(padded, extent, win["stride"])]
         return [node["shape"][0] if op == "conv2d" else c] + size
     return [c, h, w]
 
@@ -118,14 +141,14 @@ def check_node(nodes, index, node):
     check(lo <= out["quant_min"] <= out["zero_point"] <= out["quant_max"] <= hi, "codes beyond 8 bits")
     check(out["quant_min"] <= node["clamp"][0] <= node["clamp"][1] <= out["quant_max"], "clamp outside the codes")
     check(out["scale"] > 0 and math.isfinite(out["scale"]), "scale")
-    check(node["float_output"] == (index + 1 == len(nodes)), "exactly the last node is float")
+    check(not node["float_output"] or op not in ("input", *PASSING), "copies codes, so it cannot give floats")
     if op == "input":
         return
     inputs = [nodes[i] for i in node["inputs"]]
     check(shape == output_shape(node, [i["shape"] for i in inputs]), f"shape {shape} does not follow from the inputs")
     if op in PASSING:
         check(out == inputs[0]["out"], "must have its input's scale and codes")
-    if op in ("flatten", "subsample_pad"):
+    if op in PASSING and op != "max_pool":
         check(node["clamp"] == [out["quant_min"], out["quant_max"]], "does not clamp")
     if op in WEIGHTED:
         weight, magnitude = node["weight"], largest_code(inputs[0])
@@ -197,8 +220,8 @@ def image_codes(images, node, preprocessing):
 def taps(x, node, fill):
     """For every kernel position (r, s): the input pixels [N, OH, OW, C] it meets."""
     win, (_, oh, ow) = node["window"], node["shape"]
-    (ph, pw), (sh, sw), (dh, dw) = win["pad"], win["stride"], win["dilation"]
-    padded = np.pad(x, ((0, 0), (ph, ph), (pw, pw), (0, 0)), constant_values=fill)
+    (top, left, bottom, right), (sh, sw), (dh, dw) = win["pad"], win["stride"], win["dilation"]
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
     for r in range(win["kernel"][0]):
         for s in range(win["kernel"][1]):
             yield r, s, padded[:, r * dh : r * dh + (oh - 1) * sh + 1 : sh, s * dw : s * dw + (ow - 1) * sw + 1 : sw]
@@ -259,13 +282,17 @@ def scaled_value(node, inputs, sources):
 
 
 def passed_codes(node, x):
-    """max_pool, flatten, subsample_pad: codes without arithmetic."""
+    """Codes without arithmetic."""
     if node["op"] == "flatten":
         return x.reshape(len(x), 1, 1, -1)  # memory order is H, W, C
     if node["op"] == "max_pool":
         lowest = np.iinfo(np.int16).min
         largest = np.maximum.reduce([pixels for _, _, pixels in taps(x, node, lowest)])
         return np.clip(largest, *node["clamp"]).astype(np.int16)
+    if node["op"] == "slice":
+        return x[..., node["first_channel"] : node["first_channel"] + node["shape"][0]]
+    if node["op"] == "resize":
+        return x.repeat(node["factor"][0], axis=1).repeat(node["factor"][1], axis=2)
     channels, (sh, sw) = node["shape"][0], node["window"]["stride"]
     before = (channels - x.shape[3]) // 2
     after = channels - x.shape[3] - before
@@ -274,7 +301,7 @@ def passed_codes(node, x):
 
 
 def run(graph, images):
-    """Yields (node, codes [N, H, W, C]) in order; of the last node float32 logits [N, K]."""
+    """Yields (node, [N, H, W, C]) in order: codes, or float32 where the node gives floats."""
     nodes, codes = graph["nodes"], []
     last_use = {i: n for n, node in enumerate(nodes) for i in node["inputs"]}
     for n, node in enumerate(nodes):
@@ -287,7 +314,7 @@ def run(graph, images):
             y = node["table"][inputs[0] & 255].astype(np.int16)  # the low byte of a code is how it is stored
         else:
             t = scaled_value(node, inputs, sources)
-            y = t.reshape(len(t), -1) if node["float_output"] else round_codes(t, node)
+            y = t if node["float_output"] else round_codes(t, node)
         codes.append(y)
         for i in set(node["inputs"]):
             if last_use[i] == n:
@@ -313,7 +340,7 @@ def read_images(paths, shape):
 
 
 def compare(node, mine, theirs):
-    """"" if equal, else a line about the difference. Logits are compared by their bits."""
+    """"" if equal, else a line about the difference. Floats are compared by their bits."""
     if node["float_output"]:
         mine, theirs = mine.view(np.int32), np.ascontiguousarray(theirs).view(np.int32)
     if mine.shape != theirs.shape:
@@ -338,7 +365,7 @@ def against(graph, paths, images, limit):
     images = images[:limit]
     agreed = 0
     for node, mine in run(graph, images):
-        key = "logits" if node["float_output"] else f"codes/{node['name']}"
+        key = ("values/" if node["float_output"] else "codes/") + node["name"]
         for path, dump in zip(paths, dumps):
             check(key in dump, f"{path}: tensor '{key}' is missing")
             line = compare(node, mine, dump[key][:limit])
@@ -367,10 +394,10 @@ def main():
                 return 1
             print(f"EQUAL: {agreed} layers, {count} images")
         elif images is not None:
-            for _, y in run(graph, images[: options.limit]):
-                logits = y
+            check(len(graph["outputs"]) == 1, f"a classifier has one output, this network {len(graph['outputs'])}")
+            values = [y for _, y in run(graph, images[: options.limit])][graph["outputs"][0]]
             names = graph["class_names"]
-            for i, row in enumerate(logits):
+            for i, row in enumerate(values.reshape(len(values), -1)):
                 best = int(np.argmax(row))
                 print(f"{i}: {names[best] if names else best} {row[best]:.6g}")
         return 0

@@ -2,17 +2,10 @@
 
 #include <string>
 
+#include "kernels/conv2d_int8/padding.h"
 #include "src/common/error.h"
 
 namespace octet::kernels {
-namespace {
-
-int output_size(int in, int kernel, int stride, int pad, int dilation) {
-  return (in + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-}  // namespace
-
 void require_conv2d(bool ok, const char* who, const char* what) {
   if (!ok) throw promise_error(std::string(who) + " convolution: " + what);
 }
@@ -24,9 +17,7 @@ void check_conv2d(const Conv2dShape& g, const Conv2dParams& p, const char* who) 
               g.dilation_h > 0 && g.dilation_w > 0,
           "window out of range");
   require(g.groups > 0 && g.in_c % g.groups == 0 && g.out_c % g.groups == 0, "channels not divisible by groups");
-  require(g.out_h == output_size(g.in_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
-              g.out_w == output_size(g.in_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w),
-          "output size does not follow from the window");
+  require(pad_bottom(g) > -g.stride_h && pad_right(g) > -g.stride_w, "windows do not reach the image's end");
   require(g.in_stride >= g.in_c && g.out_stride >= g.out_c, "pixel stride below channels");
   require(!p.has_residual || g.residual_stride >= g.out_c, "residual's pixel stride below channels");
   require(p.weight != nullptr && p.multiplier != nullptr && p.bias != nullptr, "parameters missing");

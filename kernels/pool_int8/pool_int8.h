@@ -8,7 +8,8 @@
 namespace octet::kernels {
 
 /// One image, NHWC; `*_stride` is the distance in elements between neighbouring pixels (>= channels). Global pooling
-/// is a window of the image's size.
+/// is a window of the image's size. pad_h, pad_w lie before the first row and column; how far windows reach behind the
+/// last follows from the output's size.
 struct PoolShape {
   int channels = 0;
   int in_h = 0, in_w = 0, in_stride = 0;

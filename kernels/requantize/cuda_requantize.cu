@@ -32,7 +32,7 @@ __global__ void add_codes_kernel(AddRule rule, AddData data) {
   const long i = value_index();
   if (i >= data.count) return;
   const float t = fmaf(data.b[i], rule.multiplier_b, data.a[i] * rule.multiplier_a);
-  data.out[i] = round_centred(t, rule.rounding);
+  data.out[i] = rule.rounding.float_output ? t : round_centred(t, rule.rounding);
 }
 
 __global__ void store_codes_kernel(int32_t zero_point, const float* __restrict__ centred, long count,

@@ -50,8 +50,11 @@ OCTET_FMA_CLONES void rescale_codes(const RescaleRule& rule, const float* x, lon
 
 OCTET_FMA_CLONES void add_codes(const AddRule& rule, const float* a, const float* b, long count, float* out) {
   const AddRule r = rule;
-  for (long i = 0; i < count; ++i)
-    out[i] = round_centred(fmaf(b[i], r.multiplier_b, a[i] * r.multiplier_a), r.rounding);
+  if (r.rounding.float_output)
+    for (long i = 0; i < count; ++i) out[i] = fmaf(b[i], r.multiplier_b, a[i] * r.multiplier_a);
+  else
+    for (long i = 0; i < count; ++i)
+      out[i] = round_centred(fmaf(b[i], r.multiplier_b, a[i] * r.multiplier_a), r.rounding);
 }
 
 OCTET_FMA_CLONES void store_codes(int32_t zero_point, const float* centred, long count, uint8_t* out) {

@@ -51,7 +51,9 @@ std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
     if (n.op != Int8Op::conv2d) continue;
     const std::string description = describe_conv(graph, node);
     const bool clamps = n.clamp_min > n.out.quant_min || n.clamp_max < n.out.quant_max;
-    const std::string key = fmt::format("{} {}x{} {}", description, n.window.pad_h, n.window.pad_w, clamps);
+    const Padding& pad = n.window.pad;
+    const std::string key =
+        fmt::format("{} {} {} {} {} {}", description, pad.top, pad.left, pad.bottom, pad.right, clamps);
     const auto [place, is_new] = known.emplace(key, convs.size());
     if (is_new) convs.push_back({node, 0, description + (clamps ? "" : ", no ReLU")});
     ++convs[place->second].count;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <list>
 #include <set>
 
 #include "src/common/error.h"
@@ -125,11 +126,14 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
                     options.batch, options.seconds));
   }
   const size_t pixels = static_cast<size_t>(options.batch) * graph.input_shape().elements();
-  HostMemory images(pixels), logits(static_cast<size_t>(options.batch) * graph.classes() * sizeof(float));
+  HostMemory images(pixels);
+  std::list<HostMemory> memory;
+  std::vector<void*> outputs;
+  for (const int output : graph.outputs) {
+    outputs.push_back(memory.emplace_back(options.batch * graph.nodes[output].image_bytes()).data());
+  }
   fill_with_noise(images.data(), pixels);
-  const auto run = [&](const NodeTap& tap) {
-    program.run(images.data(), options.batch, reinterpret_cast<float*>(logits.data()), tap);
-  };
+  const auto run = [&](const NodeTap& tap) { program.run(images.data(), options.batch, OutputMemory(outputs), tap); };
 
   repeat(kWarmUpShare * options.seconds, 1, [&] { run(nullptr); });
   std::vector<double> samples;
@@ -170,7 +174,7 @@ long node_multiply_adds(const Int8Node& node) {
 
 long node_bytes(const Int8Graph& graph, int node, int batch) {
   const Int8Node& n = graph.nodes[node];
-  long activations = n.shape.elements() * (n.float_output ? static_cast<long>(sizeof(float)) : 1);
+  auto activations = static_cast<long>(n.image_bytes());
   if (n.inputs.empty()) activations += n.shape.elements();  // the picture
   for (const int input : n.inputs) activations += graph.nodes[input].shape.elements();
   return batch * activations + static_cast<long>(n.weight.size());

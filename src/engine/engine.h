@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,23 +39,38 @@ struct LayerInfo {
 };
 
 /// Called after each node with the output's codes as stored in the graph: bytes [batch, H, W, C] (int8 or uint8 by
-/// out.is_signed()), or float32 [batch, classes] for the node with float_output. Valid during the call only.
+/// out.is_signed()), or float32 [batch, H, W, C] for a node with float_output. Valid during the call only.
 using NodeTap = std::function<void(int node, const void* data, size_t bytes)>;
+
+/// The caller's memory for the outputs of a run, in the graph's order: each as a tap would show it. A classifier's are
+/// float logits, [batch, classes].
+class OutputMemory {
+ public:
+  OutputMemory(float* logits) : only_(logits) {}  // NOLINT(google-explicit-constructor): the case of one
+  OutputMemory(std::span<void* const> outputs) : all_(outputs) {}  // NOLINT(google-explicit-constructor)
+  size_t size() const { return only_ ? 1 : all_.size(); }
+  void* operator[](size_t output) const { return only_ ? only_ : all_[output]; }
+
+ private:
+  void* only_ = nullptr;
+  std::span<void* const> all_;
+};
 
 /// A compiled network with its own memory; not thread-safe, make one a thread.
 class Program {
  public:
   virtual ~Program() = default;
-  /// images: uint8 [batch, H, W, C]; logits: float32 [batch, classes]; 1 <= batch <= max_batch. Both in host memory; an
-  /// engine on the GPU copies page-locked memory (PinnedBuffer in src/cuda/memory.h) fastest.
-  virtual void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap = nullptr) = 0;
+  /// images: uint8 [batch, H, W, C]; 1 <= batch <= max_batch. Images and outputs lie in host memory; an engine on the
+  /// GPU copies page-locked memory (PinnedBuffer in src/cuda/memory.h) fastest. Throws Error(usage) for another batch
+  /// or another number of outputs than the graph has.
+  virtual void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap = nullptr) = 0;
   /// What run() does once for a batch size that it has not seen: choosing kernels, capturing a graph. For whoever times
   /// run() and wants to leave that out.
   virtual void prepare(int batch) {}
   virtual std::vector<LayerInfo> layers() const = 0;
   virtual size_t arena_bytes() const = 0;  ///< planned activation memory
 
-  /// Milliseconds of `runs` runs of random images that already lie on the device, logits staying there, by device
+  /// Milliseconds of `runs` runs of random images that already lie on the device, outputs staying there, by device
   /// events; empty for engines on the host, where run() itself is timed.
   virtual std::vector<double> time_on_device(int batch, int runs) { return {}; }
   /// The same for every node alone, in node order: the median of `runs`; 0 for a node without a kernel of its own.

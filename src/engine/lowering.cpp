@@ -36,7 +36,7 @@ kernels::Conv2dShape Lowering::conv2d_shape(int node) const {
   if (n.op == Int8Op::linear) return s;
   s.kernel_h = n.window.kernel_h, s.kernel_w = n.window.kernel_w;
   s.stride_h = n.window.stride_h, s.stride_w = n.window.stride_w;
-  s.pad_h = n.window.pad_h, s.pad_w = n.window.pad_w;
+  s.pad_h = n.window.pad.top, s.pad_w = n.window.pad.left;
   s.dilation_h = n.window.dilation_h, s.dilation_w = n.window.dilation_w;
   s.groups = n.groups;
   return s;
@@ -71,7 +71,7 @@ kernels::PoolShape Lowering::pool_shape(int node) const {
   }
   s.kernel_h = n.window.kernel_h, s.kernel_w = n.window.kernel_w;
   s.stride_h = n.window.stride_h, s.stride_w = n.window.stride_w;
-  s.pad_h = n.window.pad_h, s.pad_w = n.window.pad_w;
+  s.pad_h = n.window.pad.top, s.pad_w = n.window.pad.left;
   return s;
 }
 
@@ -125,6 +125,20 @@ kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
           .out_stride = output_stride(node),
           .stride_h = n.window.stride_h,
           .stride_w = n.window.stride_w};
+}
+
+kernels::PickShape Lowering::pick_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = input(node, 0).shape;
+  return {.in_w = in.w,
+          .in_stride = stride(in.c),
+          .first_channel = n.first_channel,
+          .channels = n.shape.c,
+          .out_h = n.shape.h,
+          .out_w = n.shape.w,
+          .out_stride = output_stride(node),
+          .factor_h = n.factor_h,
+          .factor_w = n.factor_w};
 }
 
 kernels::LookupTable Lowering::lookup_table(int node) const {

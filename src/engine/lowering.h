@@ -5,6 +5,7 @@
 #include "kernels/conv2d_int8/conv2d_int8.h"
 #include "kernels/elementwise_int8/elementwise_int8.h"
 #include "kernels/elementwise_int8/lookup_int8.h"
+#include "kernels/elementwise_int8/pick_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
 #include "kernels/pool_int8/pool_int8.h"
 #include "src/graph/int8_graph.h"
@@ -38,6 +39,8 @@ struct Lowering {
   kernels::SubsamplePadShape subsample_pad_shape(int node) const;
   kernels::SubsamplePadParams subsample_pad_params(int node) const;
 
+  /// slice, resize.
+  kernels::PickShape pick_shape(int node) const;
   /// A lookup reads and writes pixels of one stride: all bytes of a row, or of a batch, can be looked up at once.
   kernels::LookupTable lookup_table(int node) const;
 

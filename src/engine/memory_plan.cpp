@@ -60,7 +60,7 @@ std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size
     lives[alias[node]].last = node;
     for (const int input : graph.nodes[node].inputs) lives[alias[input]].last = node;
   }
-  lives[alias[nodes - 1]].last = nodes - 1;
+  for (const int output : graph.outputs) lives[alias[output]].last = nodes - 1;
   return lives;
 }
 

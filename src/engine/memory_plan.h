@@ -33,7 +33,7 @@ constexpr size_t aligned(size_t bytes, size_t alignment = kBufferAlignment) {
 MemoryPlan plan_memory(const std::vector<BufferLife>& buffers);
 
 /// Node n as step n. `bytes[n]` is the size of its output; `alias[n]` (n when it has its own) the node whose buffer it
-/// shares, in which case bytes[n] is not used. The last node's output is live to the end. Buffers in node order; an
+/// shares, in which case bytes[n] is not used. The graph's outputs are live to the end. Buffers in node order; an
 /// alias gets an empty one.
 std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size_t>& bytes,
                                   const std::vector<int>& alias);

@@ -21,7 +21,7 @@ class ReferenceProgram final : public Program {
       : graph_(std::move(graph)), max_batch_(options.max_batch), pool_(options.threads) {
     std::vector<size_t> bytes;
     for (const Int8Node& node : graph_.nodes) {
-      image_bytes_.push_back(node.shape.elements() * (node.float_output ? sizeof(float) : 1));
+      image_bytes_.push_back(node.image_bytes());
       bytes.push_back(image_bytes_.back() * max_batch_);
       buffer_.push_back(node.op == Int8Op::flatten ? buffer_[node.inputs[0]] : static_cast<int>(buffer_.size()));
     }
@@ -33,14 +33,17 @@ class ReferenceProgram final : public Program {
     }
   }
 
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
-    check_batch(batch, max_batch_);
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override {
+    check_run(batch, max_batch_, outputs, graph_.outputs.size());
     const int nodes = static_cast<int>(graph_.nodes.size());
     for (int node = 0; node < nodes; ++node) {
       pool_.run(batch, [&](int image, int) { run_node(node, image, images); });
       if (tap) tap(node, output(node, 0), image_bytes_[node] * batch);
     }
-    std::memcpy(logits, output(nodes - 1, 0), image_bytes_.back() * batch);
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const int node = graph_.outputs[i];
+      std::memcpy(outputs[i], output(node, 0), image_bytes_[node] * batch);
+    }
   }
 
   std::vector<LayerInfo> layers() const override {
@@ -96,6 +99,10 @@ class ReferenceProgram final : public Program {
         break;
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
+        break;
+      case Int8Op::slice:
+      case Int8Op::resize:
+        kernels::pick_int8(lowering.pick_shape(node), {0, n.shape.h}, x(0), y);
         break;
       case Int8Op::lookup:
         kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);

@@ -44,6 +44,17 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
   if (fallback.engine) require_own_node(engine, graph, *fallback.engine);
 }
 
+void check_outputs(const OutputMemory& outputs, size_t expected) {
+  if (outputs.size() == expected) return;
+  throw usage_error("memory for " + std::to_string(outputs.size()) + " outputs: the network gives " +
+                    std::to_string(expected));
+}
+
+void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected) {
+  check_batch(batch, max_batch);
+  check_outputs(outputs, expected);
+}
+
 void check_batch(int batch, int max_batch) {
   if (batch >= 1 && batch <= max_batch) return;
   throw usage_error("batch of " + std::to_string(batch) + " images: the program was compiled for 1 to " +

@@ -19,5 +19,9 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
 
 /// 1 <= batch <= max_batch, or Error(usage).
 void check_batch(int batch, int max_batch);
+/// Memory for as many outputs as the graph has, or Error(usage).
+void check_outputs(const OutputMemory& outputs, size_t expected);
+/// Both: what every Program::run asks first.
+void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected);
 
 }  // namespace octet

@@ -14,6 +14,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/engine/output_buffers.h"
 #include "src/eval/metrics.h"
 
 namespace octet {
@@ -55,7 +56,7 @@ int64_t ordered_bits(float x) {
 }
 
 /// Bit patterns differ even where == holds (0 and -0), and a NaN equals itself.
-Difference logit_difference(const float* a, const float* b, size_t count) {
+Difference float_difference(const float* a, const float* b, size_t count) {
   Difference d;
   for (size_t i = 0; i < count; ++i) {
     if (std::bit_cast<uint32_t>(a[i]) == std::bit_cast<uint32_t>(b[i])) continue;
@@ -66,7 +67,11 @@ Difference logit_difference(const float* a, const float* b, size_t count) {
   return d;
 }
 
-/// Watches the taps of one run: every node but the last (whose output are the logits) must come by once, whole.
+bool is_output(const Int8Graph& graph, size_t node) {
+  return std::find(graph.outputs.begin(), graph.outputs.end(), static_cast<int>(node)) != graph.outputs.end();
+}
+
+/// Watches the taps of one run: every node that is no output of the network must come by once, whole.
 class TapCheck {
  public:
   TapCheck(const Int8Graph& graph, std::string program, int batch)
@@ -77,20 +82,18 @@ class TapCheck {
   bool accept(int node, size_t bytes) {
     if (node < 0 || node >= static_cast<int>(seen_.size())) return fail(fmt::format("showed a node {}", node));
     const Int8Node& n = graph_.nodes[node];
-    const size_t expected =
-        static_cast<size_t>(batch_) * n.shape.elements() * (n.float_output ? sizeof(float) : sizeof(uint8_t));
+    const size_t expected = n.image_bytes() * batch_;
     if (bytes != expected) {
       return fail(fmt::format("showed {} bytes of '{}', expected {}", bytes, n.name, expected));
     }
     if (seen_[node]) return fail(fmt::format("showed '{}' twice", n.name));
     seen_[node] = true;
-    return node + 1 < static_cast<int>(seen_.size());
+    return !is_output(graph_, node);
   }
 
   void finish() {
-    const auto missing = std::find(seen_.begin(), seen_.end() - 1, false);
-    if (!problem_ && missing != seen_.end() - 1) {
-      fail(fmt::format("never showed '{}'", graph_.nodes[missing - seen_.begin()].name));
+    for (size_t node = 0; node < seen_.size() && !problem_; ++node) {
+      if (!seen_[node] && !is_output(graph_, node)) fail(fmt::format("never showed '{}'", graph_.nodes[node].name));
     }
     if (problem_) throw promise_error(fmt::format("compare: program {} {}", program_, *problem_));
   }
@@ -131,39 +134,64 @@ int wanted_images(const NamedProgram& program, long seen, int batch) {
   return program.images == 0 ? batch : static_cast<int>(std::clamp<long>(program.images - seen, 0, batch));
 }
 
+/// Of one node's output; `bytes` of each.
+Difference output_difference(const Int8Node& node, const uint8_t* a, const uint8_t* b, size_t bytes) {
+  if (node.float_output) {
+    return float_difference(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
+                            bytes / sizeof(float));
+  }
+  if (std::memcmp(a, b, bytes) == 0) return {};
+  return node.out.is_signed() ? code_difference<int8_t>(a, b, bytes) : code_difference<uint8_t>(a, b, bytes);
+}
+
+/// How many of `count` images two classifiers predict differently.
+long predicted_differently(const uint8_t* a, const uint8_t* b, int count, size_t classes) {
+  long differing = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto logits = [&](const uint8_t* all) {
+      return std::span<const float>(reinterpret_cast<const float*>(all) + i * classes, classes);
+    };
+    differing += arg_max(logits(a)) != arg_max(logits(b));
+  }
+  return differing;
+}
+
 /// Runs every program on one batch. outputs[node] keeps program 0's bytes; the vectors are reused between batches.
 void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch,
                    std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
-  const size_t classes = graph.classes();
-  std::vector<float> expected(batch.size * classes), logits(batch.size * classes);
+  const OutputBuffers expected(graph, batch.size), given(graph, batch.size);
   {
     TapCheck check(graph, programs[0].name, batch.size);
-    programs[0].program->run(batch.images.data(), batch.size, expected.data(),
+    programs[0].program->run(batch.images.data(), batch.size, expected.memory(),
                              [&](int node, const void* data, size_t bytes) {
                                if (!check.accept(node, bytes)) return;
                                const auto* codes = static_cast<const uint8_t*>(data);
                                outputs[node].assign(codes, codes + bytes);
-                               c.layers[node].codes += static_cast<long>(bytes);
                              });
     check.finish();
   }
-  c.layers.back().codes += static_cast<long>(expected.size());
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+    c.layers[node].codes += batch.size * graph.nodes[node].shape.elements();
+  }
   for (size_t other = 0; other + 1 < programs.size(); ++other) {
     const NamedProgram& p = programs[other + 1];
     const int count = wanted_images(p, c.program_images[other], batch.size);
     if (count == 0) continue;
     TapCheck check(graph, p.name, count);
-    p.program->run(batch.images.data(), count, logits.data(), [&](int node, const void* data, size_t bytes) {
-      if (!check.accept(node, bytes) || std::memcmp(outputs[node].data(), data, bytes) == 0) return;
-      const auto difference = graph.nodes[node].out.is_signed() ? code_difference<int8_t> : code_difference<uint8_t>;
-      record(c.layers[node], other, difference(outputs[node].data(), static_cast<const uint8_t*>(data), bytes));
+    p.program->run(batch.images.data(), count, given.memory(), [&](int node, const void* data, size_t bytes) {
+      if (!check.accept(node, bytes)) return;
+      const auto* codes = static_cast<const uint8_t*>(data);
+      record(c.layers[node], other, output_difference(graph.nodes[node], outputs[node].data(), codes, bytes));
     });
     check.finish();
-    record(c.layers.back(), other, logit_difference(expected.data(), logits.data(), count * classes));
-    for (int i = 0; i < count; ++i) {
-      const std::span<const float> ours(logits.data() + i * classes, classes);
-      const std::span<const float> theirs(expected.data() + i * classes, classes);
-      c.differing_predictions[other] += arg_max(ours) != arg_max(theirs);
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      const Int8Node& node = graph.nodes[graph.outputs[i]];
+      const size_t bytes = node.image_bytes() * count;
+      record(c.layers[graph.outputs[i]], other, output_difference(node, expected[i].data(), given[i].data(), bytes));
+    }
+    if (is_classifier(graph)) {
+      c.differing_predictions[other] +=
+          predicted_differently(expected[0].data(), given[0].data(), count, graph.classes());
     }
     c.program_images[other] += count;
   }

@@ -12,18 +12,18 @@ namespace octet {
 
 struct LayerDifference {
   std::string layer;
-  bool is_logits = false;        ///< float logits instead of codes: bit patterns are compared, distances are in ULP
+  bool is_logits = false;        ///< floats instead of codes: bit patterns are compared, distances are in ULP
   long codes = 0;                ///< of program 0 over all images; a further program may stop earlier
   std::vector<long> differing;   ///< against program 0, one for each further program
-  std::vector<int> largest_lsb;  ///< largest |difference| in codes (logits: in ULP, capped at the largest int)
+  std::vector<int> largest_lsb;  ///< largest |difference| in codes (floats: in ULP, capped at the largest int)
 };
 
 struct Comparison {
   std::vector<std::string> programs;  ///< [0] is what the others are held against
   long images = 0;
-  std::vector<LayerDifference> layers;  ///< in graph order; the last one holds the logits
-  std::vector<long> differing_predictions;
-  std::vector<long> program_images;  ///< how many of the images each further program was compared over
+  std::vector<LayerDifference> layers;      ///< in graph order
+  std::vector<long> differing_predictions;  ///< of a classifier; of another network none
+  std::vector<long> program_images;         ///< how many of the images each further program was compared over
   /// Which further programs promise the bytes of program 0. Differences of the others are counted and shown, they break
   /// no promise.
   std::vector<bool> exact;
@@ -55,8 +55,9 @@ struct OwnedProgram {
 std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs);
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
-/// Logits are those that run() returns, not those of a tap. Throws Error(promise) when a program does not show a node,
-/// or shows it with another size; Error(usage) for fewer than two programs; Error(interrupted) on Ctrl-C.
+/// Outputs of the network are those that run() returns, not those of a tap. Throws Error(promise) when a program does
+/// not show a node, or shows it with another size; Error(usage) for fewer than two programs; Error(interrupted) on
+/// Ctrl-C.
 Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
                    int batch_size);
 

@@ -15,20 +15,27 @@ namespace {
 
 using nlohmann::json;
 
+/// Says which nodes the network gives, and the padding of each side; before, the last node and both sides alike.
+constexpr int kOutputsVersion = 3;
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
-json write_window(const Window& w) {
+json write_window(const Window& w, int version) {
+  const json pad =
+      version < kOutputsVersion ? json{w.pad.top, w.pad.left} : json{w.pad.top, w.pad.left, w.pad.bottom, w.pad.right};
   return {{"kernel", {w.kernel_h, w.kernel_w}},
           {"stride", {w.stride_h, w.stride_w}},
-          {"pad", {w.pad_h, w.pad_w}},
+          {"pad", pad},
           {"dilation", {w.dilation_h, w.dilation_w}}};
 }
 
-Window read_window(JsonObject object) {
+Window read_window(JsonObject object, int version) {
   const auto kernel = object.integers("kernel", 2), stride = object.integers("stride", 2);
-  const auto pad = object.integers("pad", 2), dilation = object.integers("dilation", 2);
+  const auto pad = object.integers("pad", version < kOutputsVersion ? 2 : 4), dilation = object.integers("dilation", 2);
   object.done();
-  return {kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], dilation[0], dilation[1]};
+  const Padding padding =
+      version < kOutputsVersion ? even_padding(pad[0], pad[1]) : Padding{pad[0], pad[1], pad[2], pad[3]};
+  return {kernel[0], kernel[1], stride[0], stride[1], padding, dilation[0], dilation[1]};
 }
 
 json write_qparams(const QParams& q) {
@@ -45,7 +52,7 @@ QParams read_qparams(JsonObject object) {
   return q;
 }
 
-json write_node(const Int8Node& node) {
+json write_node(const Int8Node& node, int version) {
   json out = {{"name", node.name},
               {"op", int8_op_name(node.op)},
               {"inputs", node.inputs},
@@ -53,14 +60,16 @@ json write_node(const Int8Node& node) {
               {"out", write_qparams(node.out)},
               {"clamp", {node.clamp_min, node.clamp_max}},
               {"float_output", node.float_output}};
-  if (traits(node.op).windowed) out["window"] = write_window(node.window);
+  if (traits(node.op).windowed) out["window"] = write_window(node.window, version);
   if (node.op == Int8Op::conv2d) out["groups"] = node.groups;
+  if (node.op == Int8Op::slice) out["first_channel"] = node.first_channel;
+  if (node.op == Int8Op::resize) out["factor"] = {node.factor_h, node.factor_w};
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
   if (node.op == Int8Op::lookup) out["function"] = node.function;
   return out;
 }
 
-Int8Node read_node(JsonObject object) {
+Int8Node read_node(JsonObject object, int version) {
   Int8Node node;
   node.name = object.string("name");
   node.op = int8_op_from_name(object.string("op"));
@@ -72,8 +81,13 @@ Int8Node read_node(JsonObject object) {
   node.clamp_min = clamp[0];
   node.clamp_max = clamp[1];
   node.float_output = object.boolean("float_output");
-  if (traits(node.op).windowed) node.window = read_window(object.object("window"));
+  if (traits(node.op).windowed) node.window = read_window(object.object("window"), version);
   if (node.op == Int8Op::conv2d) node.groups = object.integer("groups");
+  if (node.op == Int8Op::slice) node.first_channel = object.integer("first_channel");
+  if (node.op == Int8Op::resize) {
+    const std::vector<int> factor = object.integers("factor", 2);
+    node.factor_h = factor[0], node.factor_w = factor[1];
+  }
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
   if (node.op == Int8Op::lookup) node.function = object.string("function");
   object.done();
@@ -105,7 +119,7 @@ int read_version(JsonObject& object) {
 
 Int8Node read_node_of(int version, JsonObject object) {
   const std::string where = object.where();
-  Int8Node node = read_node(std::move(object));
+  Int8Node node = read_node(std::move(object), version);
   if (const int needed = traits(node.op).version; needed > version) {
     throw data_error(fmt::format("{}: a {} needs format version {}, the file says {}", where, int8_op_name(node.op),
                                  needed, version));
@@ -116,25 +130,30 @@ Int8Node read_node_of(int version, JsonObject object) {
 }  // namespace
 
 int checkpoint_version(const Int8Graph& graph) {
-  int version = 1;
-  for (const Int8Node& node : graph.nodes) version = std::max(version, traits(node.op).version);
+  const bool last_classifies =
+      is_classifier(graph) && graph.outputs.front() + 1 == static_cast<int>(graph.nodes.size());
+  int version = last_classifies ? 1 : kOutputsVersion;
+  for (const Int8Node& node : graph.nodes)
+    version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion});
   return version;
 }
 
 std::string write_checkpoint_json(const Int8Graph& graph) {
+  const int version = checkpoint_version(graph);
   json nodes = json::array();
-  for (const Int8Node& node : graph.nodes) nodes.push_back(write_node(node));
+  for (const Int8Node& node : graph.nodes) nodes.push_back(write_node(node, version));
   for (const auto& [name, value] : graph.accuracies) {
     if (!std::isfinite(value)) throw data_error(fmt::format("checkpoint: accuracy '{}' is {}", name, value));
   }
-  return write_json({{"format_version", checkpoint_version(graph)},
-                     {"name", graph.name},
-                     {"recipe_hash", graph.recipe_hash},
-                     {"accuracies", json::object_t(graph.accuracies.begin(), graph.accuracies.end())},
-                     {"class_names", graph.class_names},
-                     {"preprocessing", write_preprocessing(graph.preprocessing)},
-                     {"nodes", nodes}},
-                    "checkpoint");
+  json document = {{"format_version", version},
+                   {"name", graph.name},
+                   {"recipe_hash", graph.recipe_hash},
+                   {"accuracies", json::object_t(graph.accuracies.begin(), graph.accuracies.end())},
+                   {"class_names", graph.class_names},
+                   {"preprocessing", write_preprocessing(graph.preprocessing)},
+                   {"nodes", nodes}};
+  if (version >= kOutputsVersion) document["outputs"] = graph.outputs;
+  return write_json(document, "checkpoint");
 }
 
 Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) {
@@ -152,6 +171,8 @@ Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) 
   for (size_t i = 0; i < nodes.size(); ++i) {
     graph.nodes.push_back(read_node_of(version, JsonObject(nodes[i], fmt::format("{}.nodes[{}]", where, i))));
   }
+  const std::vector<int> last = {static_cast<int>(nodes.size()) - 1};
+  graph.outputs = version < kOutputsVersion ? last : object.integers("outputs");
   object.done();
   return graph;
 }

@@ -14,10 +14,9 @@ TensorData empty_tensor(const Shape& shape, DType dtype) { return {dtype, {0, sh
 CodeDump::CodeDump(const Int8Graph& graph) {
   file_.tensors[kImages] = empty_tensor(graph.input_shape(), DType::u8);
   for (const Int8Node& node : graph.nodes) {
-    keys_.push_back(node.float_output ? "logits" : "codes/" + node.name);
-    file_.tensors[keys_.back()] = node.float_output
-                                      ? TensorData{DType::f32, {0, node.shape.c}, {}}
-                                      : empty_tensor(node.shape, node.out.is_signed() ? DType::i8 : DType::u8);
+    keys_.push_back((node.float_output ? "values/" : "codes/") + node.name);
+    const DType codes = node.out.is_signed() ? DType::i8 : DType::u8;
+    file_.tensors[keys_.back()] = empty_tensor(node.shape, node.float_output ? DType::f32 : codes);
   }
 }
 

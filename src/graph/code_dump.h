@@ -1,6 +1,6 @@
 // A dump of every node's codes for some images, for the witness (tools/verify_checkpoint.py --against DUMP) and for
-// looking closer. One safetensors file: "images" U8 [N, H, W, C], "codes/<node>" I8 or U8 [N, H, W, C] for every node
-// but the last, "logits" F32 [N, classes].
+// looking closer. One safetensors file: "images" U8 [N, H, W, C], and of every node [N, H, W, C]: "codes/<node>" I8 or
+// U8, or "values/<node>" F32 where it gives floats.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class CodeDump {
   /// pixels: uint8 [batch, H, W, C], the batch that runs next.
   void add_images(const uint8_t* pixels, int batch);
 
-  /// What an engine's tap gets: bytes of `node` for the batch, codes [batch, H, W, C] or float32 [batch, classes].
+  /// What an engine's tap gets: bytes of `node` for the batch, codes or float32 [batch, H, W, C].
   void add(int node, const void* data, size_t bytes);
 
   void write(const std::string& path) const;  ///< throws Error(data)

@@ -32,6 +32,8 @@ enum class Op {
   requantize,     ///< identity; in the quantized network another set of codes for the same values (made by prepare)
   mul,            ///< two inputs of one shape, or the second [C, 1, 1]: a factor for each channel
   lookup,         ///< a function of each value on its own: silu, hard_swish, ... (src/graph/function.h)
+  slice,          ///< out_channels channels from first_channel on
+  resize,         ///< every pixel factor_h x factor_w times: to the nearest, by whole factors
 };
 
 const std::vector<Op>& all_ops();
@@ -47,12 +49,22 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// Geometry of a convolution or pooling window. output = (input + 2*pad - dilation*(kernel-1) - 1) / stride + 1,
+/// Pixels added on each side of an image.
+struct Padding {
+  int top = 0, left = 0, bottom = 0, right = 0;
+  bool is_even() const { return top == bottom && left == right; }
+  bool operator==(const Padding&) const = default;
+};
+
+/// As many before as behind.
+inline Padding even_padding(int vertical, int horizontal) { return {vertical, horizontal, vertical, horizontal}; }
+
+/// Geometry of a convolution or pooling window. output = (input + both pads - dilation*(kernel-1) - 1) / stride + 1,
 /// rounded down.
 struct Window {
   int kernel_h = 1, kernel_w = 1;
   int stride_h = 1, stride_w = 1;
-  int pad_h = 0, pad_w = 0;
+  Padding pad;
   int dilation_h = 1, dilation_w = 1;
   bool operator==(const Window&) const = default;
 };
@@ -62,13 +74,15 @@ enum class Activation { none, relu, relu6 };
 struct Node {
   std::string name;  ///< unique; prefix of its parameters ("layer1.0.conv1" owns "layer1.0.conv1.weight")
   Op op = Op::input;
-  std::vector<int> inputs;  ///< indices of earlier nodes; after fuse, a conv2d's second input is its residual
-  Window window;            ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
-  int out_channels = 0;     ///< conv2d, linear, subsample_pad
-  int groups = 1;           ///< conv2d
-  bool bias = false;        ///< conv2d, linear
-  float dropout = 0.0f;     ///< probability
-  Curve curve;              ///< lookup
+  std::vector<int> inputs;         ///< indices of earlier nodes; after fuse, a conv2d's second input is its residual
+  Window window;                   ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
+  int out_channels = 0;            ///< conv2d, linear, subsample_pad, slice
+  int first_channel = 0;           ///< slice
+  int factor_h = 1, factor_w = 1;  ///< resize
+  int groups = 1;                  ///< conv2d
+  bool bias = false;               ///< conv2d, linear
+  float dropout = 0.0f;            ///< probability
+  Curve curve;                     ///< lookup
   double epsilon = kBatchNormEpsilon;  ///< batch_norm; after fuse of a conv2d or linear, for its batch_norm
   Shape shape;                         ///< of the output; filled by infer_shapes
 
@@ -78,13 +92,17 @@ struct Node {
 };
 
 struct Graph {
-  std::string name;         ///< "resnet20"
-  std::vector<Node> nodes;  ///< nodes[0] is the input, the last node is the output (logits)
-  const Node& output() const { return nodes.back(); }
+  std::string name;          ///< "resnet20"
+  std::vector<Node> nodes;   ///< nodes[0] is the input
+  std::vector<int> outputs;  ///< nodes, in the order a Program gives them; empty before infer_shapes: the last node
+
+  /// Of a classifier: one output, [classes, 1, 1]. For whoever needs logits; throws Error(usage) naming the outputs of
+  /// any other network.
+  int classes() const;
 };
 
 /// Fills every node's shape from nodes[0].shape and checks the graph (order, arity, channels, window sizes, unique
-/// names). Throws Error(usage) that names the node and both shapes.
+/// names, outputs). Throws Error(usage) that names the node and both shapes.
 void infer_shapes(Graph& graph);
 
 /// Multiply-adds of one image through convolutions and linears.

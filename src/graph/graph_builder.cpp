@@ -50,6 +50,15 @@ int GraphBuilder::subsample_pad(const std::string& name, int x, int out_channels
                  .out_channels = out_channels});
 }
 
+int GraphBuilder::slice(const std::string& name, int x, int first_channel, int channels) {
+  return append(
+      {.name = name, .op = Op::slice, .inputs = {x}, .out_channels = channels, .first_channel = first_channel});
+}
+
+int GraphBuilder::resize(const std::string& name, int x, int factor) {
+  return append({.name = name, .op = Op::resize, .inputs = {x}, .factor_h = factor, .factor_w = factor});
+}
+
 int GraphBuilder::dropout(const std::string& name, int x, double probability) {
   if (probability == 0) return x;
   return append({.name = name, .op = Op::dropout, .inputs = {x}, .dropout = static_cast<float>(probability)});
@@ -73,7 +82,8 @@ Graph GraphBuilder::finish() {
 }
 
 Window square(int kernel, int stride, int pad) {
-  return {.kernel_h = kernel, .kernel_w = kernel, .stride_h = stride, .stride_w = stride, .pad_h = pad, .pad_w = pad};
+  return {
+      .kernel_h = kernel, .kernel_w = kernel, .stride_h = stride, .stride_w = stride, .pad = even_padding(pad, pad)};
 }
 
 int scaled_channels(int channels, double width) {

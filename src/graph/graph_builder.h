@@ -28,6 +28,8 @@ class GraphBuilder {
   int linear(const std::string& name, int x, int out_channels);
   int max_pool(const std::string& name, int x, const Window& window);
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
+  int slice(const std::string& name, int x, int first_channel, int channels);
+  int resize(const std::string& name, int x, int factor);
   int dropout(const std::string& name, int x, double probability);  ///< x itself for probability 0
   int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
   int lookup(Function function, const std::string& name, int x);

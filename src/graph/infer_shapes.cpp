@@ -84,6 +84,17 @@ Shape subsample_shape(const Node& node, const Shape& in) {
   return out;
 }
 
+Shape slice_shape(const Node& node, const Shape& in) {
+  if (const std::string fault = slice_fault(node.first_channel, node.out_channels, in); !fault.empty())
+    fail(node, fault);
+  return {node.out_channels, in.h, in.w};
+}
+
+Shape resize_shape(const Node& node, const Shape& in) {
+  if (const std::string fault = resize_fault(node.factor_h, node.factor_w, in); !fault.empty()) fail(node, fault);
+  return {in.c, in.h * node.factor_h, in.w * node.factor_w};
+}
+
 Shape add_shape(const Node& node, const Shape& a, const Shape& b) {
   if (a != b) fail(node, fmt::format("shapes {} and {} differ", to_string(a), to_string(b)));
   return a;
@@ -130,6 +141,10 @@ Shape output_shape(const Graph& graph, const Node& node) {
       return flatten_shape(node, in(0));
     case Op::subsample_pad:
       return subsample_shape(node, in(0));
+    case Op::slice:
+      return slice_shape(node, in(0));
+    case Op::resize:
+      return resize_shape(node, in(0));
     case Op::add:
       return add_shape(node, in(0), in(1));
     case Op::mul:
@@ -156,6 +171,19 @@ Shape output_shape(const Graph& graph, const Node& node) {
       return in(0);
   }
   fail(node, "unknown op");
+}
+
+void check_outputs(const Graph& graph) {
+  std::set<int> seen;
+  for (const int output : graph.outputs) {
+    if (output < 0 || output >= static_cast<int>(graph.nodes.size())) {
+      throw usage_error(
+          fmt::format("graph '{}': output {} is not one of its {} nodes", graph.name, output, graph.nodes.size()));
+    }
+    const Node& node = graph.nodes[static_cast<size_t>(output)];
+    if (node.op == Op::input) fail(node, "an output that is nothing but the input");
+    if (!seen.insert(output).second) fail(node, "an output twice");
+  }
 }
 
 }  // namespace
@@ -187,6 +215,8 @@ void infer_shapes(Graph& graph) {
       if (multiply_adds_left == 0) fail(node, fmt::format("more than {} multiply-adds an image", kMaxMultiplyAdds));
     }
   }
+  if (graph.outputs.empty()) graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
+  check_outputs(graph);
 }
 
 }  // namespace octet

@@ -2,6 +2,7 @@
 // all that is needed to compute logits from images, bit for bit (arithmetic: kernels/quantize.h), and nothing else.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -27,23 +28,27 @@ enum class Int8Op {
   requantize,       ///< t = float(xq - zx) * multiplier[0]: a ReLU or change of scale on its own
   mul,              ///< t = float((aq - za) * (bq - zb)) * multiplier[0]; b may be [C, 1, 1], for all pixels of a
   lookup,           ///< code = table[code of the input]: a function of one value
+  slice,            ///< the codes of some channels; qparams of its input
+  resize,           ///< every pixel's codes factor_h x factor_w times; qparams of its input
 };
 
 std::string_view int8_op_name(Int8Op op);
 Int8Op int8_op_from_name(std::string_view name);  ///< throws Error(data)
 
 /// One node. t above is turned into a code by y = clamp(rint(t) + out.zero_point, clamp_min, clamp_max), except when
-/// float_output is set: then t itself, a float32, is the output (logits; only the last node).
+/// float_output is set: then t itself, a float32, is what the network gives, and no other node reads it.
 struct Int8Node {
   std::string name;
   Int8Op op = Int8Op::input;
   std::vector<int> inputs;  ///< earlier nodes; conv2d: [x] or [x, residual]
   Window window;            ///< conv2d, max_pool, avg_pool; strides of subsample_pad
   int groups = 1;
-  Shape shape;               ///< of the output
-  QParams out;               ///< of the output edge: every consumer reads these codes
-  int32_t clamp_min = -128;  ///< >= out.quant_min; ReLU raises it to the zero point
-  int32_t clamp_max = 127;   ///< <= out.quant_max; ReLU6 lowers it
+  int first_channel = 0;           ///< slice
+  int factor_h = 1, factor_w = 1;  ///< resize
+  Shape shape;                     ///< of the output
+  QParams out;                     ///< of the output edge: every consumer reads these codes
+  int32_t clamp_min = -128;        ///< >= out.quant_min; ReLU raises it to the zero point
+  int32_t clamp_max = 127;         ///< <= out.quant_max; ReLU6 lowers it
   bool float_output = false;
 
   std::vector<int8_t> weight;       ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
@@ -54,6 +59,9 @@ struct Int8Node {
   float residual_multiplier = 0;  ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
   std::vector<uint8_t> table;     ///< lookup [256]: the output code's stored byte, by the input code's stored byte
   std::string function;           ///< lookup: what the table was made from ("silu"), for people and exporters
+
+  /// Of one image's output without gaps: codes, or float32.
+  size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }
 };
 
 /// How a picture becomes the uint8 input [H, W, C].
@@ -66,24 +74,29 @@ struct Preprocessing {
 
 struct Int8Graph {
   std::string name;
-  std::vector<Int8Node> nodes;  ///< nodes[0] is the input, the last node has float_output
+  std::vector<Int8Node> nodes;  ///< nodes[0] is the input
+  std::vector<int> outputs;     ///< nodes, in the order a Program gives them; those with float_output, and codes
   Preprocessing preprocessing;
-  std::vector<std::string> class_names;      ///< one a logit; empty: unknown
+  std::vector<std::string> class_names;      ///< one a channel of the only output; empty: unknown
   std::string recipe_hash;                   ///< of the resolved recipe, hex
   std::map<std::string, double> accuracies;  ///< "float_top1": 0.9213 and so on; for information
   const Shape& input_shape() const { return nodes.front().shape; }
-  int classes() const { return nodes.back().shape.c; }
+
+  /// Of a classifier. For whoever needs logits; throws Error(usage) naming the outputs of any other network.
+  int classes() const;
 };
+
+/// One output, float32 [classes, 1, 1].
+bool is_classifier(const Int8Graph& graph);
 
 /// Largest magnitude of a multiplier or bias: three such products cannot overflow float32.
 inline constexpr float kMaxMultiplier = 1e28f;
 
 /// Checks everything an engine relies on: order, arity, shapes against windows, sizes of all vectors, weight codes
-/// within
-/// [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, pass-through nodes sharing their
-/// input's qparams, flatten and subsample_pad clamping nothing, tables within the clamp, accumulators that cannot leave
-/// int32 (sum |w| * max |xq
-/// - zx| < 2^31). Throws Error(data) naming the node.
+/// within [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, pass-through nodes sharing
+/// their input's qparams (and, but for max_pool, clamping nothing), tables within the clamp, accumulators that cannot
+/// leave int32 (sum |w| * max |xq - zx| < 2^31), outputs that are nodes behind the input. Throws Error(data) naming the
+/// node.
 void validate(const Int8Graph& graph);
 
 /// "u8", "s4": signed or unsigned, and the bits that the range of codes needs.

@@ -31,7 +31,7 @@ class NodeCheck {
     check_qparams();
     check_vectors();
     check_operation();
-    check_float_output();
+    if (node_.float_output) require(!copies_codes(), "copies codes, so it cannot give floats");
   }
 
  private:
@@ -42,7 +42,14 @@ class NodeCheck {
     if (!good) fail(std::string(what));
   }
 
+  void check_fault(const std::string& fault) const {
+    if (!fault.empty()) fail(fault);
+  }
+
   const Int8Node& in(size_t i) const { return graph_.nodes[static_cast<size_t>(node_.inputs[i])]; }
+  bool copies_codes() const {
+    return node_.op == Int8Op::input || node_.op == Int8Op::lookup || passes_codes_on(node_.op);
+  }
   bool weighted() const { return traits(node_.op).weighted; }
   bool has_residual() const { return node_.op == Int8Op::conv2d && node_.inputs.size() == 2; }
 
@@ -51,6 +58,8 @@ class NodeCheck {
     for (const int input : node_.inputs) {
       if (input < 0 || static_cast<size_t>(input) >= index_)
         fail(fmt::format("input {} is not an earlier node", input));
+      const Int8Node& from = graph_.nodes[static_cast<size_t>(input)];
+      if (from.float_output) fail(fmt::format("reads '{}', which gives floats, not codes", from.name));
     }
   }
 
@@ -204,7 +213,7 @@ class NodeCheck {
 
   void check_operation() const {
     if (passes_codes_on(node_.op)) require(node_.out == in(0).out, "must have the scale and codes of its input");
-    if (node_.op == Int8Op::flatten || node_.op == Int8Op::subsample_pad) {
+    if (passes_codes_on(node_.op) && node_.op != Int8Op::max_pool) {
       require(node_.clamp_min == node_.out.quant_min && node_.clamp_max == node_.out.quant_max, "it cannot clamp");
     }
     switch (node_.op) {
@@ -241,23 +250,49 @@ class NodeCheck {
         return check_shape({static_cast<int>(in(0).shape.elements()), 1, 1});
       case Int8Op::requantize:
         return check_shape(in(0).shape);
+      case Int8Op::slice:
+        check_fault(slice_fault(node_.first_channel, node_.shape.c, in(0).shape));
+        return check_shape({node_.shape.c, in(0).shape.h, in(0).shape.w});
+      case Int8Op::resize:
+        check_fault(resize_fault(node_.factor_h, node_.factor_w, in(0).shape));
+        return check_shape({in(0).shape.c, in(0).shape.h * node_.factor_h, in(0).shape.w * node_.factor_w});
       case Int8Op::lookup:
         return check_table();
     }
-  }
-
-  void check_float_output() const {
-    const bool last = index_ + 1 == graph_.nodes.size();
-    require(node_.float_output == last, last ? "the last node must give float logits" : "only the last node is float");
-    if (!last) return;
-    require(node_.op != Int8Op::input && !passes_codes_on(node_.op), "passes codes on, so it cannot be the last node");
-    require(node_.shape.h == 1 && node_.shape.w == 1, "logits must have height and width 1");
   }
 
   const Int8Graph& graph_;
   const Int8Node& node_;
   const size_t index_;
 };
+
+void check_outputs(const Int8Graph& graph) {
+  if (graph.outputs.empty()) throw data_error(fmt::format("graph '{}' has no outputs", graph.name));
+  std::set<int> outputs;
+  for (const int output : graph.outputs) {
+    if (output < 0 || static_cast<size_t>(output) >= graph.nodes.size()) {
+      throw data_error(
+          fmt::format("output {} is not one of the {} nodes of '{}'", output, graph.nodes.size(), graph.name));
+    }
+    const std::string& name = graph.nodes[static_cast<size_t>(output)].name;
+    if (output == 0) throw data_error(fmt::format("output '{}' is nothing but the input", name));
+    if (!outputs.insert(output).second) throw data_error(fmt::format("node '{}' is an output twice", name));
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].float_output && !outputs.contains(static_cast<int>(i))) {
+      throw data_error(fmt::format("node {} '{}' gives floats and is no output", i, graph.nodes[i].name));
+    }
+  }
+}
+
+void check_class_names(const Int8Graph& graph) {
+  if (graph.class_names.empty()) return;
+  const int channels = graph.nodes[static_cast<size_t>(graph.outputs.front())].shape.c;
+  if (graph.outputs.size() != 1 || graph.class_names.size() != static_cast<size_t>(channels)) {
+    throw data_error(fmt::format("{} class names for {} outputs, the first of {} channels", graph.class_names.size(),
+                                 graph.outputs.size(), channels));
+  }
+}
 
 void check_preprocessing(const Int8Graph& graph) {
   const Preprocessing& p = graph.preprocessing;
@@ -300,9 +335,8 @@ void validate(const Int8Graph& graph) {
     operations += more;
   }
   check_preprocessing(graph);
-  if (!graph.class_names.empty() && graph.class_names.size() != static_cast<size_t>(graph.classes())) {
-    throw data_error(fmt::format("{} class names for {} logits", graph.class_names.size(), graph.classes()));
-  }
+  check_outputs(graph);
+  check_class_names(graph);
 }
 
 }  // namespace octet

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "src/graph/limits.h"
 
@@ -11,29 +12,36 @@ namespace {
 
 /// One axis of a window.
 struct Axis {
-  int64_t in, kernel, stride, pad, dilation;
+  int64_t in, kernel, stride, before, behind, dilation;
+  int64_t padded() const { return in + before + behind; }
   int64_t extent() const { return dilation * (kernel - 1) + 1; }  ///< pixels from first to last tap
 };
 
-Axis vertical(const Window& w, const Shape& in) { return {in.h, w.kernel_h, w.stride_h, w.pad_h, w.dilation_h}; }
-Axis horizontal(const Window& w, const Shape& in) { return {in.w, w.kernel_w, w.stride_w, w.pad_w, w.dilation_w}; }
+Axis vertical(const Window& w, const Shape& in) {
+  return {in.h, w.kernel_h, w.stride_h, w.pad.top, w.pad.bottom, w.dilation_h};
+}
+Axis horizontal(const Window& w, const Shape& in) {
+  return {in.w, w.kernel_w, w.stride_w, w.pad.left, w.pad.right, w.dilation_w};
+}
 
 bool in_range(int64_t value, int64_t lo) { return value >= lo && value <= kMaxDimension; }
 
 std::string axis_fault(const Axis& a, bool pool) {
   if (!in_range(a.kernel, 1)) return fmt::format("kernel {} is not in 1..{}", a.kernel, kMaxDimension);
   if (!in_range(a.stride, 1)) return fmt::format("stride {} is not in 1..{}", a.stride, kMaxDimension);
-  if (!in_range(a.pad, 0)) return fmt::format("pad {} is not in 0..{}", a.pad, kMaxDimension);
+  for (const int64_t pad : {a.before, a.behind}) {
+    if (!in_range(pad, 0)) return fmt::format("pad {} is not in 0..{}", pad, kMaxDimension);
+    if (pool && 2 * pad > a.kernel) return fmt::format("pad {} is more than half of kernel {}", pad, a.kernel);
+  }
   if (!in_range(a.dilation, 1)) return fmt::format("dilation {} is not in 1..{}", a.dilation, kMaxDimension);
   if (pool && a.dilation != 1) return fmt::format("dilation {}: pooling windows have none", a.dilation);
-  if (pool && 2 * a.pad > a.kernel) return fmt::format("pad {} is more than half of kernel {}", a.pad, a.kernel);
-  if (a.in + 2 * a.pad < a.extent()) {
-    return fmt::format("the window spans {} pixels, the padded image has {}", a.extent(), a.in + 2 * a.pad);
+  if (a.padded() < a.extent()) {
+    return fmt::format("the window spans {} pixels, the padded image has {}", a.extent(), a.padded());
   }
   return "";
 }
 
-int axis_output(const Axis& a) { return static_cast<int>((a.in + 2 * a.pad - a.extent()) / a.stride + 1); }
+int axis_output(const Axis& a) { return static_cast<int>((a.padded() - a.extent()) / a.stride + 1); }
 
 }  // namespace
 
@@ -58,6 +66,19 @@ std::string window_fault(const Window& window, const Shape& in, bool pool) {
 
 Shape window_output(const Window& window, const Shape& in) {
   return {0, axis_output(vertical(window, in)), axis_output(horizontal(window, in))};
+}
+
+std::string slice_fault(int first, int channels, const Shape& in) {
+  if (first >= 0 && channels >= 1 && first <= in.c - channels) return "";
+  return fmt::format("{} channels from {} on are not among {}", channels, first, in.c);
+}
+
+std::string resize_fault(int factor_h, int factor_w, const Shape& in) {
+  for (const auto& [factor, size] : {std::pair{factor_h, in.h}, std::pair{factor_w, in.w}}) {
+    if (factor < 1 || factor > kMaxDimension / size)
+      return fmt::format("{} pixels cannot become {} times as many", size, factor);
+  }
+  return "";
 }
 
 Shape subsample_output(const Window& window, const Shape& in) {

@@ -1,4 +1,4 @@
-// Geometry of convolution and pooling windows, shared by the float and the int8 graph.
+// Geometry of windows and copies, shared by the float and the int8 graph.
 #pragma once
 
 #include <string>
@@ -19,6 +19,12 @@ std::string window_fault(const Window& window, const Shape& in, bool pool);
 
 /// Height and width of the output; c is left 0. Only for windows without fault.
 Shape window_output(const Window& window, const Shape& in);
+
+/// "" if an image of in.c channels has `channels` of them from `first` on, else what is wrong.
+std::string slice_fault(int first, int channels, const Shape& in);
+
+/// "" if an image can be made so many times as high and wide, else what is wrong.
+std::string resize_fault(int factor_h, int factor_w, const Shape& in);
 
 /// Every stride-th pixel, from the first: subsample_pad. c is left 0.
 Shape subsample_output(const Window& window, const Shape& in);

@@ -28,7 +28,8 @@ struct ModelSpec {
   std::string stem = "auto";  ///< "imagenet" 7x7/2 + max-pool, "cifar" 3x3/1; auto: by input size (< 64 pixels: cifar)
   bool folded = false;        ///< BatchNorm already folded: convolutions with bias, no batch_norm nodes
   double dropout = 0.0;
-  std::vector<NodeSpec> graph;  ///< for name == "graph"
+  std::vector<NodeSpec> graph;       ///< for name == "graph"
+  std::vector<std::string> outputs;  ///< of it: names of nodes; empty: the last, which gives the classes
 };
 
 /// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, mobilenet_v3_large, efficientnet_b0,

@@ -23,18 +23,23 @@ struct Attributes {
 Attributes attributes_of(const Node& node) {
   switch (node.op) {
     case Op::conv2d:
-      return {{"out_channels", "kernel"}, {"stride", "pad", "dilation", "groups", "bias"}};
+      return {{"out_channels", "kernel"},
+              {"stride", "pad", "pad_top", "pad_left", "pad_bottom", "pad_right", "dilation", "groups", "bias"}};
     case Op::linear:
       return {{"out_channels"}, {"bias"}};
     case Op::max_pool:
     case Op::avg_pool:
-      return {{"kernel"}, {"stride", "pad"}};
+      return {{"kernel"}, {"stride", "pad", "pad_top", "pad_left", "pad_bottom", "pad_right"}};
     case Op::subsample_pad:
       return {{"out_channels", "stride"}, {}};
     case Op::batch_norm:
       return {{}, {"epsilon"}};
     case Op::dropout:
       return {{"dropout"}, {}};
+    case Op::slice:
+      return {{"first_channel", "out_channels"}, {}};
+    case Op::resize:
+      return {{"factor"}, {}};
     case Op::lookup:
       return node.curve.function == Function::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};
     default:
@@ -121,9 +126,29 @@ class SpecReader {
 Window read_window(const SpecReader& reader, Op op) {
   const bool pool = op == Op::max_pool || op == Op::avg_pool;
   const int kernel = reader.integer("kernel", 1);
-  Window window = square(kernel, reader.integer("stride", pool ? kernel : 1), reader.integer("pad", 0));
+  const int pad = reader.integer("pad", 0);
+  Window window = square(kernel, reader.integer("stride", pool ? kernel : 1), pad);
+  window.pad = {reader.integer("pad_top", pad), reader.integer("pad_left", pad), reader.integer("pad_bottom", pad),
+                reader.integer("pad_right", pad)};
   window.dilation_h = window.dilation_w = reader.integer("dilation", 1);
   return window;
+}
+
+std::vector<int> read_outputs(const ModelSpec& spec, const std::map<std::string, int>& index_of) {
+  std::vector<int> outputs;
+  for (const std::string& name : spec.outputs) {
+    const auto found = index_of.find(name);
+    if (found == index_of.end()) {
+      std::vector<std::string_view> names;
+      for (const auto& [known, index] : index_of) names.push_back(known);
+      const std::string near = nearest(
+          name, [&](size_t i) { return names[i]; }, names.size());
+      throw usage_error(fmt::format("model.outputs: '{}' is no node of model.graph{}", name,
+                                    near.empty() ? "" : "; did you mean '" + near + "'?"));
+    }
+    outputs.push_back(found->second);
+  }
+  return outputs;
 }
 
 }  // namespace
@@ -148,6 +173,8 @@ Graph custom(const ModelSpec& spec) {
     if (node_spec.inputs.empty()) node.inputs.push_back(index - 1);
     node.window = read_window(reader, node.op);
     node.out_channels = reader.integer("out_channels", 0);
+    node.first_channel = reader.integer("first_channel", 0);
+    node.factor_h = node.factor_w = reader.integer("factor", 1);
     node.groups = reader.integer("groups", 1);
     node.bias = reader.flag("bias", has_weight(node.op));
     node.dropout = static_cast<float>(reader.number("dropout", 0));
@@ -156,10 +183,12 @@ Graph custom(const ModelSpec& spec) {
     index_of.emplace(name, index);
     graph.nodes.push_back(std::move(node));
   }
+  graph.outputs = read_outputs(spec, index_of);
   infer_shapes(graph);
-  if (graph.output().shape != Shape{spec.classes, 1, 1}) {
-    throw usage_error(fmt::format("model.graph: the last node '{}' gives {}, the data has {} classes",
-                                  graph.output().name, to_string(graph.output().shape), spec.classes));
+  const Node& last = graph.nodes.back();
+  if (spec.outputs.empty() && last.shape != Shape{spec.classes, 1, 1}) {
+    throw usage_error(fmt::format("model.graph: the last node '{}' gives {}, the data has {} classes", last.name,
+                                  to_string(last.shape), spec.classes));
   }
   return graph;
 }

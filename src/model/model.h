@@ -31,7 +31,8 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
 
 void save_weights(const Weights& weights, const std::string& path);  ///< .safetensors, atomically
 
-/// last[n]: the last node that reads node n's output (-1: none), after which a walk gives its memory back.
+/// last[n]: the last node that reads node n's output (-1: none), after which a walk gives its memory back; of the
+/// graph's outputs none does, and the number of nodes stands there.
 std::vector<int> last_readers(const Graph& graph);
 
 /// What a conv2d or linear computes with: product(x, weight) + bias, then BatchNorm unless both hold it already.
@@ -70,7 +71,8 @@ struct WalkMode {
 /// In place where x is owned (see Unfinished).
 at::Tensor activate(at::Tensor x, Activation activation, bool owned);
 
-/// x: float [N, C, H, W] (channels-last welcome). Returns logits [N, classes]. Every activation, also after flatten and
+/// x: float [N, C, H, W] (channels-last welcome). Returns the first output as [N, elements]: a classifier's logits.
+/// hooks.output sees every one. Every activation, also after flatten and
 /// linear, is [N, C, H, W]. Runs where x and the weights are. Under autocast convolutions and linears run in its type
 /// and batch_norm in its input's.
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,

@@ -4,7 +4,6 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/conv2d.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/hardsigmoid.h>
@@ -20,8 +19,13 @@
 #include <ATen/ops/tanh.h>
 #include <c10/core/GradMode.h>
 
+#include <limits>
+
 #include "src/common/error.h"
+#include "src/model/convolve.h"
 #include "src/model/model.h"
+#include "src/model/padding.h"
+#include "src/model/picks.h"
 
 namespace octet {
 namespace {
@@ -85,10 +89,8 @@ struct Step {
   }
 
   at::Tensor product(const at::Tensor& weight, const at::Tensor& bias) const {
-    const Window& w = node.window;
     if (node.op == Op::linear) return at::linear(input().flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
-    return at::conv2d(input(), weight, bias, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w}, {w.dilation_h, w.dilation_w},
-                      node.groups);
+    return convolve(input(), weight, bias, node.window, node.groups);
   }
 
   Unfinished weighted() const {
@@ -135,11 +137,15 @@ struct Step {
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(input(i));
         return at::cat(parts, 1);
       }
-      case Op::max_pool:
-        return at::max_pool2d(input(), {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w},
+      case Op::max_pool: {
+        const PaddedImage x = padded(input(), w.pad, -std::numeric_limits<double>::infinity());
+        return at::max_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad,
                               {w.dilation_h, w.dilation_w});
-      case Op::avg_pool:
-        return at::avg_pool2d(input(), {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w});
+      }
+      case Op::avg_pool: {
+        const PaddedImage x = padded(input(), w.pad, 0);
+        return at::avg_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad);
+      }
       case Op::global_avg_pool:
         return input().mean({2, 3}, /*keepdim=*/true);
       case Op::flatten:
@@ -150,6 +156,10 @@ struct Step {
         return subsample_pad(input(), node);
       case Op::requantize:
         return input();
+      case Op::slice:
+        return picked_channels(input(), node);
+      case Op::resize:
+        return repeated_pixels(input(), node);
       case Op::lookup:
         return function();
     }
@@ -161,8 +171,9 @@ struct Step {
     if (has_weight(node.op)) {
       y = weighted();
     } else {
-      // flatten, dropout and requantize may return their input's own memory.
-      const bool passes_on = node.op == Op::flatten || node.op == Op::dropout || node.op == Op::requantize;
+      // These may return their input's own memory.
+      const bool passes_on = node.op == Op::flatten || node.op == Op::dropout || node.op == Op::requantize ||
+                             node.op == Op::slice || node.op == Op::resize;
       y.owned = !passes_on && !keeps_output(node);
       y.value = operate();
     }
@@ -196,6 +207,7 @@ std::vector<int> last_readers(const Graph& graph) {
   std::vector<int> last(graph.nodes.size(), -1);
   for (size_t n = 0; n < graph.nodes.size(); ++n)
     for (int input : graph.nodes[n].inputs) last[input] = static_cast<int>(n);
+  for (const int output : graph.outputs) last[output] = static_cast<int>(graph.nodes.size());
   return last;
 }
 
@@ -211,7 +223,7 @@ at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x,
     for (int input : node.inputs)
       if (last[input] == index) values[input].reset();
   }
-  return values.back().flatten(1);
+  return values[graph.outputs.front()].flatten(1);
 }
 
 std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode) {

@@ -18,11 +18,12 @@ class FloatWriter {
         rows_(find_rows(graph)) {}
 
   std::string run(const Preprocessing& preprocessing) {
+    const int classes = graph_.classes();
+    const Node& last = graph_.nodes.back();
+    if (&last != &graph_.nodes[static_cast<size_t>(graph_.outputs.front())]) fail(last, "stands behind the output");
     for (size_t n = 0; n < graph_.nodes.size(); ++n) edges_.push_back(emit(graph_.nodes[n], rows_[n]));
-    const Shape& out = graph_.output().shape;
-    if (out.h != 1 || out.w != 1) fail(graph_.output(), "gives no logits [classes, 1, 1]");
-    if (graph_.output().op != Op::linear && graph_.output().op != Op::flatten) flat("logits/Flatten", edges_.back());
-    return writer_.finish(out.c, preprocessing, {});
+    if (last.op != Op::linear && last.op != Op::flatten) flat("logits/Flatten", edges_.back());
+    return writer_.finish(classes, preprocessing, {});
   }
 
  private:

@@ -23,13 +23,16 @@ class QdqWriter {
         rows_(find_rows(graph)) {}
 
   std::string run() {
+    const int classes = graph_.classes();
+    const Int8Node& last = graph_.nodes.back();
+    if (!last.float_output) fail(last, "stands behind the output");
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       check_expressible(graph_, graph_.nodes[n], options_.profile);
       follow_flatten(static_cast<int>(n));
       edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     }
-    if (graph_.nodes.back().op != Int8Op::linear) flat("logits/Flatten", edges_.back());
-    return writer_.finish(graph_.classes(), graph_.preprocessing, graph_.class_names);
+    if (last.op != Int8Op::linear) flat("logits/Flatten", edges_.back());
+    return writer_.finish(classes, graph_.preprocessing, graph_.class_names);
   }
 
  private:

@@ -105,8 +105,7 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
           .kernel_w = side(size[1]),
           .stride_h = side(stride[0]),
           .stride_w = side(stride[1]),
-          .pad_h = side(pads.before[0]),
-          .pad_w = side(pads.before[1]),
+          .pad = even_padding(side(pads.before[0]), side(pads.before[1])),
           .dilation_h = side(dilation[0]),
           .dilation_w = side(dilation[1])};
 }
@@ -145,7 +144,7 @@ void average_pool(NodeReader& node) {
   OnnxValue x = node.window_input(0);
   const Window window = read_window(node, x, {});
   const bool counts_padding = node.integer("count_include_pad", 0) != 0;
-  const bool own_padding = window.pad_h != x.pad[0] || window.pad_w != x.pad[1];
+  const bool own_padding = window.pad.top != x.pad[0] || window.pad.left != x.pad[1];
   if (own_padding && !counts_padding)
     node.fail(
         "count_include_pad 0 with padding; octet's averages count the zeros around the image: export with "

@@ -113,7 +113,7 @@ void OnnxWriter::attribute(const char* name, const std::vector<int64_t>& values)
 void OnnxWriter::window(const Window& w, bool dilations) {
   attribute("kernel_shape", {w.kernel_h, w.kernel_w});
   attribute("strides", {w.stride_h, w.stride_w});
-  attribute("pads", {w.pad_h, w.pad_w, w.pad_h, w.pad_w});
+  attribute("pads", {w.pad.top, w.pad.left, w.pad.bottom, w.pad.right});
   if (dilations) attribute("dilations", {w.dilation_h, w.dilation_w});
 }
 

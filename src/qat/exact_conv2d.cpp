@@ -4,11 +4,13 @@
 #include <ATen/ops/_conv_depthwise2d.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
+
+#include "src/model/convolve.h"
+#include "src/model/padding.h"
 
 namespace octet {
 namespace {
@@ -32,7 +34,8 @@ class WithoutNnpack {
 /// The inputs under every output as a view that repeats them: [N, OH, OW, groups, R, S, C / groups].
 at::Tensor windows_of(const at::Tensor& x, const at::Tensor& weight, const Window& w, int groups) {
   at::Tensor image = x.permute({0, 2, 3, 1}).contiguous();
-  if (w.pad_h > 0 || w.pad_w > 0) image = at::constant_pad_nd(image, {0, 0, w.pad_w, w.pad_w, w.pad_h, w.pad_h}, 0);
+  if (w.pad != Padding{})
+    image = at::constant_pad_nd(image, {0, 0, w.pad.left, w.pad.right, w.pad.top, w.pad.bottom}, 0);
   image = image.contiguous();
   const int64_t group_c = weight.size(1), r = weight.size(2), s = weight.size(3);
   const int64_t out_h = (image.size(1) - w.dilation_h * (r - 1) - 1) / w.stride_h + 1;
@@ -75,14 +78,13 @@ at::Tensor column_conv2d(const at::Tensor& x, const at::Tensor& weight, const Wi
 at::Tensor exact_conv2d(const at::Tensor& x, const at::Tensor& weight, const Window& w, int groups) {
   if (x.is_cuda()) {
     if (groups == 1 || weight.size(1) > 1) return column_conv2d(x, weight, w, groups);
-    return at::_conv_depthwise2d(x.to(weight.scalar_type()).contiguous(), weight, {weight.size(2), weight.size(3)},
-                                 c10::nullopt, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w},
-                                 {w.dilation_h, w.dilation_w})
+    const PaddedImage from = padded(x.to(weight.scalar_type()), w.pad, 0);
+    return at::_conv_depthwise2d(from.image.contiguous(), weight, {weight.size(2), weight.size(3)}, c10::nullopt,
+                                 {w.stride_h, w.stride_w}, from.pad, {w.dilation_h, w.dilation_w})
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
   const WithoutNnpack without_nnpack;
-  return at::conv2d(x.to(weight.scalar_type()), weight.contiguous(at::MemoryFormat::ChannelsLast), c10::nullopt,
-                    {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w}, {w.dilation_h, w.dilation_w}, groups)
+  return convolve(x.to(weight.scalar_type()), weight.contiguous(at::MemoryFormat::ChannelsLast), {}, w, groups)
       .contiguous(at::MemoryFormat::ChannelsLast);
 }
 

@@ -1,6 +1,8 @@
 // The float network, the float simulation and the forward pass of QAT as Programs.
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "src/model/device.h"
 #include "src/qat/quantized_model.h"
@@ -17,6 +19,24 @@ std::vector<LayerInfo> aten_layers(const Graph& graph) {
   return infos;
 }
 
+/// Looks at every node of a walk and keeps the graph's outputs.
+class Outputs {
+ public:
+  explicit Outputs(const Graph& graph) : graph_(graph), values_(graph.outputs.size()) {}
+
+  bool wants(int node) const { return place(node) < values_.size(); }
+  void keep(int node, const at::Tensor& value) { values_[place(node)] = value; }
+  std::vector<at::Tensor> take() { return std::move(values_); }
+
+ private:
+  size_t place(int node) const {
+    return static_cast<size_t>(std::find(graph_.outputs.begin(), graph_.outputs.end(), node) - graph_.outputs.begin());
+  }
+
+  const Graph& graph_;
+  std::vector<at::Tensor> values_;
+};
+
 class FloatProgram : public TorchProgram {
  public:
   FloatProgram(Graph graph, Weights weights, Preprocessing preprocessing)
@@ -28,9 +48,16 @@ class FloatProgram : public TorchProgram {
   std::vector<LayerInfo> layers() const override { return aten_layers(graph_); }
 
  protected:
-  at::Tensor forward(const Pictures& pictures, const NodeTap&) override {
+  std::vector<at::Tensor> forward(const Pictures& pictures, const NodeTap&) override {
     const at::Tensor x = images_to_tensor(pictures, preprocessing_.mean, preprocessing_.std, device_of(weights_));
-    return walk(graph_, weights_, x, {});
+    Outputs outputs(graph_);
+    WalkHooks hooks;
+    hooks.output = [&](int n, at::Tensor y) {
+      if (outputs.wants(n)) outputs.keep(n, unflatten(graph_, n, y.to(at::kFloat)));
+      return y;
+    };
+    walk(graph_, weights_, x, {}, hooks);
+    return outputs.take();
   }
   const Graph& graph() const override { return graph_; }
 
@@ -51,18 +78,20 @@ class SimulationProgram : public TorchProgram {
   SimulationProgram(std::string what, bool full_precision, const QuantizedModel& model, Preprocessing preprocessing)
       : TorchProgram(std::move(what), full_precision), model_(model), preprocessing_(std::move(preprocessing)) {}
 
-  at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
+  std::vector<at::Tensor> forward(const Pictures& pictures, const NodeTap& tap) override {
     const at::Tensor x =
         images_to_tensor(pictures, preprocessing_.mean, preprocessing_.std, device_of(model_.weights()));
-    if (!tap) return model_.forward(x, {});
     const std::vector<QParams> edges = model_.edges();
-    return model_.forward(x, {}, [&](int n, const at::Tensor& value) {
-      const Node& node = graph().nodes[n];
-      const at::Tensor wide = value.to(at::kFloat);
-      const at::Tensor y = node.op == Op::flatten ? unflatten(wide, graph().nodes[node.inputs[0]].shape) : wide;
+    Outputs outputs(graph());
+    model_.forward(x, {}, [&](int n, const at::Tensor& value) {
+      if (!tap && !outputs.wants(n)) return;
+      const at::Tensor y = unflatten(graph(), n, value.to(at::kFloat));
       // A dequantized value divided by its scale is within a rounding of its code: quantize() finds it.
-      show(n, model_.prepared().float_output(n) ? y : quantize_values(edges[n], y), tap);
+      const at::Tensor stored = model_.prepared().float_output(n) ? y : quantize_values(edges[n], y);
+      if (tap) show(n, stored, tap);
+      if (outputs.wants(n)) outputs.keep(n, stored);
     });
+    return outputs.take();
   }
   const Graph& graph() const override { return model_.prepared().graph; }
 
@@ -79,7 +108,7 @@ class TrainedForwardProgram final : public SimulationProgram {
         precision_(precision) {}
 
  protected:
-  at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
+  std::vector<at::Tensor> forward(const Pictures& pictures, const NodeTap& tap) override {
     const Autocast autocast(device_, precision_);
     return SimulationProgram::forward(pictures, tap);
   }

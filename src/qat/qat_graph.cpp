@@ -11,9 +11,12 @@
 #include <ATen/ops/take.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "src/common/error.h"
 #include "src/model/device.h"
+#include "src/model/padding.h"
+#include "src/model/picks.h"
 #include "src/qat/exact_conv2d.h"
 #include "src/qat/quantized_model.h"
 #include "src/qat/requantize.h"
@@ -107,16 +110,18 @@ class QatGraphProgram : public TorchProgram {
   }
 
  protected:
-  at::Tensor forward(const Pictures& pictures, const NodeTap& tap) override {
+  std::vector<at::Tensor> forward(const Pictures& pictures, const NodeTap& tap) override {
     std::vector<at::Tensor> values(layers_.size());
     for (size_t n = 0; n < layers_.size(); ++n) {
       const int node = static_cast<int>(n);
       values[n] = n == 0 ? look_up_pixels(pictures, input_table_, device_) : compute(layers_[n], values);
-      if (tap) show_codes(node, values[n], tap);
+      if (tap) show(node, stored(node, values[n]), tap);
       for (int from : layers_[n].node->inputs)
         if (last_[from] == node) values[from].reset();
     }
-    return values.back().flatten(1);
+    std::vector<at::Tensor> outputs;
+    for (const int output : graph().outputs) outputs.push_back(stored(output, values[output]));
+    return outputs;
   }
   const Graph& graph() const override { return prepared_.graph; }
 
@@ -207,12 +212,15 @@ class QatGraphProgram : public TorchProgram {
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(rescaled(values[node.inputs[i]], i));
         return at::cat(parts, 1);
       }
-      case Op::max_pool:
-        return at::max_pool2d(x, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w},
+      case Op::max_pool: {
+        const PaddedImage from = padded(x, w.pad, -std::numeric_limits<double>::infinity());
+        return at::max_pool2d(from.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, from.pad,
                               {w.dilation_h, w.dilation_w});
+      }
       case Op::avg_pool: {  // divisor 1: exact sums; the multiplier divides
-        const at::Tensor sums = at::avg_pool2d(x.to(at::kDouble), {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w},
-                                               {w.pad_h, w.pad_w}, false, true, 1);
+        const PaddedImage from = padded(x.to(at::kDouble), w.pad, 0);
+        const at::Tensor sums =
+            at::avg_pool2d(from.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, from.pad, false, true, 1);
         return rescaled(sums.to(at::kFloat), 0);
       }
       case Op::global_avg_pool:
@@ -224,6 +232,10 @@ class QatGraphProgram : public TorchProgram {
         return at::constant_pad_nd(x.slice(2, 0, c10::nullopt, w.stride_h).slice(3, 0, c10::nullopt, w.stride_w),
                                    {0, 0, 0, 0, before, added - before}, 0);
       }
+      case Op::slice:
+        return picked_channels(x, node);
+      case Op::resize:
+        return repeated_pixels(x, node);
       case Op::lookup:  // bytes are what engines would have read
         return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
       case Op::input:
@@ -238,13 +250,10 @@ class QatGraphProgram : public TorchProgram {
     return node.inputs.size() == 2 ? values[node.inputs[1]] : at::Tensor();
   }
 
-  /// Hands a node's output to the tap as engines do: HWC bytes, flatten included, or float logits.
-  void show_codes(int n, const at::Tensor& value, const NodeTap& tap) const {
-    const Layer& layer = layers_[n];
-    if (layer.epilogue.rounding.float_output) return show(n, value, tap);
-    const bool flat = layer.node->op == Op::flatten;
-    const at::Tensor codes = flat ? unflatten(value, graph().nodes[layer.node->inputs[0]].shape) : value;
-    show(n, store_codes(layer.epilogue.rounding.zero_point, codes), tap);
+  /// A node's output as engines store it: bytes, or floats.
+  at::Tensor stored(int n, const at::Tensor& value) const {
+    const kernels::Rounding& rounding = layers_[n].epilogue.rounding;
+    return rounding.float_output ? value : store_codes(rounding.zero_point, unflatten(graph(), n, value));
   }
 
   at::Device device_;

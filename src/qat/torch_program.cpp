@@ -7,16 +7,21 @@
 #include <optional>
 
 #include "src/common/error.h"
+#include "src/engine/support.h"
 #include "src/model/device.h"
 
 namespace octet {
 
-void TorchProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) try {
+void TorchProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) try {
+  check_outputs(outputs, graph().outputs.size());
   const c10::NoGradGuard no_grad;
   std::optional<FullPrecision> full_precision;
   if (full_precision_) full_precision.emplace();
-  const at::Tensor out = to_host(forward({images, batch, graph().nodes[0].shape}, tap).to(at::kFloat));
-  std::memcpy(logits, out.const_data_ptr(), out.nbytes());
+  const std::vector<at::Tensor> values = forward({images, batch, graph().nodes[0].shape}, tap);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const at::Tensor bytes = to_host(values[i].permute({0, 2, 3, 1}));
+    std::memcpy(outputs[i], bytes.const_data_ptr(), bytes.nbytes());
+  }
 } catch (const c10::OutOfMemoryError& error) {
   throw promise_error(fmt::format("{}: {} images at once do not fit on the GPU; set evaluate.batch_size lower ({})",
                                   what_, batch, error.what_without_backtrace()));
@@ -29,6 +34,11 @@ void show(int node, const at::Tensor& output, const NodeTap& tap) {
   tap(node, bytes.const_data_ptr(), bytes.nbytes());
 }
 
-at::Tensor unflatten(const at::Tensor& x, const Shape& from) { return x.reshape({x.size(0), from.c, from.h, from.w}); }
+at::Tensor unflatten(const Graph& graph, int node, const at::Tensor& x) {
+  const Node& n = graph.nodes[node];
+  if (n.op != Op::flatten) return x;
+  const Shape& from = graph.nodes[n.inputs[0]].shape;
+  return x.reshape({x.size(0), from.c, from.h, from.w});
+}
 
 }  // namespace octet

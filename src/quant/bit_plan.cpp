@@ -45,7 +45,12 @@ struct Edge {
 class Rewriter {
  public:
   Rewriter(const Graph& graph, const std::vector<int>& root, const std::vector<Edge>& edges)
-      : graph_(graph), root_(root), edges_(edges), rewired_(graph.nodes.size()), needed_(graph.nodes.size()) {
+      : graph_(graph),
+        root_(root),
+        edges_(edges),
+        floats_(float_outputs(graph)),
+        rewired_(graph.nodes.size()),
+        needed_(graph.nodes.size()) {
     for (int n = 0; n < size(); ++n) {
       const int reader = narrow_reader(n);
       if (reader < 0) continue;
@@ -70,12 +75,13 @@ class Rewriter {
       for (size_t i = 0; i < node.inputs.size(); ++i)
         node.inputs[i] = (i == 0 && rewired_[n] ? narrow : place)[node.inputs[i]];
       const bool shares = passes_codes_on(node.op);
-      const int bits = shares ? result.bits.activation_bits[node.inputs[0]] : n + 1 == size() ? 0 : edges_[n].stored;
+      const int bits = shares ? result.bits.activation_bits[node.inputs[0]] : floats_[n] ? 0 : edges_[n].stored;
       place[n] = push(node, weight_bits[n], bits);
       if (!needed_[n]) continue;
       Node requantize{.name = free_name(node.name + ".requantize"), .op = Op::requantize, .inputs = {place[n]}};
       narrow[n] = push(std::move(requantize), 0, edges_[root_[n]].bits);
     }
+    for (const int output : graph_.outputs) result.graph.outputs.push_back(place[output]);
     infer_shapes(result.graph);
     return result;
   }
@@ -103,6 +109,7 @@ class Rewriter {
   const Graph& graph_;
   const std::vector<int>& root_;
   const std::vector<Edge>& edges_;
+  const std::vector<bool> floats_;
   std::vector<bool> rewired_, needed_;
   std::set<std::string> names_;
 };
@@ -110,7 +117,11 @@ class Rewriter {
 class Planner {
  public:
   Planner(const Graph& graph, const QuantSpec& spec)
-      : graph_(graph), spec_(spec), root_(edge_roots(graph)), edges_(graph.nodes.size(), {spec.activation_bits}) {
+      : graph_(graph),
+        spec_(spec),
+        root_(edge_roots(graph)),
+        floats_(float_outputs(graph)),
+        edges_(graph.nodes.size(), {spec.activation_bits}) {
     for (const Node& node : graph.nodes) weight_bits_.push_back(has_weight(node.op) ? spec.weight_bits : 0);
   }
 
@@ -124,17 +135,16 @@ class Planner {
 
  private:
   int size() const { return static_cast<int>(graph_.nodes.size()); }
-  bool is_last(int n) const { return n + 1 == size(); }
-  bool writes_codes(int n) const { return root_[n] == n && !is_last(n); }
+  bool writes_codes(int n) const { return root_[n] == n && !floats_[n]; }
   void set_edge(int n, int bits) { edges_[root_[n]] = {bits, true}; }
 
   void plan_logits() {
-    std::vector<bool> reaches(graph_.nodes.size());  // the logits, through no other weight
-    reaches.back() = true;
+    std::vector<bool> reaches(graph_.nodes.size());  // an output, through no other weight
+    for (const int output : graph_.outputs) reaches[output] = true;
     for (int n = size() - 1; n > 0; --n) {
       if (!reaches[n]) continue;
       const Node& node = graph_.nodes[n];
-      if (!is_last(n)) set_edge(n, spec_.last_layer_bits);
+      if (!floats_[n]) set_edge(n, spec_.last_layer_bits);
       const bool weighted = has_weight(node.op);
       if (weighted) {
         weight_bits_[n] = spec_.last_layer_bits;
@@ -160,7 +170,7 @@ class Planner {
         continue;
       }
       before[n] = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return before[input]; });
-      if (before[n] && !is_last(n)) set_edge(n, spec_.input_bits);
+      if (before[n] && !floats_[n]) set_edge(n, spec_.input_bits);
     }
   }
 
@@ -218,6 +228,7 @@ class Planner {
   const Graph& graph_;
   const QuantSpec& spec_;
   const std::vector<int> root_;
+  const std::vector<bool> floats_;
   std::vector<Edge> edges_;       ///< by node; those of roots are used
   std::vector<int> weight_bits_;  ///< by node; 0: no weights
 };
@@ -237,6 +248,19 @@ std::vector<int> edge_roots(const Graph& graph) {
     roots.push_back(passes_codes_on(node.op) ? roots[node.inputs[0]] : n);
   }
   return roots;
+}
+
+std::vector<bool> float_outputs(const Graph& graph) {
+  std::vector<bool> floats(graph.nodes.size());
+  for (const int output : graph.outputs) {
+    const Node& node = graph.nodes[output];
+    const bool activates = node.activation != Activation::none || node.op == Op::relu || node.op == Op::relu6;
+    floats[output] = !activates && !passes_codes_on(node.op) && node.op != Op::lookup;
+  }
+  for (const Node& node : graph.nodes) {
+    for (const int input : node.inputs) floats[input] = false;
+  }
+  return floats;
 }
 
 QuantSpec uniform_bits(int activation_bits, int weight_bits) {

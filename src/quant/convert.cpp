@@ -56,6 +56,8 @@ class Converter {
     result.inputs = node.inputs;
     result.window = node.window;
     result.groups = node.groups;
+    result.first_channel = node.first_channel;
+    result.factor_h = node.factor_h, result.factor_w = node.factor_w;
     result.shape = node.shape;
     result.float_output = prepared_.float_output(n);
     if (!result.float_output) set_output(n, result);
@@ -190,6 +192,7 @@ Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std
   result.preprocessing = preprocessing;
   result.class_names = class_names;
   for (size_t n = 0; n < count; ++n) result.nodes.push_back(converter.node(static_cast<int>(n)));
+  result.outputs = prepared.graph.outputs;
   validate(result);
   return result;
 }

@@ -10,7 +10,7 @@
 
 namespace octet {
 
-/// `edges[n]` are the qparams of node n's output (of its root for pass-through nodes; ignored for the last node).
+/// `edges[n]` are the qparams of node n's output (of its root for pass-through nodes; ignored for float outputs).
 /// `scales[name]` are the weight scales a convolution or linear was trained with. Output is validated; a non-finite or
 /// zero scale is an Error(promise) naming the node.
 Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,

@@ -22,26 +22,27 @@ class Fuser {
   }
 
  private:
-  /// Identity at inference: dropout, and a last flatten of one pixel (logits are [classes, 1, 1] without it).
+  /// Identity at inference: dropout, and an output that flattens one pixel (logits are [classes, 1, 1] without it).
   bool is_identity(int n) const {
     const Node& node = source_.nodes[n];
     if (node.op == Op::dropout) return true;
-    return node.op == Op::flatten && n + 1 == static_cast<int>(source_.nodes.size()) &&
-           source_.nodes[node.inputs[0]].shape == node.shape;
+    const bool output = std::find(source_.outputs.begin(), source_.outputs.end(), n) != source_.outputs.end();
+    return output && node.op == Op::flatten && source_.nodes[node.inputs[0]].shape == node.shape;
+  }
+
+  int computed_by(int n) const {
+    while (is_identity(n)) n = source_.nodes[n].inputs[0];
+    return n;
   }
 
   void count_uses() {
     uses_.assign(source_.nodes.size(), 0);
     for (int n = 0; n < static_cast<int>(source_.nodes.size()); ++n) {
       if (is_identity(n)) continue;
-      for (int input : source_.nodes[n].inputs) {
-        while (is_identity(input)) input = source_.nodes[input].inputs[0];
-        ++uses_[input];
-      }
+      for (const int input : source_.nodes[n].inputs) ++uses_[computed_by(input)];
     }
-    int output = static_cast<int>(source_.nodes.size()) - 1;
-    while (is_identity(output)) output = source_.nodes[output].inputs[0];
-    for (int n = 0; n < output; ++n) {
+    for (const int output : source_.outputs) ++uses_[computed_by(output)];
+    for (int n = 0; n < static_cast<int>(source_.nodes.size()); ++n) {
       if (uses_[n] == 0 && !is_identity(n))
         throw usage_error("fuse: nothing reads node '" + source_.nodes[n].name + "'");
     }
@@ -111,7 +112,7 @@ class Fuser {
     return true;
   }
 
-  /// An activation also moves in front of a max_pool, flatten or subsample_pad, with which it commutes: the edge
+  /// An activation also moves in front of what passes codes on, with which it commutes: the edge
   /// between then holds no values that are dropped later, and both keep one set of qparams.
   bool join_activation(int n, const Node& node) {
     int target = node.inputs[0];
@@ -139,11 +140,18 @@ class Fuser {
       result.nodes.push_back(merged_[merged]);
       for (int& input : result.nodes.back().inputs) input = place[input];
     }
+    for (const int output : source_.outputs) {
+      const int node = place[value_[output]];
+      if (std::find(result.outputs.begin(), result.outputs.end(), node) != result.outputs.end()) {
+        throw usage_error("fuse: output '" + source_.nodes[output].name + "' is another output once more");
+      }
+      result.outputs.push_back(node);
+    }
     return result;
   }
 
   Graph source_;
-  std::vector<int> uses_;         ///< source node -> how many nodes read it
+  std::vector<int> uses_;         ///< source node -> how many nodes and outputs read it
   std::vector<int> value_;        ///< source node -> merged node that computes it
   std::vector<Node> merged_;      ///< inputs are indices of merged_
   std::vector<int> last_member_;  ///< merged node -> source node whose value it computes

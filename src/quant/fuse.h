@@ -10,13 +10,13 @@ namespace octet {
 ///   add: the convolution that feeds only the add takes the other side as its residual (inputs[1]); of two such
 ///     convolutions the later one does, the earlier keeps its own edge. Adds without one stay.
 ///   relu, relu6: become the activation of a conv2d, linear, add, mul, concat, avg_pool, global_avg_pool or lookup,
-///   also in
-///     front of a max_pool, flatten or subsample_pad, with which they commute. Where the value before is needed too
-///     they stay.
-///   dropout is dropped, and so is a last flatten of one pixel: logits are then the [classes, 1, 1] before it.
-/// Throws Error(usage) for a bad graph, a node nobody reads, and a batch_norm that follows anything but a convolution
-/// or linear of its own (convolution-relu-batch_norm, pre-activation networks). fuse(fuse(g)) is fuse(g).
-/// QAT trains the fused graph, hence without dropout.
+///     also in front of what passes codes on (max_pool, flatten, slice ...), with which they commute. Where the value
+///     before is needed too they stay.
+///   dropout is dropped, and so is a flatten of one pixel that is an output: logits are then the [classes, 1, 1] before
+///     it. An output is read from outside, so nothing behind it is merged into it.
+/// Throws Error(usage) for a bad graph, a node nobody reads, two outputs that are one value, and a batch_norm that
+/// follows anything but a convolution or linear of its own (convolution-relu-batch_norm, pre-activation networks).
+/// fuse(fuse(g)) is fuse(g). QAT trains the fused graph, hence without dropout.
 Graph fuse(const Graph& graph);
 
 }  // namespace octet

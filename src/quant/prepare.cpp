@@ -23,13 +23,6 @@ void check_nodes(const Graph& graph) {
       }
     }
   }
-  const Node& last = graph.nodes.back();
-  const bool plain = last.op == Op::linear || last.op == Op::conv2d || last.op == Op::global_avg_pool;
-  if (!plain || last.activation != Activation::none || last.shape.h != 1 || last.shape.w != 1) {
-    throw usage_error("prepare: the last node '" + last.name + "' (" + std::string(op_name(last.op)) +
-                      ") cannot give logits: it must be a linear, a conv2d or a global_avg_pool with 1x1 output and "
-                      "without an activation after it");
-  }
 }
 
 bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
@@ -47,6 +40,8 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
     case Op::flatten:
     case Op::subsample_pad:
     case Op::requantize:
+    case Op::slice:
+    case Op::resize:
       return std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
     case Op::lookup:
       return never_negative(node.curve.function) || known[node.inputs[0]];
@@ -55,7 +50,7 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
   }
 }
 
-/// Scale and, for affine_u8, zero point are to be calibrated. Logits have no codes.
+/// Scale and, for affine_u8, zero point are to be calibrated. Float outputs have no codes.
 QParams code_range(ActivationScheme scheme, int bits, bool nonnegative) {
   if (bits == 0) return {};
   const int codes = 1 << bits;
@@ -74,6 +69,7 @@ Prepared prepare(const Graph& fused, const QuantSpec& spec) {
   result.graph = std::move(plan.graph);
   result.bits = std::move(plan.bits);
   result.root = edge_roots(result.graph);
+  result.floats = float_outputs(result.graph);
   for (int n = 0; n < static_cast<int>(result.graph.nodes.size()); ++n) {
     result.nonnegative.push_back(is_nonnegative(result.graph.nodes[n], result.nonnegative));
     const int root = result.root[n];

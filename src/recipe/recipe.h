@@ -52,6 +52,7 @@ struct ModelRecipe {
   std::string weights;  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
   std::string onnx;     ///< for name onnx: the file
   std::vector<GraphNodeRecipe> graph;
+  std::vector<std::string> outputs;
   bool operator==(const ModelRecipe&) const = default;
 };
 

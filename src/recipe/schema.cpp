@@ -109,6 +109,7 @@ void add_model(std::vector<Field>& fields) {
   s.add("onnx", &M::onnx, {}, "name onnx: the file of the network, with its weights");
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
+  s.add("outputs", &M::outputs, {}, "name graph: names of the nodes that the network gives; []: the last");
 }
 
 template <auto Section>
@@ -268,8 +269,9 @@ std::string allowed(const Field& field) {
 }
 
 const std::vector<std::string_view>& graph_attributes() {
-  static const std::vector<std::string_view> kNames = {"out_channels", "kernel", "stride",  "pad",   "dilation",
-                                                       "groups",       "bias",   "dropout", "slope", "epsilon"};
+  static const std::vector<std::string_view> kNames = {
+      "out_channels", "kernel", "stride", "pad",     "pad_top", "pad_left", "pad_bottom",    "pad_right",
+      "dilation",     "groups", "bias",   "dropout", "slope",   "epsilon",  "first_channel", "factor"};
   return kNames;
 }
 

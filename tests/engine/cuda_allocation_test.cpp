@@ -4,6 +4,7 @@
 
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
+#include "src/engine/output_buffers.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/count_allocations.h"
 #include "tests/engine/random_network.h"
@@ -58,16 +59,16 @@ TEST(CudaAllocation, RunAllocatesNothing) {
     std::unique_ptr<Program> program;
     EXPECT_GT(counted([&] { program = find_engine("cuda").compile(graph, {.max_batch = 5}); }), 0);
     const std::vector<uint8_t> images = random_images(graph, 5, seed);
-    std::vector<float> logits(5 * static_cast<size_t>(graph.classes()));
+    const OutputBuffers outputs(graph, 5);
     const PinnedBuffer pinned(images.size());
     for (const int batch : batches) {
       program->prepare(batch);
-      program->run(images.data(), batch, logits.data());
+      program->run(images.data(), batch, outputs.memory());
     }
     const long made = counted([&] {
       for (int turn = 0; turn < 20; ++turn) {
         const uint8_t* from = turn % 2 == 0 ? images.data() : pinned.data();
-        program->run(from, batches[turn % 3], logits.data());
+        program->run(from, batches[turn % 3], outputs.memory());
       }
     });
     EXPECT_EQ(made, 0) << "seed " << seed;

@@ -10,6 +10,7 @@
 #include "src/common/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/output_buffers.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"
 
@@ -56,19 +57,19 @@ TEST(CudaWorkSpace, GraphsFollowItWhenAnotherBatchSizeMakesItGrow) {
   constexpr int kMost = 8;
   const Int8Graph graph = random_network(3);
   const std::vector<uint8_t> images = random_images(graph, kMost, 3);
-  std::vector<float> expected(static_cast<size_t>(graph.classes()) * kMost);
-  find_engine("cpu")
-      .compile(graph, {.max_batch = kMost, .threads = 1})
-      ->run(images.data(), kMost, expected.data(), nullptr);
+  const OutputBuffers expected(graph, kMost);
+  find_engine("cpu").compile(graph, {.max_batch = kMost, .threads = 1})->run(images.data(), kMost, expected.memory());
 
   const std::map<int, size_t> megabytes = {{kMost, 1}, {3, 4}, {1, 64}};
   ScratchSeen seen;
   CudaProgram program(graph, {.max_batch = kMost},
                       greedy_steps([&](int batch) { return megabytes.at(batch) << 20; }, seen));
   const auto expect_same = [&](int batch) {
-    std::vector<float> logits(static_cast<size_t>(graph.classes()) * batch);
-    program.run(images.data(), batch, logits.data(), nullptr);
-    EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)), 0) << "batch " << batch;
+    const OutputBuffers given(graph, batch);
+    program.run(images.data(), batch, given.memory(), nullptr);
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      EXPECT_EQ(std::memcmp(given[i].data(), expected[i].data(), given[i].size()), 0) << "batch " << batch;
+    }
   };
   expect_same(kMost);
   const void* first = seen.at(kMost);

@@ -72,11 +72,12 @@ LayerDifference layer_difference(const Int8Graph& graph, const Trace& trace, int
   return found;
 }
 
-std::vector<float> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch) {
-  std::vector<float> logits(static_cast<size_t>(graph.classes()) * batch);
+std::vector<uint8_t> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch) {
+  const size_t image_bytes = graph.nodes.back().image_bytes();
+  std::vector<uint8_t> logits(image_bytes * batch);
   for (int image = 0; image < batch; ++image) {
     run_reference(graph, trace, static_cast<int>(graph.nodes.size()) - 1, batch, image,
-                  logits.data() + static_cast<size_t>(graph.classes()) * image);
+                  logits.data() + image_bytes * image);
   }
   return logits;
 }

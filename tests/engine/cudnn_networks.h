@@ -24,6 +24,6 @@ struct LayerDifference {
 LayerDifference layer_difference(const Int8Graph& graph, const Trace& trace, int batch);
 
 /// The reference's logits of the last linear for the codes that `trace` fed it.
-std::vector<float> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch);
+std::vector<uint8_t> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch);
 
 }  // namespace octet::test

@@ -7,6 +7,7 @@
 #include "src/engine/cpu/unsigned_edges.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
+#include "tests/error_of.h"
 
 namespace octet::test {
 namespace {
@@ -24,12 +25,16 @@ TEST_P(Engines, ImagesDoNotDependOnTheirBatch) {
     const Int8Graph graph = random_network(seed);
     const std::vector<uint8_t> images = random_images(graph, kBatch, seed);
     const auto program = engine().compile(graph, {.max_batch = kBatch, .threads = 2});
-    std::vector<float> together(static_cast<size_t>(graph.classes()) * kBatch), alone(together.size());
-    program->run(images.data(), kBatch, together.data());
+    const std::vector<std::vector<uint8_t>> together = outputs_of(*program, graph, images, kBatch);
+    const size_t pixels = graph.input_shape().elements();
     for (int image = 0; image < kBatch; ++image) {
-      program->run(images.data() + graph.input_shape().elements() * image, 1, alone.data() + graph.classes() * image);
+      const std::vector<uint8_t> one(images.begin() + pixels * image, images.begin() + pixels * (image + 1));
+      const std::vector<std::vector<uint8_t>> alone = outputs_of(*program, graph, one, 1);
+      for (size_t i = 0; i < alone.size(); ++i) {
+        const auto* part = together[i].data() + alone[i].size() * image;
+        ASSERT_EQ(std::memcmp(part, alone[i].data(), alone[i].size()), 0) << "seed " << seed << ", output " << i;
+      }
     }
-    ASSERT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0) << "seed " << seed;
   }
 }
 
@@ -42,13 +47,9 @@ TEST_P(Engines, TapsDoNotDependOnThreadsAndSeeTheWholeBatch) {
     const Trace expected = trace(*one, graph, images, kBatch);
     ASSERT_EQ(difference(graph, expected, trace(*two, graph, images, kBatch)), "") << "seed " << seed;
     for (size_t node = 0; node < graph.nodes.size(); ++node) {
-      const size_t element = graph.nodes[node].float_output ? sizeof(float) : 1;
-      ASSERT_EQ(expected.nodes[node].size(), graph.nodes[node].shape.elements() * element * kBatch);
+      ASSERT_EQ(expected.nodes[node].size(), graph.nodes[node].image_bytes() * kBatch);
     }
-    // A run without a tap gives the same logits.
-    std::vector<float> logits(expected.logits.size());
-    two->run(images.data(), kBatch, logits.data());
-    ASSERT_EQ(std::memcmp(logits.data(), expected.logits.data(), logits.size() * sizeof(float)), 0) << "seed " << seed;
+    ASSERT_EQ(outputs_of(*two, graph, images, kBatch), expected.outputs) << "without a tap, seed " << seed;
   }
 }
 
@@ -73,6 +74,11 @@ TEST_P(Engines, RefuseWrongBatchesAndOptions) {
   std::vector<float> logits(3 * graph.classes());
   EXPECT_THROW(program->run(images.data(), 3, logits.data()), Error);
   EXPECT_THROW(program->run(images.data(), 0, logits.data()), Error);
+  void* two[] = {logits.data(), logits.data()};
+  EXPECT_NE(error_of([&] {
+              program->run(images.data(), 1, OutputMemory(two));
+            }).find("memory for 2 outputs: the network gives 1"),
+            std::string::npos);
   EXPECT_THROW(engine().compile(graph, {.max_batch = 0}), Error);
   EXPECT_THROW(engine().compile(graph, {.max_batch = 1, .threads = -1}), Error);
 }
@@ -113,10 +119,15 @@ TEST(CpuEngine, UnsignedEdgesComputeTheSame) {
     const Engine& reference = find_engine("reference");
     const Trace expected = trace(*reference.compile(graph, {}), graph, images, 1);
     Trace actual = trace(*reference.compile(shifted, {}), shifted, images, 1);
-    for (size_t node = 0; node + 1 < graph.nodes.size(); ++node) {
+    for (size_t node = 0; node < graph.nodes.size(); ++node) {
       EXPECT_FALSE(shifted.nodes[node].out.is_signed());
-      if (!graph.nodes[node].out.is_signed()) continue;
+      if (!graph.nodes[node].out.is_signed() || graph.nodes[node].float_output) continue;
       for (uint8_t& byte : actual.nodes[node]) byte ^= 128;
+    }
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      const Int8Node& node = graph.nodes[graph.outputs[i]];
+      if (!node.out.is_signed() || node.float_output) continue;
+      for (uint8_t& byte : actual.outputs[i]) byte ^= 128;
     }
     ASSERT_EQ(difference(graph, expected, actual), "") << "seed " << seed;
   }

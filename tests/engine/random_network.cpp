@@ -25,6 +25,9 @@ QParams random_edge(Random& random) {
   }
 }
 
+// Pixels of the largest image that is made larger: up to nine times as many are no more than pictures have.
+constexpr int kSmallImage = 44;
+
 int random_divisor(Random& random, int number) {
   std::vector<int> divisors;
   for (int d = 1; d <= number; ++d) {
@@ -82,8 +85,9 @@ Window NetworkBuilder::random_window(const Shape& in, bool pool) {
     w.kernel_w = random_.chance(70) ? w.kernel_h : random_.between(1, 5);
     w.stride_h = random_.chance(60) ? 1 : random_.between(1, 3);
     w.stride_w = random_.chance(70) ? w.stride_h : random_.between(1, 3);
-    w.pad_h = random_.between(0, pool ? w.kernel_h / 2 : w.kernel_h);
-    w.pad_w = random_.between(0, pool ? w.kernel_w / 2 : w.kernel_w);
+    const auto side = [&](int kernel) { return random_.between(0, pool ? kernel / 2 : kernel); };
+    w.pad = even_padding(side(w.kernel_h), side(w.kernel_w));
+    if (random_.chance(30)) w.pad.bottom = side(w.kernel_h), w.pad.right = side(w.kernel_w);
     w.dilation_h = pool || random_.chance(80) ? 1 : random_.between(1, 3);
     w.dilation_w = pool || random_.chance(80) ? 1 : random_.between(1, 3);
     if (window_fault(w, in, pool).empty()) return w;
@@ -139,11 +143,11 @@ int NetworkBuilder::convolution_like(int x, int residual) {
   if (in.h == out.h && in.w == out.w) {
     const int reach = random_.between(0, 2);  // a "same" window
     n.window.kernel_h = n.window.kernel_w = 2 * reach + 1;
-    n.window.pad_h = n.window.pad_w = reach;
+    n.window.pad = even_padding(reach, reach);
   } else {  // a window that leaves exactly the rows and columns wanted
-    n.window.pad_h = std::max(0, (out.h - in.h + 1) / 2), n.window.pad_w = std::max(0, (out.w - in.w + 1) / 2);
-    n.window.kernel_h = in.h + 2 * n.window.pad_h - out.h + 1;
-    n.window.kernel_w = in.w + 2 * n.window.pad_w - out.w + 1;
+    n.window.pad = even_padding(std::max(0, (out.h - in.h + 1) / 2), std::max(0, (out.w - in.w + 1) / 2));
+    n.window.kernel_h = in.h + 2 * n.window.pad.top - out.h + 1;
+    n.window.kernel_w = in.w + 2 * n.window.pad.left - out.w + 1;
   }
   if (in.c == out.c && random_.chance(30)) n.groups = in.c;
   return weighted(std::move(n));
@@ -243,8 +247,41 @@ int NetworkBuilder::subsample_pad(int x) {
   return index;
 }
 
+int NetworkBuilder::slice(int x) {
+  Shape output = shape(x);
+  output.c = random_.between(1, shape(x).c);
+  const int first = random_.between(0, shape(x).c - output.c), index = pass_on(Int8Op::slice, x, output);
+  graph_.nodes[index].first_channel = first;
+  return index;
+}
+
+int NetworkBuilder::resize(int x) {
+  const int factor_h = random_.between(1, 3), factor_w = random_.between(1, 3);
+  const int index = pass_on(Int8Op::resize, x, {shape(x).c, shape(x).h * factor_h, shape(x).w * factor_w});
+  graph_.nodes[index].factor_h = factor_h, graph_.nodes[index].factor_w = factor_w;
+  return index;
+}
+
 int NetworkBuilder::flatten(int x) {
   return pass_on(Int8Op::flatten, x, {static_cast<int>(shape(x).elements()), 1, 1});
+}
+
+void NetworkBuilder::output(int x) {
+  std::vector<int>& outputs = graph_.outputs;
+  if (x == 0 || std::find(outputs.begin(), outputs.end(), x) != outputs.end()) return;
+  outputs.insert(outputs.begin() + random_.between(0, static_cast<int>(outputs.size())), x);
+}
+
+void NetworkBuilder::float_output(int x) {
+  const int op = random_.between(0, 5);
+  const int head = op == 0   ? add(x, x)
+                   : op == 1 ? concat({x, x})
+                   : op == 2 ? avg_pool(x)
+                   : op == 3 ? requantize(x)
+                   : op == 4 ? mul(x, x)
+                             : convolution(x);
+  graph_.nodes[head].float_output = true;
+  output(head);
 }
 
 Int8Graph NetworkBuilder::finish(int x) {
@@ -259,6 +296,7 @@ Int8Graph NetworkBuilder::finish(int x) {
       global_avg_pool(x);
   }
   graph_.nodes.back().float_output = true;
+  output(static_cast<int>(graph_.nodes.size()) - 1);
   validate(graph_);
   return std::move(graph_);
 }
@@ -291,7 +329,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 10)) {
+    switch (random.between(0, 12)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -319,8 +357,22 @@ Int8Graph random_network(uint64_t seed) {
       case 8:
         nodes.push_back(network.mul(x, random.chance(40) ? like(x, true) : network.global_avg_pool(like(x, true))));
         break;
+      case 9:
+        nodes.push_back(network.slice(x));
+        break;
+      case 10:
+        nodes.push_back(network.shape(x).h * network.shape(x).w <= kSmallImage ? network.resize(x)
+                                                                               : network.max_pool(x));
+        break;
       default:
         nodes.push_back(network.convolution(x));
+    }
+  }
+  for (int more = random.between(0, 2); more > 0; --more) {
+    if (random.chance(50)) {
+      network.output(any());
+    } else {
+      network.float_output(any());
     }
   }
   return network.finish(nodes.back());

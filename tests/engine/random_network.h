@@ -44,10 +44,16 @@ class NetworkBuilder {
   int mul(int a, int b);
   int lookup(int x);  ///< any table
   int subsample_pad(int x);
+  int slice(int x);
+  int resize(int x);
   int flatten(int x);
   /// A convolution whose output has the shape of `residual`'s.
   int convolution_like(int x, int residual);
-  /// Makes the network end in float logits and checks it.
+  /// Makes x an output, which others may read. Nothing for the input and for what is one already.
+  void output(int x);
+  /// One more output, in float: x through an operator of any kind, also of images.
+  void float_output(int x);
+  /// Makes the network end in float logits, one output more, and checks it.
   Int8Graph finish(int x);
 
   const Shape& shape(int node) const { return graph_.nodes[node].shape; }
@@ -66,7 +72,7 @@ class NetworkBuilder {
 
 /// One to three weighted nodes: input, convolutions (perhaps with a residual), logits.
 Int8Graph random_convolution(uint64_t seed);
-/// Eight to sixteen nodes of every kind.
+/// Eight to sixteen nodes of every kind; one to three outputs, of codes and in float, at any node.
 Int8Graph random_network(uint64_t seed);
 /// Pixels [batch, H, W, C]: noise, or extremes only.
 std::vector<uint8_t> random_images(const Int8Graph& graph, int batch, uint64_t seed);

@@ -1,21 +1,28 @@
 #include "tests/engine/same_bytes.h"
 
-#include <cstring>
-
 #include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "src/engine/output_buffers.h"
 
 namespace octet::test {
 
 Trace trace(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images, int batch) {
   Trace result;
-  result.logits.resize(static_cast<size_t>(graph.classes()) * batch);
-  program.run(images.data(), batch, result.logits.data(), [&](int node, const void* data, size_t bytes) {
+  const OutputBuffers outputs(graph, batch);
+  program.run(images.data(), batch, outputs.memory(), [&](int node, const void* data, size_t bytes) {
     if (node == static_cast<int>(result.nodes.size())) {
       const uint8_t* begin = static_cast<const uint8_t*>(data);
       result.nodes.emplace_back(begin, begin + bytes);
     }
   });
+  result.outputs = outputs.all();
   return result;
+}
+
+std::vector<std::vector<uint8_t>> outputs_of(Program& program, const Int8Graph& graph,
+                                             const std::vector<uint8_t>& images, int batch) {
+  const OutputBuffers outputs(graph, batch);
+  program.run(images.data(), batch, outputs.memory());
+  return outputs.all();
 }
 
 std::string difference(const Int8Graph& graph, const Trace& expected, const Trace& actual) {
@@ -34,10 +41,12 @@ std::string difference(const Int8Graph& graph, const Trace& expected, const Trac
       }
     }
   }
-  const size_t bytes = expected.logits.size() * sizeof(float);
-  const bool same = actual.logits.size() == expected.logits.size() &&
-                    std::memcmp(expected.logits.data(), actual.logits.data(), bytes) == 0;
-  return same ? "" : "logits differ";
+  for (size_t output = 0; output < graph.outputs.size(); ++output) {
+    if (expected.outputs.at(output) != actual.outputs.at(output)) {
+      return "output " + std::to_string(output) + " '" + graph.nodes[graph.outputs[output]].name + "' differs";
+    }
+  }
+  return "";
 }
 
 std::vector<std::string> cpu_paths() {
@@ -55,6 +64,7 @@ std::string cpu_difference(const Int8Graph& graph, const std::vector<uint8_t>& i
     const auto cpu = find_engine("cpu").compile(graph, {.max_batch = batch, .threads = 1, .kernels = path});
     const std::string found = difference(graph, expected, trace(*cpu, graph, images, batch));
     if (!found.empty()) return path + ": " + found;
+    if (outputs_of(*cpu, graph, images, batch) != expected.outputs) return path + ": without a tap outputs differ";
   }
   return "";
 }

@@ -9,11 +9,14 @@
 
 namespace octet::test {
 
-/// The output of every node as a tap shows it, and the logits.
+/// The output of every node as a tap shows it, and what run() gives.
 struct Trace {
-  std::vector<std::vector<uint8_t>> nodes;
-  std::vector<float> logits;
+  std::vector<std::vector<uint8_t>> nodes, outputs;
 };
+
+/// What a run without a tap gives.
+std::vector<std::vector<uint8_t>> outputs_of(Program& program, const Int8Graph& graph,
+                                             const std::vector<uint8_t>& images, int batch);
 
 Trace trace(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images, int batch);
 

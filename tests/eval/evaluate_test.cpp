@@ -50,7 +50,7 @@ class PreparingProgram final : public FunctionProgram {
   void prepare(int batch) override {
     if (prepared_.insert(batch).second) std::this_thread::sleep_for(milliseconds(200));
   }
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override {
+  void run(const uint8_t* images, int batch, const OutputMemory& logits, const NodeTap& tap) override {
     prepare(batch);
     FunctionProgram::run(images, batch, logits, tap);
   }

@@ -48,10 +48,12 @@ Int8Graph fake_graph(int classes) {
   add("pool", Int8Op::avg_pool, {2, 1, 1}, u8);
   add("fc", Int8Op::linear, {classes, 1, 1}, s8);
   graph.nodes.back().float_output = true;
+  graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
   return graph;
 }
 
-void FakeProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
+void FakeProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
+  auto* logits = static_cast<float*>(outputs[0]);
   batches.push_back(batch);
   const long pixels = graph_.input_shape().elements();
   const int last = static_cast<int>(graph_.nodes.size()) - 1;

@@ -37,7 +37,7 @@ Int8Graph fake_graph(int classes);
 class FakeProgram : public Program {
  public:
   explicit FakeProgram(const Int8Graph& graph) : graph_(graph) {}
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override;
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
   std::vector<LayerInfo> layers() const override { return {}; }
   size_t arena_bytes() const override { return 0; }
 
@@ -60,8 +60,8 @@ class FunctionProgram : public Program {
  public:
   using Function = std::function<void(const uint8_t* images, int batch, float* logits)>;
   explicit FunctionProgram(Function function) : function_(std::move(function)) {}
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap&) override {
-    function_(images, batch, logits);
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap&) override {
+    function_(images, batch, static_cast<float*>(outputs[0]));
   }
   std::vector<LayerInfo> layers() const override { return {}; }
   size_t arena_bytes() const override { return 0; }

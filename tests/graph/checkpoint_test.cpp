@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -22,9 +23,9 @@ std::string refusal(const std::string& bytes) {
   return error_of([&] { parse(bytes); });
 }
 
-/// A checkpoint whose JSON document has `from` replaced by `to`.
-std::string edited(const std::string& from, const std::string& to) {
-  const std::string bytes = serialize_checkpoint(every_op_graph());
+/// The checkpoint `bytes` with `from` replaced by `to` in its JSON document.
+std::string edited(const std::string& from, const std::string& to,
+                   const std::string& bytes = serialize_checkpoint(every_op_graph())) {
   TensorFile file = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "x");
   std::string& document = file.metadata.at("octet");
   const size_t place = document.find(from);
@@ -39,6 +40,9 @@ void expect_equal(const Int8Node& a, const Int8Node& b) {
   EXPECT_EQ(a.inputs, b.inputs);
   EXPECT_EQ(a.window, b.window);
   EXPECT_EQ(a.groups, b.groups);
+  EXPECT_EQ(a.first_channel, b.first_channel);
+  EXPECT_EQ(a.factor_h, b.factor_h);
+  EXPECT_EQ(a.factor_w, b.factor_w);
   EXPECT_EQ(a.shape, b.shape);
   EXPECT_EQ(a.out, b.out);
   EXPECT_EQ(a.clamp_min, b.clamp_min);
@@ -64,6 +68,7 @@ TEST(Checkpoint, RoundTripKeepsEverything) {
   EXPECT_EQ(read.accuracies, graph.accuracies);
   ASSERT_EQ(read.nodes.size(), graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) expect_equal(read.nodes[i], graph.nodes[i]);
+  EXPECT_EQ(read.outputs, graph.outputs);
   EXPECT_EQ(serialize_checkpoint(read), bytes);
 }
 
@@ -87,8 +92,8 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "3"}) {
-    const std::string message = refusal(edited("\"format_version\":2", std::string("\"format_version\":") + version));
+  for (const char* version : {"0", "4"}) {
+    const std::string message = refusal(edited("\"format_version\":3", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
         << message;
@@ -96,21 +101,87 @@ TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
   }
 }
 
-TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasItsOperators) {
+/// every_op_graph() without what version 3 brought: uneven padding, slice and resize, outputs but the last node.
+Int8Graph graph_of_version_2() {
   Int8Graph graph = every_op_graph();
-  EXPECT_EQ(checkpoint_version(graph), 2);
+  const auto picks = [](const Int8Node& node) { return node.op == Int8Op::slice || node.op == Int8Op::resize; };
+  std::erase_if(graph.nodes, picks);
+  graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
+  node_named(graph, "conv2").window.pad = even_padding(2, 2);
+  return graph;
+}
+
+Int8Graph graph_of_version_1() {
+  Int8Graph graph = graph_of_version_2();
   std::erase_if(graph.nodes, [](const Int8Node& node) { return node.op == Int8Op::lookup || node.op == Int8Op::mul; });
   graph.nodes.back().inputs = {11};  // what the lookup read
-  EXPECT_EQ(checkpoint_version(graph), 1);
-  const std::string bytes = serialize_checkpoint(graph);
-  EXPECT_NE(bytes.find("\\\"format_version\\\":1,"), std::string::npos);
-  EXPECT_EQ(refusal(bytes), "");
+  graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
+  return graph;
+}
+
+TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
+  EXPECT_EQ(checkpoint_version(graph_of_version_1()), 1);
+  EXPECT_EQ(checkpoint_version(graph_of_version_2()), 2);
+  const auto version_with = [](const std::function<void(Int8Graph&)>& change) {
+    Int8Graph graph = graph_of_version_1();
+    graph.class_names.clear();
+    change(graph);
+    return checkpoint_version(parse(serialize_checkpoint(graph)));
+  };
+  EXPECT_EQ(version_with([](Int8Graph&) {}), 1);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.outputs.push_back(4); }), 3);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { node_named(graph, "conv2").window.pad = {1, 2, 3, 2}; }), 3);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.nodes.back().float_output = false; }), 3);
+  EXPECT_EQ(version_with([](Int8Graph& graph) {
+              graph.nodes.push_back(node_named(graph, "add"));  // nothing needs it, and the output is not the last node
+              graph.nodes.back().name = "unread";
+            }),
+            3);
 }
 
 TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
-  const std::string message = refusal(edited("\"format_version\":2", "\"format_version\":1"));
+  const std::string message =
+      refusal(edited("\"format_version\":2", "\"format_version\":1", serialize_checkpoint(graph_of_version_2())));
   EXPECT_NE(message.find("octet.nodes[12]: a lookup needs format version 2, the file says 1"), std::string::npos)
       << message;
+}
+
+/// Byte for byte what octet wrote before it knew version 3, and read as that was meant.
+TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
+  const std::string first = serialize_checkpoint(graph_of_version_1());
+  const std::string second = serialize_checkpoint(graph_of_version_2());
+  EXPECT_EQ(sha256(first), "9e7b3600ea81c2520a9fe018a6c1cbc664c406e97f618b679d15ab5ff597f9a1");
+  EXPECT_EQ(sha256(second), "884719c5c6bbad15f5a03a56485ffc91088d6b1847f76ba90b1d6f222df61302");
+  for (const std::string& bytes : {first, second}) {
+    Int8Graph graph = parse(bytes);
+    EXPECT_EQ(graph.outputs, std::vector<int>{static_cast<int>(graph.nodes.size()) - 1});
+    EXPECT_EQ(node_named(graph, "conv2").window.pad, even_padding(2, 2));
+    EXPECT_EQ(serialize_checkpoint(graph), bytes);
+  }
+}
+
+TEST(Checkpoint, SeveralOutputsComeBack) {
+  Int8Graph graph = every_op_graph();
+  graph.class_names.clear();
+  graph.outputs = {3, 16, 15};
+  EXPECT_EQ(parse(serialize_checkpoint(graph)).outputs, graph.outputs);
+}
+
+TEST(Checkpoint, RefusesDamagedOutputs) {
+  const auto with = [](const std::string& outputs) {
+    return refusal(edited("\"outputs\":[16]", "\"outputs\":" + outputs));
+  };
+  EXPECT_NE(with("[16,17]").find("output 17 is not one of the 17 nodes"), std::string::npos);
+  EXPECT_NE(with("[2147483647]").find("output 2147483647 is not one"), std::string::npos);
+  EXPECT_NE(with("[16,-1]").find("output -1 is not one"), std::string::npos);
+  EXPECT_NE(with("[16,16]").find("'fc' is an output twice"), std::string::npos);
+  EXPECT_NE(with("[16,0]").find("nothing but the input"), std::string::npos);
+  EXPECT_NE(with("[]").find("has no outputs"), std::string::npos);
+  EXPECT_NE(with("16").find("octet.outputs is not an array"), std::string::npos) << with("16");
+  EXPECT_NE(with("[16.5]").find("not a 32-bit integer"), std::string::npos) << with("[16.5]");
+  EXPECT_NE(refusal(edited(",\"outputs\":[16]", "")).find("'outputs' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":3", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
+            std::string::npos);
 }
 
 TEST(Checkpoint, RefusesDocumentsThatAreNotExactlyTheFormat) {

@@ -24,7 +24,7 @@ Graph one_node(Node node, const Shape& input) {
 Shape shape_of(const Node& node, const Shape& input) {
   Graph graph = one_node(node, input);
   infer_shapes(graph);
-  return graph.output().shape;
+  return graph.nodes.back().shape;
 }
 
 std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
@@ -32,7 +32,7 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  EXPECT_EQ(all_ops().back(), Op::lookup);
+  EXPECT_EQ(all_ops().back(), Op::resize);
   for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
 }
@@ -64,10 +64,12 @@ TEST(Graph, ConvolutionShapes) {
   const Shape in{4, 9, 7};
   Node conv{.name = "c", .op = Op::conv2d, .out_channels = 6};
   EXPECT_EQ(shape_of(conv, in), (Shape{6, 9, 7}));
-  conv.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+  conv.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad = even_padding(1, 1)};
   EXPECT_EQ(shape_of(conv, in), (Shape{6, 5, 4}));
   conv.window = {.kernel_h = 3, .kernel_w = 1, .dilation_h = 4};
   EXPECT_EQ(shape_of(conv, in), (Shape{6, 1, 7}));
+  conv.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad = {.bottom = 1, .right = 2}};
+  EXPECT_EQ(shape_of(conv, in), (Shape{6, 4, 4}));
   conv.window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 3, .stride_w = 3};  // rounded down
   EXPECT_EQ(shape_of(conv, in), (Shape{6, 3, 2}));
 }
@@ -77,7 +79,7 @@ TEST(Graph, OtherShapes) {
   const Window three_by_two{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2};
   EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, in), (Shape{4, 3, 3}));
   EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = three_by_two}, {4, 8, 8}), (Shape{4, 3, 3}));
-  const Window half_padded{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
+  const Window half_padded{.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad = even_padding(1, 1)};
   EXPECT_EQ(shape_of({.name = "p", .op = Op::max_pool, .window = half_padded}, {4, 8, 8}), (Shape{4, 5, 5}));
   EXPECT_EQ(shape_of({.name = "g", .op = Op::global_avg_pool}, in), (Shape{4, 1, 1}));
   EXPECT_EQ(shape_of({.name = "f", .op = Op::flatten}, in), (Shape{196, 1, 1}));
@@ -86,6 +88,16 @@ TEST(Graph, OtherShapes) {
   EXPECT_EQ(shape_of({.name = "m", .op = Op::mul, .inputs = {0, 0}}, in), in);
   const Window half{.stride_h = 2, .stride_w = 2};
   EXPECT_EQ(shape_of({.name = "s", .op = Op::subsample_pad, .window = half, .out_channels = 8}, in), (Shape{8, 4, 4}));
+}
+
+TEST(Graph, PicksShapes) {
+  const Shape in{4, 7, 5};
+  const Node slice{.name = "s", .op = Op::slice, .out_channels = 3, .first_channel = 1};
+  EXPECT_EQ(shape_of(slice, in), (Shape{3, 7, 5}));
+  EXPECT_NE(refusal(slice, {3, 7, 5}).find("3 channels from 1 on are not among 3"), std::string::npos);
+  EXPECT_EQ(shape_of({.name = "r", .op = Op::resize, .factor_h = 2, .factor_w = 3}, in), (Shape{4, 14, 15}));
+  EXPECT_NE(refusal({.name = "r", .op = Op::resize, .factor_w = 0}).find("8 pixels cannot become 0 times as many"),
+            std::string::npos);
 }
 
 TEST(Graph, RefusesWhatDoesNotFit) {
@@ -108,7 +120,7 @@ TEST(Graph, RefusesWhatDoesNotFit) {
             std::string::npos);
   EXPECT_NE(refusal({.name = "b", .op = Op::batch_norm, .epsilon = 0}).find("epsilon 0 is not in (0, 1]"),
             std::string::npos);
-  const Window padded{.kernel_h = 2, .kernel_w = 2, .pad_h = 2, .pad_w = 0};
+  const Window padded{.kernel_h = 2, .kernel_w = 2, .pad = even_padding(2, 0)};
   EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {60000, 60000, 60000}).find("elements"), std::string::npos);
@@ -118,7 +130,7 @@ TEST(Graph, AFactorForEachChannelComesSecond) {
   Graph graph = one_node({.name = "gate", .op = Op::global_avg_pool}, {4, 8, 8});
   graph.nodes.push_back({.name = "scaled", .op = Op::mul, .inputs = {0, 1}});
   infer_shapes(graph);
-  EXPECT_EQ(graph.output().shape, (Shape{4, 8, 8}));
+  EXPECT_EQ(graph.nodes.back().shape, (Shape{4, 8, 8}));
   graph.nodes[2].inputs = {1, 0};
   EXPECT_EQ(error_of([&] { infer_shapes(graph); }),
             "node 'scaled' (mul): cannot multiply [4, 1, 1] by [4, 8, 8]: the second input must be equal or [4, 1, 1]");
@@ -132,7 +144,7 @@ TEST(Graph, ErrorNamesBothShapes) {
 
 TEST(Graph, ParametersOfAFusedConvolutionKeepTheirNames) {
   Node conv{.name = "conv", .op = Op::conv2d, .out_channels = 6, .groups = 2, .bias = true};
-  conv.window = {.kernel_h = 3, .kernel_w = 5, .pad_h = 1, .pad_w = 2};
+  conv.window = {.kernel_h = 3, .kernel_w = 5, .pad = even_padding(1, 2)};
   conv.batch_norm = "bn";
   Graph graph = one_node(conv, {4, 8, 8});
   infer_shapes(graph);

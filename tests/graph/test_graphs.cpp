@@ -49,11 +49,11 @@ Int8Graph every_op_graph() {
   nodes.push_back(make("input", Int8Op::input, {}, {3, 6, 6}, kAffine));
 
   nodes.push_back(make("conv1", Int8Op::conv2d, {0}, {4, 6, 6}, kUnsigned));
-  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad = even_padding(1, 1)};
   fill_weights(nodes.back(), 3 * 3 * 3);
 
   nodes.push_back(make("conv2", Int8Op::conv2d, {1, 1}, {4, 6, 6}, kAffine));
-  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2};
+  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad = {1, 2, 3, 2}, .dilation_h = 2, .dilation_w = 2};
   nodes.back().groups = 2;
   nodes.back().residual_multiplier = 0.75f;
   nodes.back().clamp_min = 100;
@@ -68,7 +68,7 @@ Int8Graph every_op_graph() {
   nodes.push_back(make("max_pool", Int8Op::max_pool, {5}, {8, 3, 3}, kAffine));
   nodes.back().window = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
   nodes.push_back(make("avg_pool", Int8Op::avg_pool, {6}, {8, 3, 3}, kAffine));
-  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+  nodes.back().window = {.kernel_h = 3, .kernel_w = 3, .pad = even_padding(1, 1)};
   nodes.back().multiplier = {1.0f / 9};
   nodes.push_back(make("subsample_pad", Int8Op::subsample_pad, {7}, {12, 2, 2}, kAffine));
   nodes.back().window = {.stride_h = 2, .stride_w = 2};
@@ -82,9 +82,14 @@ Int8Graph every_op_graph() {
   for (int i = 0; i < 256; ++i) nodes.back().table.push_back(static_cast<uint8_t>(i * 7 + 3));
   nodes.push_back(make("mul", Int8Op::mul, {12, 11}, {5, 1, 1}, kSigned));
   nodes.back().multiplier = {0.01f};
+  nodes.push_back(make("slice", Int8Op::slice, {7}, {4, 3, 3}, kAffine));
+  nodes.back().first_channel = 3;
+  nodes.push_back(make("resize", Int8Op::resize, {14}, {4, 6, 9}, kAffine));
+  nodes.back().factor_h = 2, nodes.back().factor_w = 3;
   nodes.push_back(make("fc", Int8Op::linear, {13}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);
+  graph.outputs = {static_cast<int>(nodes.size()) - 1};
 
   graph.preprocessing = {.resize = 8, .crop = 6, .mean = {0.5f, 0.4f, 0.3f}, .std = {0.25f, 0.2f, 0.3f}};
   graph.class_names = {"cat", "dog", "caf\u00e9"};

@@ -15,7 +15,7 @@ TEST(Validate, AcceptsEveryOp) {
   EXPECT_EQ(error_of([&] { validate(graph); }), "");
   std::set<Int8Op> ops;
   for (const Int8Node& node : graph.nodes) ops.insert(node.op);
-  EXPECT_EQ(ops.size(), 13u);
+  EXPECT_EQ(ops.size(), 15u);
   EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
 }
 
@@ -66,11 +66,13 @@ const Corruption kCorruptions[] = {
     {"WeightCode", "conv1", "-128", [](Int8Node& n) { n.weight[30] = -128; }},
     {"KernelZero", "conv1", "kernel 0", [](Int8Node& n) { n.window.kernel_h = 0; }},
     {"StrideZero", "conv1", "stride 0", [](Int8Node& n) { n.window.stride_w = 0; }},
-    {"PadNegative", "conv1", "pad -1", [](Int8Node& n) { n.window.pad_w = -1; }},
+    {"PadNegative", "conv1", "pad -1", [](Int8Node& n) { n.window.pad.left = -1; }},
     {"DilationHuge", "conv2", "dilation", [](Int8Node& n) { n.window.dilation_h = std::numeric_limits<int>::max(); }},
     {"WindowTooLarge", "conv1", "spans 13 pixels", [](Int8Node& n) { n.window.dilation_h = 6; }},
     {"PoolDilation", "max_pool", "have none", [](Int8Node& n) { n.window.dilation_h = 2; }},
-    {"PoolPad", "max_pool", "more than half", [](Int8Node& n) { n.window.pad_h = 2; }},
+    {"PoolPad", "max_pool", "more than half", [](Int8Node& n) { n.window.pad.top = 2; }},
+    {"PoolPadBehind", "avg_pool", "pad 2 is more than half", [](Int8Node& n) { n.window.pad.right = 2; }},
+    {"PadBehind", "conv1", "its inputs give [4, 6, 7]", [](Int8Node& n) { n.window.pad.right = 2; }},
     {"GroupsZero", "conv2", "groups 0", [](Int8Node& n) { n.groups = 0; }},
     {"GroupsUneven", "conv2", "groups 3", [](Int8Node& n) { n.groups = 3; }},
     {"ConvShape", "conv1", "its inputs give [4, 6, 6]", [](Int8Node& n) { n.shape.w = 5; }},
@@ -95,8 +97,17 @@ const Corruption kCorruptions[] = {
     {"MulShape", "mul", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.h = 2; }},
     {"MulByAnotherShape", "mul", "its inputs give [12, 2, 2]", [](Int8Node& n) { n.inputs[1] = 8; }},
     {"LookupShape", "lookup", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.c = 4; }},
-    {"FloatInside", "hidden", "only the last node", [](Int8Node& n) { n.float_output = true; }},
-    {"LogitsInCodes", "fc", "must give float logits", [](Int8Node& n) { n.float_output = false; }},
+    {"SliceShape", "slice", "its inputs give [4, 3, 3]", [](Int8Node& n) { n.shape.h = 4; }},
+    {"SliceBefore", "slice", "4 channels from -1 on", [](Int8Node& n) { n.first_channel = -1; }},
+    {"SliceBehind", "slice", "4 channels from 5 on are not among 8", [](Int8Node& n) { n.first_channel = 5; }},
+    {"SliceFar", "slice", "are not among 8", [](Int8Node& n) { n.first_channel = std::numeric_limits<int>::max(); }},
+    {"SliceClamp", "slice", "cannot clamp", [](Int8Node& n) { n.clamp_min = 100; }},
+    {"ResizeShape", "resize", "its inputs give [4, 6, 9]", [](Int8Node& n) { n.shape.w = 8; }},
+    {"ResizeNone", "resize", "cannot become 0 times as many", [](Int8Node& n) { n.factor_h = 0; }},
+    {"ResizeHuge", "resize", "cannot become", [](Int8Node& n) { n.factor_w = std::numeric_limits<int>::max(); }},
+    {"ResizeScale", "resize", "of its input", [](Int8Node& n) { n.out.scale = 1; }},
+    {"FloatInside", "hidden", "reads 'hidden', which gives floats", [](Int8Node& n) { n.float_output = true; }},
+    {"FloatCopies", "flatten", "copies codes", [](Int8Node& n) { n.float_output = true; }},
 };
 
 class ValidateRefuses : public testing::TestWithParam<Corruption> {};
@@ -110,6 +121,41 @@ TEST_P(ValidateRefuses, NamingTheNode) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ValidateRefuses, testing::ValuesIn(kCorruptions),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Validate, OutputsAreNodesOfTheirOwn) {
+  const auto refusal = [](const std::vector<int>& outputs) {
+    Int8Graph graph = every_op_graph();
+    graph.outputs = outputs;
+    graph.class_names.clear();
+    return error_of([&] { validate(graph); });
+  };
+  const Int8Graph graph = every_op_graph();
+  const int last = static_cast<int>(graph.nodes.size()) - 1;
+  EXPECT_EQ(refusal({last, 3, 6}), "");
+  EXPECT_EQ(refusal({}), "graph 'every_op' has no outputs");
+  EXPECT_EQ(refusal({last, last + 1}), "output 17 is not one of the 17 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 17 nodes of 'every_op'");
+  EXPECT_EQ(refusal({3, last, 3}), "node 'requantize' is an output twice");
+  EXPECT_EQ(refusal({0, last}), "output 'input' is nothing but the input");
+  EXPECT_EQ(refusal({3}), "node 16 'fc' gives floats and is no output");
+}
+
+TEST(Validate, ClassNamesBelongToAnOnlyOutput) {
+  Int8Graph graph = every_op_graph();
+  graph.outputs.push_back(3);
+  EXPECT_EQ(error_of([&] { validate(graph); }), "3 class names for 2 outputs, the first of 3 channels");
+}
+
+TEST(Int8Graph, OnlyAClassifierHasClasses) {
+  Int8Graph graph = every_op_graph();
+  EXPECT_EQ(graph.classes(), 3);
+  graph.outputs.push_back(3);
+  EXPECT_EQ(error_of([&] { graph.classes(); }),
+            "every_op gives 'fc' (linear), float32 [3, 1, 1]; 'requantize' (requantize), codes [4, 6, 6]; a classifier "
+            "gives one output, float32 [classes, 1, 1]");
+  graph.outputs = {10};
+  EXPECT_NE(error_of([&] { graph.classes(); }).find("'hidden' (linear), codes [5, 1, 1]"), std::string::npos);
+}
 
 /// A picture of 512x260 whose codes are `codes`, and one convolution as large as it.
 Int8Graph one_window(const QParams& codes, const std::vector<int8_t>& weight) {
@@ -136,6 +182,7 @@ Int8Graph one_window(const QParams& codes, const std::vector<int8_t>& weight) {
   graph.nodes[2].window = {};
   graph.nodes[2].weight = {1};
   graph.nodes[2].float_output = true;
+  graph.outputs = {2};
   graph.preprocessing = {.mean = {0}, .std = {1}};
   return graph;
 }
@@ -228,7 +275,8 @@ TEST(Validate, RefusesBadPreprocessingAndClasses) {
   EXPECT_NE(error_of([&] { validate(graph); }).find("crop -1"), std::string::npos);
   graph = every_op_graph();
   graph.class_names.pop_back();
-  EXPECT_NE(error_of([&] { validate(graph); }).find("2 class names for 3 logits"), std::string::npos);
+  EXPECT_NE(error_of([&] { validate(graph); }).find("2 class names for 1 outputs, the first of 3 channels"),
+            std::string::npos);
 }
 
 TEST(Validate, RefusesEmptyGraphs) {

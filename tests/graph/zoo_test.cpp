@@ -73,7 +73,7 @@ TEST(Zoo, EveryModelBuildsForSmallAndLargeImages) {
       for (const bool folded : {false, true}) {
         const Graph graph = build_model(
             {.name = std::string(name), .input = {3, size, size}, .classes = 7, .folded = folded, .dropout = 0.25});
-        EXPECT_EQ(graph.output().shape, (Shape{7, 1, 1})) << name << " " << size;
+        EXPECT_EQ(graph.classes(), 7) << name << " " << size;
         for (const Node& node : graph.nodes) EXPECT_FALSE(folded && node.op == Op::batch_norm) << name;
       }
     }
@@ -160,6 +160,67 @@ TEST(CustomGraph, BuildsWhatIsWritten) {
   EXPECT_EQ(graph.nodes[2].epsilon, 0.25);
   EXPECT_EQ(graph.nodes[6].name, "max_pool_6");
   EXPECT_EQ(graph.nodes[6].shape, (Shape{8, 4, 4}));
+}
+
+TEST(CustomGraph, PaddingOfEachSideAndEpsilonAreWritten) {
+  const Graph graph = build_model(written({
+      {.name = "c",
+       .op = "conv2d",
+       .attributes = {{"out_channels", 8}, {"kernel", 3}, {"stride", 2}, {"pad", 1}, {"pad_top", 0}, {"pad_left", 0}}},
+      {.name = "b", .op = "batch_norm", .attributes = {{"epsilon", 1e-3}}},
+      {.name = "p", .op = "avg_pool", .attributes = {{"kernel", 2}, {"stride", 1}, {"pad_right", 1}}},
+      {.op = "flatten"},
+      {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
+  }));
+  EXPECT_EQ(graph.nodes[1].window.pad, (Padding{0, 0, 1, 1}));
+  EXPECT_EQ(graph.nodes[1].shape, (Shape{8, 4, 4}));
+  EXPECT_EQ(graph.nodes[2].epsilon, 1e-3);
+  EXPECT_EQ(graph.nodes[3].window.pad, (Padding{0, 0, 0, 1}));
+  EXPECT_EQ(graph.nodes[3].shape, (Shape{8, 3, 4}));
+  EXPECT_NE(error_of([] {
+              build_model(written({{.name = "c", .op = "conv2d", .attributes = {{"out_channels", 10}, {"kernel", 8}}},
+                                   {.name = "b", .op = "batch_norm", .attributes = {{"epsilon", 0}}}}));
+            }).find("epsilon 0 is not in (0, 1]"),
+            std::string::npos);
+}
+
+TEST(CustomGraph, ChannelsAreSplitAndPixelsRepeated) {
+  const Graph graph = build_model(written({
+      {.name = "low", .op = "slice", .attributes = {{"first_channel", 0}, {"out_channels", 1}}},
+      {.name = "high", .op = "slice", .inputs = {"input"}, .attributes = {{"first_channel", 1}, {"out_channels", 2}}},
+      {.name = "up", .op = "resize", .inputs = {"low"}, .attributes = {{"factor", 2}}},
+      {.name = "up2", .op = "resize", .inputs = {"high"}, .attributes = {{"factor", 2}}},
+      {.name = "cat", .op = "concat", .inputs = {"up", "up2"}},
+      {.op = "flatten"},
+      {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
+  }));
+  EXPECT_EQ(graph.nodes[2].shape, (Shape{2, 8, 8}));
+  EXPECT_EQ(graph.nodes[5].shape, (Shape{3, 16, 16}));
+  EXPECT_NE(
+      error_of([] {
+        build_model(written({{.name = "s", .op = "slice", .attributes = {{"first_channel", 2}, {"out_channels", 2}}}}));
+      }).find("node 's' (slice): 2 channels from 2 on are not among 3"),
+      std::string::npos);
+}
+
+TEST(CustomGraph, OutputsAreNamed) {
+  ModelSpec spec = written({{.name = "a", .op = "conv2d", .attributes = {{"out_channels", 4}, {"kernel", 3}}},
+                            {.name = "b", .op = "conv2d", .attributes = {{"out_channels", 2}, {"kernel", 1}}}});
+  spec.outputs = {"b", "a"};
+  const Graph graph = build_model(spec);
+  EXPECT_EQ(graph.outputs, (std::vector<int>{2, 1}));
+  EXPECT_EQ(error_of([&] { graph.classes(); }),
+            "graph gives 'b' [2, 6, 6], 'a' [4, 6, 6]; a classifier gives one output, [classes, 1, 1]");
+  const auto refusal = [&](const std::vector<std::string>& outputs) {
+    spec.outputs = outputs;
+    return error_of([&] { build_model(spec); });
+  };
+  EXPECT_EQ(refusal({"b"}), "");
+  EXPECT_NE(refusal({"b", "aa"}).find("model.outputs: 'aa' is no node of model.graph; did you mean 'a'?"),
+            std::string::npos)
+      << refusal({"b", "aa"});
+  EXPECT_NE(refusal({"b", "b"}).find("node 'b' (conv2d): an output twice"), std::string::npos);
+  EXPECT_NE(refusal({"b", "input"}).find("nothing but the input"), std::string::npos);
 }
 
 TEST(CustomGraph, RefusesMistakesByName) {

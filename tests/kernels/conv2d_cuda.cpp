@@ -58,7 +58,7 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random) {
   }
 }
 
-ConvCase random_ungrouped_case(std::mt19937& random) {
+ConvCase random_ungrouped_case(std::mt19937& random, bool uneven_padding) {
   ConvCase c;
   Conv2dShape& g = c.shape;
   c.images = one_of(random, {1, 3, 7});
@@ -75,7 +75,7 @@ ConvCase random_ungrouped_case(std::mt19937& random) {
   const int span_h = g.dilation_h * (g.kernel_h - 1) + 1, span_w = g.dilation_w * (g.kernel_w - 1) + 1;
   g.in_h = std::max(1, span_h - 2 * g.pad_h) + uniform(random, 0, 11);
   g.in_w = std::max(1, span_w - 2 * g.pad_w) + uniform(random, 0, 11);
-  infer_output(g);
+  uneven_padding ? infer_output(g, random) : infer_output(g);
 
   Conv2dParams& p = c.params;
   p.x_zero_point = one_of(random, {0, 0, 128, 255, 77});

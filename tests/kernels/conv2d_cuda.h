@@ -22,7 +22,7 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random);
 void use_cuda_strides(ConvCase& c);
 
 /// A convolution of one group on the GPU's strides, at times on wider ones, as slices of a larger tensor have.
-ConvCase random_ungrouped_case(std::mt19937& random);
+ConvCase random_ungrouped_case(std::mt19937& random, bool uneven_padding = false);
 
 /// The largest sums: 255 * 127 * 4608 is far beyond float's 2^24; float32 output shows every bit that float keeps.
 ConvCase largest_sums_case(int zero_point, bool float_output, std::mt19937& random);

@@ -32,7 +32,7 @@ TEST(Conv2dCudaMma, EveryTileIsExactOnRandomConvolutions) {
   for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_every_tile_exact(random_ungrouped_case(random), {1, 2, 3, 7});
+    expect_every_tile_exact(random_ungrouped_case(random, seed % 2 == 0), {1, 2, 3, 7});
   }
 }
 

@@ -341,6 +341,24 @@ TEST(Conv2dCudaWgmma, OnlyComputeCapability90HasIt) {
   }
 }
 
+TEST(Conv2dCudaWgmma, LeavesUnevenPaddingToOthers) {
+  std::mt19937 random(12);
+  int uneven = 0;
+  for (int i = 0; i < 200; ++i) {
+    const ConvCase c = random_ungrouped_case(random, /*uneven_padding=*/true);
+    ConvCase even = c;
+    infer_output(even.shape);
+    if (!wgmma_supports(even.shape, c.params, c.images)) continue;
+    const bool same = c.shape.out_h == even.shape.out_h && c.shape.out_w == even.shape.out_w;
+    EXPECT_EQ(wgmma_supports(c.shape, c.params, c.images), same) << c.describe();
+    std::vector<CudaConv2d> found;
+    wgmma_choices({c.shape, c.params, c.images, kH200}, found);
+    EXPECT_TRUE(same || found.empty()) << c.describe();
+    uneven += !same;
+  }
+  EXPECT_GT(uneven, 30);
+}
+
 TEST(Conv2dCudaWgmma, ChoicesAreAHandful) {
   std::mt19937 random(8);
   for (int i = 0; i < 200; ++i) {

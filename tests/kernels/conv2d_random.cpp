@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/conv2d_int8/padding.h"
+
 namespace octet::kernels::testing {
 namespace {
 
@@ -28,15 +30,26 @@ std::string ConvCase::describe() const {
   return std::to_string(images) + " images, in " + std::to_string(g.in_c) + " (stride " + std::to_string(g.in_stride) +
          ") " + pair(g.in_h, g.in_w) + ", out " + std::to_string(g.out_c) + " (stride " + std::to_string(g.out_stride) +
          ") " + pair(g.out_h, g.out_w) + ", kernel " + pair(g.kernel_h, g.kernel_w) + ", stride " +
-         pair(g.stride_h, g.stride_w) + ", pad " + pair(g.pad_h, g.pad_w) + ", dilation " +
-         pair(g.dilation_h, g.dilation_w) + ", groups " + std::to_string(g.groups) + ", zx " +
-         std::to_string(params.x_zero_point) + (params.has_residual ? ", residual" : "") +
-         (params.float_output ? ", float" : "");
+         pair(g.stride_h, g.stride_w) + ", pad " + pair(g.pad_h, g.pad_w) + " and behind " +
+         pair(pad_bottom(g), pad_right(g)) + ", dilation " + pair(g.dilation_h, g.dilation_w) + ", groups " +
+         std::to_string(g.groups) + ", zx " + std::to_string(params.x_zero_point) +
+         (params.has_residual ? ", residual" : "") + (params.float_output ? ", float" : "");
 }
 
 void infer_output(Conv2dShape& g) {
   g.out_h = (g.in_h + 2 * g.pad_h - g.dilation_h * (g.kernel_h - 1) - 1) / g.stride_h + 1;
   g.out_w = (g.in_w + 2 * g.pad_w - g.dilation_w * (g.kernel_w - 1) - 1) / g.stride_w + 1;
+}
+
+void infer_output(Conv2dShape& g, std::mt19937& random) {
+  const auto out = [&](int in, int kernel, int stride, int pad, int dilation) {
+    const int span = dilation * (kernel - 1) + 1;
+    const int least = std::max(0, span - in - pad);
+    const int behind = uniform(random, 0, 2) == 0 ? uniform(random, least, std::max(least, pad) + 2) : pad;
+    return (in + pad + behind - span) / stride + 1;
+  };
+  g.out_h = out(g.in_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h);
+  g.out_w = out(g.in_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
 }
 
 void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options) {
@@ -95,7 +108,7 @@ ConvCase random_case(std::mt19937& random) {
   const int span_h = g.dilation_h * (g.kernel_h - 1) + 1, span_w = g.dilation_w * (g.kernel_w - 1) + 1;
   g.in_h = linear ? 1 : std::max(1, span_h - 2 * g.pad_h) + uniform(random, 0, 12);
   g.in_w = linear ? 1 : std::max(1, span_w - 2 * g.pad_w) + uniform(random, 0, 12);
-  infer_output(g);
+  linear ? infer_output(g) : infer_output(g, random);
   auto stride = [&](int channels) {
     const int choice = uniform(random, 0, 2);
     return choice == 0 ? channels : choice == 1 ? cpu_channel_stride(channels) : channels + uniform(random, 1, 50);

@@ -24,8 +24,10 @@ struct ConvCase {
   std::string describe() const;
 };
 
-/// Sets out_h and out_w from the window.
+/// Sets out_h and out_w from the window, with as much padding behind the image as before it.
 void infer_output(Conv2dShape& shape);
+/// The same; on each axis in one of three cases with less or more behind it.
+void infer_output(Conv2dShape& shape, std::mt19937& random);
 
 struct RandomOptions {
   bool extreme = false;  ///< weights +-127 and codes 0 or 255 only

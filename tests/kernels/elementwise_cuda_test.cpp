@@ -9,6 +9,7 @@
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
 #include "kernels/elementwise_int8/cuda_lookup_int8.h"
+#include "kernels/elementwise_int8/cuda_pick_int8.h"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
@@ -183,6 +184,34 @@ TEST(ElementwiseCuda, SubsamplePadIsTheDefinitions) {
     }
     cuda_subsample_pad_int8(s, params, {images, x_image, device_x.data(), y.data()}, stream.get());
     EXPECT_TRUE(y.read(stream) == expected) << s.in_c << " to " << s.out_c << " channels";
+  }
+}
+
+TEST(ElementwiseCuda, PicksAreTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(6);
+  for (int i = 0; i < 150 && !HasFailure(); ++i) {
+    PickShape s;
+    const int unit = random() & 1 ? 8 : 1, in_c = unit * uniform(random, 1, 16);
+    s.channels = unit * uniform(random, 1, in_c / unit),
+    s.first_channel = unit * uniform(random, 0, (in_c - s.channels) / unit);
+    s.factor_h = uniform(random, 1, 3), s.factor_w = uniform(random, 1, 3);
+    const int in_h = uniform(random, 1, 10);
+    s.in_w = uniform(random, 1, 10), s.out_h = in_h * s.factor_h, s.out_w = s.in_w * s.factor_w;
+    s.in_stride = random_stride(random, in_c), s.out_stride = random_stride(random, s.channels);
+    const int images = uniform(random, 1, 7);
+    const long x_image = static_cast<long>(in_h) * s.in_w * s.in_stride;
+    const long y_image = static_cast<long>(s.out_h) * s.out_w * s.out_stride;
+
+    const std::vector<uint8_t> x = random_codes(random, images * x_image);
+    std::vector<uint8_t> expected(images * y_image, 77);
+    const Stream stream;
+    const DeviceBytes device_x(x, stream), y(expected, stream);
+    for (int n = 0; n < images; ++n) {
+      pick_int8(s, {0, s.out_h}, x.data() + n * x_image, expected.data() + n * y_image);
+    }
+    cuda_pick_int8(s, {images, x_image, device_x.data(), y.data()}, stream.get());
+    EXPECT_TRUE(y.read(stream) == expected) << s.channels << " channels from " << s.first_channel;
   }
 }
 

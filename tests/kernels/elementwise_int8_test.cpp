@@ -9,6 +9,7 @@
 
 #include "kernels/elementwise_int8/cpu_elementwise_int8.h"
 #include "kernels/elementwise_int8/lookup_int8.h"
+#include "kernels/elementwise_int8/pick_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
 #include "kernels/image_int8/image_int8.h"
 
@@ -201,6 +202,20 @@ TEST(SubsamplePad, CopiesEveryStridePixelBetweenZeros) {
   Bytes y(6);
   subsample_pad_int8(shape, {.zero_code = 9}, x.data(), y.data());
   EXPECT_EQ(y, (Bytes{9, 1, 9, 9, 3, 9}));
+}
+
+TEST(Pick, TakesChannelsAndRepeatsPixels) {
+  const Bytes x = {1, 2, 3, 4, 5, 6};  // 1 x 2 pixels of 3 channels
+  Bytes y(6, 77);
+  const PickShape slice{
+      .in_w = 2, .in_stride = 3, .first_channel = 1, .channels = 2, .out_h = 1, .out_w = 2, .out_stride = 3};
+  pick_int8(slice, {0, 1}, x.data(), y.data());
+  EXPECT_EQ(y, (Bytes{2, 3, 77, 5, 6, 77}));
+  const PickShape resize{
+      .in_w = 2, .in_stride = 3, .channels = 1, .out_h = 2, .out_w = 6, .out_stride = 1, .factor_h = 2, .factor_w = 3};
+  y.assign(12, 77);
+  pick_int8(resize, {0, 2}, x.data(), y.data());
+  EXPECT_EQ(y, (Bytes{1, 1, 1, 4, 4, 4, 1, 1, 1, 4, 4, 4}));
 }
 
 TEST(QuantizeImage, LooksUpEachChannelsTable) {

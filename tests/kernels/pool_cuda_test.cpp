@@ -38,8 +38,10 @@ PoolCase random_pool(std::mt19937& random) {
   s.kernel_w = global ? s.in_w : uniform(random, 1, std::min(5, s.in_w));
   s.stride_h = uniform(random, 1, 3), s.stride_w = uniform(random, 1, 3);
   s.pad_h = global ? 0 : uniform(random, 0, s.kernel_h - 1), s.pad_w = global ? 0 : uniform(random, 0, s.kernel_w - 1);
-  s.out_h = (s.in_h + 2 * s.pad_h - s.kernel_h) / s.stride_h + 1;
-  s.out_w = (s.in_w + 2 * s.pad_w - s.kernel_w) / s.stride_w + 1;
+  const int bottom = global ? 0 : uniform(random, 0, s.kernel_h - 1),
+            right = global ? 0 : uniform(random, 0, s.kernel_w - 1);
+  s.out_h = (s.in_h + s.pad_h + bottom - s.kernel_h) / s.stride_h + 1;
+  s.out_w = (s.in_w + s.pad_w + right - s.kernel_w) / s.stride_w + 1;
   s.in_stride = random_stride(random, s.channels), s.out_stride = random_stride(random, s.channels);
   c.x = random_codes(random, c.images * c.x_image());
   return c;

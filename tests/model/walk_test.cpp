@@ -105,6 +105,61 @@ TEST(Walk, EveryOperatorAsByHand) {
   EXPECT_TRUE(at::allclose(walk(fuse(graph), weights, x, {}), expected, 1e-5, 1e-5));
 }
 
+/// Zeros around the image for convolutions and averages, nothing that could win for a maximum.
+TEST(Walk, PaddingDiffersFromSideToSide) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {2, 5, 6};
+  const std::map<std::string, double> window = {{"kernel", 4}, {"stride", 1}, {"pad_top", 1}, {"pad_right", 2}};
+  std::map<std::string, double> conv = window;
+  conv["out_channels"] = 3;
+  spec.graph = {node("c", "conv2d", conv, {"input"}), node("m", "max_pool", window, {"input"}),
+                node("a", "avg_pool", window, {"input"})};
+  at::manual_seed(4);
+  const at::Tensor x = -at::rand({2, 2, 5, 6}) - 1;
+  const auto padded = [&](double value) { return at::constant_pad_nd(x, {0, 2, 1, 0}, value); };
+  for (const char* output : {"c", "m", "a"}) {
+    spec.outputs = {output};
+    const Graph graph = build_model(spec);
+    const Weights weights = initial_weights(graph, 7);
+    const at::Tensor expected = *output == 'c'   ? at::conv2d(padded(0), weights.at("c.weight"), weights.at("c.bias"))
+                                : *output == 'm' ? at::max_pool2d(padded(-9), {4, 4}, {1, 1})
+                                                 : at::avg_pool2d(padded(0), {4, 4}, {1, 1});
+    EXPECT_EQ(expected.size(2), 3);
+    EXPECT_EQ(expected.size(3), 5);
+    EXPECT_TRUE(at::allclose(walk(graph, weights, x, {}), expected.flatten(1), 1e-5, 1e-6)) << output;
+  }
+}
+
+TEST(Walk, BatchNormsHaveTheirOwnEpsilon) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {3, 4, 4};
+  spec.graph = {node("c", "conv2d", {{"out_channels", 3}, {"kernel", 1}}), node("b", "batch_norm", {{"epsilon", 0.5}})};
+  spec.outputs = {"b"};
+  const Graph graph = build_model(spec);
+  const Weights w = initial_weights(graph, 7);
+  const at::Tensor x = at::rand({2, 3, 4, 4});
+  const at::Tensor expected = at::conv2d(x, w.at("c.weight"), w.at("c.bias")) / std::sqrt(1.5);  // of a fresh BatchNorm
+  EXPECT_TRUE(at::allclose(walk(graph, w, x, {}), expected.flatten(1), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(walk(fuse(graph), w, x, {}), expected.flatten(1), 1e-5, 1e-6));
+}
+
+TEST(Walk, SliceAndResizeCopyValues) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {4, 3, 2};
+  spec.graph = {node("s", "slice", {{"first_channel", 1}, {"out_channels", 2}}),
+                node("r", "resize", {{"factor", 49}})};  // 1 / 49 * 49 is below 1 in float
+  spec.outputs = {"r"};
+  const Graph graph = build_model(spec);
+  const at::Tensor x = at::arange(48).to(at::kFloat).view({2, 4, 3, 2});
+  const at::Tensor expected =
+      x.narrow(1, 1, 2).repeat_interleave(49, 2).repeat_interleave(49, 3).contiguous().flatten(1);
+  EXPECT_TRUE(at::equal(walk(graph, {}, x, {}), expected));
+  EXPECT_TRUE(at::equal(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), expected));
+}
+
 TEST(Walk, BatchNormTrainingUsesAndMovesStatistics) {
   at::manual_seed(3);
   const Graph graph = all_operators();

@@ -19,7 +19,7 @@ TEST(OnnxLayers, ConvolutionWithEveryAttribute) {
       .ints("dilations", {1, 3})
       .integer("group", 2);
   const ImportedNetwork network = imported(model.bytes("y"));
-  EXPECT_EQ(network.graph.output().name, "features.0");
+  EXPECT_EQ(network.graph.nodes.back().name, "features.0");
   EXPECT_EQ(network.opset, 17);
   const at::Tensor x = images(4, 9, 11);
   expect_close(outputs(network, x),
@@ -52,8 +52,8 @@ TEST(OnnxLayers, BatchNormWithItsEpsilon) {
         .real("epsilon", 0.02f)
         .integer("training_mode", 0);
     const ImportedNetwork network = imported(model.bytes("y"));
-    EXPECT_EQ(network.graph.output().op, behind_relu ? Op::conv2d : Op::batch_norm);
-    EXPECT_EQ(network.graph.output().name, "bn");
+    EXPECT_EQ(network.graph.nodes.back().op, behind_relu ? Op::conv2d : Op::batch_norm);
+    EXPECT_EQ(network.graph.nodes.back().name, "bn");
     const at::Tensor x = images(3, 8, 8);
     at::Tensor y = at::conv2d(x, tensor(weight, {4, 3, 1, 1}));
     if (behind_relu) y = at::relu(y);
@@ -96,7 +96,7 @@ TEST(OnnxLayers, MatMulAndTheAddBehindIt) {
   model.node("MatMul", {"row", "w"}, "m").named("head");
   model.node("Add", {"b", "m"}, "y");
   const ImportedNetwork network = imported(model.bytes("y"));
-  EXPECT_EQ(network.graph.output().name, "head");
+  EXPECT_EQ(network.graph.nodes.back().name, "head");
   const at::Tensor x = images(2, 3, 2);
   expect_close(outputs(network, x), at::matmul(x.reshape({2, 12}), tensor(weight, {12, 5})) + tensor(bias, {5}));
 }

@@ -90,8 +90,8 @@ TEST(BitPlanCuda, EngineCudaGivesTheReferencesBytes) {
     const auto images = test::random_images(shape, kBatch, seed);
     const auto cuda = find_engine("cuda").compile(int8, {.max_batch = kBatch});
     const auto reference = find_engine("reference").compile(int8, {.max_batch = kBatch});
-    const auto expected = test::all_bytes(*reference, images, kBatch, int8.classes());
-    const auto got = test::all_bytes(*cuda, images, kBatch, int8.classes());
+    const auto expected = test::all_bytes(*reference, int8, images, kBatch);
+    const auto got = test::all_bytes(*cuda, int8, images, kBatch);
     ASSERT_EQ(got.size(), expected.size()) << "plan " << seed;
     for (const auto& [node, bytes] : expected)
       EXPECT_TRUE(got.at(node) == bytes) << "plan " << seed << " node " << node;

@@ -56,9 +56,9 @@ void expect_same_bytes(const Graph& graph, const Weights& weights, const QuantSp
     const auto images = test::random_images(shape, batch, batch);
     const auto reference = find_engine("reference").compile(int8, {.max_batch = batch});
     const std::string which = what + ", batch " + std::to_string(batch);
-    const auto expected = all_bytes(*cpu, images, batch, int8.classes());
-    expect_same(expected, all_bytes(*gpu, images, batch, int8.classes()), which + ", CPU");
-    expect_same(expected, all_bytes(*reference, images, batch, int8.classes()), which + ", reference");
+    const auto expected = all_bytes(*cpu, int8, images, batch);
+    expect_same(expected, all_bytes(*gpu, int8, images, batch), which + ", CPU");
+    expect_same(expected, all_bytes(*reference, int8, images, batch), which + ", reference");
     const std::string& codes = expected.at(1);
     EXPECT_GT(std::set<char>(codes.begin(), codes.end()).size(), fewest_codes) << which;  // or this says nothing
   }
@@ -143,8 +143,9 @@ struct Distance {
 
 Distance distance(const QuantizedModel& model, const std::vector<uint8_t>& images, int batch) {
   const Preprocessing preprocessing = test::preprocessing_for({3, 32, 32});
-  const auto exact = all_bytes(*qat_graph_program(model, preprocessing), images, batch, 10);
-  const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, batch, 10);
+  const Int8Graph int8 = model.convert(preprocessing, {});
+  const auto exact = all_bytes(*qat_graph_program(model, preprocessing), int8, images, batch);
+  const auto simulated = all_bytes(*simulation_program(model, preprocessing), int8, images, batch);
   EXPECT_EQ(exact.size(), simulated.size());
   EXPECT_TRUE(exact.at(0) == simulated.at(0)) << "the input";
   Distance found;

@@ -25,6 +25,16 @@ TEST(ExactConv2d, EverySumOnTheCpu) {
   }
 }
 
+TEST(ExactConv2d, OneChannelInChannelsLastMemory) {
+  test::Convolution c = test::random_convolution(1);
+  c.groups = 1;
+  c.window = {2, 3, 1, 2, even_padding(1, 0), 2, 1};
+  c.weight = at::arange(-20, 22).to(at::kFloat).view({7, 1, 2, 3});
+  const at::Tensor x = at::arange(78).to(at::kFloat).view({2, 1, 13, 3});
+  c.x = at::empty_strided(x.sizes(), {39, 1, 3, 1}).copy_(x);
+  EXPECT_TRUE(at::equal(exact_conv2d(c.x, c.weight, c.window, 1).to(at::kLong), test::sums_of(c)));
+}
+
 TEST(ExactConv2d, SumsThatFloat32CannotHold) {
   for (const int groups : {1, 3}) {
     const test::Convolution c = test::large_convolution(groups);

@@ -80,7 +80,7 @@ WalkHooks folding(const Graph& graph, const Weights& weights, bool at_once) {
 TEST(FoldedBatchNorm, TrainsAsEvaluationModeInDouble) {
   int batch_norms = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
-    const Graph graph = fuse(test::random_graph(seed));
+    const Graph graph = fuse(test::random_graph(seed, /*branches=*/0, /*classifier=*/true));
     Weights weights;
     for (const auto& [name, w] : test::random_weights(graph, seed))
       weights.emplace(name, w.detach().to(at::kDouble).requires_grad_(w.requires_grad()));
@@ -122,7 +122,7 @@ WalkHooks unfolded(const QuantizedModel& model) {
 TEST(FoldedBatchNorm, AFrozenStepOfQatIsTheOneWithBatchNormInIt) {
   int equal = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
-    const Graph graph = test::random_graph(seed);
+    const Graph graph = test::random_graph(seed, /*branches=*/0, /*classifier=*/true);
     QuantizedModel model = test::calibrated(graph, test::random_weights(graph, seed), {});
     const at::Tensor x = pictures(graph, seed);
     const Gradients want = gradients(model.weights(), x, [&](const at::Tensor& t) {

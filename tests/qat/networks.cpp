@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "src/engine/output_buffers.h"
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
 
@@ -149,13 +150,16 @@ bool learn_at_random(const QuantizedModel& model, uint64_t seed) {
   return !scales.empty();
 }
 
-std::map<int, std::string> all_bytes(Program& program, const std::vector<uint8_t>& images, int batch, int classes) {
+std::map<int, std::string> all_bytes(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images,
+                                     int batch) {
   std::map<int, std::string> bytes;
-  std::vector<float> logits(batch * classes);
-  program.run(images.data(), batch, logits.data(), [&](int node, const void* data, size_t size) {
+  const OutputBuffers outputs(graph, batch);
+  program.run(images.data(), batch, outputs.memory(), [&](int node, const void* data, size_t size) {
     bytes[node].assign(static_cast<const char*>(data), size);
   });
-  bytes[-1].assign(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+  for (const std::vector<uint8_t>& output : outputs.all()) {
+    bytes[-1 - static_cast<int>(&output - outputs.all().data())].assign(output.begin(), output.end());
+  }
   return bytes;
 }
 

@@ -43,7 +43,8 @@ QuantizedModel calibrated(const Graph& graph, const Weights& weights, const Quan
 /// Scales that learn, each times a factor in [0.6, 1.5); whether there are any.
 bool learn_at_random(const QuantizedModel& model, uint64_t seed);
 
-/// Every node's bytes from one run, logits included.
-std::map<int, std::string> all_bytes(Program& program, const std::vector<uint8_t>& images, int batch, int classes);
+/// Every node's bytes from one run, and the network's outputs by -1, -2 and so on.
+std::map<int, std::string> all_bytes(Program& program, const Int8Graph& graph, const std::vector<uint8_t>& images,
+                                     int batch);
 
 }  // namespace octet::test

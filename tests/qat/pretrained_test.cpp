@@ -27,10 +27,10 @@ TEST(Pretrained, ResNet20GivesTheEnginesBytesInEveryScheme) {
     quant.activation = scheme;
     const QuantizedModel model = test::calibrated(graph, weights, quant, CalibrationMethod::entropy);
     const Int8Graph int8 = model.convert(preprocessing, {});
-    const auto expected = test::all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, 10);
+    const auto expected = test::all_bytes(*qat_graph_program(model, preprocessing), int8, images, kBatch);
     for (const char* engine : {"reference", "cpu"}) {
       const auto program = find_engine(engine).compile(int8, {.max_batch = kBatch});
-      const auto bytes = test::all_bytes(*program, images, kBatch, 10);
+      const auto bytes = test::all_bytes(*program, int8, images, kBatch);
       for (const auto& [node, data] : expected) EXPECT_TRUE(data == bytes.at(node)) << engine << " node " << node;
     }
   }

@@ -21,22 +21,24 @@ constexpr int kBatch = 2;
 size_t expect_same_bytes(const QuantizedModel& model, const std::vector<uint8_t>& images,
                          const Preprocessing& preprocessing, const std::string& what, size_t fewest_codes = 2) {
   const Int8Graph graph = model.convert(preprocessing, {});
-  const int classes = graph.classes();
-  const auto expected = all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, classes);
-  EXPECT_EQ(expected.size(), graph.nodes.size() + 1) << what;
+  const auto expected = all_bytes(*qat_graph_program(model, preprocessing), graph, images, kBatch);
+  EXPECT_EQ(expected.size(), graph.nodes.size() + graph.outputs.size()) << what;
   size_t compared = 0;
   for (const char* engine : {"reference", "cpu"}) {
     const auto program = find_engine(engine).compile(graph, {.max_batch = kBatch, .threads = 2});
-    const auto bytes = all_bytes(*program, images, kBatch, classes);
+    const auto bytes = all_bytes(*program, graph, images, kBatch);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       const std::string &a = expected.at(static_cast<int>(n)), &b = bytes.at(static_cast<int>(n));
-      EXPECT_EQ(a.size(), graph.nodes[n].shape.elements() * kBatch * (graph.nodes[n].float_output ? 4u : 1u));
+      EXPECT_EQ(a.size(), graph.nodes[n].image_bytes() * kBatch);
       EXPECT_TRUE(a == b) << what << ", " << engine << ": node " << n << " '" << graph.nodes[n].name
                           << "' differs first at byte "
                           << std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
       compared += a.size();
     }
-    EXPECT_TRUE(expected.at(-1) == bytes.at(-1)) << what << ", " << engine << ": logits";
+    for (int i = 0; i < static_cast<int>(graph.outputs.size()); ++i) {
+      EXPECT_TRUE(expected.at(-1 - i) == bytes.at(-1 - i)) << what << ", " << engine << ": output " << i;
+      EXPECT_TRUE(bytes.at(-1 - i) == bytes.at(graph.outputs[i])) << what << ", " << engine << ": output " << i;
+    }
   }
   // Codes that vary, or the comparison says nothing.
   const std::string& codes = expected.at(1);
@@ -162,8 +164,9 @@ TEST(QatGraph, SimulationIsNearAndCountsItsDifference) {
   const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
   const Preprocessing preprocessing = test::preprocessing_for(spec.input);
   const auto images = test::random_images(spec.input, kBatch, 3);
-  const auto exact = all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, 10);
-  const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, kBatch, 10);
+  const Int8Graph int8 = model.convert(preprocessing, {});
+  const auto exact = all_bytes(*qat_graph_program(model, preprocessing), int8, images, kBatch);
+  const auto simulated = all_bytes(*simulation_program(model, preprocessing), int8, images, kBatch);
   EXPECT_TRUE(exact.at(0) == simulated.at(0));  // the same quantizer on the same numbers
   const int last = static_cast<int>(model.prepared().graph.nodes.size()) - 1;
   for (int n = 0; n < last; ++n) {
@@ -202,8 +205,9 @@ TEST(QatGraph, FunctionsOfTheSimulationGiveTheCodesOfTables) {
     quant.activation = scheme;
     const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), quant);
     expect_same_bytes(model, images, preprocessing, "functions");
-    const auto exact = all_bytes(*qat_graph_program(model, preprocessing), images, kBatch, 10);
-    const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, kBatch, 10);
+    const Int8Graph int8 = model.convert(preprocessing, {});
+    const auto exact = all_bytes(*qat_graph_program(model, preprocessing), int8, images, kBatch);
+    const auto simulated = all_bytes(*simulation_program(model, preprocessing), int8, images, kBatch);
     const std::vector<Node>& nodes = model.prepared().graph.nodes;
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (nodes[n].op != Op::lookup) continue;
@@ -224,9 +228,10 @@ TEST(QatGraph, TheForwardPassThatWasTrainedIsAProgramToo) {
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
   const Preprocessing preprocessing = test::preprocessing_for(spec.input);
   const auto images = test::random_images(spec.input, kBatch, 3);
-  const auto simulated = all_bytes(*simulation_program(model, preprocessing), images, kBatch, 10);
+  const Int8Graph int8 = model.convert(preprocessing, {});
+  const auto simulated = all_bytes(*simulation_program(model, preprocessing), int8, images, kBatch);
   const auto bytes_of = [&](Precision precision) {
-    return all_bytes(*trained_forward_program(model, preprocessing, precision), images, kBatch, 10);
+    return all_bytes(*trained_forward_program(model, preprocessing, precision), int8, images, kBatch);
   };
   EXPECT_EQ(bytes_of(Precision::fp32), simulated);
   for (const Precision precision : {Precision::bf16, Precision::fp16}) {

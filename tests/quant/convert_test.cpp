@@ -199,14 +199,34 @@ TEST(Prepare, RangesAndRootsOfEachScheme) {
   }
 }
 
+/// Floats come from an operator that computes, that nothing activates and nobody else reads.
+TEST(Prepare, OutputsAreFloatsOrCodes) {
+  const auto floats = [](const std::vector<NodeSpec>& nodes, const std::vector<int>& outputs) {
+    Graph graph = graph_of(nodes);
+    graph.outputs = outputs;
+    const Prepared prepared = prepare(fuse(graph), {});
+    std::string text;
+    for (const int output : prepared.graph.outputs) {
+      text += prepared.graph.nodes[output].name + (prepared.float_output(output) ? " float " : " codes ");
+    }
+    return text;
+  };
+  const NodeSpec a{"a", "conv2d", {}, {{"out_channels", 4}}}, b{"b", "conv2d", {"a"}, {{"out_channels", 3}}};
+  EXPECT_EQ(floats({a}, {1}), "a float ");
+  EXPECT_EQ(floats({a, {"r", "relu", {}, {}}}, {2}), "a codes ");
+  EXPECT_EQ(floats({a, {"p", "max_pool", {}, {{"kernel", 2}}}}, {2}), "p codes ");
+  EXPECT_EQ(floats({a, {"l", "silu", {}, {}}}, {2}), "l codes ");
+  EXPECT_EQ(floats({a, {"m", "mul", {"a", "a"}, {}}}, {2}), "m float ");
+  EXPECT_EQ(floats({a, b}, {2, 1}), "b float a codes ");
+  EXPECT_EQ(floats({a, b, {"s", "add", {"a", "a"}, {}}}, {3, 2}), "s float b float ");
+  EXPECT_EQ(floats({a, {"r", "relu", {}, {}}}, {2, 1}), "r codes a codes ");  // the relu stays apart
+}
+
 TEST(Prepare, RefusesWhatHasNoInt8Form) {
   const auto refuse = [](const std::string& part, const std::vector<NodeSpec>& nodes, const QuantSpec& spec = {}) {
     expect_error(ExitCode::usage, part, [&] { prepare(fuse(graph_of(nodes)), spec); });
   };
   const NodeSpec flat{"flat", "flatten", {}, {}}, fc{"fc", "linear", {}, {{"out_channels", 3}}};
-  refuse("'fc' (linear) cannot give logits", {flat, fc, {"act", "relu", {}, {}}});
-  refuse("'pool' (max_pool) cannot give logits", {{"pool", "max_pool", {}, {{"kernel", 6}}}});
-  refuse("'conv' (conv2d) cannot give logits", {{"conv", "conv2d", {}, {{"out_channels", 3}}}});
   refuse("reads the flatten 'flat' of more than one pixel", {flat, {"conv", "conv2d", {}, {{"out_channels", 3}}}});
   refuse("quant.activation_bits: 9", {flat, fc}, {.activation_bits = 9});
   refuse("quant.weight_bits: 1", {flat, fc}, {.weight_bits = 1});

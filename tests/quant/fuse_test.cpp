@@ -67,6 +67,7 @@ void expect_same_graph(const Graph& a, const Graph& b) {
     EXPECT_EQ(a.nodes[n].activation, b.nodes[n].activation);
     EXPECT_EQ(a.nodes[n].shape, b.nodes[n].shape);
   }
+  EXPECT_EQ(a.outputs, b.outputs);
 }
 
 void expect_usage_error(const std::function<void()>& body, const std::string& part) {
@@ -104,7 +105,7 @@ TEST_P(FuseZoo, OneNodeAConvolutionAndTheSameFunction) {
   EXPECT_EQ(count(fused, Op::conv2d), count(graph, Op::conv2d));
   EXPECT_EQ(static_cast<int>(fused.nodes.size()), c.nodes);
   EXPECT_EQ(fused.name, graph.name);
-  EXPECT_EQ(fused.output().shape.c, graph.output().shape.c);
+  EXPECT_EQ(fused.classes(), graph.classes());
   expect_same_graph(fuse(fused), fused);
   if (multiply_adds(graph) < 30'000'000) expect_same_function(graph, fused);
 }
@@ -130,6 +131,38 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(info.param.name) + "_" + std::to_string(info.param.input.h) + info.param.shortcut +
              (info.param.folded ? "_folded" : "");
     });
+
+/// An output is read from outside: nothing is merged into it that would change what it gives.
+TEST(Fuse, OutputsKeepTheirValues) {
+  const std::vector<NodeSpec> nodes = {{"a", "conv2d", {}, {{"out_channels", 4}}},
+                                       {"r", "relu", {}, {}},
+                                       {"b", "conv2d", {}, {{"out_channels", 4}}},
+                                       {"s", "add", {"b", "r"}, {}},
+                                       {"g", "global_avg_pool", {}, {}},
+                                       {"d", "dropout", {}, {{"dropout", 0}}},
+                                       {"f", "flatten", {}, {}}};
+  const auto fused = [&](const std::vector<int>& outputs) {
+    Graph graph = graph_of(nodes);
+    graph.outputs = outputs;
+    const Graph result = fuse(graph);
+    const FloatParams params = testing::random_params(graph, 5);
+    const Image image = random_image(graph.nodes[0].shape);
+    const auto before = walk_float(graph, params, image), after = walk_float(result, params, image);
+    std::string names;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_EQ(before[outputs[i]], after[result.outputs[i]]) << nodes[outputs[i] - 1].name;
+      names += result.nodes[result.outputs[i]].name + " ";
+    }
+    expect_same_graph(fuse(result), result);
+    return names;
+  };
+  EXPECT_EQ(fused({7}), "g ");
+  EXPECT_EQ(fused({7, 2}), "g a ");
+  EXPECT_EQ(fused({1, 7}), "a g ");
+  EXPECT_EQ(fused({7, 3, 1, 2}), "g b a r ");
+  expect_usage_error([&] { fused({5, 7}); }, "output 'f' is another output once more");
+  expect_usage_error([&] { fused({2}); }, "nothing reads node 'f'");
+}
 
 TEST(Fuse, EveryZooModelLosesBatchNormAndActivations) {
   for (const std::string_view name : model_names()) {

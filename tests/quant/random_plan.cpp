@@ -36,6 +36,7 @@ class Grower {
     node.inputs = {last()};
     change(node);
     graph_.nodes.push_back(node);
+    graph_.outputs.clear();
     infer_shapes(graph_);
   }
 
@@ -74,7 +75,7 @@ class Grower {
     if (chance(60)) {
       push(Op::conv2d, [&](Node& n) {
         n.window.kernel_h = 3;
-        n.window.pad_h = 1;
+        n.window.pad = even_padding(1, 0);
         n.out_channels = c;
         n.bias = true;
       });
@@ -88,29 +89,76 @@ class Grower {
     });
   }
 
+  /// Some of the channels, or each pixel several times.
+  void pick() {
+    const Shape in = shape();
+    if (chance(50)) {
+      push(Op::slice, [&](Node& n) {
+        n.out_channels = between(1, in.c);
+        n.first_channel = between(0, in.c - n.out_channels);
+      });
+    } else {
+      push(Op::resize, [&](Node& n) { n.factor_h = between(1, 2), n.factor_w = between(1, 2); });
+    }
+  }
+
   void pool() {
     push(chance(50) ? Op::max_pool : Op::avg_pool, [&](Node& n) { n.window = window(3); });
   }
 
-  Graph finish() {
+  /// Of a convolution with a BatchNorm nobody else may read the value between.
+  bool is_open(int n) const { return n == last() || graph_.nodes[n + 1].op != Op::batch_norm; }
+
+  void head(int from) {
+    const Op ops[] = {Op::conv2d, Op::avg_pool,        Op::concat, Op::add,   Op::mul,
+                      Op::relu,   Op::global_avg_pool, Op::slice,  Op::lookup};
+    const Op op = ops[between(0, std::size(ops) - 1)];
+    const Shape in = graph_.nodes[from].shape;
+    push(op, [&](Node& n) {
+      n.inputs.assign(op == Op::concat || op == Op::add || op == Op::mul ? 2 : 1, from);
+      if (op == Op::conv2d) n.out_channels = between(1, 8), n.bias = true;
+      if (op == Op::lookup) n.curve.function = Function::sigmoid;
+      if (op == Op::slice) n.out_channels = 1, n.first_channel = in.c - 1;
+      if (op == Op::avg_pool) n.window = {.kernel_h = std::min(2, in.h), .kernel_w = std::min(2, in.w)};
+    });
+  }
+
+  Graph finish(bool classifier) {
+    const int trunk = last();
+    push_classifier();
+    std::vector<int> outputs = {last()};
+    for (int more = classifier ? 0 : between(0, 2); more > 0; --more) {
+      int from = between(1, trunk);
+      while (!is_open(from)) from = from == trunk ? 1 : from + 1;
+      if (chance(50)) {
+        head(from);
+        from = last();
+      }
+      if (std::find(outputs.begin(), outputs.end(), from) == outputs.end()) outputs.push_back(from);
+    }
+    graph_.outputs = outputs;
+    infer_shapes(graph_);
+    return graph_;
+  }
+
+ private:
+  void push_classifier() {
     if (chance(50)) push(Op::global_avg_pool);
     push(Op::flatten);
     push(Op::linear, [&](Node& n) {
       n.out_channels = 10;
       n.bias = true;
     });
-    return graph_;
   }
 
- private:
   Window window(int largest) {
     Window w;
     w.kernel_h = between(1, std::min(largest, shape().h));
     w.kernel_w = between(1, std::min(largest, shape().w));
     w.stride_h = between(1, 2);
     w.stride_w = between(1, 2);
-    w.pad_h = between(0, w.kernel_h / 2);
-    w.pad_w = between(0, w.kernel_w / 2);
+    w.pad = even_padding(between(0, w.kernel_h / 2), between(0, w.kernel_w / 2));
+    if (chance(30)) w.pad.bottom = between(0, w.kernel_h / 2), w.pad.right = between(0, w.kernel_w / 2);
     return w;
   }
 
@@ -120,7 +168,7 @@ class Grower {
 
 }  // namespace
 
-Graph random_graph(uint64_t seed, int branches) {
+Graph random_graph(uint64_t seed, int branches, bool classifier) {
   Grower grower(seed);
   grower.convolution();
   for (int i = grower.between(1, 4); i > 0; --i) {
@@ -128,7 +176,7 @@ Graph random_graph(uint64_t seed, int branches) {
       grower.branch();
       continue;
     }
-    const int kind = grower.between(0, 11);
+    const int kind = grower.between(0, 13);
     if (kind < 5)
       grower.convolution();
     else if (kind < 7)
@@ -139,13 +187,15 @@ Graph random_graph(uint64_t seed, int branches) {
       grower.function();
     else if (kind == 11)
       grower.excite();
+    else if (kind > 11)
+      grower.pick();
     else
       grower.push(Op::subsample_pad, [&](Node& n) {
         n.window.stride_h = n.window.stride_w = 2;
         n.out_channels = grower.shape().c + 4;
       });
   }
-  return grower.finish();
+  return grower.finish(classifier);
 }
 
 QuantSpec random_quant(const Graph& graph, uint64_t seed) {
@@ -162,10 +212,11 @@ QuantSpec random_quant(const Graph& graph, uint64_t seed) {
   spec.residual_bits = kind == 0 ? 0 : kind == 1 ? any : wider;
   const Graph fused = fuse(graph);
   const std::vector<int> roots = edge_roots(fused);
+  const std::vector<bool> floats = float_outputs(fused);
   for (int i = below(4); i > 0; --i) {
     const int n = below(static_cast<int>(fused.nodes.size()) - 1);
     const bool weighted = has_weight(fused.nodes[n].op) && below(2) == 0;
-    if (roots[n] == n) spec.layers.push_back({fused.nodes[n].name, weighted ? bits() : 0, bits()});
+    if (roots[n] == n && !floats[n]) spec.layers.push_back({fused.nodes[n].name, weighted ? bits() : 0, bits()});
   }
   return spec;
 }

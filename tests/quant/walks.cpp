@@ -17,7 +17,8 @@ void taps(const Window& w, int groups, const Shape& in, const Shape& out, int k,
   for (int c = 0; c < per_group; ++c) {
     for (int r = 0; r < w.kernel_h; ++r) {
       for (int s = 0; s < w.kernel_w; ++s) {
-        const int iy = y * w.stride_h - w.pad_h + r * w.dilation_h, ix = x * w.stride_w - w.pad_w + s * w.dilation_w;
+        const int iy = y * w.stride_h - w.pad.top + r * w.dilation_h,
+                  ix = x * w.stride_w - w.pad.left + s * w.dilation_w;
         if (iy < 0 || iy >= in.h || ix < 0 || ix >= in.w) continue;
         body(c, r, s, (static_cast<size_t>(group * per_group + c) * in.h + iy) * in.w + ix);
       }
@@ -33,6 +34,13 @@ void pixels_of(const Shape& shape, const Body& body) {
       for (int x = 0; x < shape.w; ++x) body(k, y, x, at++);
     }
   }
+}
+
+/// Where a slice or resize (AnyNode: Node or Int8Node) finds an element of its output in its input; CHW.
+template <typename AnyNode>
+size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
+  const auto row = static_cast<size_t>(n.first_channel + k) * in.h + static_cast<size_t>(y / n.factor_h);
+  return row * in.w + static_cast<size_t>(x / n.factor_w);
 }
 
 Window whole(const Shape& in) { return {.kernel_h = in.h, .kernel_w = in.w}; }
@@ -61,7 +69,7 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
     Node node{.name = spec.name, .op = function ? Op::lookup : op_from_name(spec.op)};
     node.curve.function = function.value_or(Function{});
     const int kernel = number("kernel", 1), stride = number("stride", 1), pad = number("pad", 0);
-    node.window = {kernel, kernel, stride, stride, pad, pad};
+    node.window = {kernel, kernel, stride, stride, even_padding(pad, pad)};
     node.out_channels = number("out_channels", 0);
     node.groups = number("groups", 1);
     node.bias = number("bias", 0) != 0;
@@ -145,6 +153,10 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       case Op::flatten:
       case Op::dropout:
         result = input(0);
+        break;
+      case Op::slice:
+      case Op::resize:
+        pixels_of(out, [&](int k, int y, int x, size_t at) { result[at] = input(0)[picked(node, in, k, y, x)]; });
         break;
       case Op::lookup:
         for (size_t i = 0; i < result.size(); ++i) result[i] = evaluate(node.curve, input(0)[i]);
@@ -244,6 +256,10 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
           result[at] = code(0, from * in.w + static_cast<size_t>(x) * node.window.stride_w);
           break;
         }
+        case Int8Op::slice:
+        case Int8Op::resize:
+          result[at] = code(0, picked(node, in, k, y, x));
+          break;
         case Int8Op::flatten: {
           const size_t pixel = at / in.c, c = at % in.c;
           result[at] = code(0, c * (static_cast<size_t>(in.h) * in.w) + pixel);

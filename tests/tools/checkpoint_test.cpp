@@ -143,6 +143,24 @@ TEST_F(Checkpoint, BadCheckpointsAreNamedAndExitWith3) {
   }
 }
 
+TEST_F(Checkpoint, WhatIsNoClassifierIsShownAndNotRunForClasses) {
+  Int8Graph graph = read_checkpoint(checkpoint_);
+  graph.class_names.clear();
+  const std::string first = graph.nodes[1].name, logits = graph.nodes[graph.outputs[0]].name;
+  graph.outputs.push_back(1);
+  write_checkpoint(path("two.safetensors"), graph);
+  const std::vector<std::string> parts = {"'" + logits + "' (linear), float32", "'" + first + "' (conv2d), codes",
+                                          "a classifier gives one output"};
+  expect_refusal(run(path("two.safetensors"), path("picture.png")), 2, parts);
+  expect_refusal(octet({"export", path("two.safetensors"), "--onnx", path("two.onnx")}), 2, parts);
+  const Answer inspected = octet({"inspect", path("two.safetensors")});
+  EXPECT_EQ(inspected.code, 0) << inspected.err;
+  expect_part(inspected.out, "outputs " + logits + " " + first);
+  const Answer measured =
+      octet({"bench", path("two.safetensors"), "--engine", "cpu", "--batch", "1", "--seconds", "0.1"});
+  EXPECT_EQ(measured.code, 0) << measured.err;
+}
+
 TEST_F(Checkpoint, AnotherFormatVersionSaysWhatToDo) {
   TensorFile file = read_safetensors(checkpoint_);
   auto document = nlohmann::json::parse(file.metadata.at("octet"));

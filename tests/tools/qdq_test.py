@@ -49,7 +49,7 @@ class Clamp(unittest.TestCase):
         nodes = [dict(wide, name="input", op="input", inputs=[], float_output=False),
                  dict(node, name="r", op="requantize", inputs=[0], float_output=False)]
         nodes[0]["out"] = dict(nodes[0]["out"], scale=0.11)
-        writer = qdq.Writer({"nodes": nodes})
+        writer = qdq.Writer({"nodes": nodes, "outputs": [1]})
         writer.convert()
         codes, operators = run(writer, np.linspace(-14, 14, 1001, dtype=np.float32))
         real = np.clip(np.rint(np.linspace(-14, 14, 1001, dtype=np.float32) / np.float32(0.11)), -128, 127) * np.float32(0.11)

@@ -264,7 +264,17 @@ TEST_F(Train, WhatIsRefusedNamesNoRunDirectoryAndMakesNone) {
 model: {name: graph, graph: [{name: f, op: flatten}, {name: l, op: linear, out_channels: 4}, {name: r, op: relu}]}
 train: {epochs: 1, batch_size: 32}
 )");
-  expect_refusal(octet({"train", path("relu_last.yaml"), "--out", path("run")}), 2, {"the last node 'l' (linear)"});
+  expect_refusal(octet({"train", path("relu_last.yaml"), "--out", path("run")}), 2,
+                 {"the output 'l' (linear) would be codes, no logits"});
+  EXPECT_FALSE(fs::exists(path("run")));
+  write(
+      "two_outputs.yaml",
+      R"(data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 64, synthetic_classes: 4, mean: [0.5], std: [0.25]}
+model: {name: graph, outputs: [l, c], graph: [{name: c, op: conv2d, out_channels: 2, kernel: 3}, {name: f, op: flatten}, {name: l, op: linear, out_channels: 4}]}
+train: {epochs: 1, batch_size: 32}
+)");
+  expect_refusal(octet({"train", path("two_outputs.yaml"), "--out", path("run")}), 2,
+                 {"graph gives 'l' [4, 1, 1], 'c' [2, 6, 6]; a classifier gives one output"});
   EXPECT_FALSE(fs::exists(path("run")));
 
   EXPECT_EQ(train("run").err.find("run directory: " + path("run")), 0u);

@@ -19,7 +19,7 @@ Graph small_graph() {
   Graph graph;
   graph.nodes.push_back({.name = "input", .op = Op::input, .shape = {3, 8, 8}});
   Node conv{.name = "conv", .op = Op::conv2d, .inputs = {0}};
-  conv.window = {.kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+  conv.window = {.kernel_h = 3, .kernel_w = 3, .pad = even_padding(1, 1)};
   conv.out_channels = 5;
   conv.bias = true;
   graph.nodes.push_back(conv);

@@ -47,8 +47,8 @@ std::map<std::string, at::Tensor> batch_statistics(QuantizedModel& model, const 
     c10::optional<at::Tensor> bias;
     if (node.bias) bias = model.weights().at(node.name + ".bias").to(at::kDouble);
     const Window& w = node.window;
-    const at::Tensor y =
-        at::conv2d(values[node.inputs[0]].to(at::kDouble), weight, bias, {w.stride_h, w.stride_w}, {w.pad_h, w.pad_w});
+    const at::Tensor y = at::conv2d(values[node.inputs[0]].to(at::kDouble), weight, bias, {w.stride_h, w.stride_w},
+                                    {w.pad.top, w.pad.left});
     statistics[node.batch_norm + ".running_mean"] = y.mean({0, 2, 3});
     statistics[node.batch_norm + ".running_var"] = y.transpose(0, 1).flatten(1).var(1);
   }

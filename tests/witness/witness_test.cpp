@@ -8,6 +8,7 @@
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
+#include "src/engine/output_buffers.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/code_dump.h"
 #include "src/graph/zoo.h"
@@ -58,12 +59,12 @@ class Witness : public testing::Test {
   /// Runs `graph` on random images and writes the engine's dump.
   void run_engine(const std::string& engine, const Int8Graph& graph, int images) const {
     const std::vector<uint8_t> pixels = test::random_images(graph, images, 7);
-    std::vector<float> logits(static_cast<size_t>(images * graph.classes()));
+    const OutputBuffers outputs(graph, images);
     CodeDump dump(graph);
     dump.add_images(pixels.data(), images);
     find_engine(engine)
         .compile(graph, {.max_batch = images})
-        ->run(pixels.data(), images, logits.data(),
+        ->run(pixels.data(), images, outputs.memory(),
               [&](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); });
     dump.write(file(engine));
   }
@@ -137,6 +138,16 @@ TEST_F(Witness, AgreesOnRandomNetworksWithRandomBitPlans) {
 
 TEST_F(Witness, AgreesOnRandomNetworks) {
   for (uint64_t seed = 1; seed <= 8; ++seed) expect_equal(test::random_network(seed));
+}
+
+TEST_F(Witness, ReadsEveryVersion) {
+  const Int8Graph graphs[] = {random_graph({.name = "resnet8"}, ActivationScheme::affine_u8),
+                              random_graph({.name = "mobilenet_v3_large"}, ActivationScheme::affine_u8),
+                              test::random_network(1)};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(checkpoint_version(graphs[i]), i + 1);
+    expect_equal(graphs[i]);
+  }
 }
 
 TEST_F(Witness, NamesTheFirstLayerThatDiffers) {

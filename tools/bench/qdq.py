@@ -11,7 +11,7 @@ class Writer:
     """Collects ONNX nodes and constants for one checkpoint (as tools/verify_checkpoint.py reads it)."""
 
     def __init__(self, checkpoint):
-        self.nodes_in = checkpoint["nodes"]
+        self.nodes_in, self.outputs = checkpoint["nodes"], checkpoint["outputs"]
         self.nodes, self.constants, self.count = [], [], 0
 
     def name(self, stem):
@@ -84,7 +84,8 @@ class Writer:
         edges = []  # the float value of each node, after its dequantize
         for node in self.nodes_in:
             edges.append(self.emit(node, edges))
-        return edges[-1]
+        (output,) = self.outputs  # a classifier
+        return edges[output]
 
     def emit(self, node, edges):
         op, inputs = node["op"], node["inputs"]
@@ -92,7 +93,7 @@ class Writer:
         w = node.get("window", {})
         pool = {}
         if w:
-            pool = dict(kernel_shape=w["kernel"], strides=w["stride"], pads=w["pad"] * 2, dilations=w["dilation"])
+            pool = dict(kernel_shape=w["kernel"], strides=w["stride"], pads=w["pad"], dilations=w["dilation"])
         if op == "flatten":
             return self.add("Flatten", [x])
         if op in ("conv2d", "linear"):

@@ -29,7 +29,7 @@ Support kernels(const std::string& name) {
   linear.name = "linear", linear.op = Int8Op::linear, linear.inputs = {0}, linear.shape = {1, 1, 1};
   linear.float_output = true, linear.weight = {1}, linear.weight_scale = {1.0f}, linear.multiplier = {1.0f};
   linear.bias = {0.0f};
-  graph.nodes = {input, linear};
+  graph.nodes = {input, linear}, graph.outputs = {1};
   graph.preprocessing.mean = {0.0f}, graph.preprocessing.std = {1.0f};
   try {
     CompileOptions options;

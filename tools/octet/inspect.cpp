@@ -19,6 +19,9 @@ namespace {
 
 std::string window_text(const Int8Node& node) {
   const Window& w = node.window;
+  if (node.op == Int8Op::slice)
+    return fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.shape.c - 1);
+  if (node.op == Int8Op::resize) return fmt::format("times {}x{}", node.factor_h, node.factor_w);
   if (node.op != Int8Op::conv2d && node.op != Int8Op::max_pool && node.op != Int8Op::avg_pool) return "";
   std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
   if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
@@ -36,6 +39,14 @@ std::string code_range(const Int8Node& node) {
   if (node.float_output) return "float32";
   return fmt::format("{}  zero {}  clamp {}..{}", code_type(node.out), node.out.zero_point, node.clamp_min,
                      node.clamp_max);
+}
+
+/// "10 classes", or every output of a network that is no classifier.
+std::string outputs_text(const Int8Graph& graph) {
+  if (is_classifier(graph)) return fmt::format("{} classes", graph.classes());
+  std::vector<std::string> outputs;
+  for (const int output : graph.outputs) outputs.push_back(graph.nodes[output].name);
+  return fmt::format("outputs {}", fmt::join(outputs, " "));
 }
 
 int lowest_weight(const Int8Node& node) { return *std::min_element(node.weight.begin(), node.weight.end()); }
@@ -66,8 +77,8 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                    kernels[i].kernel});
   }
   std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, checkpoint_version(graph));
-  out += fmt::format("input {}x{}x{}, {} classes, {} int8 weights, {} multiply-adds an image, {} on disk\n",
-                     graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, graph.classes(),
+  out += fmt::format("input {}x{}x{}, {}, {} int8 weights, {} multiply-adds an image, {} on disk\n",
+                     graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, outputs_text(graph),
                      with_thousands(weights), human_count(static_cast<double>(multiply_adds(graph))),
                      human_bytes(static_cast<double>(std::filesystem::file_size(path))));
   out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
@@ -90,6 +101,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                      {"zero_point", node.out.zero_point},
                      {"codes", {node.out.quant_min, node.out.quant_max}},
                      {"clamp", {node.clamp_min, node.clamp_max}},
+                     {"float_output", node.float_output},
                      {"weights", node.weight.size()},
                      {"kernel", kernels[i].kernel}});
     if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
@@ -99,7 +111,8 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                                    {"recipe_hash", graph.recipe_hash},
                                    {"accuracies", graph.accuracies},
                                    {"class_names", graph.class_names},
-                                   {"nodes", nodes}};
+                                   {"nodes", nodes},
+                                   {"outputs", graph.outputs}};
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

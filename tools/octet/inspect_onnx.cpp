@@ -53,7 +53,7 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
   }
   std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, network.producer);
   out += fmt::format("input {}, output {}, {} weights, {} multiply-adds an image\n",
-                     to_string(network.graph.nodes.front().shape), to_string(network.graph.output().shape),
+                     to_string(network.graph.nodes.front().shape), to_string(network.graph.nodes.back().shape),
                      with_thousands(weights), human_count(static_cast<double>(multiply_adds(network.graph))));
   for (const std::string& note : network.notes) out += fmt::format("note: {}\n", note);
   return out + "\n" + table.render();

@@ -70,6 +70,7 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
 
 ExitCode run(const Common& common, const Options& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
+  const int classes = graph.classes();
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
@@ -85,7 +86,7 @@ ExitCode run(const Common& common, const Options& options) {
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
     const Image image = fit(read_image(path, graph.input_shape().c), transform, path);
-    std::vector<float> logits(graph.classes());
+    std::vector<float> logits(classes);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, logits.data(), options.dump.empty() ? nullptr : tap);
     predictions.push_back(rank(path, logits, options.top));

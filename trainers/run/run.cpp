@@ -44,6 +44,7 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   spec.dropout = from.dropout;
   for (const GraphNodeRecipe& node : from.graph)
     spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  spec.outputs = from.outputs;
   return spec;
 }
 
@@ -94,6 +95,22 @@ int fewest_bits(const Prepared& prepared) {
   return fewest;
 }
 
+/// Refuses what training cannot learn: all that is trained here are classifiers.
+void require_classifier(const Graph& graph, int classes) {
+  if (graph.classes() != classes) {
+    throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
+                                  graph.nodes[graph.outputs.front()].name, graph.classes(), classes));
+  }
+  const Graph fused = fuse(graph);
+  const int output = fused.outputs.front();
+  if (!float_outputs(fused)[output]) {
+    const Node& node = fused.nodes[output];
+    throw usage_error(fmt::format(
+        "model: the output '{}' ({}) would be codes, no logits: it must compute them, without an activation behind",
+        node.name, op_name(node.op)));
+  }
+}
+
 }  // namespace
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device, std::shared_ptr<Ranks> ranks) {
@@ -108,10 +125,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .device = device,
           .ranks = std::move(ranks)};
   run.graph = network(recipe, run.data);
-  if (run.graph.output().shape.c != run.data.classes()) {
-    throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
-                                  run.graph.output().name, run.graph.output().shape.c, run.data.classes()));
-  }
+  require_classifier(run.graph, run.data.classes());
   run.preprocessing = {
       .resize = recipe.data.resize, .crop = recipe.data.image_size, .mean = run.data.mean, .std = run.data.std};
   return run;

@@ -46,9 +46,9 @@ class GemmConv2d final : public CpuConv2d {
         panel_(flat_ ? kernels.flat_rows : kernels.rows),
         weights_(pack_gemm(shape, params, kernels, flat_ ? kernels.flat_width : kernels.width)),
         im2row_(shape, params.x_zero_point, weights_.tap_bytes, kernels) {
-    const bool one_by_one =
-        g_.kernel_h == 1 && g_.kernel_w == 1 && g_.stride_h == 1 && g_.stride_w == 1 && g_.pad_h == 0 && g_.pad_w == 0;
-    direct_ = one_by_one && kernels.activation_bytes == 1;
+    const bool pixel_by_pixel = g_.kernel_h == 1 && g_.kernel_w == 1 && g_.stride_h == 1 && g_.stride_w == 1 &&
+                                g_.out_h == g_.in_h && g_.out_w == g_.in_w;
+    direct_ = pixel_by_pixel && kernels.activation_bytes == 1;
     by_panel_ = static_cast<double>(weights_.k) * weights_.padded_channels <= kWeightBudget;
     // An odd number of cache lines between rows spreads them over all sets of the L1 cache.
     row_bytes_ = direct_ ? g_.in_stride : (round_up(weights_.k * kernels.activation_bytes, 64) | 64);

@@ -1,6 +1,7 @@
 // Steps that compute nothing: table look-ups and copies of codes.
 #include <cstring>
 
+#include "kernels/elementwise_int8/pick_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
 #include "kernels/image_int8/image_int8.h"
 #include "src/engine/cpu/image_step.h"
@@ -69,6 +70,20 @@ class SubsamplePadStep final : public ImageStep {
   kernels::SubsamplePadParams params_;
 };
 
+class PickStep final : public ImageStep {
+ public:
+  PickStep(const Lowering& lowering, int node)
+      : ImageStep(lowering, node, std::string(int8_op_name(lowering.graph.nodes[node].op)),
+                  lowering.graph.nodes[node].shape.h),
+        shape_(lowering.pick_shape(node)) {}
+
+ private:
+  void run_image(const StepData& data, int image, Range rows) const override {
+    kernels::pick_int8(shape_, rows, input(data, 0, image), output(data, image));
+  }
+  kernels::PickShape shape_;
+};
+
 // A flatten whose input has gaps between its pixels: closes them.
 class FlattenStep final : public ImageStep {
  public:
@@ -100,6 +115,10 @@ std::unique_ptr<CpuStep> make_lookup_step(const Lowering& lowering, int node, ke
 
 std::unique_ptr<CpuStep> make_subsample_pad_step(const Lowering& lowering, int node) {
   return std::make_unique<SubsamplePadStep>(lowering, node);
+}
+
+std::unique_ptr<CpuStep> make_pick_step(const Lowering& lowering, int node) {
+  return std::make_unique<PickStep>(lowering, node);
 }
 
 std::unique_ptr<CpuStep> make_flatten_step(const Lowering& lowering, int node) {

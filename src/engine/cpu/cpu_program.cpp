@@ -19,7 +19,7 @@ constexpr int kPiecesPerThread = 8;
 }  // namespace
 
 CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options, kernels::CpuIsa isa)
-    : max_batch_(options.max_batch), pool_(options.threads) {
+    : max_batch_(options.max_batch), pool_(options.threads), outputs_(original.outputs) {
   const Int8Graph graph = with_unsigned_edges(original);
   const Lowering lowering{graph, kernels::cpu_channel_stride};
   std::vector<size_t> bytes;
@@ -34,13 +34,15 @@ CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options,
     layer.shape = n.shape;
     layer.is_signed = original.nodes[node].out.is_signed();
     layer.stride = lowering.output_stride(node);
-    layer.float_output = n.float_output;
-    layer.image_bytes =
-        static_cast<size_t>(n.shape.h) * n.shape.w * layer.stride * (n.float_output ? sizeof(float) : 1);
+    layer.image_bytes = n.float_output ? 0 : static_cast<size_t>(n.shape.h) * n.shape.w * layer.stride;
+    layer.output_bytes = n.image_bytes();
     if (layer.step) workspace_bytes_ = std::max(workspace_bytes_, aligned(layer.step->workspace_bytes()));
     bytes.push_back(layer.image_bytes);
     buffer.push_back(layer.buffer);
     layers_.push_back(std::move(layer));
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (graph.nodes[outputs_[i]].float_output) layers_[outputs_[i]].output = static_cast<int>(i);
   }
   lives_ = lifetimes(graph, bytes, buffer);
   workspaces_ = AlignedBuffer(workspace_bytes_ * pool_.size());
@@ -63,30 +65,38 @@ CpuProgram::Memory CpuProgram::make_memory(int images) const {
   return memory;
 }
 
-void CpuProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
-  check_batch(batch, max_batch_);
+void CpuProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
+  check_run(batch, max_batch_, outputs, outputs_.size());
   if (tap && batch > chunk_memory_.images) {
-    run_chunk(make_memory(batch), images, batch, logits, tap);  // a tap sees the whole batch at once
+    run_chunk(make_memory(batch), {images, 0, batch}, outputs, tap);  // a tap sees the whole batch at once
     return;
   }
-  const size_t image_bytes = layers_.front().shape.elements(), classes = layers_.back().shape.c;
+  const size_t image_bytes = layers_.front().shape.elements();
   for (int first = 0; first < batch; first += chunk_memory_.images) {
     const int count = std::min(chunk_memory_.images, batch - first);
-    run_chunk(chunk_memory_, images + first * image_bytes, count, logits + first * classes, tap);
+    run_chunk(chunk_memory_, {images + first * image_bytes, first, count}, outputs, tap);
   }
 }
 
-void CpuProgram::run_chunk(const Memory& memory, const uint8_t* images, int count, float* logits, const NodeTap& tap) {
+void CpuProgram::run_chunk(const Memory& memory, const Chunk& chunk, const OutputMemory& outputs, const NodeTap& tap) {
+  const auto place = [&](size_t output) {
+    return static_cast<uint8_t*>(outputs[output]) + layers_[outputs_[output]].output_bytes * chunk.first;
+  };
   for (size_t node = 0; node < layers_.size(); ++node) {
-    const bool last = node + 1 == layers_.size();
-    if (layers_[node].step) {
-      const uint8_t* const* inputs = node == 0 ? &images : memory.inputs[node].data();
-      run_step(*layers_[node].step, {count, inputs, last ? static_cast<void*>(logits) : memory.outputs[node]});
+    const Layer& layer = layers_[node];
+    void* y = layer.output < 0 ? memory.outputs[node] : place(layer.output);
+    const uint8_t* const* inputs = node == 0 ? &chunk.images : memory.inputs[node].data();
+    if (layer.step) run_step(*layer.step, {chunk.count, inputs, y});
+    if (!tap) continue;
+    if (layer.output < 0) {
+      show(tap, static_cast<int>(node), memory, chunk.count);
+    } else {
+      tap(static_cast<int>(node), y, layer.output_bytes * chunk.count);
     }
-    if (tap && !last) show(tap, static_cast<int>(node), memory, count);
   }
-  const Layer& output = layers_.back();
-  if (tap) tap(static_cast<int>(layers_.size()) - 1, logits, output.image_bytes * count);
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (layers_[outputs_[i]].output < 0) copy_codes(outputs_[i], memory, chunk.count, place(i));
+  }
 }
 
 void CpuProgram::run_step(const CpuStep& step, const StepData& data) {
@@ -99,15 +109,19 @@ void CpuProgram::run_step(const CpuStep& step, const StepData& data) {
   pool_.run(pieces, std::ref(body));  // a reference: std::function keeps it without allocating
 }
 
-void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int count) const {
+void CpuProgram::copy_codes(int node, const Memory& memory, int count, uint8_t* codes) const {
   const Layer& layer = layers_[node];
   const size_t channels = layer.shape.c, pixels = static_cast<size_t>(layer.shape.h) * layer.shape.w * count;
-  std::vector<uint8_t> codes(pixels * channels);
   const uint8_t flip = layer.is_signed ? kSignedShift : 0;
   for (size_t pixel = 0; pixel < pixels; ++pixel) {
     const uint8_t* in = memory.outputs[node] + pixel * layer.stride;
     for (size_t c = 0; c < channels; ++c) codes[pixel * channels + c] = in[c] ^ flip;
   }
+}
+
+void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int count) const {
+  std::vector<uint8_t> codes(layers_[node].output_bytes * count);
+  copy_codes(node, memory, count, codes.data());
   tap(node, codes.data(), codes.size());
 }
 

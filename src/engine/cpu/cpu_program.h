@@ -16,7 +16,7 @@ namespace octet {
 class CpuProgram final : public Program {
  public:
   CpuProgram(const Int8Graph& graph, const CompileOptions& options, kernels::CpuIsa isa);
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override;
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
   std::vector<LayerInfo> layers() const override;
   size_t arena_bytes() const override { return chunk_memory_.arena.bytes(); }
 
@@ -28,10 +28,11 @@ class CpuProgram final : public Program {
     std::vector<int> inputs;
     int buffer = 0;  ///< node whose memory holds the output
     Shape shape;
-    bool is_signed = false;  ///< in the graph; here codes are raised by 128
-    size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
-    int stride = 0;          ///< of the output, in elements
-    bool float_output = false;
+    bool is_signed = false;   ///< in the graph; here codes are raised by 128
+    size_t image_bytes = 0;   ///< of the output, with lanes between channels and stride
+    int stride = 0;           ///< of the output, in elements
+    int output = -1;          ///< of the network, where floats go straight to the caller; -1: none
+    size_t output_bytes = 0;  ///< of one image there
   };
 
   /// Buffers of all layers for up to `images` images at a time.
@@ -43,13 +44,22 @@ class CpuProgram final : public Program {
   };
 
   Memory make_memory(int images) const;
-  void run_chunk(const Memory& memory, const uint8_t* images, int count, float* logits, const NodeTap& tap);
+  /// Images of a batch that go through the network together.
+  struct Chunk {
+    const uint8_t* images = nullptr;
+    int first = 0, count = 0;
+  };
+
+  void run_chunk(const Memory& memory, const Chunk& chunk, const OutputMemory& outputs, const NodeTap& tap);
   void run_step(const CpuStep& step, const StepData& data);
+  /// The codes of `count` images as the graph has them: [count, H, W, C], signed where it says so.
+  void copy_codes(int node, const Memory& memory, int count, uint8_t* codes) const;
   void show(const NodeTap& tap, int node, const Memory& memory, int count) const;
 
   int max_batch_;
   ThreadPool pool_;
   std::vector<Layer> layers_;
+  std::vector<int> outputs_;       ///< nodes
   std::vector<BufferLife> lives_;  ///< bytes of one image
   size_t workspace_bytes_ = 0;     ///< of one thread
   AlignedBuffer workspaces_;

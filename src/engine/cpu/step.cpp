@@ -51,6 +51,9 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
       return make_lookup_step(lowering, node, isa);
     case Int8Op::subsample_pad:
       return make_subsample_pad_step(lowering, node);
+    case Int8Op::slice:
+    case Int8Op::resize:
+      return make_pick_step(lowering, node);
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : make_flatten_step(lowering, node);
   }

@@ -13,7 +13,7 @@
 namespace octet {
 
 /// The tensors of one call: uint8 [images, H, W, cpu_channel_stride(C)], one pointer an input of the node; for the
-/// input node the pixels [images, H, W, C]. The last node writes float32 [images, classes].
+/// input node the pixels [images, H, W, C]. A node with float_output writes float32 [images, H, W, C].
 struct StepData {
   int images = 0;
   const uint8_t* const* inputs = nullptr;

@@ -64,7 +64,9 @@ void CudaProgram::make_arena() {
     for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
   }
   layers_.front().inputs = {images_.data()};
-  host_ = HostCopies(std::max(pixels, layers_.back().image_bytes * max_batch_));
+  size_t largest = pixels;
+  for (const int output : graph_.outputs) largest = std::max(largest, layers_[output].image_bytes * max_batch_);
+  host_ = HostCopies(largest);
 }
 
 // Work space is chosen by measurement: that of fewer images is taken to be in proportion.
@@ -162,8 +164,8 @@ void CudaProgram::prepare(int batch) {
   plan_for(batch);
 }
 
-void CudaProgram::run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) {
-  check_batch(batch, max_batch_);
+void CudaProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
+  check_run(batch, max_batch_, outputs, graph_.outputs.size());
   const BatchPlan& plan = plan_for(batch);
   try {
     host_.upload(images_.data(), images, graph_.input_shape().elements() * batch, stream_);
@@ -172,8 +174,9 @@ void CudaProgram::run(const uint8_t* images, int batch, float* logits, const Nod
     } else {
       plan.graph->replay(stream_.get());
     }
-    host_.download(logits, layers_.back().output, layers_.back().image_bytes * batch, stream_,
-                   "running the network on the GPU");
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      download(graph_.outputs[i], batch, outputs[i], "running the network on the GPU");
+    }
   } catch (const Error& error) {
     // The caller's memory must not be in use any more, whatever happened.
     try {
@@ -191,23 +194,26 @@ void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
   }
 }
 
-void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
+void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
   const Int8Node& n = graph_.nodes[node];
   const size_t channels = n.shape.c, stride = lowering_.output_stride(static_cast<int>(node));
-  const size_t pixels = static_cast<size_t>(n.shape.h) * n.shape.w * batch;
-  shown_.resize(layers_[node].image_bytes * batch);
-  at_node(node, [&] {
-    host_.download(shown_.data(), layers_[node].output, shown_.size(), stream_, "running it on the GPU");
-  });
+  const size_t bytes = layers_[node].image_bytes * batch;
   if (stride == channels) {
-    tap(static_cast<int>(node), shown_.data(), shown_.size());
+    host_.download(to, layers_[node].output, bytes, stream_, what);
     return;
   }
-  dense_.resize(pixels * channels);
+  gapped_.resize(bytes);
+  host_.download(gapped_.data(), layers_[node].output, bytes, stream_, what);
+  const size_t pixels = static_cast<size_t>(n.shape.h) * n.shape.w * batch;
   for (size_t pixel = 0; pixel < pixels; ++pixel) {
-    std::copy_n(shown_.data() + pixel * stride, channels, dense_.data() + pixel * channels);
+    std::copy_n(gapped_.data() + pixel * stride, channels, static_cast<uint8_t*>(to) + pixel * channels);
   }
-  tap(static_cast<int>(node), dense_.data(), dense_.size());
+}
+
+void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
+  shown_.resize(graph_.nodes[node].image_bytes() * batch);
+  at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
+  tap(static_cast<int>(node), shown_.data(), shown_.size());
 }
 
 std::vector<LayerInfo> CudaProgram::layers() const {

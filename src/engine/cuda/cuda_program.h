@@ -23,7 +23,7 @@ class CudaProgram final : public Program {
   /// naming the node when a kernel or memory is missing; out of memory says which batch would fit.
   CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
 
-  void run(const uint8_t* images, int batch, float* logits, const NodeTap& tap) override;
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
   void prepare(int batch) override;
   std::vector<LayerInfo> layers() const override;  ///< kernels for max_batch images
   size_t arena_bytes() const override { return arena_.bytes(); }
@@ -61,6 +61,8 @@ class CudaProgram final : public Program {
   template <typename Work>
   void at_node(size_t node, const Work& work) const;
   void run_with_tap(int batch, const NodeTap& tap);
+  /// A node's output without gaps, once everything on the stream is done. `what` names that in errors.
+  void download(size_t node, int batch, void* to, const char* what);
   void show(const NodeTap& tap, size_t node, int batch);
   void upload_random_images(int batch);
 
@@ -73,8 +75,9 @@ class CudaProgram final : public Program {
   DeviceBuffer arena_;
   WorkSpace work_;
   HostCopies host_;
-  std::vector<uint8_t> shown_, dense_;  ///< a node's output for a tap: as on the device, without gaps
-  std::list<BatchPlan> plans_;          ///< the last used first
+  std::vector<uint8_t> shown_;   ///< a node's output for a tap
+  std::vector<uint8_t> gapped_;  ///< the same as on the device, with lanes between channels and stride
+  std::list<BatchPlan> plans_;   ///< the last used first
 };
 
 }  // namespace octet

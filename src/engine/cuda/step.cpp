@@ -4,6 +4,7 @@
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
 #include "kernels/elementwise_int8/cuda_lookup_int8.h"
+#include "kernels/elementwise_int8/cuda_pick_int8.h"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 #include "kernels/image_int8/cuda_image_int8.h"
 #include "kernels/pool_int8/cuda_pool_int8.h"
@@ -144,6 +145,24 @@ class SubsamplePadStep final : public CudaStep {
   long x_image_stride_;
 };
 
+class PickStep final : public CudaStep {
+ public:
+  PickStep(const Lowering& lowering, int node)
+      : name_(int8_op_name(lowering.graph.nodes[node].op)),
+        shape_(lowering.pick_shape(node)),
+        x_image_stride_(pixels_of(lowering.input(node, 0).shape) * shape_.in_stride) {}
+  std::string kernel(int) const override { return name_; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::cuda_pick_int8(shape_, {data.images, x_image_stride_, data.inputs[0], static_cast<uint8_t*>(data.output)},
+                            stream);
+  }
+
+ private:
+  std::string name_;
+  kernels::PickShape shape_;
+  long x_image_stride_;
+};
+
 // A flatten whose input has gaps between its pixels: closes them.
 class FlattenStep final : public CudaStep {
  public:
@@ -193,6 +212,9 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return std::make_unique<LookupStep>(lowering, node);
     case Int8Op::subsample_pad:
       return std::make_unique<SubsamplePadStep>(lowering, node);
+    case Int8Op::slice:
+    case Int8Op::resize:
+      return std::make_unique<PickStep>(lowering, node);
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : std::make_unique<FlattenStep>(lowering, node);
   }

@@ -14,8 +14,8 @@
 namespace octet {
 
 /// The tensors of one launch, all on the device: [images, H, W, cuda_channel_stride(C)] bytes, one pointer an input of
-/// the node; for the input node the pixels [images, H, W, C]. The last node writes float32 [images, classes]. Tensors
-/// start at multiples of kDeviceAlignment and may be read kCudaReadSlack bytes past their end.
+/// the node; for the input node the pixels [images, H, W, C]. A node with float_output writes float32 [images, H, W,
+/// C]. Tensors start at multiples of kDeviceAlignment and may be read kCudaReadSlack bytes past their end.
 struct CudaStepData {
   int images = 0;
   const uint8_t* const* inputs = nullptr;

@@ -44,6 +44,7 @@ std::string fault(const Int8Graph& graph, int node) {
                        kLanes);
   }
   if (n.op == Int8Op::conv2d) {
+    if (!n.window.pad.is_even()) return "another padding behind the image than before it: not built here";
     if (n.groups != 1) {
       return fmt::format("groups={}: cuDNN has no depthwise int8 convolution, and grouped ones are not built here",
                          n.groups);

@@ -110,9 +110,10 @@ class ConvolutionTimer {
     const kernels::Conv2dShape s = lowering_.conv2d_shape(node_);
     const size_t in = static_cast<size_t>(options_.batch) * s.in_h * s.in_w,
                  out = static_cast<size_t>(options_.batch) * s.out_h * s.out_w;
-    const bool residual = lowering_.conv2d_params(node_).has_residual;
+    const kernels::Conv2dParams p = lowering_.conv2d_params(node_);
+    const size_t y_bytes = out * s.out_stride * (p.float_output ? sizeof(float) : 1);
     {
-      const RotatingTensors codes({in * s.in_stride, residual ? out * s.residual_stride : 0, out * s.out_stride},
+      const RotatingTensors codes({in * s.in_stride, p.has_residual ? out * s.residual_stride : 0, y_bytes},
                                   Element::code, stream_);
       time_step(kCudaInt8, *make_cuda_step(lowering_, node_, "auto"), codes);
       const Support support = find_engine("cudnn").supports(lowering_.graph, node_);

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "kernels/conv2d_int8/cuda/mma/mma.h"
+#include "kernels/conv2d_int8/padding.h"
 
 namespace octet::kernels {
 namespace {
@@ -48,7 +49,7 @@ bool mma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
   // Windows of a block, which may begin in as many images as it has rows, are found by 32-bit offsets.
   constexpr int kMaxRows = 256;
   const int64_t image_bytes = static_cast<int64_t>(g.in_h) * g.in_w * g.in_stride;
-  const int64_t border = (static_cast<int64_t>(g.pad_h) + 1) * g.in_w * g.in_stride;
+  const int64_t border = (static_cast<int64_t>(std::max(g.pad_h, pad_bottom(g))) + 1) * g.in_w * g.in_stride;
   const int64_t pixels = static_cast<int64_t>(images) * g.out_h * g.out_w;
   const int images_of_block = kMaxRows / (g.out_h * g.out_w) + 2;
   return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && (p.float_output || g.out_stride % 16 == 0) &&

@@ -4,6 +4,7 @@
 
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
+#include "kernels/conv2d_int8/padding.h"
 
 namespace octet::kernels {
 namespace {
@@ -18,6 +19,9 @@ bool mappable(int kernel, int stride, int pad, int dilation) {
   return kernel <= BorderClasses::kMaxTaps && stride <= 8 && pad <= 128 && span <= 255 && pad - span <= 127 &&
          pad - span >= -128;
 }
+
+/// As many pixels of padding behind the image as before it, as tensor maps are written here.
+bool pads_alike(int behind, int pad, int stride) { return behind <= pad && behind > pad - stride; }
 
 /// True without constants too: a launch has none.
 bool can_scale_constants(const Conv2dShape& g, const Conv2dParams& p) {
@@ -92,6 +96,7 @@ bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
   return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && !p.float_output && g.out_stride % 16 == 0 &&
          (!p.has_residual || (g.residual_stride % 16 == 0 && can_scale_steps(p.residual_multiplier))) &&
          can_scale_constants(g, p) && static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
+         pads_alike(pad_bottom(g), g.pad_h, g.stride_h) && pads_alike(pad_right(g), g.pad_w, g.stride_w) &&
          mappable(g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
          mappable(g.kernel_w, g.stride_w, g.pad_w, g.dilation_w) &&
          few_classes(BorderClasses(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h)) &&
