@@ -40,8 +40,9 @@ struct DatasetSpec {
   std::string path;     ///< folder; image_folder: or a .tar
   std::string split;    ///< "train" or "test"; image_folder: subfolder of path, "" for path itself
   std::string classes;  ///< image_folder: file with one class folder a line, in the order of labels; "": sorted folders
-  int channels = 3;     ///< image_folder, synthetic: 1 or 3
-  int image_size = 32;  ///< synthetic
+  std::vector<std::string> class_names;  ///< image_folder without that file: of the training set, for the other splits
+  int channels = 3;                      ///< image_folder, synthetic: 1 or 3
+  int image_size = 32;                   ///< synthetic
   int synthetic_size = 1024, synthetic_classes = 10;
   uint64_t seed = 0;  ///< synthetic
 };

@@ -53,11 +53,11 @@ ImageFolder::ImageFolder(const DatasetSpec& spec) : root_(spec.path), channels_(
   if (fs::path(spec.path).extension() == ".tar") {
     list_archive(spec.split);
   } else {
-    list_folder(spec.split, /*listed=*/!spec.classes.empty());
+    list_folder(spec.split, /*listed=*/!spec.classes.empty() || !spec.class_names.empty());
   }
   std::set<std::string> folders;
   for (const File& file : files_) folders.insert(folder_of(file.name));
-  label_files(spec.classes, {folders.begin(), folders.end()});
+  label_files(spec, {folders.begin(), folders.end()});
 }
 
 void ImageFolder::list_folder(const std::string& split, bool listed) {
@@ -96,9 +96,11 @@ void ImageFolder::list_archive(const std::string& split) {
   if (!split.empty()) root_ += "/" + split;
 }
 
-void ImageFolder::label_files(const std::string& classes, std::vector<std::string> found) {
+void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
   if (found.empty()) throw data_error(root_ + ": no class folder with a JPEG or PNG file");
-  class_names_ = classes.empty() ? found : read_classes(classes);
+  const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
+  class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
+  if (class_names_.empty()) class_names_ = found;
   std::map<std::string, int> labels;
   std::vector<std::string> absent;
   for (const std::string& name : class_names_) {

@@ -14,8 +14,8 @@ namespace octet {
 class ImageFolder : public Dataset {
  public:
   /// path/split/CLASS/FILE, or members split/CLASS/FILE of the .tar at path. Files that are not *.jpg, *.jpeg or *.png
-  /// are left out. A class of the file spec.classes without an image is a note to the user; without that file, where an
-  /// empty folder may or may not be a class, it is an error, as is no image at all.
+  /// are left out. A class of spec.classes or spec.class_names without an image is a note to the user; with neither,
+  /// where an empty folder may or may not be a class, it is an error, as is no image at all.
   explicit ImageFolder(const DatasetSpec& spec);
   size_t size() const override { return files_.size(); }
   int channels() const override { return channels_; }
@@ -30,10 +30,10 @@ class ImageFolder : public Dataset {
     std::string name;               ///< below root_ or in the archive
     uint64_t offset = 0, size = 0;  ///< in the archive
   };
-  void list_folder(const std::string& split, bool listed);  ///< listed: a file names the classes
+  void list_folder(const std::string& split, bool listed);  ///< listed: it is known what the classes are
   void list_archive(const std::string& split);
-  /// Class names from the file `classes` ("": sorted `found`), labels of files_ from their folders.
-  void label_files(const std::string& classes, std::vector<std::string> found);
+  /// Class names as `spec` has them (else the sorted `found`), labels of files_ from their folders.
+  void label_files(const DatasetSpec& spec, std::vector<std::string> found);
 
   std::string root_;
   int channels_;

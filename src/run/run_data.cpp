@@ -24,13 +24,16 @@ std::string cure(const DataRecipe& from, const std::string& key) {
 }
 
 /// `key`: which split it is, for messages.
-std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split) try {
+/// `classes`: of the training set, for the other splits.
+std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split,
+                                          const std::vector<std::string>& classes = {}) try {
   const DataRecipe& from = recipe.data;
   const bool elsewhere = key == kTest && !from.test_path.empty();
   std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
                                                          .path = elsewhere ? from.test_path : from.path,
                                                          .split = split,
                                                          .classes = from.classes,
+                                                         .class_names = classes,
                                                          .channels = from.channels,
                                                          .image_size = from.image_size,
                                                          .synthetic_size = from.synthetic_size,
@@ -90,12 +93,13 @@ RunData open_run_data(const Recipe& recipe) {
   RunData data;
   const DataRecipe& from = recipe.data;
   data.train_set = open_split(recipe, "data.train", from.train);
+  const std::vector<std::string>& classes = data.train_set->class_names();
   data.tests_on_training_images = tests_on_training_images(from);
-  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test);
+  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test, classes);
   check_same_classes(*data.train_set, *data.test_set, "test");
   if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
   const bool cut = from.validation.empty();
-  data.validation_set = cut ? data.train_set : open_split(recipe, "data.validation", from.validation);
+  data.validation_set = cut ? data.train_set : open_split(recipe, "data.validation", from.validation, classes);
   check_same_classes(*data.train_set, *data.validation_set, "validation");
   Split split = split_indices({.train_images = data.train_set->size(),
                                .test_images = data.test_set->size(),

@@ -77,6 +77,23 @@ TEST(ImageFolder, ClassFileGivesTheOrder) {
   expect_part(refusal("dog\ncat\ndog\n"), "class dog is listed twice");
 }
 
+TEST(ImageFolder, TheTrainingSetNamesTheClassesOfOtherSplits) {
+  const TemporaryFolder folder;
+  for (const char* file : {"train/cat/a.png", "train/dog/b.png", "train/eel/c.png", "test/eel/d.png"})
+    folder.write(file, png_bytes(noise(2, 2, 3, 3)));
+  std::filesystem::create_directory(folder.path("test/cat"));  // empty, and there is no dog
+  DatasetSpec spec = spec_of(folder.path(), "test");
+  expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without a JPEG or PNG file");
+  spec.class_names = open_dataset(spec_of(folder.path(), "train"))->class_names();
+  testing::internal::CaptureStderr();
+  const auto test = open_dataset(spec);
+  expect_part(testing::internal::GetCapturedStderr(), "1 of the 3 classes in the training set; none of cat, dog");
+  EXPECT_EQ(test->class_names(), spec.class_names);
+  EXPECT_EQ(test->label(0), 2);
+  folder.write("test/fox/e.png", png_bytes(noise(2, 2, 3, 3)));
+  expect_part(data_refusal([&] { open_dataset(spec); }), "folder fox is not a class of the training set");
+}
+
 /// A network of many classes is evaluated on pictures of a few: labels stay those of the class file.
 TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
   const TemporaryFolder folder;

@@ -83,7 +83,7 @@ TEST(BitPlanCuda, EveryEdgeIsOnItsOwnGrid) {
 TEST(BitPlanCuda, EngineCudaGivesTheReferencesBytes) {
   OCTET_NEEDS_GPU();
   constexpr int kBatch = 3;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
     const Pair pair(seed);
     const Shape& shape = pair.graph.nodes[0].shape;
     const Int8Graph int8 = pair.cpu.convert(test::preprocessing_for(shape), {});

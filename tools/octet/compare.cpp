@@ -58,7 +58,8 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
 
 void add_compare(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<MeasureOptions>();
-  CLI::App* command = app.add_subcommand("compare", "layer by layer: does every engine give the trained codes?");
+  CLI::App* command =
+      app.add_subcommand("compare", "layer by layer: does every engine give the codes of the QAT graph?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
   command->callback([&common, &action, options] { action = [&common, options] { return compare(common, *options); }; });
 }
