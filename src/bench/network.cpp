@@ -71,6 +71,21 @@ void repeat(double seconds, int fewest, const Run& run) {
   }
 }
 
+/// Images a second when a batch is submitted before the one before it is collected.
+double overlapped_rate(Program& program, const uint8_t* images, const BenchOptions& options,
+                       const OutputMemory& outputs) {
+  const auto start = Clock::now();
+  long batches = 1;
+  program.submit(images, options.batch);
+  repeat(options.seconds, kFewestRuns, [&] {
+    program.submit(images, options.batch);
+    program.collect(outputs);
+    ++batches;
+  });
+  program.collect(outputs);
+  return 1e3 * static_cast<double>(batches * options.batch) / milliseconds(Clock::now() - start);
+}
+
 /// By node, from the taps of many runs.
 std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions& options,
                                       const std::function<void(const NodeTap&)>& run) {
@@ -157,6 +172,7 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
     std::vector<double> on_device = program.time_on_device(options.batch, runs);
     result.device_ms = median(on_device);
     result.device_p99_ms = percentile(std::move(on_device), 0.99);
+    result.overlapped_images_per_second = overlapped_rate(program, images.data(), options, OutputMemory(outputs));
   }
   if (options.layers) {
     const std::vector<double> layers =
@@ -194,6 +210,7 @@ std::string describe(const BenchResult& r) {
     text += fmt::format("on the GPU alone: median {}, p99 {}, {} images/s, {} TOPS\n", human_seconds(r.device_ms / 1e3),
                         human_seconds(r.device_p99_ms / 1e3), decimal(1e3 * r.batch / r.device_ms),
                         tera_operations(r.multiply_adds, r.device_ms));
+    text += fmt::format("batches overlapping: {} images/s\n", decimal(r.overlapped_images_per_second));
   }
   if (r.layers.empty()) return text;
   double sum = 0;

@@ -31,6 +31,9 @@ struct BenchResult {
   long multiply_adds = 0;        ///< of one batch
   /// By the GPU's events, pictures and logits staying there; 0 for an engine on the host.
   double device_ms = 0, device_p99_ms = 0;
+  /// From host memory to host memory, the images of a batch travelling while the one before it is computed
+  /// (Program::submit); 0 for an engine on the host.
+  double overlapped_images_per_second = 0;
   /// By node. On the host: the time between taps. A tap waits for each layer and may copy its output into the graph's
   /// layout, so that the sum exceeds median_ms; compare layers with each other. On the GPU: device events around each
   /// node alone, replayed; nodes without a kernel take 0.

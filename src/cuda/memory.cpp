@@ -63,6 +63,10 @@ void copy_to_device(void* device, const void* host, size_t bytes, CudaStream str
   check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copy to the GPU");
 }
 
+void copy_on_device(void* to, const void* from, size_t bytes, CudaStream stream) {
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy on the GPU");
+}
+
 void copy_to_host(void* host, const void* device, size_t bytes, CudaStream stream) {
   check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copy from the GPU");
 }

@@ -70,6 +70,7 @@ std::pmr::memory_resource* pinned_memory();
 
 /// Asynchronous on the stream; `copy_to_device` needs host memory that stays until the stream got there.
 void copy_to_device(void* device, const void* host, size_t bytes, CudaStream stream);
+void copy_on_device(void* to, const void* from, size_t bytes, CudaStream stream);
 void copy_to_host(void* host, const void* device, size_t bytes, CudaStream stream);
 /// Constants on the device: waits, so that `bytes` may go. `what` names them in errors.
 DeviceBuffer to_device(const std::vector<uint8_t>& bytes, const std::string& what, CudaStream stream);

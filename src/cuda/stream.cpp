@@ -24,6 +24,10 @@ void Event::record(CudaStream stream) { check_cuda(cudaEventRecord(event_.get(),
 
 void Event::wait(const char* what) const { check_cuda(cudaEventSynchronize(event_.get()), what); }
 
+void Event::hold(CudaStream stream) const {
+  check_cuda(cudaStreamWaitEvent(stream, event_.get(), 0), "making a CUDA stream wait");
+}
+
 bool Event::reached() const {
   const cudaError_t status = cudaEventQuery(event_.get());
   if (status != cudaErrorNotReady) check_cuda(status, "asking a CUDA event");

@@ -33,6 +33,8 @@ class Event {
   /// The host waits until the stream got here (not at all for an event never recorded); throws Error(promise) naming
   /// `what` if anything before failed.
   void wait(const char* what = "waiting for a CUDA event") const;
+  /// What is put on `stream` from now on waits until this event is reached (not at all for one never recorded).
+  void hold(CudaStream stream) const;
   bool reached() const;
   /// Milliseconds from `start` to this event; both have been reached.
   float milliseconds_since(const Event& start) const;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -64,6 +65,13 @@ class Program {
   /// GPU copies page-locked memory (PinnedBuffer in src/cuda/memory.h) fastest. Throws Error(usage) for another batch
   /// or another number of outputs than the graph has.
   virtual void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap = nullptr) = 0;
+  /// run() in two halves, at most kMostSubmitted at a time, collected in the order in which they were submitted: on the
+  /// GPU the images of one batch travel while the batch before it is computed; an engine on the host computes in
+  /// collect(). `images` stay where and as they are until then. One of the two throws what run() would, and
+  /// Error(usage) for one batch too many or nothing to collect.
+  virtual void submit(const uint8_t* images, int batch);
+  virtual void collect(const OutputMemory& outputs);
+  static constexpr size_t kMostSubmitted = 2;
   /// What run() does once for a batch size that it has not seen: choosing kernels, capturing a graph. For whoever times
   /// run() and wants to leave that out.
   virtual void prepare(int batch) {}
@@ -75,6 +83,13 @@ class Program {
   virtual std::vector<double> time_on_device(int batch, int runs) { return {}; }
   /// The same for every node alone, in node order: the median of `runs`; 0 for a node without a kernel of its own.
   virtual std::vector<double> time_layers_on_device(int batch, int runs) { return {}; }
+
+ private:
+  struct Submitted {
+    const uint8_t* images;
+    int batch;
+  };
+  std::deque<Submitted> submitted_;  ///< of an engine on the host
 };
 
 class Engine {

@@ -61,4 +61,13 @@ void check_batch(int batch, int max_batch) {
                     std::to_string(max_batch));
 }
 
+void check_submit(size_t submitted) {
+  if (submitted < Program::kMostSubmitted) return;
+  throw usage_error(std::to_string(submitted) + " batches are submitted: collect one before the next");
+}
+
+void check_collect(size_t submitted) {
+  if (submitted == 0) throw usage_error("nothing to collect: submit a batch first");
+}
+
 }  // namespace octet

@@ -21,7 +21,11 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
 void check_batch(int batch, int max_batch);
 /// Memory for as many outputs as the graph has, or Error(usage).
 void check_outputs(const OutputMemory& outputs, size_t expected);
-/// Both: what every Program::run asks first.
+/// Room for one more batch, or Error(usage).
+void check_submit(size_t submitted);
+/// Something to collect, or Error(usage).
+void check_collect(size_t submitted);
+/// Batch and outputs: what every Program::run asks first.
 void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected);
 
 }  // namespace octet

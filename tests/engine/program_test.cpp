@@ -5,6 +5,7 @@
 
 #include "src/common/error.h"
 #include "src/engine/cpu/unsigned_edges.h"
+#include "src/engine/output_buffers.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 #include "tests/error_of.h"
@@ -51,6 +52,21 @@ TEST_P(Engines, TapsDoNotDependOnThreadsAndSeeTheWholeBatch) {
     }
     ASSERT_EQ(outputs_of(*two, graph, images, kBatch), expected.outputs) << "without a tap, seed " << seed;
   }
+}
+
+TEST_P(Engines, SubmittedBatchesAreCollectedInOrder) {
+  const Int8Graph graph = random_network(4);
+  const std::vector<uint8_t> first = random_images(graph, 3, 1), second = random_images(graph, 2, 2);
+  const auto program = engine().compile(graph, {.max_batch = 3, .threads = 1});
+  const OutputBuffers of_first(graph, 3), of_second(graph, 2);
+  program->submit(first.data(), 3);
+  program->submit(second.data(), 2);
+  EXPECT_NE(error_of([&] { program->submit(first.data(), 3); }).find("2 batches are submitted"), std::string::npos);
+  program->collect(of_first.memory());
+  program->collect(of_second.memory());
+  EXPECT_EQ(of_first.all(), outputs_of(*program, graph, first, 3));
+  EXPECT_EQ(of_second.all(), outputs_of(*program, graph, second, 2));
+  EXPECT_NE(error_of([&] { program->collect(of_first.memory()); }).find("nothing to collect"), std::string::npos);
 }
 
 TEST_P(Engines, InputCodesFollowTheRule) {

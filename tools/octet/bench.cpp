@@ -41,6 +41,7 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
           {"images_per_second", result.images_per_second},
           {"device_ms", result.device_ms},
           {"device_p99_ms", result.device_p99_ms},
+          {"overlapped_images_per_second", result.overlapped_images_per_second},
           {"multiply_adds", result.multiply_adds},
           {"layers", layers}};
 }

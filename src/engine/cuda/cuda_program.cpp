@@ -86,8 +86,7 @@ Error CudaProgram::does_not_fit(const OutOfGpuMemory& error, int images, size_t 
       fits > 0 ? fmt::format("a batch of {} would fit", fits) : std::string("not even a batch of 1 would fit")));
 }
 
-template <typename Work>
-void CudaProgram::at_node(size_t node, const Work& work) const {
+void CudaProgram::at_node(size_t node, const std::function<void()>& work) const {
   const auto named = [&](const Error& error) {
     return fmt::format("node '{}': {}", graph_.nodes[node].name, error.what());
   };
@@ -162,58 +161,6 @@ void CudaProgram::upload_random_images(int batch) {
 void CudaProgram::prepare(int batch) {
   check_batch(batch, max_batch_);
   plan_for(batch);
-}
-
-void CudaProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
-  check_run(batch, max_batch_, outputs, graph_.outputs.size());
-  const BatchPlan& plan = plan_for(batch);
-  try {
-    host_.upload(images_.data(), images, graph_.input_shape().elements() * batch, stream_);
-    if (tap) {
-      run_with_tap(batch, tap);
-    } else {
-      plan.graph->replay(stream_.get());
-    }
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      download(graph_.outputs[i], batch, outputs[i], "running the network on the GPU");
-    }
-  } catch (const Error& error) {
-    // The caller's memory must not be in use any more, whatever happened.
-    try {
-      stream_.wait("");
-    } catch (const Error&) {  // the same failure
-    }
-    throw Error(error.code(), fmt::format("{}, {} images: {}", graph_.name, batch, error.what()));
-  }
-}
-
-void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    launch(node, batch);
-    show(tap, node, batch);
-  }
-}
-
-void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
-  const Int8Node& n = graph_.nodes[node];
-  const size_t channels = n.shape.c, stride = lowering_.output_stride(static_cast<int>(node));
-  const size_t bytes = layers_[node].image_bytes * batch;
-  if (stride == channels) {
-    host_.download(to, layers_[node].output, bytes, stream_, what);
-    return;
-  }
-  gapped_.resize(bytes);
-  host_.download(gapped_.data(), layers_[node].output, bytes, stream_, what);
-  const size_t pixels = static_cast<size_t>(n.shape.h) * n.shape.w * batch;
-  for (size_t pixel = 0; pixel < pixels; ++pixel) {
-    std::copy_n(gapped_.data() + pixel * stride, channels, static_cast<uint8_t*>(to) + pixel * channels);
-  }
-}
-
-void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
-  shown_.resize(graph_.nodes[node].image_bytes() * batch);
-  at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
-  tap(static_cast<int>(node), shown_.data(), shown_.size());
 }
 
 std::vector<LayerInfo> CudaProgram::layers() const {

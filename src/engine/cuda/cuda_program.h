@@ -2,6 +2,7 @@
 // engines cuda and cudnn differ in the steps they make.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
+#include "src/engine/cuda/batch_queue.h"
 #include "src/engine/cuda/host_copies.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cuda/work_space.h"
@@ -24,6 +26,8 @@ class CudaProgram final : public Program {
   CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
 
   void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
+  void submit(const uint8_t* images, int batch) override;
+  void collect(const OutputMemory& outputs) override;
   void prepare(int batch) override;
   std::vector<LayerInfo> layers() const override;  ///< kernels for max_batch images
   size_t arena_bytes() const override { return arena_.bytes(); }
@@ -58,11 +62,15 @@ class CudaProgram final : public Program {
   /// launch() of one node; false when it has none.
   bool launch(size_t node, int batch) const;
   /// Calls `work` and names the node in its errors.
-  template <typename Work>
-  void at_node(size_t node, const Work& work) const;
+  void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);
   /// A node's output without gaps, once everything on the stream is done. `what` names that in errors.
   void download(size_t node, int batch, void* to, const char* what);
+  /// A node's output without the lanes between channels and stride.
+  void close_gaps(size_t node, int batch, const uint8_t* from, void* to) const;
+  /// Calls `work`; an error names the network and waits until the caller's memory is not in use any more.
+  template <typename Work>
+  void at_batch(int batch, const Work& work);
   void show(const NodeTap& tap, size_t node, int batch);
   void upload_random_images(int batch);
 
@@ -75,9 +83,10 @@ class CudaProgram final : public Program {
   DeviceBuffer arena_;
   WorkSpace work_;
   HostCopies host_;
-  std::vector<uint8_t> shown_;   ///< a node's output for a tap
-  std::vector<uint8_t> gapped_;  ///< the same as on the device, with lanes between channels and stride
-  std::list<BatchPlan> plans_;   ///< the last used first
+  std::vector<uint8_t> shown_;         ///< a node's output for a tap
+  std::vector<uint8_t> gapped_;        ///< the same as on the device, with lanes between channels and stride
+  std::list<BatchPlan> plans_;         ///< the last used first
+  std::unique_ptr<BatchQueue> queue_;  ///< made by the first submit(); goes first, and waits
 };
 
 }  // namespace octet

@@ -1,0 +1,111 @@
+// A compiled network runs: images in, outputs back, at once or in two halves, whole or node after node.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/common/error.h"
+#include "src/engine/cuda/cuda_program.h"
+#include "src/engine/support.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kRunning = "running the network on the GPU";
+
+}  // namespace
+
+template <typename Work>
+void CudaProgram::at_batch(int batch, const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    queue_.reset();
+    try {
+      stream_.wait("");
+    } catch (const Error&) {  // the same failure
+    }
+    throw Error(error.code(), fmt::format("{}, {} images: {}", graph_.name, batch, error.what()));
+  }
+}
+
+void CudaProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
+  check_run(batch, max_batch_, outputs, graph_.outputs.size());
+  const BatchPlan& plan = plan_for(batch);
+  at_batch(batch, [&] {
+    host_.upload(images_.data(), images, graph_.input_shape().elements() * batch, stream_);
+    if (tap) {
+      run_with_tap(batch, tap);
+    } else {
+      plan.graph->replay(stream_.get());
+    }
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      download(graph_.outputs[i], batch, outputs[i], kRunning);
+    }
+  });
+}
+
+void CudaProgram::submit(const uint8_t* images, int batch) {
+  check_batch(batch, max_batch_);
+  if (!queue_) {
+    std::vector<size_t> bytes;
+    for (const int output : graph_.outputs) bytes.push_back(layers_[output].image_bytes * max_batch_);
+    queue_ = std::make_unique<BatchQueue>(graph_.input_shape().elements() * max_batch_, bytes);
+  }
+  check_submit(queue_->size());
+  const BatchPlan& plan = plan_for(batch);
+  at_batch(batch, [&] {
+    queue_->upload(images, graph_.input_shape().elements() * batch, images_.data(), stream_);
+    plan.graph->replay(stream_.get());
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const Layer& layer = layers_[graph_.outputs[i]];
+      queue_->download(i, layer.output, layer.image_bytes * batch, stream_);
+    }
+    queue_->push(batch, stream_);
+  });
+}
+
+void CudaProgram::collect(const OutputMemory& outputs) {
+  check_outputs(outputs, graph_.outputs.size());
+  check_collect(queue_ ? queue_->size() : 0);
+  at_batch(queue_->first_images(), [&] {
+    const BatchQueue::Batch& done = queue_->pop(kRunning);
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      close_gaps(graph_.outputs[i], done.images, done.outputs[i].data(), outputs[i]);
+    }
+  });
+}
+
+void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    launch(node, batch);
+    show(tap, node, batch);
+  }
+}
+
+void CudaProgram::close_gaps(size_t node, int batch, const uint8_t* from, void* to) const {
+  const Shape& shape = graph_.nodes[node].shape;
+  const size_t pixels = static_cast<size_t>(shape.h) * shape.w;
+  const size_t bytes = graph_.nodes[node].image_bytes() / pixels, stride = layers_[node].image_bytes / pixels;
+  for (size_t pixel = 0; pixel < pixels * batch; ++pixel) {
+    std::copy_n(from + pixel * stride, bytes, static_cast<uint8_t*>(to) + pixel * bytes);
+  }
+}
+
+void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
+  const size_t bytes = layers_[node].image_bytes * batch;
+  if (layers_[node].image_bytes == graph_.nodes[node].image_bytes()) {
+    host_.download(to, layers_[node].output, bytes, stream_, what);
+    return;
+  }
+  gapped_.resize(bytes);
+  host_.download(gapped_.data(), layers_[node].output, bytes, stream_, what);
+  close_gaps(node, batch, gapped_.data(), to);
+}
+
+void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
+  shown_.resize(graph_.nodes[node].image_bytes() * batch);
+  at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
+  tap(static_cast<int>(node), shown_.data(), shown_.size());
+}
+
+}  // namespace octet
