@@ -205,8 +205,8 @@ class QatGraphProgram : public TorchProgram {
       case Op::add:
         return add_codes({layer.multipliers[0], layer.multipliers[1], layer.epilogue.rounding}, x,
                          values[node.inputs[1]]);
-      case Op::mul:  // products of codes are exact in float32
-        return rescaled(at::mul(x, values[node.inputs[1]]), 0);
+      case Op::mul:  // exact in float32; + 0: 0 times a negative code is +0, as integers have it
+        return rescaled(at::mul(x, values[node.inputs[1]]).add_(0), 0);
       case Op::concat: {
         std::vector<at::Tensor> parts;
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(rescaled(values[node.inputs[i]], i));

@@ -10,8 +10,8 @@ namespace {
 using namespace test;
 
 const Curve& last_curve(const ImportedNetwork& network) {
-  EXPECT_EQ(network.graph.output().op, Op::lookup);
-  return network.graph.output().curve;
+  EXPECT_EQ(network.graph.nodes.back().op, Op::lookup);
+  return network.graph.nodes.back().curve;
 }
 
 TEST(OnnxFunctions, EachOperator) {
@@ -84,7 +84,7 @@ TEST(OnnxFunctions, OtherGatesStayProducts) {
   other.node("Sigmoid", {"positive"}, "gate");
   other.node("Mul", {"image", "gate"}, "y");
   const ImportedNetwork network = imported(other.bytes("y"));
-  EXPECT_EQ(network.graph.output().op, Op::mul);
+  EXPECT_EQ(network.graph.nodes.back().op, Op::mul);
   expect_close(outputs(network, x), x * at::sigmoid(at::relu(x)));
 
   ModelBuilder shared;
@@ -104,7 +104,7 @@ TEST(OnnxFunctions, AFactorForEachChannel) {
                factor_first ? std::vector<std::string>{"mean", "image"} : std::vector<std::string>{"image", "mean"},
                "y");
     const ImportedNetwork network = imported(model.bytes("y"));
-    EXPECT_EQ(network.graph.output().op, Op::mul);
+    EXPECT_EQ(network.graph.nodes.back().op, Op::mul);
     expect_close(outputs(network, x), x * x.mean({2, 3}, true));
   }
 }

@@ -114,8 +114,11 @@ class Grower {
                       Op::relu,   Op::global_avg_pool, Op::slice,  Op::lookup};
     const Op op = ops[between(0, std::size(ops) - 1)];
     const Shape in = graph_.nodes[from].shape;
+    if (op == Op::mul) push(Op::global_avg_pool, [&](Node& n) { n.inputs = {from}; });
+    const int gate = last();
     push(op, [&](Node& n) {
-      n.inputs.assign(op == Op::concat || op == Op::add || op == Op::mul ? 2 : 1, from);
+      n.inputs.assign(op == Op::concat || op == Op::add ? 2 : 1, from);
+      if (op == Op::mul) n.inputs.push_back(gate);
       if (op == Op::conv2d) n.out_channels = between(1, 8), n.bias = true;
       if (op == Op::lookup) n.curve.function = Function::sigmoid;
       if (op == Op::slice) n.out_channels = 1, n.first_channel = in.c - 1;
