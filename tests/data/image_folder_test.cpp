@@ -85,9 +85,9 @@ TEST(ImageFolder, TheTrainingSetNamesTheClassesOfOtherSplits) {
   DatasetSpec spec = spec_of(folder.path(), "test");
   expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without a JPEG or PNG file");
   spec.class_names = open_dataset(spec_of(folder.path(), "train"))->class_names();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto test = open_dataset(spec);
-  expect_part(testing::internal::GetCapturedStderr(), "1 of the 3 classes in the training set; none of cat, dog");
+  expect_part(::testing::internal::GetCapturedStderr(), "1 of the 3 classes in the training set; none of cat, dog");
   EXPECT_EQ(test->class_names(), spec.class_names);
   EXPECT_EQ(test->label(0), 2);
   folder.write("test/fox/e.png", png_bytes(noise(2, 2, 3, 3)));
