@@ -21,6 +21,7 @@ sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real o
 import gpus  # noqa: E402
 import parts  # noqa: E402
 import sanitize  # noqa: E402
+import step_model  # noqa: E402
 import tensors  # noqa: E402
 import tests  # noqa: E402
 import training_proof  # noqa: E402
@@ -127,6 +128,20 @@ class Tensors(WithFolder):
         self.assertAlmostEqual(apart["of_all"], 0.5 / 29**0.5)
         with self.assertRaisesRegex(ValueError, "different tensors"):
             tensors.largest_distance(one, self.put("third", a=[3, 4]))
+
+
+class StepModel(unittest.TestCase):
+    row = {"milliseconds": [40.0, 41.0], "exchange_ms": 0.4, "batch": 256}
+
+    def test_measured_steps_stay_and_a_ring_of_eight_sends_seven_quarters(self):
+        self.assertEqual([step_model.step(self.row, 2, gpus) for gpus in (1, 2)], [40.0, 41.0])
+        self.assertAlmostEqual(step_model.step(self.row, 2, 8), 40 + 1.75 * 0.4 + 0.6)
+
+    def test_the_table_says_what_was_measured(self):
+        lines = step_model.table({"processes": 2, "speed": {"good": True, "resnet50": self.row}}, [8]).splitlines()
+        self.assertEqual([line.split()[1] for line in lines], ["1", "2", "8"])
+        self.assertEqual([line.split()[-1] for line in lines], ["measured", "measured", "model"])
+        self.assertIn("1.95x", lines[1])
 
 
 class Sharing(unittest.TestCase):

@@ -25,6 +25,9 @@ import gpus
 import programs
 import tensors
 
+sys.path.append(str(programs.ROOT / "tools" / "bench"))
+import step_model  # noqa: E402
+
 RECIPES = programs.ROOT / "recipes"
 MODELS = {"resnet50": 1.94, "resnet18": 1.90, "mobilenet_v2": 1.90}  # images/s of two GPUs beside one, to reach
 LARGEST_DISTANCE, SECONDS_TO_STOP, SECONDS_TO_SEE_A_HANG = 1e-5, 30, 30
@@ -89,6 +92,7 @@ def speed(options):
                        "images_per_second": [round(one["images_per_second"]), round(all_["images_per_second"])], "batch": one["batch"],
                        "exchange_ms": all_["exchange_ms"]}
         print(f"  {model}: {rows[model]}", file=sys.stderr, flush=True)
+    print(step_model.table({"processes": options.count, "speed": rows}, [4, 8]), file=sys.stderr, flush=True)
     return {"good": options.dry or all(row["to_reach"] is None or row["factor"] >= row["to_reach"] for row in rows.values()), **rows}
 
 
