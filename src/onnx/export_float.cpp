@@ -110,6 +110,10 @@ class FloatWriter {
         return flat(node.name, x[0]);
       case Op::dropout:
         return writer_.node("Dropout", node.name, {x[0], writer_.scalar(node.name + "/ratio", node.dropout)});
+      case Op::slice:
+        return writer_.slice(node.name, x[0], node.first_channel, node.out_channels);
+      case Op::resize:
+        return writer_.resize(node.name, x[0], node.factor_h, node.factor_w);
       case Op::subsample_pad:
         return writer_.subsample_pad(node.name, x[0], node.window,
                                      node.out_channels - graph_.nodes[static_cast<size_t>(node.inputs[0])].shape.c);

@@ -109,6 +109,10 @@ class QdqWriter {
       }
       case Int8Op::global_avg_pool:
         return writer_.node("GlobalAveragePool", node.name, {x});
+      case Int8Op::slice:
+        return writer_.slice(node.name, x, node.first_channel, node.shape.c);
+      case Int8Op::resize:
+        return writer_.resize(node.name, x, node.factor_h, node.factor_w);
       case Int8Op::subsample_pad:
         return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
       case Int8Op::flatten:

@@ -43,8 +43,9 @@ class Importer {
     take_input();
     for (int n = 0; n < graph_.node_size(); ++n)
       if (live_[static_cast<size_t>(n)]) take(graph_.node(n));
-    const OnnxValue output = take_output();
-    ImportedNetwork imported = guarded("", [&] { return network_.finish(output); });
+    std::vector<OnnxValue> outputs;
+    for (const ValueInfoProto& output : graph_.output()) outputs.push_back(take_output(output.name()));
+    ImportedNetwork imported = guarded("", [&] { return network_.finish(outputs); });
     imported.graph.name = std::filesystem::path(file_.name).stem().string();
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
     imported.opset = file_.opset;
@@ -59,12 +60,15 @@ class Importer {
     }
   }
 
-  /// Nodes that the output needs, from the last to the first; and how many of them read each name.
+  /// Nodes that the outputs need, from the last to the first; and how many of them read each name.
   void find_live() {
-    if (graph_.output_size() != 1) fail(fmt::format("has {} outputs; expected one", graph_.output_size()));
+    if (graph_.output_size() == 0) fail("has no outputs");
     live_.assign(static_cast<size_t>(graph_.node_size()), false);
-    std::set<std::string> needed = {graph_.output(0).name()};
-    ++network_.uses[graph_.output(0).name()];
+    std::set<std::string> needed;
+    for (const ValueInfoProto& output : graph_.output()) {
+      needed.insert(output.name());
+      ++network_.uses[output.name()];
+    }
     for (int n = graph_.node_size() - 1; n >= 0; --n) {
       const NodeProto& node = graph_.node(n);
       for (const std::string& output : node.output())
@@ -131,13 +135,12 @@ class Importer {
     });
   }
 
-  OnnxValue take_output() {
-    const std::string& name = graph_.output(0).name();
+  OnnxValue take_output(const std::string& name) {
     const std::string where = fmt::format("output '{}'", shown_name(name));
     const auto found = network_.values.find(name);
     if (found == network_.values.end()) fail(where + ": no node gives it");
     if (found->second.node < 0) fail(where + ": a constant, whatever the image is");
-    if (found->second.pad != std::array<int, 4>{}) fail(where + ": comes from a Pad; expected a layer behind it");
+    if (found->second.pad != Padding{}) fail(where + ": comes from a Pad; expected a layer behind it");
     if (!found->second.plain()) fail(where + ": an activation times or plus a number; expected a layer behind it");
     return found->second;
   }

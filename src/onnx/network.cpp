@@ -81,10 +81,11 @@ const OnnxValue* Network::find(const std::string& name) {
   return &values.emplace(name, constant(read_constant(file_, *weight->second, where))).first->second;
 }
 
-ImportedNetwork Network::finish(const OnnxValue& output) {
+ImportedNetwork Network::finish(const std::vector<OnnxValue>& outputs) {
   const std::vector<Node>& nodes = result_.graph.nodes;
   std::vector<bool> needed(nodes.size(), false);
-  needed[0] = needed[static_cast<size_t>(output.node)] = true;
+  needed[0] = true;
+  for (const OnnxValue& output : outputs) needed[static_cast<size_t>(output.node)] = true;
   for (size_t n = nodes.size(); n-- > 0;) {
     if (!needed[n]) continue;
     for (const int input : nodes[n].inputs) needed[static_cast<size_t>(input)] = true;
@@ -98,6 +99,7 @@ ImportedNetwork Network::finish(const OnnxValue& output) {
     graph.nodes.push_back(nodes[n]);
     for (int& input : graph.nodes.back().inputs) input = place[static_cast<size_t>(input)];
   }
+  for (const OnnxValue& output : outputs) graph.outputs.push_back(place[static_cast<size_t>(output.node)]);
   infer_shapes(graph);
   result_.graph = std::move(graph);
   keep_parameters(result_.graph, result_.weights);

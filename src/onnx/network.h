@@ -2,7 +2,6 @@
 // for.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,12 +17,11 @@ namespace octet {
 /// What a name of the file stands for: a constant, or an activation, the output of a node of the Graph.
 struct OnnxValue {
   std::shared_ptr<const Constant> constant;
-  int node = -1;         ///< of the Graph; -1: a constant
-  int rank = 4;          ///< [N, C, H, W]; 2: [N, C] of a 1x1 image
-  bool direct = false;   ///< the file's node is the Graph's node, nothing else of the file is in between
-  bool softmax = false;  ///< behind the Softmax that is left out
-  std::array<int, 4>
-      pad{};  ///< zeros that a Pad put around it and that the next window takes: top, left, bottom, right
+  int node = -1;                 ///< of the Graph; -1: a constant
+  int rank = 4;                  ///< [N, C, H, W]; 2: [N, C] of a 1x1 image
+  bool direct = false;           ///< the file's node is the Graph's node, nothing else of the file is in between
+  bool softmax = false;          ///< behind the Softmax that is left out
+  Padding pad;                   ///< zeros that a Pad put around it and that the next window takes
   double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
   bool plain() const { return factor == 1 && shift == 0; }
 };
@@ -59,8 +57,8 @@ class Network {
   std::map<std::string, int> uses;  ///< how many nodes that count, and outputs, read a name
   int64_t batch = kBatchSize;       ///< that the file was exported with, where it is fixed
 
-  /// Only what `output` needs, in order, checked; with its weights.
-  ImportedNetwork finish(const OnnxValue& output);
+  /// Only what the outputs need, in order, checked; with its weights.
+  ImportedNetwork finish(const std::vector<OnnxValue>& outputs);
 
  private:
   void count_bytes(size_t bytes);

@@ -66,8 +66,7 @@ const OnnxValue& NodeReader::scaled_input(int i) {
 }
 
 void NodeReader::check_no_pad(const OnnxValue& value) const {
-  if (value.pad != std::array<int, 4>{})
-    fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
+  if (value.pad != Padding{}) fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
 }
 
 const Constant& NodeReader::constant(int i) {
@@ -170,9 +169,9 @@ std::vector<std::string> NodeReader::names(int weight_input) const {
   return names;
 }
 
-void NodeReader::result(OnnxValue value) {
-  if (!network_.values.emplace(node_.output(0), std::move(value)).second)
-    fail(fmt::format("two nodes give '{}'", shown_name(node_.output(0))));
+void NodeReader::result(OnnxValue value, int output) {
+  if (!network_.values.emplace(node_.output(output), std::move(value)).second)
+    fail(fmt::format("two nodes give '{}'", shown_name(node_.output(output))));
 }
 
 }  // namespace octet

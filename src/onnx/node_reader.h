@@ -42,7 +42,9 @@ class NodeReader {
   std::vector<std::string> names(int weight_input = -1) const;
   const std::string& name_of_input(int i) const { return node_.input(i); }
 
-  void result(OnnxValue value);  ///< what output 0 stands for
+  int outputs() const { return node_.output_size(); }
+  const std::string& name_of_output(int i) const { return node_.output(i); }
+  void result(OnnxValue value, int output = 0);  ///< what an output stands for
   Network& network() { return network_; }
 
  private:

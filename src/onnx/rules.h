@@ -71,6 +71,14 @@ void concat_integers(NodeReader& node);
 void reshape_constant(NodeReader& node);  ///< Reshape, Squeeze, Unsqueeze of a constant
 void transpose(NodeReader& node);         ///< of a matrix of weights
 
+// picks.cpp: activations are copied in part, or more than once
+void slice_channels(NodeReader& node);  ///< Slice of an activation
+void split(NodeReader& node);
+void resize(NodeReader& node);
+
+/// `index` counted from the end when negative, within 0..size: a bound of Slice.
+int64_t clamped(int64_t index, int64_t size);
+
 /// `axis` counted from the end when negative; fails unless it is in 0..rank-1.
 int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank);
 

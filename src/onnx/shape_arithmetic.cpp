@@ -19,8 +19,6 @@ void give_integers(NodeReader& node, std::vector<int64_t> values, bool scalar) {
   node.result(node.network().constant(std::move(constant)));
 }
 
-int64_t clamped(int64_t index, int64_t size) { return std::clamp<int64_t>(index < 0 ? index + size : index, 0, size); }
-
 int64_t compute(NodeReader& node, int64_t a, int64_t b) {
   if (a == kBatchSize || b == kBatchSize)
     node.fail("computes with the number of images; expected a network for any batch");
@@ -38,6 +36,8 @@ int64_t compute(NodeReader& node, int64_t a, int64_t b) {
 }
 
 }  // namespace
+
+int64_t clamped(int64_t index, int64_t size) { return std::clamp<int64_t>(index < 0 ? index + size : index, 0, size); }
 
 void constant(NodeReader& node) {
   Constant value;
@@ -86,6 +86,7 @@ void gather(NodeReader& node) {
 }
 
 void slice(NodeReader& node) {
+  if (!node.input(0).constant) return slice_channels(node);
   const std::vector<int64_t> from = node.integers_input(0);
   const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
   if (starts.size() != 1 || ends.size() != 1 ||

@@ -90,22 +90,15 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
     node.fail(
         fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
   const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
-  const std::array<int64_t, 2> in = {shape.h + x.pad[0] + x.pad[2], shape.w + x.pad[1] + x.pad[3]};
-  Pads pads = read_pads(node, in, extent, stride);
+  const std::array<int64_t, 2> in = {shape.h + x.pad.top + x.pad.bottom, shape.w + x.pad.left + x.pad.right};
+  const Pads pads = read_pads(node, in, extent, stride);
   if (node.integer("ceil_mode", 0) != 0) check_ceil(node, in, extent, stride, pads);
-  for (int axis = 0; axis < 2; ++axis) {
-    pads.before[axis] += x.pad[axis];
-    pads.after[axis] += x.pad[axis + 2];
-    if (pads.before[axis] != pads.after[axis]) {
-      node.fail(fmt::format("pads {} before and {} behind the image; octet pads both sides alike", pads.before[axis],
-                            pads.after[axis]));
-    }
-  }
   return {.kernel_h = side(size[0]),
           .kernel_w = side(size[1]),
           .stride_h = side(stride[0]),
           .stride_w = side(stride[1]),
-          .pad = even_padding(side(pads.before[0]), side(pads.before[1])),
+          .pad = {x.pad.top + side(pads.before[0]), x.pad.left + side(pads.before[1]),
+                  x.pad.bottom + side(pads.after[0]), x.pad.right + side(pads.after[1])},
           .dilation_h = side(dilation[0]),
           .dilation_w = side(dilation[1])};
 }
@@ -144,8 +137,7 @@ void average_pool(NodeReader& node) {
   OnnxValue x = node.window_input(0);
   const Window window = read_window(node, x, {});
   const bool counts_padding = node.integer("count_include_pad", 0) != 0;
-  const bool own_padding = window.pad.top != x.pad[0] || window.pad.left != x.pad[1];
-  if (own_padding && !counts_padding)
+  if (window.pad != x.pad && !counts_padding)
     node.fail(
         "count_include_pad 0 with padding; octet's averages count the zeros around the image: export with "
         "count_include_pad=True");

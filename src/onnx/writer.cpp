@@ -110,6 +110,14 @@ void OnnxWriter::attribute(const char* name, const std::vector<int64_t>& values)
   for (const int64_t value : values) attribute.add_ints(value);
 }
 
+void OnnxWriter::text_attribute(const char* name, const std::string& value) {
+  onnx::GraphProto& graph = *model_.mutable_graph();
+  AttributeProto& attribute = *graph.mutable_node(graph.node_size() - 1)->add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::STRING);
+  attribute.set_s(value);
+}
+
 void OnnxWriter::window(const Window& w, bool dilations) {
   attribute("kernel_shape", {w.kernel_h, w.kernel_w});
   attribute("strides", {w.stride_h, w.stride_w});
@@ -119,6 +127,21 @@ void OnnxWriter::window(const Window& w, bool dilations) {
 
 std::string OnnxWriter::pixel(const std::string& name, const std::string& row) {
   return node("Unsqueeze", name, {row, int64s(name + "/axes", {2, 3})});
+}
+
+std::string OnnxWriter::slice(const std::string& name, const std::string& x, int first, int channels) {
+  return node(
+      "Slice", name,
+      {x, int64s(name + "/starts", {first}), int64s(name + "/ends", {first + channels}), int64s(name + "/axes", {1})});
+}
+
+std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w) {
+  const float scales[] = {1, 1, static_cast<float>(factor_h), static_cast<float>(factor_w)};
+  const std::string y = node("Resize", name, {x, "", floats(name + "/scales", {4}, scales)});
+  text_attribute("mode", "nearest");
+  text_attribute("coordinate_transformation_mode", "asymmetric");
+  text_attribute("nearest_mode", "floor");
+  return y;
 }
 
 std::string OnnxWriter::subsample_pad(const std::string& name, const std::string& x, const Window& window,

@@ -33,12 +33,17 @@ class OnnxWriter {
   void attribute(const char* name, int64_t value);
   void real_attribute(const char* name, double value);
   void attribute(const char* name, const std::vector<int64_t>& values);
+  void text_attribute(const char* name, const std::string& value);
 
   /// kernel_shape, strides, pads and, for convolutions, dilations.
   void window(const Window& window, bool dilations);
 
   /// [N, C] as a picture [N, C, 1, 1].
   std::string pixel(const std::string& name, const std::string& row);
+  /// Channels from `first` on.
+  std::string slice(const std::string& name, const std::string& x, int first, int channels);
+  /// Every pixel so many times.
+  std::string resize(const std::string& name, const std::string& x, int factor_h, int factor_w);
 
   /// Every stride-th pixel, and channels of zeros on both sides.
   std::string subsample_pad(const std::string& name, const std::string& x, const Window& window, int extra_channels);

@@ -66,6 +66,22 @@ Int8Graph with_functions(ActivationScheme scheme) {
   return random_int8_graph(builder.finish(), spec, 4);
 }
 
+/// Channels split, pixels repeated, padding of one side.
+Int8Graph with_picks(ActivationScheme scheme) {
+  GraphBuilder builder("picks", {3, 9, 9}, false);
+  const int x = builder.conv("conv", 0, {.out_channels = 5, .kernel = 3, .stride = 2, .bias = true});
+  const int high = builder.resize("up", builder.slice("high", x, 3, 2), 2);
+  const int pooled = builder.max_pool(
+      "pool", high, {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad = {.bottom = 1, .right = 1}});
+  builder.linear("fc", builder.unary(Op::global_avg_pool, "gap", pooled), 4);
+  QuantSpec spec;
+  spec.activation = scheme;
+  Graph graph = builder.finish();
+  graph.nodes[1].window.pad = {.top = 1, .right = 1};
+  infer_shapes(graph);
+  return random_int8_graph(graph, spec, 4);
+}
+
 /// The normalized images in C, H, W order.
 Values real_images(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
   const Shape& s = graph.input_shape();
@@ -169,6 +185,11 @@ TEST(OnnxExport, ATableThatIsNotItsFunctionsIsRefused) {
   for (Int8Node& node : graph.nodes)
     if (node.name == "silu") node.function = "tanh";
   EXPECT_NE(error_of([&] { write_qdq(graph, {}); }).find("its function tanh gives"), std::string::npos);
+}
+
+TEST(OnnxExport, PicksAndUnevenPaddingAreWrittenAsTheyAre) {
+  for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8})
+    expect_same(with_picks(scheme));
 }
 
 TEST(OnnxExport, ALinearBehindAFlattenTakesItsColumnsInOnnxsOrder) { expect_same(with_flatten()); }

@@ -26,6 +26,26 @@ TEST(OnnxLayers, ConvolutionWithEveryAttribute) {
                at::conv2d(x, tensor(weight, {6, 2, 3, 2}), tensor(bias, {6}), {2, 1}, {1, 2}, {1, 3}, 2));
 }
 
+/// PyTorch's ZeroPad2d before a convolution, and what TensorFlow's "same" does at stride 2.
+TEST(OnnxLayers, PaddingDiffersFromSideToSide) {
+  const at::Tensor x = images(3, 8, 8);
+  for (const bool own : {false, true}) {
+    ModelBuilder model;
+    const auto weight = model.weight("w", {4, 3, 3, 3});
+    model.integers("pads", {0, 0, 0, 0, 0, 0, 1, 2});
+    if (!own) model.node("Pad", {"image", "pads"}, "p");
+    auto conv = model.node("Conv", {own ? "image" : "p", "w"}, "y").ints("strides", {2, 2});
+    if (own) conv.ints("pads", {0, 0, 1, 2});
+    expect_close(outputs(imported(model.bytes("y")), x),
+                 at::conv2d(at::constant_pad_nd(x, {0, 2, 0, 1}), tensor(weight, {4, 3, 3, 3}), {}, 2));
+  }
+  ModelBuilder same;
+  const auto weight = same.weight("w", {4, 3, 3, 3});
+  same.node("Conv", {"image", "w"}, "y").text("auto_pad", "SAME_UPPER").ints("strides", {2, 2});
+  expect_close(outputs(imported(same.bytes("y")), x),
+               at::conv2d(at::constant_pad_nd(x, {0, 1, 0, 1}), tensor(weight, {4, 3, 3, 3}), {}, 2));
+}
+
 TEST(OnnxLayers, AutomaticPadding) {
   for (const std::string mode : {"SAME_UPPER", "SAME_LOWER", "VALID"}) {
     ModelBuilder model({3, 9, 7});

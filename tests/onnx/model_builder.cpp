@@ -52,6 +52,11 @@ NodeBuilder& NodeBuilder::text(const std::string& name, const std::string& value
   return *this;
 }
 
+NodeBuilder& NodeBuilder::output(const std::string& name) {
+  node_.add_output(name);
+  return *this;
+}
+
 ModelBuilder::ModelBuilder(const std::vector<int64_t>& image, int opset) : model_(new onnx::ModelProto) {
   model_->set_ir_version(8);
   model_->set_producer_name("octet's tests");
@@ -98,6 +103,12 @@ void ModelBuilder::scalar(const std::string& name, float value) {
   add(*model_, name, onnx::TensorProto::FLOAT).add_float_data(value);
 }
 
+void ModelBuilder::reals(const std::string& name, const std::vector<float>& values) {
+  onnx::TensorProto& tensor = add(*model_, name, onnx::TensorProto::FLOAT);
+  tensor.add_dims(static_cast<int64_t>(values.size()));
+  for (const float value : values) tensor.add_float_data(value);
+}
+
 NodeBuilder ModelBuilder::node(const std::string& op, const std::vector<std::string>& inputs,
                                const std::string& output) {
   onnx::NodeProto& made = *model_->mutable_graph()->add_node();
@@ -107,9 +118,9 @@ NodeBuilder ModelBuilder::node(const std::string& op, const std::vector<std::str
   return NodeBuilder(made);
 }
 
-std::string ModelBuilder::bytes(const std::string& output) {
+std::string ModelBuilder::bytes(const std::vector<std::string>& outputs) {
   model_->mutable_graph()->clear_output();
-  model_->mutable_graph()->add_output()->set_name(output);
+  for (const std::string& output : outputs) model_->mutable_graph()->add_output()->set_name(output);
   return model_->SerializeAsString();
 }
 

@@ -25,6 +25,7 @@ class NodeBuilder {
   NodeBuilder& integer(const std::string& name, int64_t value);
   NodeBuilder& real(const std::string& name, float value);
   NodeBuilder& text(const std::string& name, const std::string& value);
+  NodeBuilder& output(const std::string& name);  ///< one more
 
  private:
   onnx::NodeProto& node_;
@@ -42,11 +43,13 @@ class ModelBuilder {
   void integers(const std::string& name, const std::vector<int64_t>& values);
   void integer(const std::string& name, int64_t value);  ///< a scalar
   void scalar(const std::string& name, float value);
+  void reals(const std::string& name, const std::vector<float>& values);
 
   NodeBuilder node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output);
 
-  /// The file, whose output is `output`.
-  std::string bytes(const std::string& output);
+  /// The file, whose output is `output`, or several.
+  std::string bytes(const std::string& output) { return bytes(std::vector<std::string>{output}); }
+  std::string bytes(const std::vector<std::string>& outputs);
   onnx::ModelProto& model() { return *model_; }
 
  private:

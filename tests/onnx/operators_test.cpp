@@ -1,6 +1,8 @@
 // Operators without weights, and what the exporters write around them.
 #include <ATen/ATen.h>
 
+#include <functional>
+
 #include "tests/error_of.h"
 #include "tests/onnx/outputs.h"
 
@@ -97,6 +99,71 @@ TEST(OnnxOperators, SoftmaxOnlyAtTheEnd) {
             std::string::npos);
 }
 
+/// As torchvision's ShuffleNetV2 and a U-Net have them: x.chunk(2, 1), x[:, 1:], nearest Upsample.
+TEST(OnnxOperators, ChannelsAreSplitAndPixelsRepeated) {
+  const at::Tensor x = images(5, 4, 3);
+  const auto model_of = [](const std::function<void(ModelBuilder&)>& add) {
+    ModelBuilder model({5, 4, 3}, 13);
+    add(model);
+    return imported(model.bytes("y"));
+  };
+  const auto split = [&](const std::function<void(ModelBuilder&)>& add) {
+    return model_of([&](ModelBuilder& model) {
+      add(model);
+      model.node("Concat", {"b", "a"}, "y").integer("axis", 1);
+    });
+  };
+  const at::Tensor swapped = at::cat({x.narrow(1, 3, 2), x.narrow(1, 0, 3)}, 1);
+  expect_close(outputs(split([](ModelBuilder& m) {
+                         m.integers("parts", {3, 2});
+                         m.node("Split", {"image", "parts"}, "a").output("b").integer("axis", 1);
+                       }),
+                       x),
+               swapped);
+  expect_close(outputs(split([](ModelBuilder& m) {  // the last part is the smaller one
+                         m.node("Split", {"image"}, "a").output("b").integer("axis", -3).integer("num_outputs", 2);
+                       }),
+                       x),
+               swapped);
+  expect_close(outputs(model_of([](ModelBuilder& m) {
+                         m.integers("from", {1, 0});
+                         m.integers("to", {-1, INT64_MAX});
+                         m.integers("axes", {1, 3});
+                         m.node("Slice", {"image", "from", "to", "axes"}, "y");
+                       }),
+                       x),
+               x.narrow(1, 1, 3));
+  const at::Tensor larger = x.repeat_interleave(2, 2).repeat_interleave(3, 3);
+  for (const bool centred : {false, true}) {
+    expect_close(outputs(model_of([&](ModelBuilder& m) {
+                           m.reals("scales", {1, 1, 2, 3});
+                           m.node("Resize", {"image", "", "scales"}, "y")
+                               .text("mode", "nearest")
+                               .text("coordinate_transformation_mode", centred ? "half_pixel" : "asymmetric")
+                               .text("nearest_mode", centred ? "round_prefer_floor" : "floor");
+                         }),
+                         x),
+                 larger);
+  }
+  expect_close(outputs(model_of([](ModelBuilder& m) {
+                         m.integers("sizes", {1, 5, 8, 9});
+                         m.node("Resize", {"image", "", "", "sizes"}, "y").text("mode", "nearest");
+                       }),
+                       x),
+               larger);
+}
+
+TEST(OnnxOperators, SeveralOutputsKeepTheirOrder) {
+  ModelBuilder model;
+  model.node("Relu", {"image"}, "a");
+  model.node("GlobalAveragePool", {"a"}, "b");
+  const Graph graph = imported(model.bytes(std::vector<std::string>{"b", "a"})).graph;
+  EXPECT_EQ(graph.outputs, (std::vector<int>{2, 1}));
+  EXPECT_EQ(imported(model.bytes(std::vector<std::string>{"a", "b"})).graph.outputs, (std::vector<int>{1, 2}));
+  EXPECT_EQ(error_of([&] { graph.classes(); }),
+            "test gives 'b' [3, 1, 1], 'a' [3, 8, 8]; a classifier gives one output, [classes, 1, 1]");
+}
+
 TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   const auto refusal = [](ModelBuilder& model) { return error_of([&] { imported(model.bytes("y")); }); };
   const auto expect_refused = [&](ModelBuilder& model, const std::string& part) {
@@ -108,10 +175,9 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   unknown.node("Einsum", {"image"}, "y").named("mix");
   expect_refused(unknown, "node 'mix' (Einsum): octet has no such operator; it imports Add, ");
 
-  ModelBuilder uneven;
-  uneven.weight("w", {4, 3, 3, 3});
-  uneven.node("Conv", {"image", "w"}, "y").ints("pads", {0, 0, 1, 1});
-  expect_refused(uneven, "pads 0 before and 1 behind");
+  ModelBuilder wide;
+  wide.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("pads", {0, 0, 2, 0});
+  expect_refused(wide, "pad 2 is more than half of kernel 3");
 
   ModelBuilder ceiling;
   ceiling.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("strides", {2, 2}).integer("ceil_mode", 1);
@@ -130,6 +196,37 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   bounds.scalar("high", 1);
   bounds.node("Clip", {"image", "low", "high"}, "y");
   expect_refused(bounds, "expected 0 .. 6 (ReLU6)");
+
+  const auto resized = [&](const std::vector<float>& scales, const std::string& mode, const std::string& rounding) {
+    ModelBuilder model;
+    model.reals("scales", scales);
+    model.node("Resize", {"image", "", "scales"}, "y").text("mode", mode).text("nearest_mode", rounding);
+    return model;
+  };
+  const auto expect_resize_refused = [&](ModelBuilder model, const std::string& part) { expect_refused(model, part); };
+  expect_resize_refused(resized({1, 1, 2, 2}, "linear", "floor"), "expected pixels repeated");
+  expect_resize_refused(resized({1, 1, 2, 2}, "nearest", "floor"), "half_pixel, floor; expected pixels repeated");
+  expect_resize_refused(resized({1, 1, 1.5f, 2}, "nearest", "round_prefer_ceil"), "by 1.5 x 2; expected whole numbers");
+  expect_resize_refused(resized({1, 2, 2, 2}, "nearest", "round_prefer_ceil"), "expected [1, 1, vertical, horizontal]");
+
+  const auto sliced = [&](int64_t from, int64_t to, int64_t axis, int64_t step, const std::string& part) {
+    ModelBuilder model;
+    model.integers("from", {from});
+    model.integers("to", {to});
+    model.integers("axis", {axis});
+    model.integers("step", {step});
+    model.node("Slice", {"image", "from", "to", "axis", "step"}, "y");
+    expect_refused(model, part);
+  };
+  sliced(0, 3, 1, 2, "expected one range of channels, in steps of 1");
+  sliced(0, 4, 2, 1, "expected one range of channels");
+  sliced(2, 2, 1, 1, "0 channels from 2 on are not among 3");
+  sliced(0, 3, 4, 1, "axis 4 of 4 dimensions");
+
+  ModelBuilder parts;
+  parts.integers("parts", {2, 2});
+  parts.node("Split", {"image", "parts"}, "y").output("z").integer("axis", 1);
+  expect_refused(parts, "3 channels into 2 outputs of [2, 2]");
 
   ModelBuilder foreign;
   foreign.node("Relu", {"image"}, "y").domain("com.microsoft");

@@ -91,7 +91,8 @@ class Walk {
     if (op == "Conv" || op == "MaxPool" || op == "AveragePool" || op == "GlobalAveragePool") return windows(node, x);
     if (op == "Gemm") return gemm(node, x);
     if (op == "Concat") return concat(node);
-    if (op == "Slice") return every_second(node, x);
+    if (op == "Slice") return input(node, 3).numbers.size() == 2 ? every_second(node, x) : channels(node, x);
+    if (op == "Resize") return repeated(node, x);
     if (op == "Pad") return padded(node, x);
     if (op == "Add" || op == "Mul") return joined(node, x, input(node, 1));
     Typed y = x;
@@ -241,6 +242,31 @@ class Walk {
       for (int64_t r = 0; r < x.shape[2]; r += step_h)
         for (int64_t s = 0; s < x.shape[3]; s += step_w)
           y.numbers.push_back(x.numbers[static_cast<size_t>((plane * x.shape[2] + r) * x.shape[3] + s)]);
+    return y;
+  }
+
+  Typed channels(const onnx::NodeProto& node, const Typed& x) const {
+    const auto first = static_cast<int64_t>(input(node, 1).numbers[0]),
+               end = static_cast<int64_t>(input(node, 2).numbers[0]);
+    const int64_t plane = x.shape[2] * x.shape[3];
+    Typed y{{{x.shape[0], end - first, x.shape[2], x.shape[3]}, {}}, x.type};
+    for (int64_t image = 0; image < x.shape[0]; ++image) {
+      const auto begin = x.numbers.begin() + image * x.shape[1] * plane;
+      y.numbers.insert(y.numbers.end(), begin + first * plane, begin + end * plane);
+    }
+    return y;
+  }
+
+  /// Pixel i is pixel i / scale, rounded down.
+  Typed repeated(const onnx::NodeProto& node, const Typed& x) const {
+    const auto scale_h = static_cast<int64_t>(input(node, 2).numbers[2]),
+               scale_w = static_cast<int64_t>(input(node, 2).numbers[3]);
+    Typed y{{{x.shape[0], x.shape[1], x.shape[2] * scale_h, x.shape[3] * scale_w}, {}}, x.type};
+    for (int64_t plane = 0; plane < x.shape[0] * x.shape[1]; ++plane)
+      for (int64_t r = 0; r < y.shape[2]; ++r)
+        for (int64_t s = 0; s < y.shape[3]; ++s)
+          y.numbers.push_back(
+              x.numbers[static_cast<size_t>((plane * x.shape[2] + r / scale_h) * x.shape[3] + s / scale_w)]);
     return y;
   }
 

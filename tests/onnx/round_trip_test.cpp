@@ -10,11 +10,23 @@ namespace {
 
 using namespace test;
 
+/// Channels split, pixels repeated, padding of one side.
+ModelSpec picks() {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.graph = {{"conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"stride", 2}, {"pad_bottom", 1}}},
+                {"high", "slice", {"conv"}, {{"first_channel", 2}, {"out_channels", 4}}},
+                {"up", "resize", {}, {{"factor", 2}}},
+                {"pool", "max_pool", {}, {{"kernel", 3}, {"stride", 2}, {"pad_right", 1}}},
+                {"gap", "global_avg_pool", {}, {}},
+                {"fc", "linear", {}, {{"out_channels", 10}}}};
+  return spec;
+}
+
 TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
-  for (const char* name :
-       {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large", "efficientnet_b0"}) {
-    ModelSpec spec;
-    spec.name = name;
+  for (const std::string name :
+       {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large", "efficientnet_b0", "graph"}) {
+    ModelSpec spec = name == "graph" ? picks() : ModelSpec{.name = name};
     spec.input = {3, 32, 32};
     spec.dropout = 0.2;
     Graph graph = build_model(spec);

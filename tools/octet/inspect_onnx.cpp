@@ -51,10 +51,13 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
                    window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    own == 0 ? "" : with_thousands(own)});
   }
+  std::vector<std::string> outputs;
+  for (const int output : network.graph.outputs)
+    outputs.push_back(to_string(network.graph.nodes[static_cast<size_t>(output)].shape));
   std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, network.producer);
   out += fmt::format("input {}, output {}, {} weights, {} multiply-adds an image\n",
-                     to_string(network.graph.nodes.front().shape), to_string(network.graph.nodes.back().shape),
-                     with_thousands(weights), human_count(static_cast<double>(multiply_adds(network.graph))));
+                     to_string(network.graph.nodes.front().shape), fmt::join(outputs, " and "), with_thousands(weights),
+                     human_count(static_cast<double>(multiply_adds(network.graph))));
   for (const std::string& note : network.notes) out += fmt::format("note: {}\n", note);
   return out + "\n" + table.render();
 }

@@ -1,0 +1,120 @@
+// Slice and Split of activations along their channels, Resize by whole factors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "src/graph/limits.h"
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+OnnxValue channels_of(NodeReader& node, const OnnxValue& x, int64_t first, int64_t count,
+                      const std::vector<std::string>& names) {
+  OnnxValue y = node.network().append({.op = Op::slice,
+                                       .inputs = {x.node},
+                                       .out_channels = static_cast<int>(count),
+                                       .first_channel = static_cast<int>(first)},
+                                      names);
+  y.rank = x.rank;
+  return y;
+}
+
+/// Whether the output's pixel i is the input's i / factor, for every whole factor.
+bool repeats_pixels(const std::string& coordinates, const std::string& rounding) {
+  if (coordinates == "asymmetric") return rounding == "floor";
+  return coordinates == "half_pixel" && (rounding == "round_prefer_floor" || rounding == "round_prefer_ceil");
+}
+
+/// Vertical and horizontal.
+std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
+  if (node.has_input(3)) {
+    const std::vector<int64_t> sizes = node.integers_input(3);
+    if (sizes.size() != 4 || sizes[1] != in.c)
+      node.fail(fmt::format("sizes {}; expected [N, {}, height, width]", dims_text(sizes), in.c));
+    return {static_cast<double>(sizes[2]) / in.h, static_cast<double>(sizes[3]) / in.w};
+  }
+  const Constant& scales = node.constant(2);
+  if (!scales.real || scales.reals.size() != 4 || scales.reals[0] != 1 || scales.reals[1] != 1)
+    node.fail("scales of something else; expected [1, 1, vertical, horizontal]");
+  return {scales.reals[2], scales.reals[3]};
+}
+
+}  // namespace
+
+void slice_channels(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const Shape& shape = node.network().shape(x);
+  const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
+  std::vector<int64_t> axes(starts.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (node.has_input(3)) axes = node.integers_input(3);
+  const std::vector<int64_t> steps = node.has_input(4) ? node.integers_input(4) : std::vector<int64_t>(axes.size(), 1);
+  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
+    node.fail("starts, ends, axes and steps differ in length");
+  constexpr int64_t kImages = std::numeric_limits<int32_t>::max();  // however many there are
+  const int64_t sizes[] = {kImages, shape.c, shape.h, shape.w};
+  bool seen[4] = {};
+  int64_t first = 0, end = shape.c;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
+    const int64_t from = clamped(starts[i], sizes[axis]), to = clamped(ends[i], sizes[axis]);
+    if (steps[i] != 1 || (axis != 1 && (from != 0 || to != sizes[axis])) || std::exchange(seen[axis], true))
+      node.fail("expected one range of channels, in steps of 1");
+    if (axis == 1) first = from, end = to;
+  }
+  node.result(channels_of(node, x, first, end - first, node.names()));
+}
+
+void split(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const int64_t channels = node.network().shape(x).c, outputs = node.outputs();
+  if (positive_axis(node, node.integer("axis", 0), x.rank) != 1)
+    node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 0)));
+  std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
+  if (sizes.empty()) {
+    const int64_t each = (channels + outputs - 1) / outputs;  // the last part may be smaller
+    for (int64_t i = 0; i < outputs; ++i) sizes.push_back(std::min(each, channels - each * i));
+  }
+  const bool fit = node.integer("num_outputs", outputs) == outputs && sizes.size() == static_cast<size_t>(outputs) &&
+                   std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= channels; }) &&
+                   std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == channels;
+  if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", channels, outputs, dims_text(sizes)));
+  int64_t first = 0;
+  for (int i = 0; i < outputs; ++i) {
+    const std::string& name = node.name_of_output(i);
+    if (!name.empty()) node.result(channels_of(node, x, first, sizes[static_cast<size_t>(i)], {name}), i);
+    first += sizes[static_cast<size_t>(i)];
+  }
+}
+
+void resize(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  const std::string mode = node.text("mode", "nearest");
+  const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
+  const std::string rounding = node.text("nearest_mode", "round_prefer_floor");
+  for (const char* unused : {"cubic_coeff_a", "extrapolation_value"}) node.real(unused, 0);  // of other modes
+  node.integer("exclude_outside", 0);
+  if (mode != "nearest" || !repeats_pixels(coordinates, rounding)) {
+    node.fail(fmt::format("mode '{}', {}, {}; expected pixels repeated: nearest, asymmetric, floor", shown_name(mode),
+                          shown_name(coordinates), shown_name(rounding)));
+  }
+  const std::array<double, 2> factors = read_factors(node, node.network().shape(x));
+  for (const double factor : factors) {
+    if (!(factor >= 1 && factor <= kMaxDimension) || factor != std::floor(factor))
+      node.fail(fmt::format("by {} x {}; expected whole numbers", factors[0], factors[1]));
+  }
+  node.result(node.network().append({.op = Op::resize,
+                                     .inputs = {x.node},
+                                     .factor_h = static_cast<int>(factors[0]),
+                                     .factor_w = static_cast<int>(factors[1])},
+                                    node.names()));
+}
+
+}  // namespace octet::onnx_rules
