@@ -1,5 +1,6 @@
 #include "src/qat/quantized_model.h"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -23,6 +24,14 @@ FloatParams float_params(const Weights& weights) {
     params.emplace(name, std::vector<float>(data, data + plain.numel()));
   }
   return params;
+}
+
+void set_float_params(const Weights& weights, FloatParams params) {
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, values] : params) {
+    at::Tensor tensor = weights.at(name);
+    tensor.copy_(at::from_blob(values.data(), tensor.sizes(), at::kFloat));
+  }
 }
 
 struct QuantizedModel::Impl {
@@ -136,6 +145,20 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
       walk(impl.prepared.graph, impl.weights, x, {mode.training, mode.batch_norm_training}, hooks);
   if (mode.observe && mode.quantize) impl.edges.ready = true;
   return logits;
+}
+
+void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change) {
+  Impl& impl = *impl_;
+  if (!impl.edges.ready) throw promise_error("the network has no scales yet: calibrate it");
+  WalkHooks hooks = impl.at_weights().quantizing_hooks(impl.weights, impl.learned, {.fold_batch_norm = true});
+  const Graph& graph = impl.prepared.graph;
+  hooks.finish = [&, finish = std::move(hooks.finish)](int node, const Unfinished& y) {
+    Unfinished changed = y;
+    change(node, changed);
+    if (finish) return finish(node, changed);
+    return activate(add_up(changed), graph.nodes[node].activation, changed.owned);
+  };
+  walk(graph, impl.weights, x, {}, hooks);
 }
 
 void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {

@@ -42,6 +42,10 @@ class QuantizedModel {
   using Look = std::function<void(int node, const at::Tensor& output)>;
   at::Tensor forward(const at::Tensor& x, const Mode& mode, const Look& look = nullptr);
 
+  /// forward(x, {}) where `change` sees, and may change, what each node gives before bias, residual and activation.
+  using Change = std::function<void(int node, Unfinished& y)>;
+  void forward_changing(const at::Tensor& x, const Change& change);
+
   /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}); QAT's
   /// observers go on from there. May be called again with another method. This and all below wait for the GPU.
   void calibrate(CalibrationMethod method, double percentile);
@@ -80,6 +84,7 @@ void require_observer(ObserverKind observer, at::DeviceType device);
 
 /// Weights as plain row-major arrays, for quant's functions.
 FloatParams float_params(const Weights& weights);
+void set_float_params(const Weights& weights, FloatParams params);  ///< in place, of the same names and sizes
 
 /// Programs over LibTorch, so that float, simulation and QAT graph are evaluated and compared exactly like engines.
 /// They run where the weights are, in float32 proper: on a GPU without TF32, so that a float accuracy does not depend

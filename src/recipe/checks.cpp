@@ -113,6 +113,19 @@ class Checker {
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }
 
+  /// Repairs of what is not trained any more.
+  void check_calibrate() const {
+    const CalibrateRecipe& calibrate = recipe_.calibrate;
+    const bool trains = recipe_.qat.epochs > 0;
+    const auto require_untrained = [&](bool asked, const char* key, const char* why) {
+      require(!asked || !trains, key, fmt::format("{}; set qat.epochs: 0, or leave it out", why));
+    };
+    require_untrained(calibrate.equalize, "calibrate.equalize",
+                      "repairs a network after training, and QAT would train another network than train did");
+    require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
+                      "repairs a network after training, and QAT moves the biases itself");
+  }
+
   void check_quant() const {
     const QuantRecipe& quant = recipe_.quant;
     require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
@@ -223,6 +236,7 @@ void check_consistency(const Recipe& recipe, const Places& places, const std::st
   checker.check_model();
   checker.check_optimizer(recipe.train, "train");
   checker.check_qat();
+  checker.check_calibrate();
   checker.check_quant();
   checker.check_results();
 }

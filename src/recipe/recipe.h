@@ -82,6 +82,9 @@ struct CalibrateRecipe {
   int batch_size = 64;
   std::string method = "mse";  ///< minmax, percentile, mse, entropy
   double percentile = 99.99;
+  bool equalize = false;  ///< channels between layers
+  bool bias_correction = false;
+  int repair_images = 256;  ///< bias_correction: of images, held in memory together
   bool operator==(const CalibrateRecipe&) const = default;
 };
 

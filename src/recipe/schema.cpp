@@ -146,6 +146,13 @@ void add_training(std::vector<Field>& fields) {
   s.add("method", &C::method, one_of(names_in(kCalibrationMethods)), "how a range follows from a histogram");
   s.add("percentile", &C::percentile, above_to(50, 100),
         "method percentile: share of the values whose magnitude is within the range, in %");
+  s.add("equalize", &C::equalize, {},
+        "weights of neighbouring layers get one range in each channel (relu6 between them becomes relu), before ranges "
+        "are read; qat.epochs 0");
+  s.add("bias_correction", &C::bias_correction, {},
+        "biases take back by how much quantization moved the mean of each channel; qat.epochs 0");
+  s.add("repair_images", &C::repair_images, range(1, 100000),
+        "bias_correction: looks at so many of the images at most, whose values are held in memory together");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");

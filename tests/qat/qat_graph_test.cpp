@@ -2,10 +2,15 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
+#include "src/qat/channel_moments.h"
+#include "src/qat/correct_biases.h"
 #include "src/qat/trained_forward.h"
+#include "src/quant/equalize.h"
+#include "src/quant/fuse.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -143,6 +148,39 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   EXPECT_GT(narrow_weights, 300);
   EXPECT_EQ(learned, 100);
   RecordProperty("codes", static_cast<int>(compared));
+}
+
+/// What is repaired after training is still what runs.
+TEST(QatGraph, RandomNetworksEqualizedAndCorrected) {
+  constexpr uint64_t kNetworks = 150;
+  int pairs = 0, corrected = 0;
+  for (uint64_t seed = 0; seed < kNetworks; ++seed) {
+    Graph graph = fuse(test::random_graph(3000 + seed, /*branches=*/30));
+    const Shape& shape = graph.nodes[0].shape;
+    const Weights weights = test::random_weights(graph, seed);
+    if (!layer_pairs(graph).empty()) {
+      graph = equalizable(std::move(graph));
+      pairs += static_cast<int>(layer_pairs(graph).size());
+      FloatParams params = float_params(weights);
+      equalize(graph, params);
+      set_float_params(weights, params);
+    }
+    const Preprocessing preprocessing = test::preprocessing_for(shape);
+    QuantizedModel model = test::calibrated(graph, weights, test::random_quant(graph, seed));
+    const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
+    const at::Tensor x = images_to_tensor(images.data(), kBatch, shape, preprocessing.mean, preprocessing.std);
+    const std::vector<Node>& nodes = model.prepared().graph.nodes;
+    if (std::none_of(nodes.begin(), nodes.end(),
+                     [](const Node& node) { return has_weight(node.op) && bias_name(node).empty(); })) {
+      MomentsObserver moments(model.prepared().graph, model.weights());
+      moments.see(x);
+      correct_biases(model, moments.moments(), x);
+      ++corrected;
+    }
+    expect_same_bytes(model, images, preprocessing, "seed " + std::to_string(seed), 1);
+  }
+  EXPECT_GT(pairs, 50);  // or this says little about them
+  EXPECT_GT(corrected, 20);
 }
 
 TEST(QatGraph, SumsPastFloat32) {

@@ -187,6 +187,14 @@ TEST(RecipeErrors, CudnnIsRefusedWhereItCouldNotRunAfterTraining) {
   EXPECT_EQ(parse_recipe(cudnn, "r.yaml", {symmetric, fallback}).evaluate.fallback, "cuda");
 }
 
+TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
+  for (const std::string key : {"calibrate.equalize", "calibrate.bias_correction"}) {
+    expect_parts(refusal(kMinimal, {key + "=true", "qat.epochs=1"}),
+                 {": " + key + ": repairs a network after training", "set qat.epochs: 0"});
+    EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {key + "=true"}));
+  }
+}
+
 TEST(RecipeErrors, GraphNodes) {
   const std::string start = "data: {format: fashion_mnist}\nmodel:\n  name: graph\n  graph:\n";
   expect_parts(refusal(start + "    - {name: c, op: conv3d}\n"),

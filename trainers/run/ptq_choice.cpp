@@ -19,7 +19,9 @@ std::vector<std::string> all_of(const Table& table) {
   return {names.begin(), names.end()};
 }
 
-Int8Graph quantized(const Run& run, const Weights& weights) {
+/// The weights stay: repairs change a copy.
+Int8Graph quantized(const Run& run, Weights weights) {
+  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   QuantizedModel model = make_quantized(run, weights);
   calibrate(model, run);
   return to_int8(run, model);

@@ -1,6 +1,5 @@
 #include "trainers/run/run.h"
 
-#include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <thread>
 
 #include "src/common/error.h"
-#include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/graph/window.h"
@@ -16,6 +14,7 @@
 #include "src/model/device.h"
 #include "src/model/parallel.h"
 #include "src/onnx/import.h"
+#include "src/quant/equalize.h"
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
 #include "src/tensor_files/safetensors.h"
@@ -84,15 +83,6 @@ Weights load_written(const Run& run, const std::string& file, const char* what) 
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   load_weights(weights, run.graph, file);
   return to_device(weights, run.device);
-}
-
-/// Of activations.
-int fewest_bits(const Prepared& prepared) {
-  int fewest = 8;
-  for (const int bits : prepared.bits.activation_bits) {
-    if (bits != 0) fewest = std::min(fewest, bits);
-  }
-  return fewest;
 }
 
 /// Refuses what training cannot learn: all that is trained here are classifiers.
@@ -195,41 +185,10 @@ bool observes(const QuantRecipe& quant) { return edge_scales(quant) == EdgeScale
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;
-  return {prepare(fuse(run.graph), quant_spec(quant)), weights, quantizer_options(quant)};
-}
-
-void calibrate(QuantizedModel& model, const Run& run) {
-  const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const RunData& data = run.data;
-  Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
-                {.batch_size = recipe.batch_size, .workers = data.workers});
-  if (const int bits = fewest_bits(model.prepared()); recipe.method == "entropy" && bits < 8) {
-    say(
-        fmt::format("note: calibrate.method entropy was made for 8 bits; for activations of {} it clips too little, "
-                    "and mse rounds with less error",
-                    bits));
-  }
-  Progress progress("calibrate", static_cast<long>(data.calibration.size()));
-  const FullPrecision full;  // ranges are those of the float network, on every device
-  const at::NoGradGuard no_grad;
-  Batch batch;
-  try {
-    for (long seen = 0; loader.next(batch);) {
-      model.forward(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean,
-                                     data.std, run.device),
-                    {.observe = true, .quantize = false});
-      progress.update(seen += batch.size);
-      throw_if_interrupted();
-    }
-  } catch (const c10::OutOfMemoryError&) {
-    throw promise_error(fmt::format(
-        "calibrate: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", recipe.batch_size));
-  }
-  model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile);
-  if (run.ranks == nullptr) return;
-  std::map<std::string, at::Tensor> state = model.state();  // on GPUs sums may differ in their last bits
-  run.ranks->copy_from_first(state);
-  model.load_state(state);
+  Graph fused = fuse(run.graph);
+  if (run.recipe.calibrate.equalize) fused = equalizable(std::move(fused));
+  if (run.recipe.calibrate.bias_correction) require_biases(fused);
+  return {prepare(fused, quant_spec(quant)), weights, quantizer_options(quant)};
 }
 
 void save_quantized(const QuantizedModel& model, const std::string& path) {

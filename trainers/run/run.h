@@ -73,7 +73,8 @@ bool observes(const QuantRecipe& quant);
 /// Fake quantizers around `weights` (shared), as the recipe says; not calibrated.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 
-/// Shows the calibration images to the observers and fixes all qparams with recipe.calibrate.method.
+/// Shows the calibration images to the observers and fixes all qparams with recipe.calibrate.method; before and after,
+/// in place, the repairs of weights and biases that recipe.calibrate asks for.
 void calibrate(QuantizedModel& model, const Run& run);
 
 /// qat.safetensors: the weights and the quantizer's state, from which load_quantized() rebuilds the model exactly.

@@ -1,0 +1,213 @@
+#include "src/quant/equalize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "src/common/error.h"
+
+namespace octet {
+namespace {
+
+constexpr int kOutside = -1;
+
+/// By node; an output of the network is read from outside, too.
+std::vector<std::vector<int>> readers(const Graph& graph) {
+  std::vector<std::vector<int>> of_node(graph.nodes.size());
+  for (const int output : graph.outputs) of_node[output].push_back(kOutside);
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const int input : graph.nodes[n].inputs) of_node[input].push_back(static_cast<int>(n));
+  return of_node;
+}
+
+/// f(s x) = s f(x) for s > 0, channel by channel; relu6 once it is a relu.
+bool passes_scale_on(Op op) {
+  switch (op) {
+    case Op::relu:
+    case Op::relu6:
+    case Op::max_pool:
+    case Op::avg_pool:
+    case Op::global_avg_pool:
+    case Op::flatten:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// A layer of a pair on its way: its weights, and what they are to be multiplied by.
+struct Layer {
+  const Node& node;
+  std::vector<float>& weight;
+  size_t outputs, inputs, taps;   // weight: [outputs][inputs of a group][taps]
+  std::vector<double> gain;       // BatchNorm's; 1: none
+  std::vector<double> of_output;  // factor of each output channel
+  std::vector<double> of_input;   // factor of each input channel, of all groups
+  std::vector<double> magnitude;  // |gain|, or 1 where it is 0
+  size_t channel(size_t output, size_t input) const { return output / (outputs / node.groups) * inputs + input; }
+  double factor(size_t output, size_t input) const {
+    return magnitude[output] * of_output[output] * of_input[channel(output, input)];
+  }
+
+  /// Calls f(output, input of the group, taps).
+  template <class F>
+  void for_kernels(const F& f) const {
+    for (size_t k = 0; k < outputs; ++k)
+      for (size_t c = 0; c < inputs; ++c) f(k, c, weight.data() + (k * inputs + c) * taps);
+  }
+};
+
+using Layers = std::map<int, Layer>;
+
+std::vector<double> gains(const Node& node, const FloatParams& params, size_t outputs) {
+  std::vector<double> result(outputs, 1);
+  if (node.batch_norm.empty()) return result;
+  const std::vector<float>& gamma = find_parameter(params, node.batch_norm + ".weight", outputs);
+  const std::vector<float>& variance = find_parameter(params, node.batch_norm + ".running_var", outputs);
+  for (size_t k = 0; k < outputs; ++k) result[k] = gamma[k] / std::sqrt(double{variance[k]} + node.epsilon);
+  return result;
+}
+
+/// `channels`: of the edge it reads, which a flatten may have made a row of.
+Layer make_layer(const Node& node, size_t channels, FloatParams& params) {
+  const size_t outputs = static_cast<size_t>(node.out_channels), inputs = channels / node.groups;
+  const auto found = params.find(node.name + ".weight");
+  if (found == params.end() || found->second.size() % (outputs * inputs) != 0)
+    throw data_error("parameter '" + node.name + ".weight' is missing or has another shape");
+  Layer layer{.node = node,
+              .weight = found->second,
+              .outputs = outputs,
+              .inputs = inputs,
+              .taps = found->second.size() / (outputs * inputs),
+              .gain = gains(node, params, outputs),
+              .of_output = std::vector<double>(outputs, 1),
+              .of_input = std::vector<double>(channels, 1),
+              .magnitude = {}};
+  for (const double gain : layer.gain) layer.magnitude.push_back(gain == 0 ? 1 : std::fabs(gain));
+  return layer;
+}
+
+/// Channels of what a layer reads: before a flatten, of which each channel becomes a row.
+size_t channels_read(const Graph& graph, int layer) {
+  int n = graph.nodes[layer].inputs[0];
+  while (graph.nodes[n].op == Op::flatten) n = graph.nodes[n].inputs[0];
+  return static_cast<size_t>(graph.nodes[n].shape.c);
+}
+
+Layers layers_of(const Graph& graph, const std::vector<LayerPair>& pairs, FloatParams& params) {
+  Layers layers;
+  for (const LayerPair& pair : pairs)
+    for (const int n : {pair.first, pair.second})
+      if (layers.find(n) == layers.end())
+        layers.emplace(n, make_layer(graph.nodes[n], channels_read(graph, n), params));
+  return layers;
+}
+
+/// Largest magnitudes, with the factors: by output channel, or by input channel.
+std::vector<double> ranges(const Layer& layer, bool by_output) {
+  std::vector<double> largest(by_output ? layer.outputs : layer.of_input.size(), 0);
+  layer.for_kernels([&](size_t k, size_t c, const float* taps) {
+    double kernel = 0;
+    for (size_t t = 0; t < layer.taps; ++t) kernel = std::max(kernel, std::fabs(double{taps[t]}));
+    double& range = largest[by_output ? k : layer.channel(k, c)];
+    range = std::max(range, kernel * layer.factor(k, c));
+  });
+  return largest;
+}
+
+/// Returns by how much a channel moved at most, as |log s|.
+double balance(Layer& first, Layer& second) {
+  const std::vector<double> writes = ranges(first, true), reads = ranges(second, false);
+  double moved = 0;
+  for (size_t c = 0; c < writes.size(); ++c) {
+    if (!(writes[c] > 0) || !(reads[c] > 0)) continue;
+    const double s = std::sqrt(writes[c] / reads[c]);
+    first.of_output[c] /= s;
+    second.of_input[c] *= s;
+    moved = std::max(moved, std::fabs(std::log(s)));
+  }
+  return moved;
+}
+
+/// The factors go into the parameters, rounded once. A row's own factor is undone by BatchNorm, whose statistics it
+/// moves as it moves what they are of.
+void apply(const Layer& layer, FloatParams& params) {
+  layer.for_kernels([&](size_t k, size_t c, float* taps) {
+    for (size_t t = 0; t < layer.taps; ++t) taps[t] = static_cast<float>(taps[t] * layer.factor(k, c));
+  });
+  const Node& node = layer.node;
+  const auto scale = [&](const std::string& name, const auto& factor) {
+    std::vector<float>& values = params.at(name);
+    for (size_t k = 0; k < values.size(); ++k) values[k] = static_cast<float>(values[k] * factor(k));
+  };
+  const auto row = [&](size_t k) { return layer.magnitude[k] * layer.of_output[k]; };
+  if (node.bias) scale(node.name + ".bias", row);
+  if (node.batch_norm.empty()) return;
+  scale(node.batch_norm + ".running_mean", row);
+  scale(node.batch_norm + ".running_var", [&](size_t k) { return row(k) * row(k); });
+  scale(node.batch_norm + ".bias", [&](size_t k) { return layer.of_output[k]; });
+  const std::vector<float>& variance = params.at(node.batch_norm + ".running_var");
+  std::vector<float>& gamma = params.at(node.batch_norm + ".weight");
+  for (size_t k = 0; k < gamma.size(); ++k) {
+    const double gain = layer.gain[k] / layer.magnitude[k];
+    gamma[k] = static_cast<float>(gain * std::sqrt(double{variance[k]} + node.epsilon));
+  }
+}
+
+}  // namespace
+
+std::vector<LayerPair> layer_pairs(const Graph& fused) {
+  const std::vector<std::vector<int>> read_by = readers(fused);
+  std::vector<LayerPair> pairs;
+  for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {
+    const Node& first = fused.nodes[n];
+    if (!has_weight(first.op) || first.inputs.size() != 1) continue;  // a residual would have to be scaled, too
+    LayerPair pair{.first = n};
+    for (int at = n; read_by[at].size() == 1 && read_by[at].front() != kOutside;) {
+      const int reader = read_by[at].front();
+      const Node& node = fused.nodes[reader];
+      if (has_weight(node.op)) {
+        pair.second = reader;
+        if (node.inputs[0] == at) pairs.push_back(pair);  // else it is the reader's residual
+        break;
+      }
+      if (!passes_scale_on(node.op)) break;
+      pair.between.push_back(at = reader);
+    }
+  }
+  return pairs;
+}
+
+Graph equalizable(Graph fused) {
+  const std::vector<LayerPair> pairs = layer_pairs(fused);
+  if (pairs.empty()) {
+    throw usage_error("calibrate.equalize: in '" + fused.name +
+                      "' no two layers can be equalized: it takes a conv2d or linear whose output goes through "
+                      "BatchNorm, relu, relu6 and pools to another one, and nowhere else; set equalize: false");
+  }
+  const auto relax = [](Node& node) {
+    if (node.op == Op::relu6) node.op = Op::relu;
+    if (node.activation == Activation::relu6) node.activation = Activation::relu;
+  };
+  for (const LayerPair& pair : pairs) {
+    relax(fused.nodes[pair.first]);
+    for (const int n : pair.between) relax(fused.nodes[n]);
+  }
+  return fused;
+}
+
+void equalize(const Graph& graph, FloatParams& params) {
+  constexpr int kSweeps = 100;
+  constexpr double kStill = 1e-4;
+  const std::vector<LayerPair> pairs = layer_pairs(graph);
+  Layers layers = layers_of(graph, pairs, params);
+  double moved = 1;
+  for (int sweep = 0; sweep < kSweeps && moved > kStill; ++sweep) {
+    moved = 0;
+    for (const LayerPair& pair : pairs) moved = std::max(moved, balance(layers.at(pair.first), layers.at(pair.second)));
+  }
+  for (const auto& [n, layer] : layers) apply(layer, params);
+}
+
+}  // namespace octet

@@ -1,0 +1,247 @@
+// Cross-layer equalization keeps the function and makes ranges one; bias absorption where it is exact.
+#include "src/quant/equalize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "src/common/error.h"
+#include "src/graph/zoo.h"
+#include "src/quant/fuse.h"
+#include "tests/quant/random_plan.h"
+#include "tests/quant/walks.h"
+
+namespace octet {
+namespace {
+
+using testing::graph_of;
+using testing::Image;
+using testing::random_params;
+using testing::walk_float;
+
+NodeSpec conv(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1) {
+  return {name,
+          "conv2d",
+          {},
+          {{"out_channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"groups", groups}, {"bias", bias}}};
+}
+NodeSpec node(const std::string& name, const std::string& op, std::vector<std::string> inputs = {}) {
+  return {name, op, std::move(inputs), {}};
+}
+
+/// Expanded, depthwise, narrow, as in MobileNetV2; then groups, pools and a flatten of more than one pixel.
+Graph network() {
+  NodeSpec pool = node("pool", "max_pool");
+  pool.attributes = {{"kernel", 2}, {"stride", 2}};
+  return fuse(graph_of({conv("expand", 12),
+                        node("bn1", "batch_norm"),
+                        node("r1", "relu"),
+                        conv("depthwise", 12, 3, 12),
+                        node("r2", "relu"),
+                        conv("narrow", 6, 1, 1, 0),
+                        node("bn3", "batch_norm"),
+                        conv("grouped", 8, 3, 2),
+                        node("r4", "relu"),
+                        pool,
+                        node("flat", "flatten"),
+                        {"fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}}}}));
+}
+
+/// Channels of very different ranges, so that there is something to equalize.
+FloatParams uneven_params(const Graph& graph, uint64_t seed) {
+  FloatParams params = random_params(graph, seed);
+  for (const Node& node : graph.nodes) {
+    if (!has_weight(node.op)) continue;
+    std::vector<float>& weight = params.at(node.name + ".weight");
+    const size_t row = weight.size() / node.out_channels;
+    for (size_t i = 0; i < weight.size(); ++i) weight[i] *= std::exp2(static_cast<float>(i / row % 7) - 3);
+  }
+  return params;
+}
+
+Image random_image(const Shape& shape, uint64_t seed) {
+  Image image;
+  for (const uint8_t pixel : testing::random_pixels(shape, seed)) image.push_back((pixel - 127.5) / 64);
+  return image;
+}
+
+/// Largest difference of the logits, over the largest logit.
+double moved(const Graph& graph, const FloatParams& before, const FloatParams& after, uint64_t seed) {
+  const Image image = random_image(graph.nodes[0].shape, seed);
+  const Image a = walk_float(graph, before, image).back(), b = walk_float(graph, after, image).back();
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::fabs(a[i]));
+    difference = std::max(difference, std::fabs(a[i] - b[i]));
+  }
+  EXPECT_GT(largest, 0);
+  return difference / largest;
+}
+
+/// Largest magnitudes of weights, by the channel they write or read (of `channels`).
+std::vector<double> ranges(const Node& node, const FloatParams& params, size_t channels, bool reads) {
+  const std::vector<float>& weight = params.at(node.name + ".weight");
+  const size_t outputs = static_cast<size_t>(node.out_channels), row = weight.size() / outputs;
+  const size_t inputs = channels / static_cast<size_t>(node.groups);
+  std::vector<double> largest(reads ? channels : outputs);
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const size_t k = i / row, c = i % row / (row / inputs) + k / (outputs / node.groups) * inputs;
+    largest[reads ? c : k] = std::max(largest[reads ? c : k], std::fabs(double{weight[i]}));
+  }
+  return largest;
+}
+
+TEST(Equalize, PairsAreLayersThatOnlyReluAndPoolsSeparate) {
+  const Graph graph = network();
+  std::vector<std::string> names;
+  for (const LayerPair& pair : layer_pairs(graph))
+    names.push_back(graph.nodes[pair.first].name + "-" + graph.nodes[pair.second].name);
+  EXPECT_EQ(names, (std::vector<std::string>{"expand-depthwise", "depthwise-narrow", "narrow-grouped", "grouped-fc"}));
+}
+
+TEST(Equalize, NothingThatIsReadTwiceAddedOrBentIsAPair) {
+  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv("a", 4), node("s", "silu"), conv("b", 4)}))).empty());
+  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv("a", 4), node("r", "relu"), conv("b", 4), node("s", "add", {"b", "r"}),
+                                         node("g", "global_avg_pool")})))
+                  .empty());
+  Graph seen = fuse(graph_of({conv("a", 4), conv("b", 4)}));
+  EXPECT_EQ(layer_pairs(seen).size(), 1u);
+  seen.outputs = {1, 2};
+  EXPECT_TRUE(layer_pairs(seen).empty());
+  // b takes the other side as its residual: a is scaled for c alone, b for nobody.
+  const Graph residual =
+      fuse(graph_of({conv("z", 4), conv("a", 4), conv("b", 4), node("s", "add", {"b", "z"}), conv("c", 4)}));
+  const std::vector<LayerPair> pairs = layer_pairs(residual);
+  ASSERT_EQ(pairs.size(), 1u);
+  EXPECT_EQ(residual.nodes[pairs[0].first].name, "a");
+}
+
+TEST(Equalize, LogitsStayAndRangesBecomeOne) {
+  const Graph graph = network();
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const FloatParams before = uneven_params(graph, seed);
+    FloatParams after = before;
+    equalize(graph, after);
+    EXPECT_LT(moved(graph, before, after, seed), 1e-5) << seed;
+    for (const LayerPair& pair : layer_pairs(graph)) {
+      const Node &first = graph.nodes[pair.first], &second = graph.nodes[pair.second];
+      const size_t channels = static_cast<size_t>(first.out_channels);
+      const std::vector<double> writes = ranges(first, after, channels, false),
+                                reads = ranges(second, after, channels, true);
+      for (size_t c = 0; c < channels; ++c) EXPECT_NEAR(writes[c] / reads[c], 1, 1e-3) << first.name << " " << c;
+    }
+  }
+}
+
+TEST(Equalize, LogitsOfRandomNetworksStay) {
+  int pairs = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Graph graph = fuse(test::random_graph(seed, 30));
+    if (layer_pairs(graph).empty()) continue;
+    graph = equalizable(graph);
+    const FloatParams before = uneven_params(graph, seed);
+    FloatParams after = before;
+    equalize(graph, after);
+    EXPECT_LT(moved(graph, before, after, seed), 1e-5) << seed;
+    pairs += static_cast<int>(layer_pairs(graph).size());
+  }
+  EXPECT_GT(pairs, 50);  // or this says little
+}
+
+TEST(Equalize, AChannelWithoutWeightsOnOneSideStays) {
+  const Graph graph = fuse(graph_of({conv("a", 3), node("r", "relu"), conv("b", 2)}));
+  FloatParams params = uneven_params(graph, 5);
+  for (size_t i = 0; i < 4; ++i) params.at("a.weight")[i] = 0;
+  for (size_t k = 0; k < 2; ++k) params.at("b.weight")[3 * k + 1] = 0;
+  const FloatParams before = params;
+  equalize(graph, params);
+  EXPECT_EQ(params.at("a.bias")[0], before.at("a.bias")[0]);
+  EXPECT_EQ(params.at("a.bias")[1], before.at("a.bias")[1]);
+  EXPECT_NE(params.at("a.bias")[2], before.at("a.bias")[2]);
+  EXPECT_LT(moved(graph, before, params, 5), 1e-5);
+}
+
+TEST(Equalize, Relu6BetweenLayersBecomesReluAndOnlyThere) {
+  const Graph graph =
+      equalizable(fuse(graph_of({conv("a", 4), node("r", "relu6"), conv("b", 4), node("r2", "relu6"), conv("c", 4),
+                                 node("s", "add", {"c", "r2"}), node("r3", "relu6"), node("g", "global_avg_pool")})));
+  EXPECT_EQ(graph.nodes[1].activation, Activation::relu);
+  EXPECT_EQ(graph.nodes[2].activation, Activation::relu6);  // read twice
+  EXPECT_EQ(graph.nodes[3].activation, Activation::relu6);
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Equalize, ANetworkWithNothingToEqualizeIsNamed) {
+  Graph graph = fuse(graph_of({conv("a", 4), node("s", "silu"), node("g", "global_avg_pool")}));
+  graph.name = "lonely";
+  EXPECT_NE(refusal([&] { equalizable(graph); }).find("calibrate.equalize: in 'lonely' no two layers"),
+            std::string::npos);
+}
+
+TEST(BiasCorrection, ALayerWithoutABiasIsNamed) {
+  EXPECT_EQ(refusal([] { require_biases(network()); }), "");
+  EXPECT_NE(
+      refusal([] { require_biases(fuse(graph_of({conv("bare", 4, 1, 1, 0)}))); }).find("layer 'bare' has neither"),
+      std::string::npos);
+}
+
+/// Moments that say: channel 0 is 5 or more, nearly always.
+std::vector<ChannelMoments> moments_of(const Graph& graph) {
+  std::vector<ChannelMoments> moments(graph.nodes.size());
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const auto channels = static_cast<size_t>(graph.nodes[n].out_channels);
+    if (has_weight(graph.nodes[n].op))
+      moments[n] = {std::vector<double>(channels, 0), std::vector<double>(channels, 1)};
+  }
+  for (ChannelMoments& of_node : moments)
+    if (!of_node.mean.empty()) of_node.mean[0] = 8;
+  return moments;
+}
+
+TEST(AbsorbBiases, WhatAChannelIsAtLeastGoesToTheNextLayer) {
+  for (const bool normalized : {false, true}) {
+    std::vector<NodeSpec> nodes = {conv("a", 3), node("r", "relu"), conv("b", 4)};
+    if (normalized) {
+      nodes = {conv("a", 3, 1, 1, 0), node("bn_a", "batch_norm"), node("r", "relu"), conv("b", 4, 1, 1, 0),
+               node("bn_b", "batch_norm")};
+    }
+    const Graph graph = fuse(graph_of(nodes));
+    FloatParams params = random_params(graph, 4);
+    const std::string bias = bias_name(graph.nodes[1]);
+    params.at(bias)[0] += 100;  // far above 5 for every picture
+    const FloatParams before = params;
+    absorb_biases(graph, moments_of(graph), params);
+    EXPECT_FLOAT_EQ(params.at(bias)[0], before.at(bias)[0] - 5);
+    EXPECT_EQ(params.at(bias)[1], before.at(bias)[1]);
+    EXPECT_LT(moved(graph, before, params, 3), 1e-5);
+    EXPECT_NE(params.at(normalized ? "bn_b.running_mean" : "b.bias"),
+              before.at(normalized ? "bn_b.running_mean" : "b.bias"));
+  }
+}
+
+TEST(AbsorbBiases, ThroughPoolsAndFlattenButNotThroughPadding) {
+  const Graph graph = network();
+  FloatParams params = random_params(graph, 4);
+  for (const char* name : {"depthwise.bias", "grouped.bias"}) params.at(name)[0] += 100;
+  const FloatParams before = params;
+  absorb_biases(graph, moments_of(graph), params);
+  EXPECT_EQ(params.at("bn1.bias"), before.at("bn1.bias"));  // the depthwise pads
+  EXPECT_EQ(params.at("bn3.bias"), before.at("bn3.bias"));  // no relu, and grouped pads
+  EXPECT_FLOAT_EQ(params.at("depthwise.bias")[0], before.at("depthwise.bias")[0] - 5);
+  EXPECT_FLOAT_EQ(params.at("grouped.bias")[0], before.at("grouped.bias")[0] - 5);
+  EXPECT_LT(moved(graph, before, params, 3), 1e-5);
+}
+
+}  // namespace
+}  // namespace octet
