@@ -109,6 +109,8 @@ class Checker {
 
   void check_qat() const {
     check_optimizer(recipe_.qat, "qat");
+    require(recipe_.qat.distill_weight == 0 || recipe_.qat.epochs > 0, "qat.distill_weight",
+            "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
     require(!recipe_.qat.float_control || recipe_.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }

@@ -196,6 +196,10 @@ void add_training(std::vector<Field>& fields) {
           "scales observed: after this share of the steps ranges stay");
   qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
           "scales that learn (lsq): peak of the schedule for them; 0: qat.learning_rate");
+  qat.add("distill_weight", &A::distill_weight, range(0, 1),
+          "share of the float network's probabilities in the loss, beside the labels; 0: labels alone");
+  qat.add("distill_temperature", &A::distill_temperature, above_to(0, 1000),
+          "distillation: logits of both networks are divided by it");
   qat.add("float_control", &A::float_control, {},
           "after QAT: train the float network for the same epochs, to compare int8 with what float gains by them");
 }

@@ -195,6 +195,12 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
   }
 }
 
+TEST(RecipeErrors, DistillationIsForQat) {
+  expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5"}),
+               {": qat.distill_weight: the float network teaches in QAT"});
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"qat.distill_weight=0.5", "qat.epochs=1"}).qat.distill_temperature, 4);
+}
+
 TEST(RecipeErrors, GraphNodes) {
   const std::string start = "data: {format: fashion_mnist}\nmodel:\n  name: graph\n  graph:\n";
   expect_parts(refusal(start + "    - {name: c, op: conv3d}\n"),

@@ -67,7 +67,8 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
   at::Tensor logits, loss, cross_entropy;
   {
     const Autocast autocast(device_.type(), precision_);
-    logits = forward(recipe_.channels_last ? images : images.contiguous(), mode);
+    const at::Tensor x = recipe_.channels_last ? images : images.contiguous();
+    logits = forward(x, mode);
     loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100,
                                   recipe_.label_smoothing);
     cross_entropy = loss.detach();
@@ -75,6 +76,7 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
       const c10::NoGradGuard no_grad;
       cross_entropy = at::cross_entropy_loss(logits.detach(), labels);
     }
+    if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, x);
   }
   at::Tensor sums;  // in the order of StepTotals
   {

@@ -10,6 +10,7 @@
 #include "src/qat/quantized_model.h"
 #include "src/recipe/recipe.h"
 #include "src/run/run_data.h"
+#include "trainers/loop/distill.h"
 #include "trainers/ranks/ranks.h"
 
 namespace octet {
@@ -33,6 +34,7 @@ struct Phase {
   const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
+  const Teacher* teacher = nullptr;                        ///< QAT: of whom it learns, too; null: labels alone
   Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
   double scale_rate = 1;                                   ///< learned scales: their learning rate over the weights'
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow

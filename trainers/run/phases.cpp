@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "src/common/files.h"
 #include "src/common/progress.h"
@@ -122,6 +123,11 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  std::optional<Teacher> teacher;
+  if (recipe.distill_weight > 0) {
+    teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
+    phase.teacher = &*teacher;
+  }
   phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
