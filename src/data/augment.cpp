@@ -33,19 +33,19 @@ Image resize_shorter(const Image& image, int shorter) {
   return upright ? resize(view(image), other, shorter) : resize(view(image), shorter, other);
 }
 
-/// Copies the height x width pixels that start at (top, left) of the picture; zero outside it.
+/// Copies the height x width pixels that start at (top, left) of the picture; t.outside beyond it.
 void copy_crop(const Image& image, int top, int left, const Transform& t, uint8_t* out) {
   const int first = std::clamp(-left, 0, t.width), end = std::clamp(image.width - left, first, t.width);
   for (int y = 0; y < t.height; ++y, out += row_bytes(t)) {
     const int source_y = y + top;
     if (source_y < 0 || source_y >= image.height || first == end) {
-      std::memset(out, 0, row_bytes(t));
+      std::memset(out, t.outside, row_bytes(t));
       continue;
     }
     const size_t start = (static_cast<size_t>(source_y) * image.width + (left + first)) * t.channels;
-    std::memset(out, 0, static_cast<size_t>(first) * t.channels);
+    std::memset(out, t.outside, static_cast<size_t>(first) * t.channels);
     std::memcpy(out + first * t.channels, &image.pixels[start], static_cast<size_t>(end - first) * t.channels);
-    std::memset(out + end * t.channels, 0, static_cast<size_t>(t.width - end) * t.channels);
+    std::memset(out + end * t.channels, t.outside, static_cast<size_t>(t.width - end) * t.channels);
   }
 }
 
@@ -162,6 +162,19 @@ void training_pixels(const Image& image, const Transform& t, Random& random, uin
   } else {
     augment(image, t, random, out);
   }
+}
+
+Transform mask_transform(const Transform& transform) {
+  if (transform.resize > 0 || transform.random_resized_crop) {
+    throw usage_error(
+        "data.resize and data.random_resized_crop mix neighbouring pixels, and a class for each pixel (data.labels: "
+        "pixels) has no mean; leave them out");
+  }
+  Transform mask = transform;
+  mask.channels = 1;
+  mask.fill = {kUnlabelled};
+  mask.outside = kUnlabelled;
+  return mask;
 }
 
 Image evaluation_image(const Image& image, const Transform& transform) {

@@ -21,13 +21,22 @@ struct PictureSize {
   bool operator==(const PictureSize&) const = default;
 };
 
+/// What a data set says about its pictures: one class each, or one for every pixel.
+enum class Labels { image, pixels };
+
+/// Of a pixel in a mask whose class nobody says, or that the network is not shown: padding, cutout.
+inline constexpr uint8_t kUnlabelled = 255;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual size_t size() const = 0;
   virtual int channels() const = 0;
-  virtual int label(size_t index) const = 0;   ///< 0 .. class_names().size() - 1
+  virtual Labels labels() const { return Labels::image; }
+  virtual int label(size_t index) const = 0;   ///< 0 .. class_names().size() - 1; of Labels::image
   virtual Image read(size_t index) const = 0;  ///< thread-safe; throws Error(data) naming the file
+  /// Of Labels::pixels: read(index)'s size, one channel, classes and kUnlabelled; thread-safe.
+  virtual Image mask(size_t index) const;
   virtual const std::vector<std::string>& class_names() const = 0;
   /// The size of every picture; none when pictures differ or would have to be read to know.
   virtual std::optional<PictureSize> common_size() const { return std::nullopt; }
@@ -44,7 +53,8 @@ struct DatasetSpec {
   int channels = 3;                      ///< image_folder, synthetic: 1 or 3
   int image_size = 32;                   ///< synthetic
   int synthetic_size = 1024, synthetic_classes = 10;
-  uint64_t seed = 0;  ///< synthetic
+  Labels labels = Labels::image;  ///< pixels: synthetic only
+  uint64_t seed = 0;              ///< synthetic
 };
 
 /// Opens and checks. Throws Error(data) naming the file, what is wrong and the cure; Error(usage) for an unknown format
@@ -61,5 +71,8 @@ Image read_image(const std::string& path, int channels);
 
 /// The same from memory; `name` stands for the path in messages.
 Image decode_image(const uint8_t* data, size_t size, int channels, const std::string& name);
+
+/// The bytes of a PNG file, grey or RGB, which read_image() gives back pixel by pixel.
+std::string encode_png(const Image& image);
 
 }  // namespace octet

@@ -33,7 +33,11 @@ struct Slot {
 struct Loader::State {
   State(const Dataset& dataset_, std::vector<size_t> indices_, const Transform& transform_,
         const LoaderOptions& options_)
-      : dataset(dataset_), indices(std::move(indices_)), transform(transform_), options(options_) {
+      : dataset(dataset_),
+        indices(std::move(indices_)),
+        transform(transform_),
+        masks(dataset.labels() == Labels::pixels ? mask_transform(transform_) : Transform()),
+        options(options_) {
     check_transform(transform);
     if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0 ||
         options.share < 0 || options.share >= options.shares) {
@@ -70,6 +74,9 @@ struct Loader::State {
   }
 
   Epoch epoch() const { return {options.seed, options.epoch}; }
+  size_t labels_of_one() const {
+    return dataset.labels() == Labels::image ? 1 : static_cast<size_t>(transform.height) * transform.width;
+  }
   size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 
   /// Where batch number b of this process begins in the epoch.
@@ -83,9 +90,26 @@ struct Loader::State {
     const size_t start = place_of(b);
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     slot.batch.images.resize(size * picture_bytes());
-    slot.batch.labels.resize(size);
+    slot.batch.labels.resize(size * labels_of_one());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
     slot.batch.size = static_cast<int>(size);
+  }
+
+  /// Of picture i of batch number b. A mask goes where chance sent the picture: the same numbers are drawn again.
+  void fill_labels(size_t b, size_t i, size_t index, int64_t* out) const {
+    if (dataset.labels() == Labels::image) {
+      *out = dataset.label(index);
+      return;
+    }
+    const Image mask = dataset.mask(index);
+    std::vector<uint8_t> classes(labels_of_one());
+    if (options.train) {
+      Random random = random_for(epoch(), place_of(b) + i);
+      training_pixels(mask, masks, random, classes.data());
+    } else {
+      evaluation_pixels(mask, masks, classes.data());
+    }
+    for (const uint8_t c : classes) *out++ = c == kUnlabelled ? kNoLabel : c;
   }
 
   /// Pictures [first, end) of batch number b.
@@ -101,11 +125,11 @@ struct Loader::State {
         } else {
           evaluation_pixels(image, transform, out);
         }
+        fill_labels(b, i, index, batch.labels.data() + i * labels_of_one());
       } catch (const Error& error) {
         const std::string name = dataset.describe(index), what = error.what();
         throw Error(error.code(), what.rfind(name, 0) == 0 ? what : name + ": " + what);
       }
-      batch.labels[i] = dataset.label(index);
     }
   }
 
@@ -152,6 +176,7 @@ struct Loader::State {
   const Dataset& dataset;
   std::vector<size_t> indices;  ///< in the order of this epoch
   const Transform transform;
+  const Transform masks;  ///< of Labels::pixels
   const LoaderOptions options;
   size_t batches = 0, parts = 0;  ///< of the epoch; of a batch
   double waited = 0;

@@ -25,13 +25,17 @@ struct Transform {
   bool flip = false;          ///< horizontal, probability 1/2
   int cutout = 0;             ///< side of the square filled with the mean colour (DeVries & Taylor 2017); 0: none
   std::vector<uint8_t> fill;  ///< mean colour, one a channel
+  uint8_t outside = 0;        ///< what the padding shows
 };
+
+/// In Batch::labels: a pixel that is kUnlabelled. What LibTorch's cross-entropy leaves out.
+inline constexpr int64_t kNoLabel = -100;
 
 struct Batch {
   explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
   std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
-  std::vector<int64_t> labels;       ///< [size]
+  std::vector<int64_t> labels;       ///< [size], of Labels::pixels [size, height, width], kNoLabel among them
   std::vector<size_t> indices;       ///< into the data set
 };
 
@@ -66,6 +70,11 @@ class Loader {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// The transform of a mask whose picture goes through `transform`: drawn with the same numbers, its pixels go where the
+/// picture's go, and what the picture does not show is kUnlabelled. Throws Error(usage) for one that resizes: classes
+/// have no mean.
+Transform mask_transform(const Transform& transform);
 
 /// Applies the evaluation transform to one picture: resize, centre crop; returns [height, width, channels].
 Image evaluation_image(const Image& image, const Transform& transform);

@@ -5,6 +5,7 @@
 #include "src/data/image_folder.h"
 #include "src/data/memory_dataset.h"
 #include "src/data/synthetic.h"
+#include "src/data/synthetic_scenes.h"
 
 namespace octet {
 namespace {
@@ -15,13 +16,24 @@ const std::vector<std::string> kDigits = {"0", "1", "2", "3", "4", "5", "6", "7"
 
 }  // namespace
 
+Image Dataset::mask(size_t index) const {
+  throw usage_error(describe(index) + ": this data set has a class for each picture, none for its pixels");
+}
+
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   const std::string& format = spec.format;
+  if (spec.labels == Labels::pixels && format != "synthetic") {
+    throw usage_error(
+        fmt::format("data.labels: pixels, but {} has a class for each picture; masks come with synthetic", format));
+  }
   if (format == "image_folder") return std::make_unique<ImageFolder>(spec);
   if (spec.split != "train" && spec.split != "test") {
     throw usage_error(fmt::format("data: split '{}' of {}; allowed: train, test", spec.split, format));
   }
-  if (format == "synthetic") return std::make_unique<SyntheticDataset>(spec);
+  if (format == "synthetic") {
+    if (spec.labels == Labels::pixels) return std::make_unique<SyntheticScenes>(spec);
+    return std::make_unique<SyntheticDataset>(spec);
+  }
   const auto in_memory = [](MemoryImages images) { return std::make_unique<MemoryDataset>(std::move(images)); };
   if (format == "fashion_mnist") return in_memory(read_idx_folder(spec.path, spec.split, kFashion));
   if (format == "mnist") return in_memory(read_idx_folder(spec.path, spec.split, kDigits));

@@ -71,6 +71,11 @@ bool is_output(const Int8Graph& graph, size_t node) {
   return std::find(graph.outputs.begin(), graph.outputs.end(), static_cast<int>(node)) != graph.outputs.end();
 }
 
+/// Gives logits and nothing else: for each picture, or for each of its pixels.
+bool predicts(const Int8Graph& graph) {
+  return graph.outputs.size() == 1 && graph.nodes[graph.outputs[0]].float_output;
+}
+
 /// Watches the taps of one run: every node that is no output of the network must come by once, whole.
 class TapCheck {
  public:
@@ -118,6 +123,8 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
     c.layers.push_back({node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others)});
   }
   c.differing_predictions.resize(others);
+  if (predicts(graph))
+    c.answers = static_cast<long>(graph.nodes[graph.outputs[0]].shape.h) * graph.nodes[graph.outputs[0]].shape.w;
   c.program_images.resize(others);
   for (size_t other = 1; other < programs.size(); ++other)
     c.exact.push_back(programs[0].exact && programs[other].exact);
@@ -144,10 +151,10 @@ Difference output_difference(const Int8Node& node, const uint8_t* a, const uint8
   return node.out.is_signed() ? code_difference<int8_t>(a, b, bytes) : code_difference<uint8_t>(a, b, bytes);
 }
 
-/// How many of `count` images two classifiers predict differently.
-long predicted_differently(const uint8_t* a, const uint8_t* b, int count, size_t classes) {
+/// How many of `count` answers, logits of `classes` each, two networks predict differently.
+long predicted_differently(const uint8_t* a, const uint8_t* b, size_t count, size_t classes) {
   long differing = 0;
-  for (int i = 0; i < count; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const auto logits = [&](const uint8_t* all) {
       return std::span<const float>(reinterpret_cast<const float*>(all) + i * classes, classes);
     };
@@ -189,9 +196,9 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
       const size_t bytes = node.image_bytes() * count;
       record(c.layers[graph.outputs[i]], other, output_difference(node, expected[i].data(), given[i].data(), bytes));
     }
-    if (is_classifier(graph)) {
-      c.differing_predictions[other] +=
-          predicted_differently(expected[0].data(), given[0].data(), count, graph.classes());
+    if (predicts(graph)) {
+      c.differing_predictions[other] += predicted_differently(expected[0].data(), given[0].data(), count * c.answers,
+                                                              graph.nodes[graph.outputs[0]].shape.c);
     }
     c.program_images[other] += count;
   }

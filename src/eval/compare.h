@@ -21,8 +21,9 @@ struct LayerDifference {
 struct Comparison {
   std::vector<std::string> programs;  ///< [0] is what the others are held against
   long images = 0;
+  long answers = 1;                         ///< predictions of an image: one, or one for each pixel
   std::vector<LayerDifference> layers;      ///< in graph order
-  std::vector<long> differing_predictions;  ///< of a classifier; of another network none
+  std::vector<long> differing_predictions;  ///< of the only output's logits: pictures', or pixels'; of others none
   std::vector<long> program_images;         ///< how many of the images each further program was compared over
   /// Which further programs promise the bytes of program 0. Differences of the others are counted and shown, they break
   /// no promise.

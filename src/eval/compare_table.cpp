@@ -85,7 +85,7 @@ std::string describe(const Comparison& c) {
     cells.insert(cells.begin(), {mark, layer.layer, with_thousands(layer.codes)});
     table.add_row(std::move(cells));
   }
-  std::vector<std::string> predictions = {"", "predictions", with_thousands(c.images)};
+  std::vector<std::string> predictions = {"", "predictions", with_thousands(c.images * c.answers)};
   for (const long n : c.differing_predictions) {
     predictions.push_back(with_thousands(n));
     predictions.push_back("");

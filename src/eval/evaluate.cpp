@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
@@ -11,6 +12,7 @@
 #include "src/common/samples.h"
 #include "src/common/text_table.h"
 #include "src/eval/metrics.h"
+#include "src/eval/segmentation.h"
 
 namespace octet {
 namespace {
@@ -25,7 +27,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 void measure_latency(Program& program, const std::vector<uint8_t>& images, size_t image_bytes,
                      const EvaluateOptions& options, Evaluation& result) {
   const int count = static_cast<int>(images.size() / image_bytes);
-  std::vector<float> logits(options.classes);
+  std::vector<float> logits(result.task.answers() * options.classes);
   program.prepare(1);
   const auto start = Clock::now();
   for (int i = 0; i < std::min(kLatencyWarmUps, count) && seconds_since(start) < options.latency_seconds / 4; ++i) {
@@ -44,6 +46,18 @@ void measure_latency(Program& program, const std::vector<uint8_t>& images, size_
   result.latency_p99_ms = percentile(std::move(milliseconds), 0.99);
 }
 
+/// The overlaps of a batch whose predictions are the last ones.
+void add_pictures(const Batch& batch, Evaluation& result) {
+  const size_t answers = result.task.answers(), classes = static_cast<size_t>(result.task.classes());
+  const size_t first = result.predictions.size() - batch.labels.size();
+  for (size_t begin = 0; begin < batch.labels.size(); begin += answers) {
+    result.overlaps.resize(result.overlaps.size() + classes);
+    add_overlaps(std::span(batch.labels).subspan(begin, answers),
+                 std::span(result.predictions).subspan(first + begin, answers),
+                 std::span(result.overlaps).last(classes));
+  }
+}
+
 }  // namespace
 
 Evaluation evaluate(const std::string& name, Program& program, const EvaluationSet& set,
@@ -55,6 +69,9 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
 
   Evaluation result;
   result.name = name;
+  result.task = task_of(*set.dataset, set.transform);
+  result.task.output.c = options.classes;
+  const size_t answers = result.task.answers();
   Metrics metrics(options.classes);
   std::vector<float> logits;
   std::vector<uint8_t> latency_images;
@@ -71,34 +88,39 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
     while (loader.next(batch)) {
       throw_if_interrupted();
       program.prepare(batch.size);  // the last batch is a size of its own
-      logits.resize(batch.size * classes);
+      logits.resize(batch.size * answers * classes);
       const auto start = Clock::now();
       program.run(batch.images.data(), batch.size, logits.data());
       const double seconds = seconds_since(start);
-      if (metrics.images() > 0 || batch.size == total) {
+      if (result.images > 0 || batch.size == total) {
         timed_seconds += seconds;
         timed_images += batch.size;
       }
-      for (int i = 0; i < batch.size; ++i) {
+      for (size_t i = 0; i < batch.labels.size(); ++i) {
         result.predictions.push_back(metrics.add({logits.data() + i * classes, classes}, batch.labels[i]));
         result.right.push_back(result.predictions.back() == batch.labels[i]);
       }
+      if (result.task.pixels()) add_pictures(batch, result);
+      result.images += batch.size;
       const size_t wanted = static_cast<size_t>(options.latency_images) * image_bytes;
       const size_t missing = wanted - std::min(wanted, latency_images.size());
       latency_images.insert(latency_images.end(), batch.images.begin(),
                             batch.images.begin() + static_cast<long>(std::min(missing, batch.size * image_bytes)));
-      progress.update(metrics.images(), "top-1 " + percent(metrics.top1()));
+      progress.update(result.images,
+                      fmt::format("{} {}", score_names(result.task.labels).share, percent(metrics.top1())));
     }
   }
-  result.images = metrics.images();
   result.top1 = metrics.top1();
   result.top5 = metrics.top5();
   result.loss = metrics.loss();
   result.confusion = metrics.confusion();
+  if (result.task.pixels()) result.mean_iou = mean_iou(result.overlaps, classes);
   if (timed_seconds > 0) result.images_per_second = static_cast<double>(timed_images) / timed_seconds;
   if (!latency_images.empty()) measure_latency(program, latency_images, image_bytes, options, result);
   return result;
 }
+
+std::string accuracy_key(const Evaluation& e) { return fmt::format("{}_{}", e.name, score_names(e.task.labels).key); }
 
 long differing_predictions(const Evaluation& a, const Evaluation& b) {
   const size_t count = std::min(a.predictions.size(), b.predictions.size());

@@ -7,6 +7,7 @@
 
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
+#include "src/eval/task.h"
 
 namespace octet {
 
@@ -19,23 +20,35 @@ struct EvaluationSet {
   int workers = 2;  ///< threads that decode ahead
 };
 
+/// Pixels of a class in one picture: that have it and were taken for it; that have it or were taken for it.
+struct Overlap {
+  long both = 0, either = 0;
+  bool operator==(const Overlap&) const = default;
+};
+
 struct Evaluation {
   std::string name;  ///< "float", "ptq", "simulation", "qat_graph", or an engine's name: "cpu", "reference"
+  Task task;
   long images = 0;
-  double top1 = 0, top5 = 0;  ///< shares, 0..1
-  double loss = 0;            ///< mean cross-entropy
+  double top1 = 0, top5 = 0;  ///< shares of the answers, 0..1: one a picture, or one a pixel
+  double mean_iou = 0;        ///< of pixels' answers (src/eval/segmentation.h)
+  double loss = 0;            ///< mean cross-entropy of the answers
   double images_per_second =
       0;  ///< of run() alone, without decoding; the first batch is warm-up unless it is the only one
   double latency_median_ms = 0,
-         latency_p99_ms = 0;     ///< of single images (batch 1), measured on some of them; 0: not measured
-  int latency_runs = 0;          ///< how many single images were timed
-  std::vector<int> predictions;  ///< arg max by position in the index list
-  std::vector<bool> right;       ///< whether that is the label
-  std::vector<long> confusion;   ///< [classes, classes], row: label
+         latency_p99_ms = 0;      ///< of single images (batch 1), measured on some of them; 0: not measured
+  int latency_runs = 0;           ///< how many single images were timed
+  std::vector<int> predictions;   ///< arg max of every answer, by position in the index list
+  std::vector<bool> right;        ///< whether that is the label
+  std::vector<Overlap> overlaps;  ///< [images, classes], of pixels' answers
+  std::vector<long> confusion;    ///< [classes, classes] of answers, row: label
+
+  double score() const { return task.pixels() ? mean_iou : top1; }  ///< what networks are judged by
+  double second() const { return task.pixels() ? top1 : top5; }     ///< shown beside it
 };
 
 struct EvaluateOptions {
-  int classes = 0;              ///< of the program's logits
+  int classes = 0;              ///< of the program's logits, for each picture or, with Labels::pixels, each pixel
   int batch_size = 64;          ///< at most what the program was compiled for
   int latency_images = 100;     ///< 0: no latency measurement
   double latency_seconds = 10;  ///< a slow program is timed on fewer images
@@ -46,7 +59,10 @@ struct EvaluateOptions {
 Evaluation evaluate(const std::string& name, Program& program, const EvaluationSet& set,
                     const EvaluateOptions& options);
 
-/// Number of positions where the two disagree (over the shorter of both lists).
+/// The score's key in a checkpoint's accuracies: "cpu_top1", "cpu_mean_iou".
+std::string accuracy_key(const Evaluation& evaluation);
+
+/// Number of answers in which the two disagree (over the shorter of both lists).
 long differing_predictions(const Evaluation& a, const Evaluation& b);
 
 }  // namespace octet

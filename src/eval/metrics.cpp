@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/data/loader.h"
 
 namespace octet {
 
@@ -40,6 +41,7 @@ double cross_entropy(std::span<const float> logits, int label) {
 }
 
 int Metrics::add(std::span<const float> logits, int64_t label) {
+  if (label == kNoLabel) return arg_max(logits);
   if (label < 0 || label >= classes_) {
     throw data_error(
         fmt::format("evaluation: an image has label {} but the model has classes 0..{}; the data set does "
@@ -47,7 +49,7 @@ int Metrics::add(std::span<const float> logits, int64_t label) {
                     label, classes_ - 1));
   }
   const int predicted = arg_max(logits);
-  ++images_;
+  ++labels_;
   top1_ += predicted == label;
   top5_ += rank_of(logits, static_cast<int>(label)) < 5;
   loss_ += cross_entropy(logits, static_cast<int>(label));

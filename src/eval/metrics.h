@@ -18,22 +18,23 @@ int rank_of(std::span<const float> logits, int label);
 /// -log softmax(logits)[label], by log-sum-exp in double with the maximum taken out.
 double cross_entropy(std::span<const float> logits, int label);
 
-/// Sums over images; the shares are exact ratios of counts.
+/// Sums over answers, one a picture or one a pixel; the shares are exact ratios of counts.
 class Metrics {
  public:
   explicit Metrics(int classes) : classes_(classes), confusion_(static_cast<size_t>(classes) * classes) {}
-  /// logits: [classes]. Throws Error(data) for a label the model has no class for. Returns the prediction.
+  /// logits: [classes]. Throws Error(data) for a label the model has no class for. Returns the prediction; of a pixel
+  /// of kNoLabel nothing is counted.
   int add(std::span<const float> logits, int64_t label);
-  long images() const { return images_; }
+  long labels() const { return labels_; }
   double top1() const { return share(top1_); }
   double top5() const { return share(top5_); }
-  double loss() const { return images_ ? loss_ / static_cast<double>(images_) : 0; }
+  double loss() const { return labels_ ? loss_ / static_cast<double>(labels_) : 0; }
   const std::vector<long>& confusion() const { return confusion_; }  ///< [classes, classes], row: label
 
  private:
-  double share(long count) const { return images_ ? static_cast<double>(count) / static_cast<double>(images_) : 0; }
+  double share(long count) const { return labels_ ? static_cast<double>(count) / static_cast<double>(labels_) : 0; }
   int classes_;
-  long images_ = 0, top1_ = 0, top5_ = 0;
+  long labels_ = 0, top1_ = 0, top5_ = 0;
   double loss_ = 0;
   std::vector<long> confusion_;
 };

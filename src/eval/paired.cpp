@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/eval/segmentation.h"
+
 namespace octet {
 namespace {
 
@@ -14,14 +16,14 @@ double log_binomial(long n, long k) {
   return log_factorial(n) - log_factorial(k) - log_factorial(n - k) - static_cast<double>(n) * std::log(2.0);
 }
 
-double mid_p(long only_first, long only_second) {
+}  // namespace
+
+double sign_test(long only_first, long only_second) {
   const long discordant = only_first + only_second, fewer = std::min(only_first, only_second);
   double tail = 0;
   for (long k = 0; k < fewer; ++k) tail += std::exp(log_binomial(discordant, k));
   return std::min(1.0, 2 * tail + std::exp(log_binomial(discordant, fewer)));
 }
-
-}  // namespace
 
 Paired paired(long images, long only_first, long only_second) {
   Paired p{.images = images, .only_first = only_first, .only_second = only_second};
@@ -31,11 +33,12 @@ Paired paired(long images, long only_first, long only_second) {
   p.points = 100 * difference / n;
   p.low = 100 * (difference - kDeviations * deviation) / n;
   p.high = 100 * (difference + kDeviations * deviation) / n;
-  p.p_value = mid_p(only_first, only_second);
+  p.p_value = sign_test(only_first, only_second);
   return p;
 }
 
 Paired paired(const Evaluation& first, const Evaluation& second) {
+  if (first.task.pixels()) return paired_pixels(first, second);
   const size_t images = std::min(first.right.size(), second.right.size());
   long only_first = 0, only_second = 0;
   for (size_t i = 0; i < images; ++i) {

@@ -40,6 +40,9 @@ const std::vector<Entry>& entries() {
       {"vgg11_bn", with_depth(zoo::vgg_bn, 11)},
       {"vgg16_bn", with_depth(zoo::vgg_bn, 16)},
       {"squeezenet1_1", zoo::squeezenet1_1},
+      {"unet", with_depth(zoo::unet, 4)},
+      {"unet2", with_depth(zoo::unet, 2)},
+      {"unet3", with_depth(zoo::unet, 3)},
   };
   return kEntries;
 }

@@ -24,7 +24,7 @@ struct ModelSpec {
   Shape input{3, 32, 32};
   int classes = 10;
   char shortcut = 'B';        ///< CIFAR ResNets: 'A' subsample_pad, 'B' 1x1 convolution
-  double width = 1.0;         ///< MobileNetV2, small_cnn: channel multiplier
+  double width = 1.0;         ///< MobileNetV2, small_cnn, U-Net: channel multiplier
   std::string stem = "auto";  ///< "imagenet" 7x7/2 + max-pool, "cifar" 3x3/1; auto: by input size (< 64 pixels: cifar)
   bool folded = false;        ///< BatchNorm already folded: convolutions with bias, no batch_norm nodes
   double dropout = 0.0;
@@ -33,7 +33,7 @@ struct ModelSpec {
 };
 
 /// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, mobilenet_v3_large, efficientnet_b0,
-/// vgg11_bn, vgg16_bn, squeezenet1_1.
+/// vgg11_bn, vgg16_bn, squeezenet1_1, unet (4 halvings), unet2, unet3: classes of pixels.
 const std::vector<std::string_view>& model_names();
 
 /// What a node of a written graph may name: operators but the input, which is made, and what only passes make;

@@ -20,6 +20,7 @@ Graph squeezenet1_1(const ModelSpec& spec);
 Graph efficientnet_b0(const ModelSpec& spec);
 Graph mobilenet_v3_large(const ModelSpec& spec);
 Graph vgg_bn(const ModelSpec& spec, int depth);  ///< 11, 16
+Graph unet(const ModelSpec& spec, int depth);    ///< halvings of the picture, at least 1
 Graph custom(const ModelSpec& spec);             ///< model.graph of a recipe
 
 }  // namespace octet::zoo

@@ -62,6 +62,7 @@ class Checker {
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
     require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
     check_splits(folder);
+    check_labels(synthetic);
     const auto per_channel = [&](const std::vector<double>& values, const char* key) {
       require(values.size() == static_cast<size_t>(d.channels), key,
               fmt::format("has {} values, but data.channels is {}", values.size(), d.channels));
@@ -166,6 +167,20 @@ class Checker {
   }
 
  private:
+  /// Masks go through no resize, and one process trains on them.
+  void check_labels(bool synthetic) const {
+    const DataRecipe& d = recipe_.data;
+    if (d.labels == "image") return;
+    require(synthetic, "data.labels",
+            fmt::format("pixels, but {} has a class for each image; masks come with data.format synthetic", d.format));
+    require(d.synthetic_classes == 2 || d.synthetic_classes == 4, "data.synthetic_classes",
+            fmt::format("{}; with data.labels: pixels 2 (background, shape) or 4 (background, disc, box, triangle)",
+                        d.synthetic_classes));
+    const char* cure = "mixes neighbouring pixels, and their classes (data.labels: pixels) have no mean; leave it out";
+    require(d.resize == 0, "data.resize", cure);
+    require(!d.random_resized_crop, "data.random_resized_crop", cure);
+  }
+
   /// Which images train, which choose and which give the final figures. A folder may be missing, two of the same not.
   void check_splits(bool folder) const {
     const DataRecipe& d = recipe_.data;

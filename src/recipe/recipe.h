@@ -25,6 +25,7 @@ struct DataRecipe {
   std::vector<double> mean, std;  ///< one a channel, of pixels in 0..1; parsing replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
+  std::string labels = "image";  ///< image: a class for each picture; pixels: one for each pixel
   // augmentation
   int pad = 0;
   bool flip = false;

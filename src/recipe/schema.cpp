@@ -72,7 +72,9 @@ void add_data(std::vector<Field>& fields) {
   s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
   s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
   s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
-  s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes");
+  s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes; with labels pixels 2 or 4");
+  s.add("labels", &D::labels, one_of({"image", "pixels"}),
+        "what has a class: every image, or every pixel (synthetic only), for a network of segmentation");
   s.add("pad", &D::pad, range(0, 1024), "training: zeros on each side before a random crop of image_size");
   s.add("flip", &D::flip, {}, "training: mirror every second image");
   s.add("cutout", &D::cutout, range(0, 2048), "training: side of a square filled with the mean; 0: none");
@@ -98,7 +100,7 @@ void add_model(std::vector<Field>& fields) {
       .required = true;
   s.add("shortcut", &M::shortcut, one_of({"A", "B"}),
         "resnet8 to resnet56: A subsamples and pads channels, B is a 1x1 convolution");
-  s.add("width", &M::width, above_to(0, 8), "mobilenet_v2, small_cnn: factor on the channels");
+  s.add("width", &M::width, above_to(0, 8), "mobilenet_v2, small_cnn, unet: factor on the channels");
   s.add("stem", &M::stem, one_of({"auto", "imagenet", "cifar"}),
         "first layers: imagenet 7x7/2 and max-pool, cifar 3x3; auto: cifar below 64 pixels");
   s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");

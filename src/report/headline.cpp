@@ -60,14 +60,17 @@ Headline headline(const Report& report) {
 
 std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause) {
   const Paired lost = paired(before, after);
-  const std::string points = fmt::format("{:.2f} points of top-1", std::abs(lost.points));
+  const std::string points =
+      fmt::format("{:.2f} points of {}", std::abs(lost.points), score_names(before.task.labels).score);
   std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
                                  counted(lost.images, "picture"));
   if (lost.told_apart()) what = fmt::format("{} {} {}", cause, lost.points > 0 ? "costs" : "gains", points);
-  return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {} only {} has right, {} only {})",
-                     before.name, percent(before.top1), after.name, percent(after.top1), what, hundredths(-lost.high),
-                     hundredths(-lost.low), with_thousands(lost.only_first), before.name,
-                     with_thousands(lost.only_second), after.name);
+  const char* pictures =
+      before.task.pixels() ? "in {} pictures {} has more pixels right, in {} {}" : "{} only {} has right, {} only {}";
+  return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {})", before.name, percent(before.score()),
+                     after.name, percent(after.score()), what, hundredths(-lost.high), hundredths(-lost.low),
+                     fmt::format(fmt::runtime(pictures), with_thousands(lost.only_first), before.name,
+                                 with_thousands(lost.only_second), after.name));
 }
 
 std::vector<std::string> accuracy_sentences(const Headline& h) {
@@ -80,7 +83,7 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
   if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
-        percent(h.float_row->evaluation.top1), percent(h.ptq_row->evaluation.top1), h.qat_points_back));
+        percent(h.float_row->evaluation.score()), percent(h.ptq_row->evaluation.score()), h.qat_points_back));
   }
   return sentences;
 }

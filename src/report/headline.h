@@ -23,7 +23,7 @@ struct Headline {
   bool qat = false;                ///< the int8 network was trained on after PTQ
   Paired lost;                     ///< baseline against int8; points above 0: int8 is worse
   Paired ptq_lost;                 ///< float against PTQ, likewise
-  double qat_points_back = 0;      ///< 100 * (int8 top-1 - PTQ's top-1), of a network trained on
+  double qat_points_back = 0;      ///< 100 * (int8's score - PTQ's), of a network trained on
   double size_ratio = 0;           ///< float bytes / int8 bytes
   double speed_up = 0;             ///< int8 images/s / float images/s
   bool both() const { return float_row && int8_row; }
@@ -35,7 +35,7 @@ Headline headline(const Report& report);
 
 /// Says "costs" or "gains" only of a difference that is not chance (Paired::told_apart): "float 91.73 % -> int8 91.70
 /// %: -0.03 points of top-1, no difference that 10,000 pictures show (95 % interval -0.13 to +0.07; 14 only float has
-/// right, 11 only int8)".
+/// right, 11 only int8)"; of pixels' labels in points of mean IoU.
 /// `cause`: "quantization".
 std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <tuple>
 
 #include "src/common/text_table.h"
@@ -26,7 +27,7 @@ struct Curve {
   const char* name;
   const char* colour;
   bool dashed;
-  double EpochMetrics::*value;
+  std::function<double(const EpochMetrics&)> value;
   double factor = 1;
 };
 
@@ -47,7 +48,7 @@ std::string curves(const Report& report, const std::string& title, const std::ve
     Line line{curve.name, curve.colour, curve.dashed, {}, {}};
     for (size_t i = 0; i < epochs.size(); ++i) {
       line.x.push_back(static_cast<double>(i) + 1);
-      line.y.push_back(curve.factor * epochs[i].*curve.value);
+      line.y.push_back(curve.factor * curve.value(epochs[i]));
     }
     chart.lines.push_back(std::move(line));
   }
@@ -161,6 +162,19 @@ std::string training_costs(const Report& report) {
   return text;
 }
 
+/// Top-1; or the share of pixels that are right, and mean IoU.
+std::string score_curves(const Report& report) {
+  const bool pixels = report.labels == Labels::pixels;
+  std::string html = figure(curves(report, pixels ? "pixels, %" : "top-1, %",
+                                   {{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100},
+                                    {"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100}}),
+                            pixels ? "<b>Pixels</b> that are right" : "<b>Top-1</b>");
+  if (!pixels) return html;
+  const auto mean_iou = [](const EpochMetrics& m) { return m.validation_mean_iou.value_or(0); };
+  return html + figure(curves(report, "mean IoU, %", {{"validation", colour::kBlue, false, mean_iou, 100}}),
+                       "<b>Mean IoU</b>: intersection over union, a class at a time");
+}
+
 }  // namespace
 
 std::string training_section(const Report& report) {
@@ -172,10 +186,7 @@ std::string training_section(const Report& report) {
                        {{"training", colour::kGrey, true, &EpochMetrics::train_cross_entropy},
                         {"validation", colour::kBlue, false, &EpochMetrics::validation_loss}}),
                 "<b>Loss</b> (cross-entropy, without label smoothing)") +
-         figure(curves(report, "top-1, %",
-                       {{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100},
-                        {"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100}}),
-                "<b>Top-1</b>") +
+         score_curves(report) +
          figure(
              curves(report, "learning rate", {{"learning rate", colour::kOrange, false, &EpochMetrics::learning_rate}}),
              "<b>Learning rate</b> at the end of the epoch") +

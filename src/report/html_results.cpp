@@ -28,14 +28,15 @@ std::string card_html(const Card& card) {
 }
 
 Card accuracy_card(const Headline& h) {
-  const double top1 = h.int8_row->evaluation.top1;
-  if (!h.float_row) return {"plain", "int8 top-1", percent(top1), h.int8_row->evaluation.name};
+  const double score = h.int8_row->evaluation.score();
+  const std::string name = score_names(h.int8_row->evaluation.task.labels).score;
+  if (!h.float_row) return {"plain", "int8 " + name, percent(score), h.int8_row->evaluation.name};
   const auto change = [](double lost) {
     return fmt::format("{}{:.2f}", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost));
   };
   return {"", "int8 against " + h.baseline->evaluation.name, change(h.lost.points) + " points",
-          fmt::format("{}{}{} top-1; 95 % interval {} to {}", percent(h.baseline->evaluation.top1), kArrow,
-                      percent(top1), change(h.lost.high), change(h.lost.low))};
+          fmt::format("{}{}{} {}; 95 % interval {} to {}", percent(h.baseline->evaluation.score()), kArrow,
+                      percent(score), name, change(h.lost.high), change(h.lost.low))};
 }
 
 Card codes_card(const Comparison& c) {
@@ -46,15 +47,16 @@ Card codes_card(const Comparison& c) {
                       1 + std::count(c.exact.begin(), c.exact.end(), true), counted(c.images, "image"))};
 }
 
-std::string table_cell(const char* label, const std::string& text) {
+std::string table_cell(const std::string& label, const std::string& text) {
   return fmt::format("<td data-label=\"{}\">{}</td>", label, html_escape(text));
 }
 
 std::string evaluation_row(const Row& row, bool ships) {
   const Evaluation& e = row.evaluation;
+  const ScoreNames& names = score_names(e.task.labels);
   const auto or_dash = [](bool known, std::string text) { return known ? std::move(text) : std::string(kDash); };
   return fmt::format("<tr{}><th scope=\"row\">{}</th>", ships ? " class=\"ship\"" : "", html_escape(e.name)) +
-         table_cell("top-1", percent(e.top1)) + table_cell("top-5", percent(e.top5)) +
+         table_cell(names.score, percent(e.score())) + table_cell(names.second, percent(e.second())) +
          table_cell("loss", fmt::format("{:.4f}", e.loss)) +
          table_cell("bytes", or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes)))) +
          table_cell("images/s", or_dash(e.images_per_second > 0, decimal(e.images_per_second))) +
@@ -65,19 +67,20 @@ std::string evaluation_row(const Row& row, bool ships) {
 
 BarChart accuracy_chart(const Report& report) {
   BarChart chart;
-  chart.title = "Top-1 of every network";
-  chart.axis_label = "top-1, %";
+  const ScoreNames& names = score_names(report.labels);
+  chart.title = fmt::format("Every network's {}", names.score);
+  chart.axis_label = fmt::format("{}, %", names.score);
   double lo = 100, hi = 0;
   const Row* int8_row = headline(report).int8_row;
   for (const Row& row : report.rows) {
-    const double top1 = 100 * row.evaluation.top1;
-    lo = std::min(lo, top1);
-    hi = std::max(hi, top1);
+    const double score = 100 * row.evaluation.score();
+    lo = std::min(lo, score);
+    hi = std::max(hi, score);
     const bool is_float = row.evaluation.name == "float" || row.evaluation.name == "float_control";
     const char* hue = &row == int8_row ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
-    chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", top1), top1,
-                          fmt::format("{}: top-1 {}, top-5 {}", row.evaluation.name, percent(row.evaluation.top1),
-                                      percent(row.evaluation.top5)),
+    chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", score), score,
+                          fmt::format("{}: {} {}, {} {}", row.evaluation.name, names.score,
+                                      percent(row.evaluation.score()), names.second, percent(row.evaluation.second())),
                           hue});
   }
   // Differences are tenths of points: zoom in on them, unless the axis would start near 0 anyway.
@@ -128,11 +131,13 @@ std::string headline_cards(const Report& report) {
 
 std::string accuracy_section(const Report& report) {
   if (report.rows.empty()) return "";
-  std::string html =
+  const ScoreNames& names = score_names(report.labels);
+  std::string html = fmt::format(
       "<section id=\"accuracy\"><h2>Accuracy, size and speed</h2>\n<table class=\"stack\"><thead><tr>"
-      "<th scope=\"col\">network</th><th scope=\"col\">top-1</th><th scope=\"col\">top-5</th>"
+      "<th scope=\"col\">network</th><th scope=\"col\">{}</th><th scope=\"col\">{}</th>"
       "<th scope=\"col\">loss</th><th scope=\"col\">bytes</th><th scope=\"col\">images/s</th>"
-      "<th scope=\"col\">median</th><th scope=\"col\">p99</th><th scope=\"col\">differing</th></tr></thead><tbody>\n";
+      "<th scope=\"col\">median</th><th scope=\"col\">p99</th><th scope=\"col\">differing</th></tr></thead><tbody>\n",
+      names.score, names.second);
   const Row* int8_row = headline(report).int8_row;
   for (const Row& row : report.rows) html += evaluation_row(row, &row == int8_row);
   html += fmt::format(
@@ -168,7 +173,7 @@ std::string comparison_section(const Report& report) {
   const int first = c.first_differing_layer();
   for (size_t i = 0; i < c.layers.size(); ++i)
     html += comparison_row(c.layers[i], c.exact, static_cast<int>(i) == first);
-  html += fmt::format("<tr><th scope=\"row\">predictions</th><td>{}</td>", with_thousands(c.images));
+  html += fmt::format("<tr><th scope=\"row\">predictions</th><td>{}</td>", with_thousands(c.images * c.answers));
   for (const long n : c.differing_predictions) html += fmt::format("<td>{}</td>", with_thousands(n));
   return html + "</tr>\n</tbody></table></section>\n";
 }

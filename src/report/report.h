@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,12 +41,22 @@ struct EpochMetrics {              ///< one line of metrics.jsonl
   int epoch = 0;                   ///< from 1, within the phase
   double train_loss = 0;           ///< what was minimized, label smoothing included
   double train_cross_entropy = 0;  ///< without label smoothing: the same quantity as validation_loss
-  double train_top1 = 0, validation_loss = 0, validation_top1 = 0, learning_rate = 0;
+  double train_top1 = 0, validation_loss = 0, validation_top1 = 0;  ///< top1 of pixels' labels: the share of those
+  double learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
-  long gpu_memory_bytes = 0;  ///< the most that training held; 0: trained on the CPU
+  long gpu_memory_bytes = 0;                  ///< the most that training held; 0: trained on the CPU
+  std::optional<double> validation_mean_iou;  ///< of pixels' labels
+};
+
+/// A test picture with the classes of its pixels: as they are, and as two networks see them.
+struct ReportPicture {
+  std::string name;  ///< "synthetic scenes test[3]"
+  Image image;
+  std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: nobody knows
 };
 
 struct Report {
+  Labels labels = Labels::image;  ///< what has a class, and so which scores the report shows
   std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
   std::vector<std::string> notes;  ///< what a reader must know to judge the numbers, a sentence each
   std::map<std::string, std::string> versions;
@@ -55,6 +66,7 @@ struct Report {
   std::vector<EpochMetrics> epochs;
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
+  std::vector<ReportPicture> pictures;   ///< of pixels' labels
   Comparison comparison;                 ///< default: not compared
   double seconds = 0;                    ///< of the whole run
 };

@@ -21,6 +21,10 @@ Json headline_json(const Report& report) {
   const Headline h = headline(report);
   const bool compared = report.comparison.codes() > 0, promised = compared && report.comparison.promised();
   Json json;
+  json["score"] = score_names(report.labels).score;
+  json["float_score"] = known(h.float_row, h.float_row ? h.float_row->evaluation.score() : 0);
+  json["baseline_score"] = known(h.baseline, h.baseline ? h.baseline->evaluation.score() : 0);
+  json["int8_score"] = known(h.int8_row, h.int8_row ? h.int8_row->evaluation.score() : 0);
   json["float_top1"] = known(h.float_row, h.float_row ? h.float_row->evaluation.top1 : 0);
   json["baseline"] = h.baseline ? Json(h.baseline->evaluation.name) : Json(nullptr);
   json["baseline_top1"] = known(h.baseline, h.baseline ? h.baseline->evaluation.top1 : 0);
@@ -51,6 +55,7 @@ Json row_json(const Row& row) {
   json["images"] = e.images;
   json["top1"] = e.top1;
   json["top5"] = e.top5;
+  json["mean_iou"] = known(e.task.pixels(), e.mean_iou);
   json["loss"] = e.loss;
   json["bytes"] = known(row.bytes > 0, row.bytes);
   json["images_per_second"] = known(e.images_per_second > 0, e.images_per_second);
@@ -70,6 +75,7 @@ Json epoch_json(const EpochMetrics& m) {
   json["train_top1"] = m.train_top1;
   json["validation_loss"] = m.validation_loss;
   json["validation_top1"] = m.validation_top1;
+  json["validation_mean_iou"] = known(m.validation_mean_iou.has_value(), m.validation_mean_iou.value_or(0));
   json["learning_rate"] = m.learning_rate;
   json["images_per_second"] = m.images_per_second;
   json["data_wait_share"] = m.data_wait_share;
@@ -155,6 +161,7 @@ std::string report_json(const Report& report) {
   json["format_version"] = kReportVersion;
   json["title"] = report.title;
   json["notes"] = report.notes;
+  json["labels"] = report.labels == Labels::pixels ? "pixels" : "image";
   json["model"] = report.model;
   json["multiply_adds"] = report.multiply_adds;
   json["headline"] = headline_json(report);

@@ -12,9 +12,10 @@ std::string or_dash(bool known, std::string text) { return known ? std::move(tex
 }  // namespace
 
 std::string report_table(const Report& report) {
+  const ScoreNames& names = score_names(report.labels);
   TextTable table({{"network", Align::left},
-                   {"top-1"},
-                   {"top-5"},
+                   {names.score},
+                   {names.second},
                    {"loss"},
                    {"bytes"},
                    {"images/s"},
@@ -23,7 +24,7 @@ std::string report_table(const Report& report) {
                    {"differing"}});
   for (const Row& row : report.rows) {
     const Evaluation& e = row.evaluation;
-    table.add_row({e.name, percent(e.top1), percent(e.top5), fmt::format("{:.4f}", e.loss),
+    table.add_row({e.name, percent(e.score()), percent(e.second()), fmt::format("{:.4f}", e.loss),
                    or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes))),
                    or_dash(e.images_per_second > 0, decimal(e.images_per_second)),
                    or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3)),

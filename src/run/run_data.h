@@ -30,6 +30,7 @@ struct RunData {
   bool tests_on_training_images = false;
 
   int classes() const { return static_cast<int>(train_set->class_names().size()); }
+  Task task() const;
   EvaluationSet validation_images() const;
   EvaluationSet test_images(long images = 0) const;  ///< the first `images` of them; 0: all
 };

@@ -91,7 +91,8 @@ const std::vector<ZooCase> kInEveryScheme = {{"small_cnn", {1, 28, 28}},
                                              {"squeezenet1_1", {3, 224, 224}, 1000}};
 /// The rest of the zoo: layers of the same kinds.
 const std::vector<ZooCase> kInOneScheme = {
-    {"resnet8", {3, 32, 32}}, {"resnet34", {3, 32, 32}}, {"resnet44", {3, 32, 32}, 10, 'A'}, {"vgg11_bn", {3, 32, 32}}};
+    {"resnet8", {3, 32, 32}}, {"resnet34", {3, 32, 32}}, {"resnet44", {3, 32, 32}, 10, 'A'}, {"vgg11_bn", {3, 32, 32}},
+    {"unet", {3, 32, 32}},    {"unet2", {3, 40, 36}, 2}, {"unet3", {3, 64, 64}, 4}};
 
 std::string case_name(const testing::TestParamInfo<CudaZoo::ParamType>& info) {
   const ZooCase& zoo = std::get<0>(info.param);

@@ -40,7 +40,7 @@ TEST(Metrics, CountsAndConfusion) {
   EXPECT_EQ(metrics.add(std::vector<float>{9, 1, 2, 3, 4, 5}, 0), 0);  // right
   EXPECT_EQ(metrics.add(std::vector<float>{9, 5, 4, 3, 2, 1}, 4), 0);  // fifth
   EXPECT_EQ(metrics.add(std::vector<float>{9, 5, 4, 3, 2, 1}, 5), 0);  // sixth
-  EXPECT_EQ(metrics.images(), 3);
+  EXPECT_EQ(metrics.labels(), 3);
   EXPECT_DOUBLE_EQ(metrics.top1(), 1.0 / 3);
   EXPECT_DOUBLE_EQ(metrics.top5(), 2.0 / 3);
   EXPECT_EQ(metrics.confusion()[0 * 6 + 0], 1);

@@ -73,7 +73,9 @@ TEST(Zoo, EveryModelBuildsForSmallAndLargeImages) {
       for (const bool folded : {false, true}) {
         const Graph graph = build_model(
             {.name = std::string(name), .input = {3, size, size}, .classes = 7, .folded = folded, .dropout = 0.25});
-        EXPECT_EQ(graph.classes(), 7) << name << " " << size;
+        const Shape& answers = graph.nodes[graph.outputs.front()].shape;
+        const bool pixels = name.starts_with("unet");
+        EXPECT_EQ(answers, (pixels ? Shape{7, size, size} : Shape{7, 1, 1})) << name << " " << size;
         for (const Node& node : graph.nodes) EXPECT_FALSE(folded && node.op == Op::batch_norm) << name;
       }
     }
@@ -98,6 +100,29 @@ TEST(Zoo, CifarStemKeepsTheResolution) {
   EXPECT_EQ(before_pool(imagenet("efficientnet_b0")), (Shape{1280, 7, 7}));
   const Graph forced = build_model({.name = "resnet18", .stem = "imagenet"});
   EXPECT_EQ(forced.nodes[1].shape, (Shape{64, 16, 16}));
+}
+
+/// Sizes and channels by hand: 64 at the picture's resolution, twice as many after each halving, an eighth by width.
+TEST(Zoo, UnetComesBackToThePicture) {
+  const Graph graph = build_model({.name = "unet2", .input = {3, 64, 48}, .classes = 2, .width = 0.125});
+  const auto shape = [&](std::string_view name) {
+    for (const Node& node : graph.nodes)
+      if (node.name == name) return node.shape;
+    ADD_FAILURE() << name;
+    return Shape{};
+  };
+  EXPECT_EQ(shape("down0.1.relu"), (Shape{8, 64, 48}));
+  EXPECT_EQ(shape("down1.1.relu"), (Shape{16, 32, 24}));
+  EXPECT_EQ(shape("bottom.1.relu"), (Shape{32, 16, 12}));
+  EXPECT_EQ(shape("up1.grow.relu"), (Shape{16, 32, 24}));
+  EXPECT_EQ(shape("up1.concat"), (Shape{32, 32, 24}));
+  EXPECT_EQ(shape("up0.concat"), (Shape{16, 64, 48}));
+  EXPECT_EQ(shape("head"), (Shape{2, 64, 48}));
+  EXPECT_EQ(graph.outputs, (std::vector<int>{static_cast<int>(graph.nodes.size()) - 1}));
+  EXPECT_NE(error_of([] {
+              build_model({.name = "unet", .input = {3, 56, 64}});
+            }).find("unet halves the picture 4 times, so 16 must divide its height and width, 56x64"),
+            std::string::npos);
 }
 
 TEST(Zoo, WidthScalesInEights) {

@@ -28,7 +28,7 @@ TEST(RandomInt8Graph, EveryModelAndSchemeIsValid) {
     for (const ActivationScheme scheme : kSchemes) {
       const Int8Graph random = random_int8_graph(graph, {.activation = scheme}, 1);
       EXPECT_EQ(multiply_adds(random), multiply_adds(graph)) << name;
-      EXPECT_EQ(random.classes(), 10) << name;
+      EXPECT_EQ(random.nodes[random.outputs.front()].shape.c, 10) << name;
       EXPECT_TRUE(random.nodes.back().float_output);
     }
   }

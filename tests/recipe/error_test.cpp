@@ -44,6 +44,18 @@ TEST(RecipeErrors, UnknownValueNamesNearest) {
                {"r.yaml:6:21: quant.activation: unknown value 'afine_u8'; did you mean 'affine_u8'?", "symmetric_s8"});
 }
 
+TEST(RecipeErrors, LabelsOfPixelsAreNamedWhereTheyDoNotFit) {
+  expect_parts(refusal(kMinimal, {"data.labels=pixels"}),
+               {"data.labels: pixels, but cifar10 has a class for each image", "data.format synthetic"});
+  const std::string scenes = "data: {format: synthetic, labels: pixels, synthetic_classes: 2}\nmodel: {name: unet}\n";
+  EXPECT_EQ(parse_recipe(scenes, "r.yaml").data.labels, "pixels");
+  expect_parts(refusal(scenes, {"data.synthetic_classes=10"}),
+               {"data.synthetic_classes: 10; with data.labels: pixels"});
+  expect_parts(refusal(scenes, {"data.resize=40"}), {"data.resize: mixes neighbouring pixels", "leave it out"});
+  expect_parts(refusal(scenes, {"data.random_resized_crop=true"}), {"data.random_resized_crop: mixes neighbouring"});
+  expect_parts(refusal(scenes, {"data.labels=pixel"}), {"unknown value 'pixel'; did you mean 'pixels'?"});
+}
+
 TEST(RecipeErrors, WrongTypeAndRange) {
   expect_parts(refusal(kMinimal + "train:\n  epochs: many\n"),
                {"r.yaml:7:11: train.epochs: is 'many', not of type 'integer'; allowed: 0 .. 100000"});

@@ -72,4 +72,28 @@ Report full_report(int classes) {
   return report;
 }
 
+Report pixels_report() {
+  Report report;
+  report.labels = Labels::pixels;
+  report.title = report.model = "unet";
+  report.class_names = {"background", "<shape>"};
+  const auto add = [&](const char* name, std::vector<Overlap> overlaps, double mean_iou) {
+    Row row;
+    Evaluation& e = row.evaluation;
+    e.name = name;
+    e.task = {Labels::pixels, {2, 2, 2}};
+    e.images = 2;
+    e.top1 = 0.9;
+    e.mean_iou = mean_iou;
+    e.overlaps = std::move(overlaps);
+    e.confusion = {6, 1, 0, 3};
+    report.rows.push_back(std::move(row));
+  };
+  add("float", {{3, 3}, {1, 1}, {2, 3}, {1, 2}}, (5.0 / 6 + 2.0 / 3) / 2);
+  add("cpu", {{2, 3}, {1, 2}, {2, 3}, {1, 2}}, (4.0 / 6 + 2.0 / 4) / 2);
+  report.epochs = {{"float", 1, 1.3, 0.9, 0.7, 0.8, 0.75, 0.1, 2400, 0.01, 9, 0, 0.7}};
+  report.pictures = {{"test[<0>]", {2, 2, 1, {1, 2, 3, 4}}, {0, 1, 0, -100}, {0, 1, 0, 0}, {0, 1, 1, 0}}};
+  return report;
+}
+
 }  // namespace octet::testing

@@ -13,6 +13,9 @@ struct Markup {
 };
 Markup parse_markup(const std::string& html);
 
+/// Bytes of a text of RFC 4648.
+std::string from_base64(const std::string& text);
+
 /// How often `needle` occurs.
 int occurrences(const std::string& text, const std::string& needle);
 

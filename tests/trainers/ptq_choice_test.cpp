@@ -61,12 +61,13 @@ TEST_F(PtqChoiceTest, AnEngineThatRefusesASchemeLosesThatResultOnly) {
   EXPECT_EQ(message_of(ExitCode::promise, [&] { choose_ptq(run, weights, true, nothing); }), "engine x takes nothing");
 }
 
-TEST(PtqResult, ComparesByTop1ThenLossAndRefusedIsLast) {
-  const PtqResult best{.top1 = 0.9, .loss = 0.3}, same_top1{.top1 = 0.9, .loss = 0.4}, less{.top1 = 0.8, .loss = 0.1};
+TEST(PtqResult, ComparesByScoreThenLossAndRefusedIsLast) {
+  const PtqResult best{.score = 0.9, .loss = 0.3}, same_score{.score = 0.9, .loss = 0.4},
+      less{.score = 0.8, .loss = 0.1};
   const PtqResult refused{.refused = "why"};
-  EXPECT_TRUE(best.better_than(same_top1));
-  EXPECT_FALSE(same_top1.better_than(best));
-  EXPECT_TRUE(same_top1.better_than(less));
+  EXPECT_TRUE(best.better_than(same_score));
+  EXPECT_FALSE(same_score.better_than(best));
+  EXPECT_TRUE(same_score.better_than(less));
   EXPECT_TRUE(less.better_than(refused));
   EXPECT_FALSE(refused.better_than(less));
 }

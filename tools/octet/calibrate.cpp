@@ -26,7 +26,8 @@ struct Options {
 };
 
 std::string text(const PtqChoice& choice, size_t validation_images) {
-  TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {"top-1"}, {"lost points"}});
+  const ScoreNames& names = score_names(choice.int8_test.task.labels);
+  TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {names.score}, {"lost points"}});
   table.add_row({"float", "", percent(choice.float_validation), ""});
   for (const PtqResult& r : choice.results) {
     if (!r.refused.empty()) {
@@ -34,7 +35,7 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
       continue;
     }
     table.add_row(
-        {r.activation, r.method, percent(r.top1), fmt::format("{:.2f}", 100 * (choice.float_validation - r.top1))});
+        {r.activation, r.method, percent(r.score), fmt::format("{:.2f}", 100 * (choice.float_validation - r.score))});
   }
   std::string refusals;
   for (const PtqResult& r : choice.results)
@@ -48,12 +49,14 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
 
 std::string json(const PtqChoice& choice, size_t validation_images) {
   using Json = nlohmann::ordered_json;
+  const std::string key = score_names(choice.int8_test.task.labels).key;
+  const std::string validation = "validation_" + key, test = "test_" + key;
   Json list = Json::array();
   for (const PtqResult& r : choice.results) {
     const bool ran = r.refused.empty();
     list.push_back({{"activation", r.activation},
                     {"calibrator", r.method},
-                    {"validation_top1", ran ? Json(r.top1) : Json(nullptr)},
+                    {validation, ran ? Json(r.score) : Json(nullptr)},
                     {"validation_loss", ran ? Json(r.loss) : Json(nullptr)},
                     {"refused", ran ? Json(nullptr) : Json(r.refused)}});
   }
@@ -61,13 +64,13 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
   const Paired lost = paired(choice.float_test, choice.int8_test);
   return Json{{"validation_images", validation_images},
               {"test_images", choice.int8_test.images},
-              {"float", {{"validation_top1", choice.float_validation}, {"test_top1", choice.float_test.top1}}},
+              {"float", {{validation, choice.float_validation}, {test, choice.float_test.score()}}},
               {"results", list},
               {"chosen",
                {{"activation", chosen.activation},
                 {"calibrator", chosen.method},
-                {"validation_top1", chosen.top1},
-                {"test_top1", choice.int8_test.top1},
+                {validation, chosen.score},
+                {test, choice.int8_test.score()},
                 {"points_lost", lost.points},
                 {"points_lost_low", lost.low},
                 {"points_lost_high", lost.high},
@@ -98,7 +101,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
   });
   if (!common.out.empty()) {
     write_checkpoint(common.out, choice.graph);
-    say(fmt::format("wrote {} ({})", common.out, percent(choice.int8_test.top1)));
+    say(fmt::format("wrote {} ({})", common.out, percent(choice.int8_test.score())));
   }
   const size_t validation_images = run.data.validation.size();
   print_result(common, text(choice, validation_images), [&] { return json(choice, validation_images); });

@@ -29,6 +29,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
   }
 
   Report report;
+  report.labels = run.data.task().labels;
   report.title = run.recipe.model.name;
   report.model = run.graph.name;
   report.machine = machine_model();
@@ -37,7 +38,7 @@ ExitCode evaluate(const Common& common, const Options& options) {
   report.multiply_adds = multiply_adds(run.graph);
   EvaluateOptions how;
   how.batch_size = run.recipe.evaluate.batch_size;
-  how.classes = run.graph.classes();
+  how.classes = run.data.classes();
   for (auto& [name, program] : programs) {
     // The reference is slow: unless told otherwise it runs as many images as in training.
     const long images =

@@ -28,8 +28,11 @@ std::map<std::string, double> measured(const RunDirectory& directory) {
   }
   try {
     const nlohmann::json report = nlohmann::json::parse(read_file(directory.report_json()));
-    for (const auto& row : report.at("rows"))
-      accuracies[row.at("name").get<std::string>() + "_top1"] = row.at("top1").get<double>();
+    for (const auto& row : report.at("rows")) {
+      const bool pixels = row.contains("mean_iou") && !row.at("mean_iou").is_null();
+      const std::string score = pixels ? "mean_iou" : "top1";
+      accuracies[row.at("name").get<std::string>() + "_" + score] = row.at(score).get<double>();
+    }
   } catch (const nlohmann::json::exception& error) {
     throw data_error(fmt::format("{}: not a report of octet train ({}); remove it to export without accuracies",
                                  directory.report_json(), error.what()));

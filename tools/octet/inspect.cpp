@@ -44,6 +44,9 @@ std::string code_range(const Int8Node& node) {
 /// "10 classes", or every output of a network that is no classifier.
 std::string outputs_text(const Int8Graph& graph) {
   if (is_classifier(graph)) return fmt::format("{} classes", graph.classes());
+  const Int8Node& first = graph.nodes[graph.outputs.front()];
+  if (graph.outputs.size() == 1 && first.float_output)
+    return fmt::format("{} classes for each of {}x{} pixels", first.shape.c, first.shape.h, first.shape.w);
   std::vector<std::string> outputs;
   for (const int output : graph.outputs) outputs.push_back(graph.nodes[output].name);
   return fmt::format("outputs {}", fmt::join(outputs, " "));

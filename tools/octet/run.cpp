@@ -1,15 +1,21 @@
-// octet run CHECKPOINT IMAGE...: top-5 with names, through one engine.
+// octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
+// classes, and with --masks the class of every pixel.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
+#include <span>
 
+#include "src/common/files.h"
 #include "src/common/text_table.h"
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
+#include "src/eval/metrics.h"
 #include "src/graph/code_dump.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"
@@ -19,7 +25,7 @@ namespace octet::cli {
 namespace {
 
 struct Options {
-  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump;
+  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks;
   std::vector<std::string> images;
   int threads = 0, top = 5;
 };
@@ -27,7 +33,7 @@ struct Options {
 struct Prediction {
   std::string image;
   std::vector<int> classes;           // best first
-  std::vector<double> probabilities;  // softmax, by class
+  std::vector<double> probabilities;  // softmax, by class; of pixels' answers the share of the pixels
 };
 
 Prediction rank(const std::string& image, const std::vector<float>& logits, int top) {
@@ -43,14 +49,39 @@ Prediction rank(const std::string& image, const std::vector<float>& logits, int 
   return result;
 }
 
+/// The classes of a picture's pixels, by how many there are. mask: [pixels]; every mask lies within 0 .. classes - 1.
+Prediction shares(const std::string& image, const std::vector<uint8_t>& mask, int classes, int top) {
+  Prediction result{image, std::vector<int>(classes), std::vector<double>(classes)};
+  std::iota(result.classes.begin(), result.classes.end(), 0);
+  for (const uint8_t c : mask) result.probabilities[c] += 1.0 / static_cast<double>(mask.size());
+  std::stable_sort(result.classes.begin(), result.classes.end(),
+                   [&](int a, int b) { return result.probabilities[a] > result.probabilities[b]; });
+  result.classes.resize(std::min<size_t>(result.classes.size(), top));
+  return result;
+}
+
+/// logits: [pixels, classes].
+std::vector<uint8_t> mask_of(const std::vector<float>& logits, size_t classes) {
+  std::vector<uint8_t> mask;
+  for (size_t begin = 0; begin < logits.size(); begin += classes)
+    mask.push_back(static_cast<uint8_t>(arg_max(std::span(logits).subspan(begin, classes))));
+  return mask;
+}
+
+/// FOLDER/NAME_mask.png: grey, each pixel's class, at the network's resolution.
+std::string mask_file(const std::string& folder, const std::string& image) {
+  return (std::filesystem::path(folder) / (std::filesystem::path(image).stem().string() + "_mask.png")).string();
+}
+
 std::string class_name(const Int8Graph& graph, int index) {
   return index < static_cast<int>(graph.class_names.size()) ? graph.class_names[index] : fmt::format("class {}", index);
 }
 
 std::string text(const Int8Graph& graph, const std::vector<Prediction>& predictions) {
   std::string out;
+  const char* share = is_classifier(graph) ? "probability" : "pixels";
   for (const Prediction& p : predictions) {
-    TextTable table({{p.image, Align::left}, {"probability"}});
+    TextTable table({{p.image, Align::left}, {share}});
     for (int c : p.classes) table.add_row({class_name(graph, c), percent(p.probabilities[c])});
     out += table.render() + "\n";
   }
@@ -59,18 +90,42 @@ std::string text(const Int8Graph& graph, const std::vector<Prediction>& predicti
 
 std::string json(const Int8Graph& graph, const std::vector<Prediction>& predictions) {
   nlohmann::json document = nlohmann::json::array();
+  const char* share = is_classifier(graph) ? "probability" : "pixels";
   for (const Prediction& p : predictions) {
     nlohmann::json top = nlohmann::json::array();
-    for (int c : p.classes)
-      top.push_back({{"class", c}, {"name", class_name(graph, c)}, {"probability", p.probabilities[c]}});
+    for (int c : p.classes) top.push_back({{"class", c}, {"name", class_name(graph, c)}, {share, p.probabilities[c]}});
     document.push_back({{"image", p.image}, {"top", top}});
   }
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+/// The shape of the logits; throws Error(usage) for a network that gives none, or more than them.
+Shape answers_of(const Int8Graph& graph) {
+  const Int8Node& output = graph.nodes[graph.outputs.front()];
+  constexpr int kMostClasses = 256;  // a pixel of a mask is a byte
+  const bool segments = graph.outputs.size() == 1 && output.float_output && output.shape.c <= kMostClasses;
+  return segments ? output.shape : Shape{graph.classes(), 1, 1};
+}
+
+/// --masks where there are none, or where they would lie over each other.
+void check_masks(const Options& options, const Shape& answers) {
+  if (options.masks.empty()) return;
+  if (answers.h == 1 && answers.w == 1)
+    throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
+  if (!std::filesystem::is_directory(options.masks))
+    throw data_error(fmt::format("--masks {}: there is no such folder; make it first", options.masks));
+  std::set<std::string> files;
+  for (const std::string& image : options.images) {
+    if (!files.insert(mask_file(options.masks, image)).second)
+      throw usage_error(fmt::format("--masks {}: two pictures' masks would be {}; give them in two calls",
+                                    options.masks, mask_file(options.masks, image)));
+  }
+}
+
 ExitCode run(const Common& common, const Options& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
-  const int classes = graph.classes();
+  const Shape answers = answers_of(graph);
+  check_masks(options, answers);
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
@@ -86,10 +141,17 @@ ExitCode run(const Common& common, const Options& options) {
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
     const Image image = fit(read_image(path, graph.input_shape().c), transform, path);
-    std::vector<float> logits(classes);
+    std::vector<float> logits(answers.elements());
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, logits.data(), options.dump.empty() ? nullptr : tap);
-    predictions.push_back(rank(path, logits, options.top));
+    if (is_classifier(graph)) {
+      predictions.push_back(rank(path, logits, options.top));
+      continue;
+    }
+    const std::vector<uint8_t> mask = mask_of(logits, answers.c);
+    predictions.push_back(shares(path, mask, answers.c, options.top));
+    if (!options.masks.empty())
+      write_file_atomically(mask_file(options.masks, path), encode_png({answers.h, answers.w, 1, mask}));
   }
   if (!options.dump.empty()) dump.write(options.dump);
   print_result(common, text(graph, predictions), [&] { return json(graph, predictions); });
@@ -100,7 +162,7 @@ ExitCode run(const Common& common, const Options& options) {
 
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG)");
+  CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG), or the classes of their pixels");
   command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory")->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cpu, reference");
@@ -110,6 +172,8 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--top", options->top, "how many classes to print")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
+  command->add_option("--masks", options->masks,
+                      "segmentation: folder for NAME_mask.png, a grey picture of each pixel's class");
   command->callback([&common, &action, options] { action = [&common, options] { return run(common, *options); }; });
 }
 

@@ -69,10 +69,7 @@ void check_fits(const Int8Graph& graph, const std::string& checkpoint, const Run
     throw usage_error(fmt::format("{} reads {}x{}x{} images, the run's data set gives {}x{}x{}", checkpoint, in.c, in.h,
                                   in.w, images.channels, images.height, images.width));
   }
-  if (graph.classes() != data.classes()) {
-    throw usage_error(
-        fmt::format("{} has {} classes, the run's data set {}", checkpoint, graph.classes(), data.classes()));
-  }
+  require_answers(data.task(), graph, checkpoint);
 }
 
 Transform transform_of(const Int8Graph& graph) {

@@ -33,7 +33,8 @@ class LoadedBatches : public Batches {
     if (!loader_->next(batch_)) return nullptr;
     const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
     labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
-    labelled_.labels = at::from_blob(batch_.labels.data(), {batch_.size}, at::TensorOptions(at::kLong));
+    labelled_.labels =
+        at::from_blob(batch_.labels.data(), labels_shape(data_, batch_.size), at::TensorOptions(at::kLong));
     return &labelled_;
   }
 
@@ -48,6 +49,12 @@ class LoadedBatches : public Batches {
 };
 
 }  // namespace
+
+std::vector<int64_t> labels_shape(const RunData& data, int pictures) {
+  const Transform& t = data.train_transform;
+  if (data.train_set->labels() == Labels::image) return {pictures};
+  return {pictures, t.height, t.width};
+}
 
 void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
 #if OCTET_CUDA

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/data/epoch.h"
 #include "src/run/run_data.h"
@@ -20,7 +21,7 @@ class Batches {
 
   struct Labelled {
     at::Tensor images;  ///< normalized float [N, C, H, W], channels-last
-    at::Tensor labels;  ///< int64 [N]
+    at::Tensor labels;  ///< int64 [N]; of Labels::pixels [N, H, W], kNoLabel among them
   };
   /// The next batch of the epoch; null at its end. On a GPU it is being made when this returns, always in the same
   /// memory, after what the current stream does so far.
@@ -37,6 +38,9 @@ struct BatchesOptions {
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
+
+/// Of the labels of `pictures` pictures: [pictures], or [pictures, H, W].
+std::vector<int64_t> labels_shape(const RunData& data, int pictures);
 
 /// Throws Error(usage) when resident_images is "on" and the transform, the pictures or the GPU's memory do not allow
 /// it.

@@ -32,6 +32,7 @@ size_t free_memory(at::Device device) {
 
 std::string why_not_resident(const RunData& data) {
   const Transform& transform = data.train_transform;
+  if (data.train_set->labels() == Labels::pixels) return "masks (data.labels: pixels) are augmented on the CPU";
   if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
   if (transform.resize > 0) return "data.resize resizes on the CPU";
   const std::optional<PictureSize> size = data.train_set->common_size();
@@ -61,11 +62,12 @@ std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOpti
   return resident ? resident_batches(data, options) : uploaded_batches(data, options);
 }
 
-Batches::Labelled empty_batch(const Transform& transform, const BatchesOptions& options) {
+Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
+  const Transform& transform = data.train_transform;
   const at::TensorOptions on_gpu(options.device);
   return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
                     on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
-          at::empty({options.own_size()}, on_gpu.dtype(at::kLong))};
+          at::empty(labels_shape(data, options.own_size()), on_gpu.dtype(at::kLong))};
 }
 
 at::Tensor normalization_tables(const RunData& data, at::Device device) {

@@ -25,7 +25,7 @@ std::unique_ptr<Batches> resident_batches(const RunData& data, const BatchesOpti
 std::unique_ptr<Batches> uploaded_batches(const RunData& data, const BatchesOptions& options);
 
 /// Memory on `device` for one batch.
-Batches::Labelled empty_batch(const Transform& transform, const BatchesOptions& options);
+Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options);
 
 /// float [channels, 256] on `device`: the value of each pixel, normalize_pixel().
 at::Tensor normalization_tables(const RunData& data, at::Device device);

@@ -33,7 +33,7 @@ class ResidentBatches : public Batches {
         options_(options),
         size_(*data.train_set->common_size()),
         tables_(normalization_tables(data, options.device)),
-        batch_(empty_batch(data.train_transform, options)),
+        batch_(empty_batch(data, options)),
         pictures_(upload()) {
     const size_t bytes = options.own_size() * sizeof(kernels::AugmentedPicture);
     chosen_ = at::empty({static_cast<int64_t>(bytes)}, pictures_.options());

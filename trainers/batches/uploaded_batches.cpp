@@ -30,10 +30,10 @@ class UploadedBatches : public Batches {
       : data_(data),
         options_(options),
         tables_(normalization_tables(data, options.device)),
-        batch_(empty_batch(data.train_transform, options)),
+        batch_(empty_batch(data, options)),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)) {
     for (Slot& slot : slots_) {
-      slot.labels = PinnedBuffer(options.own_size() * sizeof(int64_t));
+      slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
       slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
       slot.device_labels = at::empty_like(batch_.labels);
     }

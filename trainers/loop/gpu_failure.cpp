@@ -22,7 +22,9 @@ void run_steps(TrainStep& step, const BatchProbe& probe, long images) {
   const Shape& shape = probe.shape;
   const at::Tensor batch =
       at::empty({images, shape.c, shape.h, shape.w}, on_gpu, at::MemoryFormat::ChannelsLast).zero_();
-  const at::Tensor labels = at::zeros({images}, on_gpu.dtype(at::kLong));
+  std::vector<int64_t> labels_shape = probe.labels;
+  labels_shape[0] = images;
+  const at::Tensor labels = at::zeros(labels_shape, on_gpu.dtype(at::kLong));
   StepGraph graph(probe.recorded);
   for (int i = 0; i <= StepGraph::kWarmUps; ++i)
     graph.run(/*mode=*/0, [&] { step.launch(batch, labels, {.observe = probe.observes}); });

@@ -38,8 +38,9 @@ auto explain_failures(const Work& work) {
 }
 
 struct BatchProbe {
-  Shape shape;            ///< of an image
-  long batch_size = 0;    ///< that did not fit
+  Shape shape;                  ///< of an image
+  std::vector<int64_t> labels;  ///< shape of one image's: labels_shape(data, 1)
+  long batch_size = 0;          ///< that did not fit
   bool recorded = false;  ///< steps are recorded as a CUDA graph, whose memory shares nothing with what lies cached
   bool observes = false;  ///< quantizers follow the data
 };

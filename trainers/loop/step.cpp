@@ -1,12 +1,12 @@
 #include "trainers/loop/step.h"
 
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "trainers/loop/loss.h"
 #include "trainers/loop/training_state.h"
 
 namespace octet {
@@ -58,7 +58,7 @@ void TrainStep::set(double learning_rate, long step) {
 
 void TrainStep::begin_epoch(const StepTotals& totals) {
   totals_[0].fill_(totals.loss_sum);
-  totals_[1].fill_(static_cast<double>(totals.correct));
+  totals_[1].fill_(totals.correct);
   totals_[2].fill_(totals.cross_entropy_sum);
 }
 
@@ -69,20 +69,19 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
     const Autocast autocast(device_.type(), precision_);
     const at::Tensor x = recipe_.channels_last ? images : images.contiguous();
     logits = forward(x, mode);
-    loss = at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100,
-                                  recipe_.label_smoothing);
+    loss = mean_loss(logits, labels, recipe_.label_smoothing);
     cross_entropy = loss.detach();
     if (recipe_.label_smoothing > 0) {  // what validation measures, too
       const c10::NoGradGuard no_grad;
-      cross_entropy = at::cross_entropy_loss(logits.detach(), labels);
+      cross_entropy = mean_loss(logits.detach(), labels, 0);
     }
     if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, x);
   }
   at::Tensor sums;  // in the order of StepTotals
   {
     const c10::NoGradGuard no_grad;
-    const at::Tensor correct = logits.detach().argmax(1).eq(labels).sum();
-    sums = at::stack({loss.detach().to(at::kDouble), correct.to(at::kDouble), cross_entropy.to(at::kDouble)});
+    const at::Tensor correct = right_pictures(logits.detach(), labels);
+    sums = at::stack({loss.detach().to(at::kDouble), correct, cross_entropy.to(at::kDouble)});
   }
   if (phase_.ranks != nullptr) loss = loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
   (scaler_ ? scaler_->scale(loss) : loss).backward();

@@ -31,11 +31,11 @@ class TrainStep {
   /// waiting.
   void set(double learning_rate, long step);
 
-  /// images: float [N, C, H, W]; labels: int64 [N]. With ranks these are one of equal shares of a batch: gradients and
-  /// sums are those of the whole; BatchNorm normalizes each share by itself and keeps the mean of their statistics.
-  /// Once a loss is not finite, weights and optimizer stay as they were before that step until begin_epoch();
-  /// BatchNorm's statistics, observers and averages may move on. Throws Error(promise) on the CPU when an observer
-  /// meets NaN or infinity.
+  /// images: float [N, C, H, W]; labels: int64 [N], or of pixels [N, H, W]. With ranks these are one of equal shares of
+  /// a batch: gradients and sums are those of the whole; BatchNorm normalizes each share by itself and keeps the mean
+  /// of their statistics. Once a loss is not finite, weights and optimizer stay as they were before that step until
+  /// begin_epoch(); BatchNorm's statistics, observers and averages may move on. Throws Error(promise) on the CPU when
+  /// an observer meets NaN or infinity.
   void launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
 
   void begin_epoch(const StepTotals& totals);

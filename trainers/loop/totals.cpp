@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 StepTotals totals_of(long step, const double* sums) {
-  return {.step = step, .loss_sum = sums[0], .correct = static_cast<long>(sums[1]), .cross_entropy_sum = sums[2]};
+  return {.step = step, .loss_sum = sums[0], .correct = sums[1], .cross_entropy_sum = sums[2]};
 }
 
 }  // namespace

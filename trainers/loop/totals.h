@@ -12,8 +12,8 @@ namespace octet {
 struct StepTotals {
   long step = 0;  ///< its number in the epoch, from 0
   // Sums of the epoch, this step included.
-  double loss_sum = 0;  ///< of the batches' mean losses; not finite from the first such loss on
-  long correct = 0;
+  double loss_sum = 0;           ///< of the batches' mean losses; not finite from the first such loss on
+  double correct = 0;            ///< pictures that are right; of pixels' labels parts of pictures
   double cross_entropy_sum = 0;  ///< the same as loss_sum without label smoothing
   static constexpr int kSums = 3;
   double idle_seconds = 0;  ///< GPU: between the end of the step before and this one's first operator

@@ -181,7 +181,8 @@ void Trainer::run_epoch() {
     if (position_.seen > 0) {
       const EpochResult so_far = result();
       progress.update(position_.seen,
-                      fmt::format("loss {:.3f}  top-1 {:.1f} %", so_far.train_cross_entropy, 100 * so_far.train_top1));
+                      fmt::format("loss {:.3f}  {} {:.1f} %", so_far.train_cross_entropy,
+                                  score_names(data_.train_set->labels()).share, 100 * so_far.train_top1));
     }
     if (stopping) {
       save();
@@ -249,6 +250,7 @@ std::optional<long> Trainer::batch_that_fits() {
   graph_.forget();
   const Transform& t = data_.train_transform;
   return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width},
+                                        .labels = labels_shape(data_, 1),
                                         .batch_size = recipe_.batch_size,
                                         .recorded = phase_.cuda.graph,
                                         .observes = observes()});
@@ -266,7 +268,7 @@ EpochResult Trainer::result() const {
   const double seen = static_cast<double>(position_.seen);
   result.train_loss = position_.loss_sum / (seen / recipe_.batch_size);
   result.train_cross_entropy = position_.cross_entropy_sum / (seen / recipe_.batch_size);
-  result.train_top1 = static_cast<double>(position_.correct) / seen;
+  result.train_top1 = position_.correct / seen;
   result.learning_rate = learning_rate(schedule_, global_step() - 1);
   result.images_per_second = seen / position_.seconds;
   result.data_wait_share = position_.waited_seconds / position_.seconds;

@@ -17,7 +17,8 @@ namespace octet {
 
 struct EpochResult {
   int epoch = 0;                          ///< from 0
-  double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1
+  double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1, of
+                                          ///< pixels' labels the share of those
   double train_cross_entropy = 0;         ///< train_loss without label smoothing, as a validation loss is
   double learning_rate = 0;               ///< of the last step
   double images_per_second = 0, seconds = 0;

@@ -62,7 +62,7 @@ Position parse_position(const nlohmann::json& json) {
   p.finished = json.at("finished").get<bool>();
   p.loss_sum = json.at("loss_sum").get<double>();
   p.cross_entropy_sum = json.at("cross_entropy_sum").get<double>();
-  p.correct = json.at("correct").get<long>();
+  p.correct = json.at("correct").get<double>();
   p.seen = json.at("seen").get<long>();
   p.seconds = json.at("seconds").get<double>();
   p.waited_seconds = json.at("waited_seconds").get<double>();

@@ -15,7 +15,8 @@ struct Position {
   bool finished = false;
   // Running sums of this epoch.
   double loss_sum = 0, cross_entropy_sum = 0;  ///< of the batches' means, with and without label smoothing
-  long correct = 0, seen = 0;
+  double correct = 0;                          ///< pictures; of pixels' labels parts of them
+  long seen = 0;
   double seconds = 0, waited_seconds = 0;
 };
 

@@ -16,6 +16,24 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train
                                    validation_loss, validation_top1, learning_rate, images_per_second, data_wait_share,
                                    seconds, gpu_memory_bytes)
 
+namespace {
+
+constexpr const char* kMeanIou = "validation_mean_iou";  // only where pixels have classes
+
+nlohmann::json line_of(const EpochMetrics& metrics) {
+  nlohmann::json line = metrics;
+  if (metrics.validation_mean_iou) line[kMeanIou] = *metrics.validation_mean_iou;
+  return line;
+}
+
+EpochMetrics metrics_of(const nlohmann::json& line) {
+  auto metrics = line.get<EpochMetrics>();
+  if (line.contains(kMeanIou)) metrics.validation_mean_iou = line.at(kMeanIou).get<double>();
+  return metrics;
+}
+
+}  // namespace
+
 std::vector<EpochMetrics> read_metrics(const std::string& path) {
   std::vector<EpochMetrics> metrics;
   if (!std::filesystem::exists(path)) return metrics;
@@ -23,7 +41,7 @@ std::vector<EpochMetrics> read_metrics(const std::string& path) {
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     try {
-      metrics.push_back(nlohmann::json::parse(line).get<EpochMetrics>());
+      metrics.push_back(metrics_of(nlohmann::json::parse(line)));
     } catch (const nlohmann::json::exception& error) {
       throw data_error(fmt::format("{}:{}: not a line of metrics: {}", path, number, error.what()));
     }
@@ -35,9 +53,9 @@ void add_metrics(const std::string& path, const EpochMetrics& metrics) {
   std::string text;
   for (const EpochMetrics& earlier : read_metrics(path)) {
     if (earlier.phase == metrics.phase && earlier.epoch >= metrics.epoch) continue;
-    text += nlohmann::json(earlier).dump() + "\n";
+    text += line_of(earlier).dump() + "\n";
   }
-  write_file_atomically(path, text + nlohmann::json(metrics).dump() + "\n");
+  write_file_atomically(path, text + line_of(metrics).dump() + "\n");
 }
 
 }  // namespace octet

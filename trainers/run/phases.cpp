@@ -36,6 +36,9 @@ std::string hash_of(const Weights& weights) {
 
 struct Validation {
   double loss = 0, top1 = 0;
+  std::optional<double> mean_iou;
+
+  double score() const { return mean_iou.value_or(top1); }
 };
 
 /// Of all validation images; each rank takes its share of them.
@@ -45,7 +48,7 @@ Validation validate(const Run& run, const std::string& phase, Program& program) 
       .classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0};
   if (run.ranks == nullptr) {
     const Evaluation all = evaluate(phase, program, images, options);
-    return {all.loss, all.top1};
+    return {all.loss, all.top1, all.task.pixels() ? std::optional(all.mean_iou) : std::nullopt};
   }
   const size_t count = images.indices.size(), rank = run.ranks->rank(), ranks = run.ranks->size();
   const auto begin = images.indices.begin();
@@ -54,7 +57,7 @@ Validation validate(const Run& run, const std::string& phase, Program& program) 
   if (!images.indices.empty()) share = evaluate(phase, program, images, options);
   const auto right = static_cast<double>(std::count(share.right.begin(), share.right.end(), true));
   const std::vector<double> sums = run.ranks->sum({share.loss * static_cast<double>(share.images), right});
-  return {sums[0] / static_cast<double>(count), sums[1] / static_cast<double>(count)};
+  return {sums[0] / static_cast<double>(count), sums[1] / static_cast<double>(count), std::nullopt};
 }
 
 /// Validates, tells the user and adds a line to metrics.jsonl.
@@ -72,14 +75,16 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                                         .images_per_second = result.images_per_second,
                                         .data_wait_share = result.data_wait_share,
                                         .seconds = result.seconds,
-                                        .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes)});
+                                        .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
+                                        .validation_mean_iou = evaluation.mean_iou});
   const std::string memory =
       result.gpu_memory_bytes == 0
           ? ""
           : fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(result.gpu_memory_bytes) / 1e9);
-  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, top-1 {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
-                  phase, result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss, 100 * evaluation.top1,
-                  result.images_per_second, 100 * result.data_wait_share, memory));
+  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, {} {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
+                  phase, result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss,
+                  score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
+                  100 * result.data_wait_share, memory));
 }
 
 /// Keys of observed scales that the user gave to others.

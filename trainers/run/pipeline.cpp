@@ -18,6 +18,7 @@
 #include "src/quant/convert.h"
 #include "trainers/gpu.h"
 #include "trainers/run/metrics_file.h"
+#include "trainers/run/pictures.h"
 
 namespace octet {
 namespace {
@@ -87,8 +88,8 @@ Row measure(const Run& run, const std::string& name, Program& program, const Eva
   row.evaluation =
       evaluate(name, program, images, {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
-  say(fmt::format("{}: top-1 {:.2f} % of {} {} images", name, 100 * row.evaluation.top1, row.evaluation.images,
-                  images.name));
+  say(fmt::format("{}: {} {:.2f} % of {} {} images", name, score_names(row.evaluation.task.labels).score,
+                  100 * row.evaluation.score(), row.evaluation.images, images.name));
   return row;
 }
 
@@ -168,7 +169,7 @@ void measure_engines(const Run& run, const std::vector<OwnedProgram>& engines, I
   for (const OwnedProgram& engine : engines)
     rows.push_back(measure(run, engine.name, *engine.program, run.data.test_images(engine.images)));
   count_differing(rows);
-  for (const Row& row : rows) graph.accuracies[row.evaluation.name + "_top1"] = row.evaluation.top1;
+  for (const Row& row : rows) graph.accuracies[accuracy_key(row.evaluation)] = row.evaluation.score();
   write_checkpoint(file, graph);
   for (size_t i = first; i < rows.size(); ++i) rows[i].bytes = static_cast<long>(std::filesystem::file_size(file));
 }
@@ -191,6 +192,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   const Int8Graph graph = write_int8(run, model, file);
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
+  report.labels = run.data.task().labels;
   report.title = recipe.model.name + " on " + recipe.data.format;
   if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
   if (run.ranks) report.notes.push_back(fmt::format("{} processes trained together", run.ranks->size()));
@@ -205,6 +207,10 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   report.epochs = read_metrics(run.directory.metrics());
   report.layers = layers_with_kernels(run, model, engines);
   report.class_names = run.data.train_set->class_names();
+  if (run.data.task().pixels()) {
+    const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
+    report.pictures = shown_pictures(run.data, *network, *engines.front().program);
+  }
   report.comparison = compare_all(run, model, std::move(engines), graph);
   return report;
 }

@@ -31,7 +31,7 @@ Int8Graph quantized(const Run& run, Weights weights) {
 
 bool PtqResult::better_than(const PtqResult& other) const {
   if (!refused.empty() || !other.refused.empty()) return refused.empty();
-  return top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
+  return score != other.score ? score > other.score : loss < other.loss;
 }
 
 PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
@@ -42,7 +42,7 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   }
   PtqChoice choice;
   const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
-  choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.top1;
+  choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
   std::optional<Error> refusal;
   for (const std::string& activation : activations) {
     for (const std::string& method : methods) {
@@ -61,7 +61,7 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
       }
       if (program) {
         const Evaluation e = measure(run, name_of(run), *program, run.data.validation_images()).evaluation;
-        result.top1 = e.top1;
+        result.score = e.score();
         result.loss = e.loss;
       }
       choice.results.push_back(result);
@@ -79,7 +79,8 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   run.recipe.calibrate.method = chosen.method;
   choice.float_test = measure(run, "float", *network, run.data.test_images()).evaluation;
   choice.int8_test = measure(run, name_of(run), *compile(run, choice.graph), run.data.test_images()).evaluation;
-  choice.graph.accuracies = {{"float_top1", choice.float_test.top1}, {"int8_top1", choice.int8_test.top1}};
+  const std::string key = score_names(run.data.task().labels).key;
+  choice.graph.accuracies = {{"float_" + key, choice.float_test.score()}, {"int8_" + key, choice.int8_test.score()}};
   return choice;
 }
 

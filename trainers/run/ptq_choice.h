@@ -14,14 +14,14 @@ namespace octet {
 
 struct PtqResult {
   std::string activation, method;
-  std::string refused;        ///< why the engine does not run this scheme; else
-  double top1 = 0, loss = 0;  ///< on the validation images
+  std::string refused;         ///< why the engine does not run this scheme; else
+  double score = 0, loss = 0;  ///< on the validation images; score: top-1, of pixels' labels mean IoU
 
-  bool better_than(const PtqResult& other) const;  ///< by top-1, then by loss; a refused one never
+  bool better_than(const PtqResult& other) const;  ///< by score, then by loss; a refused one never
 };
 
 struct PtqChoice {
-  double float_validation = 0;  ///< top-1
+  double float_validation = 0;  ///< its score
   std::vector<PtqResult> results;
   size_t chosen = 0;  ///< of results
   Int8Graph graph;    ///< the chosen one's, with its test accuracy

@@ -85,12 +85,9 @@ Weights load_written(const Run& run, const std::string& file, const char* what) 
   return to_device(weights, run.device);
 }
 
-/// Refuses what training cannot learn: all that is trained here are classifiers.
-void require_classifier(const Graph& graph, int classes) {
-  if (graph.classes() != classes) {
-    throw usage_error(fmt::format("model: the last layer '{}' has {} outputs, the data set has {} classes",
-                                  graph.nodes[graph.outputs.front()].name, graph.classes(), classes));
-  }
+/// Refuses what training cannot learn: the network must answer what the data set asks.
+void require_trained_answers(const Graph& graph, const Task& task) {
+  require_answers(task, graph);
   const Graph fused = fuse(graph);
   const int output = fused.outputs.front();
   if (!float_outputs(fused)[output]) {
@@ -115,7 +112,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .device = device,
           .ranks = std::move(ranks)};
   run.graph = network(recipe, run.data);
-  require_classifier(run.graph, run.data.classes());
+  require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {
       .resize = recipe.data.resize, .crop = recipe.data.image_size, .mean = run.data.mean, .std = run.data.std};
   return run;
@@ -150,6 +147,10 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
+  if (run.ranks && run.data.task().pixels())
+    throw usage_error(
+        "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
+        "pictures; leave --ranks out");
   if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
     throw usage_error(
         "quant.scales: observed lets each process follow the ranges of its own pictures; with several "

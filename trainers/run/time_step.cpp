@@ -71,7 +71,7 @@ Bench::Bench(const StepBench& bench)
   const at::TensorOptions on_device(device_);
   images_ = at::randn({recipe_.batch_size, shape.c, shape.h, shape.w}, on_device)
                 .contiguous(recipe_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
-  labels_ = at::randint(bench.model.classes, {recipe_.batch_size}, on_device.dtype(at::kLong));
+  labels_ = at::randint(graph_.classes(), {recipe_.batch_size}, on_device.dtype(at::kLong));
   phase_ = {.name = bench.qat ? "qat" : "float",
             .recipe = &recipe_,
             .cuda = bench.cuda,

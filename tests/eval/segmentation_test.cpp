@@ -1,0 +1,157 @@
+// Worked numbers of segmentation: overlaps and mean IoU by hand, an evaluation of masks, two networks on the same ones.
+#include "src/eval/segmentation.h"
+
+#include <gtest/gtest.h>
+
+#include "src/common/progress.h"
+#include "src/data/loader.h"
+#include "src/eval/compare.h"
+#include "tests/error_of.h"
+#include "tests/eval/fakes.h"
+
+namespace octet {
+namespace {
+
+using Overlaps = std::vector<Overlap>;
+
+Overlaps overlaps(const std::vector<int64_t>& labels, const std::vector<int>& predictions, size_t classes) {
+  Overlaps found(classes);
+  add_overlaps(labels, predictions, found);
+  return found;
+}
+
+TEST(Segmentation, OverlapsByHand) {
+  //                       right 0  right 1  0 for 1  2 for 0  unlabelled
+  EXPECT_EQ(overlaps({0, 1, 1, 0, kNoLabel}, {0, 1, 0, 2, 1}, 4), (Overlaps{{1, 3}, {1, 2}, {0, 1}, {0, 0}}));
+}
+
+/// A class that is neither there nor taken for anything says nothing; one that is only taken for something is wrong.
+TEST(Segmentation, MeanIouLeavesOutWhatIsAbsent) {
+  EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{1, 3}, {1, 2}, {0, 1}, {0, 0}}, 4), (1.0 / 3 + 1.0 / 2 + 0) / 3);
+  EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{7, 7}, {0, 0}}, 2), 1);
+  EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{0, 0}, {0, 0}}, 2), 0);
+}
+
+/// Pixels are summed over all pictures first: (1 + 3) / (4 + 4), not the mean of 1/4 and 3/4 of other areas.
+TEST(Segmentation, MeanIouSumsPicturesFirst) {
+  EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{1, 4}, {0, 3}, {3, 4}, {9, 10}}, 2), ((1.0 + 3) / 8 + 9.0 / 13) / 2);
+}
+
+/// 2x2 pictures; picture i has class (i + pixel) % 2 in its pixels, but the last pixel's nobody knows.
+class Masked : public testing::FakeDataset {
+ public:
+  Masked(size_t size, int classes) : FakeDataset(size, classes) {}
+  Labels labels() const override { return Labels::pixels; }
+  Image mask(size_t index) const override {
+    const auto i = static_cast<uint8_t>(index);
+    return {2,
+            2,
+            1,
+            {static_cast<uint8_t>(i % 2), static_cast<uint8_t>((i + 1) % 2), static_cast<uint8_t>(i % 2), kUnlabelled}};
+  }
+};
+
+/// Takes every pixel for the class of the picture's first; from picture `wrong_from` on for the other one.
+testing::FunctionProgram first_pixels_class(int wrong_from) {
+  return testing::FunctionProgram([=](const uint8_t* images, int batch, float* logits) {
+    for (int i = 0; i < batch; ++i) {
+      const int picture = images[4 * i] / 4, cls = (picture + (picture >= wrong_from ? 1 : 0)) % 2;
+      for (int p = 0; p < 4; ++p) {
+        logits[(4 * i + p) * 2 + cls] = 1;
+        logits[(4 * i + p) * 2 + 1 - cls] = 0;
+      }
+    }
+  });
+}
+
+class SegmentationEvaluate : public ::testing::Test {
+ protected:
+  void SetUp() override { set_verbosity(Verbosity::quiet); }
+  const Masked dataset_{6, 2};
+  Evaluation measured(int wrong_from) const {
+    testing::FunctionProgram program = first_pixels_class(wrong_from);
+    return evaluate("x", program, testing::all_of(dataset_), {.classes = 2, .batch_size = 4, .latency_images = 1});
+  }
+};
+
+TEST_F(SegmentationEvaluate, CountsPixelsAndClasses) {
+  const Evaluation e = measured(99);
+  EXPECT_EQ(e.images, 6);
+  ASSERT_EQ(e.predictions.size(), 24u);
+  EXPECT_DOUBLE_EQ(e.top1, 2.0 / 3);  // two of three labelled pixels
+  EXPECT_EQ(e.confusion, (std::vector<long>{6, 3, 3, 6}));
+  EXPECT_DOUBLE_EQ(e.mean_iou, 6.0 / 12);
+  EXPECT_EQ(e.score(), e.mean_iou);
+  EXPECT_EQ(e.latency_runs, 1);
+  EXPECT_EQ(accuracy_key(e), "x_mean_iou");
+  EXPECT_DOUBLE_EQ(measured(0).mean_iou, 3.0 / 15);
+  EXPECT_EQ(differing_predictions(e, measured(4)), 8);
+}
+
+TEST_F(SegmentationEvaluate, TwoNetworksAreHeldAgainstEachOtherByPicture) {
+  const Evaluation good = measured(99), worse = measured(4);
+  const Paired p = paired(good, worse);
+  EXPECT_EQ(p.images, 6);
+  EXPECT_EQ(p.only_first, 2);  // pictures 4 and 5
+  EXPECT_EQ(p.only_second, 0);
+  // Of class 0 the worse one has 5 of 13 by pictures 0 to 3 (4 of 8) and 4, 5 (1 of 5); of class 1 likewise.
+  EXPECT_NEAR(p.points, 100 * (6.0 / 12 - 5.0 / 13), 1e-12);
+  EXPECT_DOUBLE_EQ(p.p_value, sign_test(2, 0));
+  EXPECT_LE(p.low, p.points);
+  EXPECT_GE(p.high, p.points);
+  EXPECT_FALSE(p.told_apart());  // two pictures show nothing
+  const Paired same = paired(good, good);
+  EXPECT_EQ(same.low, 0);
+  EXPECT_EQ(same.high, 0);
+}
+
+/// 40 pictures of which the second network has every other wrong in part: an interval that leaves out 0, and about as
+/// wide as that of so many fair draws, 2 * 1.96 * 100 * (0.5 - 0.2) / 2 / sqrt(40) = 9.3 points.
+TEST_F(SegmentationEvaluate, TheIntervalIsThatOfPictures) {
+  const auto network = [](bool half_wrong) {
+    Evaluation e;
+    e.task = {Labels::pixels, {2, 2, 2}};
+    e.images = 40;
+    for (int i = 0; i < 40; ++i) {
+      const bool wrong = half_wrong && i % 2 == 0;
+      e.overlaps.push_back(wrong ? Overlap{2, 10} : Overlap{5, 10});
+      e.overlaps.push_back(wrong ? Overlap{2, 10} : Overlap{5, 10});
+    }
+    return e;
+  };
+  const Paired p = paired_pixels(network(false), network(true));
+  EXPECT_NEAR(p.points, 15, 1e-9);
+  EXPECT_NEAR(p.high - p.low, 9.3, 1.2);
+  EXPECT_GT(p.low, 0);
+  EXPECT_EQ(p.only_first, 20);
+  EXPECT_TRUE(p.told_apart());
+}
+
+/// Networks and data that do not answer each other, each named with its cure.
+TEST(TaskAnswers, WrongNetworksAreNamed) {
+  const Masked dataset(2, 2);
+  Transform t;
+  t.height = t.width = 2;
+  const Task pixels = task_of(dataset, t), image = task_of(testing::FakeDataset(2, 2), t);
+  EXPECT_EQ(pixels.output, (Shape{2, 2, 2}));
+  EXPECT_EQ(image.output, (Shape{2, 1, 1}));
+  Int8Graph graph = testing::fake_graph(2);
+  const auto refusal = [&](const Task& task) { return error_of([&] { require_answers(task, graph, "net"); }); };
+  EXPECT_EQ(refusal(image), "");
+  EXPECT_EQ(refusal(pixels),
+            "net: gives [2, 1, 1], the data set has 2 classes for each pixel, so it must give one output, [2, 2, 2]; "
+            "data.labels: pixels wants a network of segmentation, such as model.name: unet");
+  graph.nodes.back().shape = {2, 2, 2};
+  EXPECT_EQ(refusal(pixels), "");
+  EXPECT_EQ(refusal(image),
+            "net: gives [2, 2, 2], the data set has 2 classes for each picture, so it must give one output, [2, 1, 1]; "
+            "a network that answers for every pixel learns from data.labels: pixels");
+  graph.nodes.back().shape = {3, 2, 2};
+  EXPECT_NE(refusal(pixels).find("gives [3, 2, 2], the data set has 2 classes"), std::string::npos);
+  graph.nodes.back().shape = {2, 2, 2};
+  graph.nodes.back().float_output = false;
+  EXPECT_NE(refusal(pixels).find("'fc' are codes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet

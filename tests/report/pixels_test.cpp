@@ -1,0 +1,58 @@
+// The report of a network of segmentation: its score, its curves and its pictures.
+#include <gtest/gtest.h>
+
+#include "src/report/headline.h"
+#include "tests/report/full_report.h"
+#include "tests/report/markup.h"
+
+namespace octet {
+namespace {
+
+using testing::occurrences;
+using testing::pixels_report;
+
+TEST(PixelsReport, SaysMeanIouWhereAClassifierSaysTop1) {
+  const Report report = pixels_report();
+  const std::string table = report_table(report);
+  EXPECT_NE(table.find("mean IoU"), std::string::npos) << table;
+  EXPECT_EQ(table.find("top-"), std::string::npos) << table;
+  // Class 0 of both pictures: float 5 of 6, cpu 4 of 6; class 1: 2 of 3, 2 of 4.
+  const std::string sentence = accuracy_sentences(headline(report)).at(0);
+  EXPECT_TRUE(
+      sentence.starts_with("float 75.00 % -> cpu 58.33 %: -16.67 points of mean IoU, no difference that 2 "
+                           "pictures show (95 % interval "))
+      << sentence;
+  EXPECT_TRUE(sentence.ends_with("; in 1 pictures float has more pixels right, in 0 cpu)")) << sentence;
+}
+
+TEST(PixelsReport, ShowsPictures) {
+  const std::string html = report_html(pixels_report());
+  EXPECT_EQ(testing::parse_markup(html).error, "");
+  EXPECT_EQ(html.find("top-1"), std::string::npos);
+  EXPECT_EQ(occurrences(html, "<section id=\"pictures\""), 1);
+  EXPECT_EQ(occurrences(html, "<a href=\"#pictures\""), 1);
+  EXPECT_EQ(occurrences(html, "<img "), 5);  // picture, truth, float, int8, where they differ
+  EXPECT_EQ(occurrences(html, "src=\""), occurrences(html, "src=\"data:image/png;base64,iVBORw0KGgo"));
+  EXPECT_NE(html.find("test[&lt;0&gt;]"), std::string::npos);
+  EXPECT_NE(html.find("differing: 1 pixel"), std::string::npos);
+  EXPECT_NE(html.find("Mean IoU"), std::string::npos);
+  EXPECT_EQ(report_html(testing::full_report(10)).find("<img"), std::string::npos);
+}
+
+/// RFC 4648, of all three remainders: what a PNG's bytes end with is in the page.
+TEST(PixelsReport, PicturesAreTheirPngs) {
+  Report report = pixels_report();
+  for (int width = 1; width <= 6; ++width) {
+    ReportPicture& p = report.pictures[0];
+    const size_t size = static_cast<size_t>(width);
+    p.image = {1, width, 1, std::vector<uint8_t>(size, 7)};
+    p.truth = p.before = p.int8 = std::vector<int>(size);
+    const std::string png = encode_png(p.image), html = report_html(report);
+    const std::string before = "src=\"data:image/png;base64,";
+    const size_t begin = html.find(before) + before.size(), end = html.find('"', begin);
+    EXPECT_EQ(testing::from_base64(html.substr(begin, end - begin)), png);
+  }
+}
+
+}  // namespace
+}  // namespace octet

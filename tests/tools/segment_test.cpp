@@ -1,0 +1,126 @@
+// Segmentation as a user has it: octet train on pictures with a class for each pixel, and what follows from its run.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "src/common/files.h"
+#include "src/data/dataset.h"
+#include "src/run/run_directory.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kRecipe = R"(threads: 1
+data: {format: synthetic, labels: pixels, channels: 1, image_size: 16, synthetic_size: 160, synthetic_classes: 2, validation_fraction: 0.25, limit_test: 24, mean: [0.4], std: [0.2], workers: 1, pad: 2, flip: true, cutout: 4}
+model: {name: unet2, width: 0.125}
+train: {epochs: 8, batch_size: 12, optimizer: adamw, learning_rate: 0.01}
+calibrate: {images: 16, batch_size: 8}
+qat: {epochs: 1, batch_size: 12, learning_rate: 0.01, label_smoothing: 0.1}
+evaluate: {engines: [cpu, reference]}
+)";
+
+class Segment : public ToolTest {
+ protected:
+  void SetUp() override { write("tiny.yaml", kRecipe); }
+  Answer train(std::vector<std::string> more = {}) const {
+    std::vector<std::string> words = {"train", path("tiny.yaml"), "--out", path("run"), "--json", "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  }
+  RunDirectory directory() const { return {path("run")}; }
+};
+
+TEST_F(Segment, TrainsComparesAndReportsMeanIou) {
+  const Answer answer = train();
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const json report = json::parse(answer.out);
+  EXPECT_EQ(report.at("labels"), "pixels");
+  const json& headline = report.at("headline");
+  EXPECT_EQ(headline.at("score"), "mean IoU");
+  EXPECT_EQ(headline.at("identical"), true);
+  EXPECT_EQ(headline.at("paired_images"), 24);
+  std::map<std::string, double> scores;
+  for (const json& row : report.at("rows")) scores[row.at("name")] = row.at("mean_iou");
+  EXPECT_EQ(headline.at("float_score"), scores.at("float"));
+  EXPECT_NEAR(headline.at("points_lost").get<double>(), 100 * (scores.at("float") - scores.at("cpu")), 1e-9);
+  EXPECT_EQ(scores.at("cpu"), scores.at("qat_graph"));
+  EXPECT_EQ(scores.at("reference"), scores.at("qat_graph"));
+  EXPECT_GT(scores.at("float"), 0.5);  // background everywhere is 0.38
+  for (const json& epoch : report.at("epochs")) {
+    EXPECT_GT(epoch.at("validation_mean_iou"), 0.2);
+    EXPECT_GT(epoch.at("train_top1"), 0.4);
+    EXPECT_LE(epoch.at("train_top1"), 1);
+  }
+  const std::string html = read_file(directory().report_html());
+  expect_part(html, "<section id=\"pictures\"");
+  expect_part(html, "src=\"data:image/png;base64,iVBORw0KGgo");
+  expect_part(html, "mean IoU");
+
+  const Answer compared = octet({"compare", path("run"), "--json", "--quiet"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  EXPECT_EQ(json::parse(compared.out).at("identical"), true);
+  const Answer again = octet({"export", path("run"), "--out", path("again.safetensors")});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(read_file(path("again.safetensors")), read_file(directory().int8()));
+  const Answer evaluated = octet({"evaluate", path("run"), "--engine", "cpu"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  expect_part(evaluated.out, "mean IoU");
+  const Answer inspected = octet({"inspect", path("run")});
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  expect_part(inspected.out, "2 classes for each of 16x16 pixels");
+  expect_part(inspected.out, "cpu_mean_iou");
+  const Answer benched = octet({"bench", path("run"), "--engine", "cpu", "--seconds", "0.05"});
+  EXPECT_EQ(benched.code, 0) << benched.err;
+}
+
+TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
+  ASSERT_EQ(train({"--set", "train.epochs=1", "--set", "qat.epochs=0"}).code, 0);
+  const Answer calibrated = octet({"calibrate", path("run"), "--all", "--json", "--quiet"});
+  ASSERT_EQ(calibrated.code, 0) << calibrated.err;
+  const json choice = json::parse(calibrated.out);
+  double best = 0;
+  for (const json& result : choice.at("results")) best = std::max(best, result.at("validation_mean_iou").get<double>());
+  EXPECT_EQ(choice.at("chosen").at("validation_mean_iou"), best);
+
+  Image image{16, 16, 1, std::vector<uint8_t>(256, 90)};
+  write("picture.png", encode_png(image));
+  fs::create_directory(path("masks"));
+  const Answer ran = octet({"run", path("run"), path("picture.png"), "--masks", path("masks"), "--json", "--quiet"});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const json found = json::parse(ran.out).at(0).at("top");
+  EXPECT_EQ(found.size(), 2u);
+  const Image mask = read_image(path("masks/picture_mask.png"), 1);
+  ASSERT_EQ(mask.pixels.size(), 256u);
+  long shapes = 0;
+  for (const uint8_t pixel : mask.pixels) {
+    ASSERT_LT(pixel, 2);
+    shapes += pixel;
+  }
+  for (const json& top : found) {
+    const double share = static_cast<double>(top.at("class") == 1 ? shapes : 256 - shapes) / 256;
+    EXPECT_NEAR(top.at("pixels"), share, 1e-9);
+  }
+  expect_refusal(octet({"run", path("run"), path("picture.png"), path("picture.png"), "--masks", path("masks")}), 2,
+                 {"picture_mask.png", "two calls"});
+  expect_refusal(octet({"run", path("run"), path("picture.png"), "--masks", path("none")}), 3, {"no such folder"});
+  expect_refusal(octet({"run", random_checkpoint(), path("picture.png"), "--masks", path("masks")}), 2,
+                 {"one class for each picture"});
+}
+
+TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
+  expect_refusal(train({"--set", "model.name=small_cnn"}), 2, {"gives [2, 1, 1]", "each pixel", "model.name: unet"});
+  expect_refusal(train({"--set", "data.labels=image"}), 2,
+                 {"gives [2, 16, 16]", "each picture", "data.labels: pixels"});
+  expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
+  expect_refusal(train({"--set", "data.resize=20"}), 2, {"data.resize", "no mean"});
+  expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
+  expect_refusal(train({"--ranks", "2", "--device", "cpu"}), 2, {"data.labels: pixels", "--ranks"});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+}  // namespace
+}  // namespace octet::test
