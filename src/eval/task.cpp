@@ -8,18 +8,24 @@
 namespace octet {
 namespace {
 
-/// `given`: the only output, or empty for several.
-void require_output(const Task& task, const std::string& network, const std::vector<Shape>& given) {
-  if (given.size() == 1 && given.front() == task.output) return;
-  std::string shapes;
-  for (const Shape& shape : given) shapes += (shapes.empty() ? "" : ", ") + to_string(shape);
-  const bool classifies = given.size() == 1 && given.front().h == 1 && given.front().w == 1;
+/// `Network`: Graph or Int8Graph.
+template <typename Network>
+void require_output(const Task& task, const std::string& name, const Network& network) {
+  const Shape& first = network.nodes[network.outputs.front()].shape;
+  const bool one = network.outputs.size() == 1;
+  if (one && first == task.output) return;
+  std::string given;
+  for (const int output : network.outputs) {
+    const auto& node = network.nodes[output];
+    given += fmt::format("{}'{}' {}", given.empty() ? "" : ", ", node.name, to_string(node.shape));
+  }
+  const bool classifies = one && first.h == 1 && first.w == 1;
   const std::string cure =
       task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
       : !task.pixels() && !classifies ? "; a network that answers for every pixel learns from data.labels: pixels"
                                       : "";
   throw usage_error(fmt::format("{}: gives {}, the data set has {} classes for {}, so it must give one output, {}{}",
-                                network, shapes, task.classes(), task.pixels() ? "each pixel" : "each picture",
+                                name, given, task.classes(), task.pixels() ? "each pixel" : "each picture",
                                 to_string(task.output), cure));
 }
 
@@ -37,16 +43,10 @@ const ScoreNames& score_names(Labels labels) {
   return labels == Labels::image ? kImage : kPixels;
 }
 
-void require_answers(const Task& task, const Graph& graph) {
-  std::vector<Shape> shapes;
-  for (const int output : graph.outputs) shapes.push_back(graph.nodes[output].shape);
-  require_output(task, "model " + graph.name, shapes);
-}
+void require_answers(const Task& task, const Graph& graph) { require_output(task, "model " + graph.name, graph); }
 
 void require_answers(const Task& task, const Int8Graph& graph, const std::string& name) {
-  std::vector<Shape> shapes;
-  for (const int output : graph.outputs) shapes.push_back(graph.nodes[output].shape);
-  require_output(task, name, shapes);
+  require_output(task, name, graph);
   if (graph.nodes[graph.outputs.front()].float_output) return;
   throw usage_error(fmt::format("{}: its output '{}' are codes, the answers must be float logits", name,
                                 graph.nodes[graph.outputs.front()].name));

@@ -137,17 +137,20 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   EXPECT_EQ(image.output, (Shape{2, 1, 1}));
   Int8Graph graph = testing::fake_graph(2);
   const auto refusal = [&](const Task& task) { return error_of([&] { require_answers(task, graph, "net"); }); };
+  const std::string last = "net: gives '" + graph.nodes.back().name + "' ";
   EXPECT_EQ(refusal(image), "");
   EXPECT_EQ(refusal(pixels),
-            "net: gives [2, 1, 1], the data set has 2 classes for each pixel, so it must give one output, [2, 2, 2]; "
-            "data.labels: pixels wants a network of segmentation, such as model.name: unet");
+            last +
+                "[2, 1, 1], the data set has 2 classes for each pixel, so it must give one output, [2, 2, 2]; "
+                "data.labels: pixels wants a network of segmentation, such as model.name: unet");
   graph.nodes.back().shape = {2, 2, 2};
   EXPECT_EQ(refusal(pixels), "");
   EXPECT_EQ(refusal(image),
-            "net: gives [2, 2, 2], the data set has 2 classes for each picture, so it must give one output, [2, 1, 1]; "
-            "a network that answers for every pixel learns from data.labels: pixels");
+            last +
+                "[2, 2, 2], the data set has 2 classes for each picture, so it must give one output, [2, 1, 1]; "
+                "a network that answers for every pixel learns from data.labels: pixels");
   graph.nodes.back().shape = {3, 2, 2};
-  EXPECT_NE(refusal(pixels).find("gives [3, 2, 2], the data set has 2 classes"), std::string::npos);
+  EXPECT_NE(refusal(pixels).find(last + "[3, 2, 2], the data set has 2 classes"), std::string::npos);
   graph.nodes.back().shape = {2, 2, 2};
   graph.nodes.back().float_output = false;
   EXPECT_NE(refusal(pixels).find("'fc' are codes"), std::string::npos);

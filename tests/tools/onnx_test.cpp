@@ -77,7 +77,7 @@ TEST_F(Onnx, PtqAndQatGiveTheSameCodesEverywhere) {
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
   expect_refusal(train("size", {"--set", "data.image_size=16"}), 2,
                  {"net.onnx: takes images [1, 8, 8], the recipe gives [1, 16, 16]"});
-  expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"'fc' has 4 outputs", "5 classes"});
+  expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"gives 'fc' [4, 1, 1]", "5 classes"});
   expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});
 }
 

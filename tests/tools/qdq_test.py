@@ -81,7 +81,7 @@ class Lookup(unittest.TestCase):
         for text, formula in formulas.items():
             nodes = [dict(edge(-128, 127, 0, [-128, 127]), name="input", op="input", inputs=[], float_output=False),
                      dict(edge(0, 255, 90, [0, 255]), name="f", op="lookup", inputs=[0], float_output=False, function=text)]
-            writer = qdq.Writer({"nodes": nodes})
+            writer = qdq.Writer({"nodes": nodes, "outputs": [1]})
             writer.convert()
             x = (np.arange(-128, 128) * np.float32(0.05)).astype(np.float32)
             codes, _ = run(writer, x)

@@ -42,6 +42,12 @@ TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
 }
 
+TEST_F(RanksTool, ANetworkWithoutBatchNorm) {
+  const Answer answer = train({"--out", path("run"), "--ranks", "2", "--set", "model.folded=true", "--set",
+                               "qat.epochs=0", "--set", "qat.float_control=false", "--quiet"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+}
+
 /// Processes that `parent` started.
 std::vector<pid_t> children_of(pid_t parent) {
   std::ifstream file(fmt::format("/proc/{}/task/{}/children", parent, parent));

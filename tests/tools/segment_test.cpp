@@ -112,9 +112,10 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
 }
 
 TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
-  expect_refusal(train({"--set", "model.name=small_cnn"}), 2, {"gives [2, 1, 1]", "each pixel", "model.name: unet"});
+  expect_refusal(train({"--set", "model.name=small_cnn"}), 2,
+                 {"gives 'linear' [2, 1, 1]", "each pixel", "model.name: unet"});
   expect_refusal(train({"--set", "data.labels=image"}), 2,
-                 {"gives [2, 16, 16]", "each picture", "data.labels: pixels"});
+                 {"gives 'head' [2, 16, 16]", "each picture", "data.labels: pixels"});
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
   expect_refusal(train({"--set", "data.resize=20"}), 2, {"data.resize", "no mean"});
   expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});

@@ -181,7 +181,7 @@ def report(options):
         words = train("resnet18_cifar10_int8", folder, count, settings, options)
         made = json.loads(run([*words, "--quiet", "--json"], 120 + 10 * options.epochs, of_one(options) if count == 1 else None))
         seconds = round(time.monotonic() - start, 1)
-        run([programs.program("octet"), "compare", folder, "--quiet", "--device", options.device], 60, of_one(options))
+        run([programs.program("octet"), "compare", folder, "--quiet", "--device", options.device, "--images", "2000"], 90, of_one(options))
         rows[f"{count} processes"] = {"float_top1": made["headline"]["float_top1"], "int8_top1": made["headline"]["int8_top1"],
                                       "differing_codes": made["headline"]["differing_codes"], "seconds": seconds,
                                       "images_per_second": [round(epoch["images_per_second"]) for epoch in made["epochs"]]}

@@ -109,7 +109,7 @@ void TrainStep::share_with_ranks(at::Tensor& sums, const Mode& mode) {
   sums[2].mul_(share);
   std::vector<at::Tensor> shared = optimizer_.gradients();
   shared.push_back(sums);
-  if (mode.batch_norm_training) {
+  if (mode.batch_norm_training && !statistics_.empty()) {
     at::_foreach_mul_(statistics_, share);
     shared.insert(shared.end(), statistics_.begin(), statistics_.end());
   }
