@@ -17,7 +17,7 @@ ALLOWED = {
     "src/tensor_files": BASE,
     "src/import": BASE + ["src/tensor_files"],
     "src/graph": BASE + ["src/tensor_files"],
-    "src/onnx": BASE + ["src/tensor_files", "src/graph"],
+    "src/onnx": BASE + ["src/tensor_files", "src/graph", "src/quant"],
     "src/cuda": BASE,
     "src/quant": BASE + ["src/graph"],
     "src/recipe": BASE + ["src/graph", "src/quant"],

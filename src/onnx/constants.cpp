@@ -34,9 +34,12 @@ size_t element_size(int type, const std::string& where) {
     case TensorProto::INT64:
       return 8;
     case TensorProto::BOOL:
+    case TensorProto::INT8:
+    case TensorProto::UINT8:
       return 1;
     default:
-      fail(where, fmt::format("is of type {}; expected float32 weights, or int64, int32 and bool in shape arithmetic",
+      fail(where, fmt::format("is of type {}; expected float32 weights, int8 or uint8 codes, or int64, int32 and bool "
+                              "in shape arithmetic",
                               type_name(type)));
   }
 }
@@ -106,7 +109,7 @@ void take_fields(const TensorProto& tensor, Constant& constant) {
     case TensorProto::INT64:
       constant.integers.assign(tensor.int64_data().begin(), tensor.int64_data().end());
       return;
-    default:  // int32 and bool share a field
+    default:  // int32, int8, uint8 and bool share a field
       constant.integers.assign(tensor.int32_data().begin(), tensor.int32_data().end());
   }
 }
@@ -115,7 +118,8 @@ void take_bytes(const std::string& bytes, int type, Constant& constant) {
   if (type == TensorProto::FLOAT) unpack<float>(bytes, constant.reals);
   if (type == TensorProto::INT64) unpack<int64_t>(bytes, constant.integers);
   if (type == TensorProto::INT32) unpack<int32_t>(bytes, constant.integers);
-  if (type == TensorProto::BOOL) unpack<uint8_t>(bytes, constant.integers);
+  if (type == TensorProto::INT8) unpack<int8_t>(bytes, constant.integers);
+  if (type == TensorProto::BOOL || type == TensorProto::UINT8) unpack<uint8_t>(bytes, constant.integers);
 }
 
 }  // namespace
@@ -123,7 +127,8 @@ void take_bytes(const std::string& bytes, int type, Constant& constant) {
 Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::string& where) {
   const size_t element = element_size(tensor.data_type(), where);
   Constant constant;
-  constant.real = tensor.data_type() == TensorProto::FLOAT;
+  constant.type = tensor.data_type();
+  constant.real = constant.type == TensorProto::FLOAT;
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   int64_t bytes = static_cast<int64_t>(element);
   for (const int64_t dim : constant.shape) {

@@ -15,9 +15,12 @@ inline constexpr int64_t kBatchSize = std::numeric_limits<int64_t>::min() + 4242
 
 struct Constant {
   std::vector<int64_t> shape;
-  bool real = false;              ///< float32; else int64, int32 or bool
+  bool real = false;              ///< float32; else integers or bool
+  int type = 0;                   ///< of the file's tensor, as ONNX numbers types; 0: computed
   std::vector<float> reals;       ///< row-major
   std::vector<int64_t> integers;  ///< row-major
+  std::vector<float> scale;       ///< of reals that are codes times it: one, or one for each index along `axis`
+  int64_t axis = 0;
   size_t elements() const { return real ? reals.size() : integers.size(); }
   size_t bytes() const { return reals.size() * sizeof(float) + integers.size() * sizeof(int64_t); }
 };

@@ -39,12 +39,17 @@ void join(NodeReader& node, Op op) {
 
 }  // namespace
 
-void relu(NodeReader& node) { unary(node, Op::relu); }
+void relu(NodeReader& node) {
+  if (node.network().marks != nullptr) return bound(node, 0, std::numeric_limits<float>::infinity());
+  unary(node, Op::relu);
+}
 
 void clip(NodeReader& node) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const float low = scalar(node, 1, -kLargest), high = scalar(node, 2, kLargest);
-  if (low == 0 && high == 6) return clip_of_hard_sigmoid(node) ? void() : unary(node, Op::relu6);
+  if (low == 0 && high == 6 && clip_of_hard_sigmoid(node)) return;
+  if (node.network().marks != nullptr) return bound(node, low, high);
+  if (low == 0 && high == 6) return unary(node, Op::relu6);
   if (low == 0 && high == kLargest) return unary(node, Op::relu);
   node.fail(fmt::format("to {} .. {}; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)", low, high));
 }
@@ -74,7 +79,7 @@ void dropout(NodeReader& node) {
   node.integer("seed", 0);
   const float ratio = node.has("ratio") ? node.real("ratio", 0.5f) : scalar(node, 1, 0.5f);
   if (node.has_input(2)) node.constant(2);
-  if (ratio == 0) return identity(node);
+  if (ratio == 0 || node.network().marks != nullptr) return identity(node);
   OnnxValue y = node.network().append({.op = Op::dropout, .inputs = {x.node}, .dropout = ratio}, node.names());
   y.rank = x.rank;
   node.result(y);

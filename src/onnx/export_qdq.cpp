@@ -14,6 +14,21 @@
 namespace octet {
 namespace {
 
+/// The float32 near `wanted` * factor from which a reader computes `wanted` again, where there is one: networks are
+/// made of such numbers (src/quant/fold.h), others come near.
+template <typename Read>
+float float_for(float wanted, double factor, const Read& read) {
+  const auto nearest = static_cast<float>(wanted * factor);
+  float below = nearest, above = nearest;
+  for (int step = 0; step < 4; ++step) {
+    for (const float candidate : {below, above})
+      if (read(candidate) == wanted) return candidate;
+    below = std::nextafter(below, -std::numeric_limits<float>::infinity());
+    above = std::nextafter(above, std::numeric_limits<float>::infinity());
+  }
+  return nearest;
+}
+
 class QdqWriter {
  public:
   QdqWriter(const Int8Graph& graph, const OnnxOptions& options)
@@ -178,8 +193,9 @@ class QdqWriter {
     const size_t outputs = node.multiplier.size(), row = codes.size() / outputs;
     std::vector<float> scale(outputs), bias(outputs);
     for (size_t k = 0; k < outputs; ++k) {
-      scale[k] = static_cast<float>(std::abs(node.multiplier[k]) * y_scale / x_scale);
-      bias[k] = static_cast<float>(node.bias[k] * y_scale);
+      scale[k] = float_for(std::abs(node.multiplier[k]), y_scale / x_scale,
+                           [&](float s) { return static_cast<float>(x_scale * s / y_scale); });
+      bias[k] = float_for(node.bias[k], y_scale, [&](float b) { return static_cast<float>(b / y_scale); });
       const bool none = !(scale[k] >= std::numeric_limits<float>::min());
       if (none) scale[k] = 1;
       for (size_t i = k * row; i < (k + 1) * row && (none || node.multiplier[k] < 0); ++i)

@@ -45,7 +45,8 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
 /// gate = factor * sigmoid(x): x * gate is factor * silu(x).
 std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
   const Node& node = network.node(gate);
-  if (node.op != Op::lookup || node.inputs[0] != x.node || gate.shift != 0 || !x.plain()) return std::nullopt;
+  const bool own = node.op == Op::lookup && node.inputs[0] == x.node && gate.shift == 0 && x.plain();
+  if (!own || gate.dequantized) return std::nullopt;  // codes of its own: a product of two edges
   if (node.curve.function == Function::sigmoid) return Function::silu;
   if (node.curve.function == Function::hard_sigmoid) return Function::hard_swish;
   return std::nullopt;
@@ -72,7 +73,9 @@ void gelu(NodeReader& node) {
 }
 
 bool clip_of_hard_sigmoid(NodeReader& node) {
-  OnnxValue x = node.scaled_input(0);
+  OnnxValue x = node.input(0);
+  if (x.plain()) return false;
+  x = node.scaled_input(0);
   if (x.factor != 1 || x.shift != 3) return false;
   x.shift = 0;
   OnnxValue y = append_lookup(node, x, {Function::hard_sigmoid});

@@ -9,6 +9,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/graph/limits.h"
+#include "src/onnx/importer.h"
 #include "src/onnx/rules.h"
 
 namespace octet {
@@ -35,7 +36,9 @@ class Importer {
   }
 
  public:
-  explicit Importer(OnnxFile& file) : file_(file), graph_(file.model->graph()), network_(file) {}
+  Importer(OnnxFile& file, QdqMarks* marks) : file_(file), graph_(file.model->graph()), network_(file) {
+    network_.marks = marks;
+  }
 
   ImportedNetwork run() {
     collect_initializers();
@@ -142,6 +145,7 @@ class Importer {
     if (found->second.node < 0) fail(where + ": a constant, whatever the image is");
     if (found->second.pad != Padding{}) fail(where + ": comes from a Pad; expected a layer behind it");
     if (!found->second.plain()) fail(where + ": an activation times or plus a number; expected a layer behind it");
+    if (found->second.bounded() || found->second.codes) fail(where + ": expected reals, without a bound of their own");
     return found->second;
   }
 
@@ -151,21 +155,24 @@ class Importer {
   std::vector<bool> live_;
 };
 
-ImportedNetwork import_bytes(const std::byte* data, size_t size, const std::string& name, const std::string& folder) {
-  OnnxFile file = open_onnx(data, size, name, folder);
-  return Importer(file).run();
-}
-
 }  // namespace
 
-ImportedNetwork import_onnx(const std::string& path) {
+ImportedNetwork import_file(OnnxFile& file, QdqMarks* marks) { return Importer(file, marks).run(); }
+
+OnnxFile open_onnx_file(const std::string& path) {
   const std::string bytes = read_file(path);
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  return import_bytes(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder);
+  return open_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder);
+}
+
+ImportedNetwork import_onnx(const std::string& path) {
+  OnnxFile file = open_onnx_file(path);
+  return import_file(file, nullptr);
 }
 
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name) {
-  return import_bytes(data, size, name, "");
+  OnnxFile file = open_onnx(data, size, name, "");
+  return import_file(file, nullptr);
 }
 
 }  // namespace octet

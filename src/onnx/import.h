@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/graph/graph.h"
+#include "src/graph/int8_graph.h"
 #include "src/tensor_files/tensor_data.h"
 
 namespace octet {
@@ -24,5 +25,16 @@ ImportedNetwork import_onnx(const std::string& path);
 
 /// The same from memory, without external data (fuzzing, tests); `name` stands for the path in messages.
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name);
+
+struct ImportedInt8 {
+  Int8Graph graph;                 ///< validated; nodes are named as in the file
+  std::vector<std::string> notes;  ///< what differs from the file, for people
+};
+
+/// A quantized network (QDQ) as it is, without calibration or training. mean and std are those that octet writes into
+/// its files; others are read as pictures of 0..1. Throws Error(data) naming file and node where a scale is missing on
+/// an edge, or what it says is nothing an Int8Graph can.
+ImportedInt8 import_qdq(const std::string& path);
+ImportedInt8 parse_qdq(const std::byte* data, size_t size, const std::string& name);
 
 }  // namespace octet

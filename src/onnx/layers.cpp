@@ -21,9 +21,9 @@ std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
   return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
 }
 
-/// A linear layer of `weight` [K, C].
+/// A linear layer of `weight` [K, C]; in the file the outputs lie along `axis`.
 void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
-                   const std::vector<float>* bias) {
+                   const std::vector<float>* bias, int64_t axis) {
   const OnnxValue& x = node.activation(0);
   if (x.rank != 2) node.fail("its input is not [N, C]; expected a Flatten before it");
   if (node.network().shape(x).c != inputs) {
@@ -34,6 +34,7 @@ void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t o
       node.names(1));
   y.rank = 2;
   const std::string name = node.network().node(y).name;
+  if (QdqMarks* marks = node.network().marks) marks->weight_scales[name] = weight_scales(node, 1, axis, outputs);
   node.network().put(name, "weight", {outputs, inputs}, weight);
   if (bias != nullptr) node.network().put(name, "bias", {outputs}, *bias);
   node.result(y);
@@ -70,6 +71,7 @@ void conv(NodeReader& node) {
                                              .bias = bias},
                                             node.names(1));
   const std::string name = node.network().node(y).name;
+  if (QdqMarks* marks = node.network().marks) marks->weight_scales[name] = weight_scales(node, 1, 0, outputs);
   node.network().put(name, "weight", weight.shape, weight.reals);
   if (bias) node.network().put(name, "bias", {outputs}, shifts);
   node.result(y);
@@ -127,6 +129,7 @@ void gemm(NodeReader& node) {
   const int64_t outputs = matrix.shape[by_rows ? 0 : 1], inputs = matrix.shape[by_rows ? 1 : 0];
   const float alpha = node.real("alpha", 1), beta = node.real("beta", 1);
   if (!std::isfinite(alpha) || !std::isfinite(beta)) node.fail("alpha or beta is not a number");
+  if (alpha != 1 && node.network().marks != nullptr) node.fail("alpha of quantized weights; expected 1");
   std::vector<float> weight = by_rows ? matrix.reals : transposed(matrix.reals, inputs, outputs);
   for (float& w : weight) w *= alpha;
   std::vector<float> bias;
@@ -134,13 +137,13 @@ void gemm(NodeReader& node) {
     bias = per_channel(node, 2, outputs);
     for (float& b : bias) b *= beta;
   }
-  append_linear(node, weight, outputs, inputs, node.has_input(2) ? &bias : nullptr);
+  append_linear(node, weight, outputs, inputs, node.has_input(2) ? &bias : nullptr, by_rows ? 0 : 1);
 }
 
 void mat_mul(NodeReader& node) {
   const Constant& matrix = node.weights(1, 2);
   const int64_t inputs = matrix.shape[0], outputs = matrix.shape[1];
-  append_linear(node, transposed(matrix.reals, inputs, outputs), outputs, inputs, nullptr);
+  append_linear(node, transposed(matrix.reals, inputs, outputs), outputs, inputs, nullptr, 1);
 }
 
 bool is_bias(NodeReader& node, int bias) {

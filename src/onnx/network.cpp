@@ -12,8 +12,9 @@
 namespace octet {
 namespace {
 
-/// Of weights and constants together, against the bytes that were read.
-constexpr size_t kMostCopies = 16;
+/// Of weights and constants together, against the bytes that were read: a byte of quantized weights takes 16, as an
+/// integer, as a real and as a layer's own.
+constexpr size_t kMostCopies = 32;
 
 bool is_text(const std::string& name) {
   for (size_t at = 0; at < name.size();) {

@@ -2,12 +2,15 @@
 // for.
 #pragma once
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "kernels/quantize.h"
 #include "src/graph/graph.h"
 #include "src/onnx/constants.h"
 #include "src/onnx/import.h"
@@ -24,6 +27,23 @@ struct OnnxValue {
   Padding pad;                   ///< zeros that a Pad put around it and that the next window takes
   double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
   bool plain() const { return factor == 1 && shift == 0; }
+
+  // In quantized networks.
+  bool codes = false;        ///< behind a QuantizeLinear
+  bool dequantized = false;  ///< behind a DequantizeLinear
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();  ///< what a Relu or Clip before the next QuantizeLinear leaves
+  bool bounded() const { return std::isfinite(low) || std::isfinite(high); }
+};
+
+/// What a quantized network (QDQ) says beside the float one, by the Graph's nodes.
+struct QdqMarks {
+  struct Edge {
+    QParams qparams;
+    float low = 0, high = 0;  ///< bounds of the value before it is quantized
+  };
+  std::map<std::string, Edge> edges;
+  std::map<std::string, std::vector<float>> weight_scales;  ///< one an output channel
 };
 
 class Network {
@@ -56,6 +76,7 @@ class Network {
   std::map<std::string, const onnx::TensorProto*> initializers;
   std::map<std::string, int> uses;  ///< how many nodes that count, and outputs, read a name
   int64_t batch = kBatchSize;       ///< that the file was exported with, where it is fixed
+  QdqMarks* marks = nullptr;        ///< where a quantized network is read
 
   /// Only what the outputs need, in order, checked; with its weights.
   ImportedNetwork finish(const std::vector<OnnxValue>& outputs);

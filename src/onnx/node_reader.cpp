@@ -41,14 +41,19 @@ const OnnxValue& NodeReader::input(int i) {
                   shown_name(node_.input(i))));
 }
 
-const OnnxValue& NodeReader::window_input(int i) {
+/// An activation in reals, whatever waits in it.
+const OnnxValue& NodeReader::reals(int i) {
   const OnnxValue& value = input(i);
   if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
   if (value.softmax) fail("comes after a Softmax; octet knows a Softmax at the end only, and leaves it out");
-  if (!value.plain()) {
-    fail(fmt::format("input '{}' is {} times an activation plus {}; octet knows that only inside a hard-swish",
-                     shown_name(node_.input(i)), value.factor, value.shift));
-  }
+  if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
+  return value;
+}
+
+const OnnxValue& NodeReader::window_input(int i) {
+  const OnnxValue& value = reals(i);
+  check_no_bounds(i, value);
+  check_no_factor(i, value);
   return value;
 }
 
@@ -59,10 +64,29 @@ const OnnxValue& NodeReader::activation(int i) {
 }
 
 const OnnxValue& NodeReader::scaled_input(int i) {
-  const OnnxValue& value = input(i);
-  if (value.node < 0 || value.plain()) return activation(i);
+  const OnnxValue& value = reals(i);
+  check_no_bounds(i, value);
   check_no_pad(value);
   return value;
+}
+
+const OnnxValue& NodeReader::bounded_input(int i) {
+  const OnnxValue& value = reals(i);
+  check_no_factor(i, value);
+  check_no_pad(value);
+  return value;
+}
+
+void NodeReader::check_no_bounds(int i, const OnnxValue& value) const {
+  if (value.bounded())
+    fail(fmt::format("input '{}' is a Relu or Clip without a scale of its own; expected a QuantizeLinear behind it",
+                     shown_name(node_.input(i))));
+}
+
+void NodeReader::check_no_factor(int i, const OnnxValue& value) const {
+  if (value.plain()) return;
+  fail(fmt::format("input '{}' is {} times an activation plus {}; octet knows that only inside a hard-swish",
+                   shown_name(node_.input(i)), value.factor, value.shift));
 }
 
 void NodeReader::check_no_pad(const OnnxValue& value) const {

@@ -24,6 +24,7 @@ class NodeReader {
   const OnnxValue& activation(int i);           ///< with nothing that waits; fails for a constant
   const OnnxValue& window_input(int i);         ///< the same, with padding
   const OnnxValue& scaled_input(int i);         ///< the same, with a factor and a shift, without padding
+  const OnnxValue& bounded_input(int i);        ///< the same, with bounds alone
   const Constant& constant(int i);              ///< fails for an activation
   const Constant& weights(int i, size_t rank);  ///< float32, every dimension in 1..kMaxDimension
   std::vector<int64_t> integers_input(int i);   ///< a constant of integers, at most of rank 1
@@ -48,7 +49,10 @@ class NodeReader {
   Network& network() { return network_; }
 
  private:
+  const OnnxValue& reals(int i);
   void check_no_pad(const OnnxValue& value) const;
+  void check_no_bounds(int i, const OnnxValue& value) const;
+  void check_no_factor(int i, const OnnxValue& value) const;
   const onnx::AttributeProto* find(const char* name);
   const onnx::AttributeProto* find(const char* name, onnx::AttributeProto::AttributeType type);
 

@@ -45,6 +45,14 @@ void div(NodeReader& node);
 void add_number(NodeReader& node, int number);  ///< an Add whose input `number` is one number
 bool clip_of_hard_sigmoid(NodeReader& node);    ///< Clip 0..6 of x + 3, of which this is 6 times the hard_sigmoid
 
+// quantization.cpp: QuantizeLinear and DequantizeLinear
+void quantize_linear(NodeReader& node);
+void dequantize_linear(NodeReader& node);
+/// In a quantized network: the bounds wait for the QuantizeLinear behind.
+void bound(NodeReader& node, float low, float high);
+/// The scales of weights, input `input`, one for each of `outputs` indices along `axis`.
+std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int64_t outputs);
+
 // elementwise.cpp
 void relu(NodeReader& node);
 void clip(NodeReader& node);

@@ -155,6 +155,8 @@ void transpose(NodeReader& node) {
   Constant to;
   to.real = true;
   to.shape = {from.shape[1], from.shape[0]};
+  to.scale = from.scale;
+  to.axis = 1 - from.axis;
   to.reals.resize(from.reals.size());
   for (int64_t r = 0; r < to.shape[0]; ++r)
     for (int64_t c = 0; c < to.shape[1]; ++c)

@@ -65,9 +65,9 @@ Folded fold(const Node& node, const FloatParams& params, float x_scale, const st
       gain = (*gamma)[k] / std::sqrt(static_cast<double>((*var)[k]) + node.epsilon);
       offset = (*beta)[k] + (offset - (*mean)[k]) * gain;
     }
-    const double scale = static_cast<double>(x_scale) * weight_scale[k] * gain / y_scale;
-    folded.multiplier[k] = checked(scale, node, k, "multiplier");
-    folded.bias[k] = checked(offset / y_scale, node, k, "bias");
+    const auto scale = static_cast<float>(weight_scale[k] * gain);
+    folded.multiplier[k] = checked(static_cast<double>(x_scale) * scale / y_scale, node, k, "multiplier");
+    folded.bias[k] = checked(static_cast<double>(static_cast<float>(offset)) / y_scale, node, k, "bias");
   }
   return folded;
 }

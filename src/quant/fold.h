@@ -8,10 +8,12 @@
 
 namespace octet {
 
-/// Multiplier and bias of a convolution or linear with BatchNorm folded in, computed in double and rounded once:
-///   g = gamma / sqrt(var + eps);  multiplier[k] = sx * sw[k] * g / sy;  bias[k] = (beta + (b - mean) * g) / sy
-/// sy = 1 for float output. The one function that training, conversion and tests share. Throws Error(promise) on a
-/// non-finite result.
+/// Multiplier and bias of a convolution or linear with BatchNorm folded in, computed in double:
+///   g = gamma / sqrt(var + eps);  s[k] = float(sw[k] * g);     multiplier[k] = sx * s[k] / sy
+///                                 o[k] = float(beta + (b - mean) * g);   bias[k] = o[k] / sy
+/// sy = 1 for float output. s and o are what a QDQ file says of a layer (src/onnx), in float32: read again, it gives
+/// the same numbers. The one function that training, conversion and tests share. Throws Error(promise) on a non-finite
+/// result.
 struct Folded {
   std::vector<float> multiplier, bias;
 };

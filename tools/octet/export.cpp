@@ -53,13 +53,25 @@ ExitCode export_run(const Common& common, const std::string& path) {
   return ExitCode::ok;
 }
 
+/// A quantized network of other tools as a checkpoint.
+ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
+  if (common.out.empty()) throw usage_error(fmt::format("{}: name the checkpoint: --out int8.safetensors", path));
+  require_folder_of(common.out);
+  write_checkpoint(common.out, open_checkpoint(path).graph);
+  print_result(common, fmt::format("wrote {}", common.out), [&] {
+    return nlohmann::json{{"checkpoint", common.out}}.dump(2);
+  });
+  return ExitCode::ok;
+}
+
 }  // namespace
 
 void add_export(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
   auto onnx = std::make_shared<OnnxExport>();
   CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again), or the network as ONNX");
-  command->add_option("RUN", *path, "a run directory; with --onnx also an int8.safetensors")->required();
+  command->add_option("RUN", *path, "a run directory, or a quantized .onnx; with --onnx also an int8.safetensors")
+      ->required();
   CLI::Option* file = command->add_option("--onnx", onnx->file, "write ONNX for other runtimes: int8 in QDQ form");
   command->add_flag("--float", onnx->float_network, "with --onnx: the float network of the run")->needs(file);
   command->add_option("--profile", onnx->profile, "with --onnx: for onnxruntime, openvino, tensorrt or int32_bias")
@@ -67,8 +79,10 @@ void add_export(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--opset", onnx->opset, "with --onnx: 13 or 21")->needs(file)->check(CLI::IsMember({13, 21}));
   command->callback([&common, &action, path, onnx] {
     action = [&common, path, onnx] {
-      return explain_failures(
-          [&] { return onnx->file.empty() ? export_run(common, *path) : export_onnx(common, *path, *onnx); });
+      return explain_failures([&] {
+        if (!onnx->file.empty()) return export_onnx(common, *path, *onnx);
+        return path->ends_with(".onnx") ? export_quantized_onnx(common, *path) : export_run(common, *path);
+      });
     };
   });
 }

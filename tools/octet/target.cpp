@@ -8,6 +8,7 @@
 #include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/graph/checkpoint.h"
+#include "src/onnx/import.h"
 
 namespace octet::cli {
 namespace {
@@ -30,7 +31,10 @@ std::string checkpoint_of(const std::string& path) {
 Checkpoint open_checkpoint(const std::string& path) {
   const std::string file = checkpoint_of(path);
   try {
-    return {file, read_checkpoint(file)};
+    if (!file.ends_with(".onnx")) return {file, read_checkpoint(file)};
+    const ImportedInt8 imported = import_qdq(file);
+    for (const std::string& note : imported.notes) say(fmt::format("{}: {}", file, note));
+    return {file, imported.graph};
   } catch (const Error& error) {
     if (file == path) throw;
     throw Error(error.code(), fmt::format("{}; octet export {} writes it again", error.what(), shell_word(path)));

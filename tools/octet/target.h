@@ -17,8 +17,9 @@ struct Checkpoint {
   Int8Graph graph;
 };
 
-/// Reads "runs/demo/int8.safetensors" (or what its export.file says) for "runs/demo"; a file stays as it is. Throws
-/// Error(data) when neither is there; of a run directory's that is damaged it says how to make it again.
+/// Reads "runs/demo/int8.safetensors" (or what its export.file says) for "runs/demo"; a file stays as it is, a
+/// quantized ONNX file (QDQ) becomes an Int8Graph. Throws Error(data) when neither is there; of a run directory's that
+/// is damaged it says how to make it again.
 Checkpoint open_checkpoint(const std::string& path);
 
 /// Before long work: throws Error(data) when the folder that `file` is to be written to is not there.

@@ -1,0 +1,272 @@
+// A quantized network, read as a Graph with marks on its edges, becomes an Int8Graph: every marked value is a node,
+// with the convolution that an Add takes in as its residual's. Constants follow the contract as src/quant/convert.cpp
+// has them: multiplier = x scale * weight scale / y scale, in double and rounded once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <locale>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "src/common/error.h"
+#include "src/graph/op_traits.h"
+#include "src/onnx/importer.h"
+#include "src/quant/lookup_table.h"
+
+namespace octet {
+namespace {
+
+class Int8Maker {
+ public:
+  Int8Maker(const std::string& file, const ImportedNetwork& network, const QdqMarks& marks)
+      : file_(file), graph_(network.graph), weights_(network.weights), marks_(marks) {
+    result_.notes = network.notes;
+    result_.graph.name = graph_.name;
+  }
+
+  ImportedInt8 run() {
+    std::vector<int> readers(graph_.nodes.size(), 0);
+    for (const Node& node : graph_.nodes)
+      for (const int input : node.inputs) ++readers[static_cast<size_t>(input)];
+    for (int n = 0; n < count(); ++n) {
+      const bool weighted = has_weight(at(n).op) && !is_last(n) && mark(n) == nullptr;
+      merged_.push_back(weighted && readers[static_cast<size_t>(n)] == 1 && feeds_add(n));
+      place_.push_back(-1);
+      if (merged_.back()) continue;
+      result_.graph.nodes.push_back(make(n));
+      place_.back() = static_cast<int>(result_.graph.nodes.size()) - 1;
+    }
+    result_.graph.outputs = {place_.back()};
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] void fail(int n, const std::string& what) const {
+    throw data_error(fmt::format("{}: node '{}' ({}): {}", file_, at(n).name, op_name(at(n).op), what));
+  }
+
+  int count() const { return static_cast<int>(graph_.nodes.size()); }
+  bool is_last(int n) const { return n + 1 == count(); }
+  const Node& at(int n) const { return graph_.nodes[static_cast<size_t>(n)]; }
+  bool is_merged(int n) const { return merged_[static_cast<size_t>(n)]; }
+
+  const QdqMarks::Edge* mark(int n) const {
+    const auto found = marks_.edges.find(at(n).name);
+    return found == marks_.edges.end() ? nullptr : &found->second;
+  }
+
+  bool feeds_add(int n) const {
+    return std::any_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& node) {
+      return node.op == Op::add && std::find(node.inputs.begin(), node.inputs.end(), n) != node.inputs.end();
+    });
+  }
+
+  /// What passes codes on needs no scale of its own.
+  const QParams& edge(int n) const {
+    if (const QdqMarks::Edge* marked = mark(n)) return marked->qparams;
+    if (passes_codes_on(at(n).op)) return edge(at(n).inputs[0]);
+    fail(n, "its output has no scale: expected a QuantizeLinear and a DequantizeLinear behind it");
+  }
+
+  Int8Node make(int n) {
+    int layer = n, residual = -1;
+    if (at(n).op == Op::add) {
+      for (const int i : {1, 0}) {
+        if (residual >= 0 || !is_merged(at(n).inputs[static_cast<size_t>(i)])) continue;
+        layer = at(n).inputs[static_cast<size_t>(i)];
+        residual = at(n).inputs[static_cast<size_t>(1 - i)];
+      }
+    }
+    const Node& node = at(layer);
+    const std::optional<Int8Op> op = traits(node.op).int8;
+    if (!op) fail(layer, "has no int8 form; export the network with BatchNormalizations folded");
+    Int8Node y{.name = node.name, .op = *op, .window = node.window, .groups = node.groups, .shape = node.shape};
+    y.first_channel = node.first_channel;
+    y.factor_h = node.factor_h, y.factor_w = node.factor_w;
+    std::vector<int> inputs = node.inputs;
+    if (residual >= 0) inputs.push_back(residual);
+    for (const int input : inputs) {
+      edge(input);
+      y.inputs.push_back(place_[static_cast<size_t>(input)]);
+    }
+    set_output(n, y);
+    const double y_scale = y.float_output ? 1.0 : y.out.scale;
+    if (has_weight(node.op)) set_weights(layer, y_scale, y);
+    if (residual >= 0) y.residual_multiplier = static_cast<float>(edge(residual).scale / y_scale);
+    if (node.op == Op::lookup) {
+      y.table = lookup_table(node.curve, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
+      y.function = curve_text(node.curve);
+    }
+    set_multipliers(node, y_scale, y);
+    return y;
+  }
+
+  /// Bounds are those of the codes; the picture's codes have no clamp of their own but a range.
+  void set_output(int n, Int8Node& y) {
+    y.float_output = is_last(n);
+    const QdqMarks::Edge* marked = mark(n);
+    if (y.float_output) {
+      if (marked != nullptr)
+        result_.notes.push_back(fmt::format("{}: the logits are not quantized in octet", at(n).name));
+      return;
+    }
+    y.out = edge(n);
+    y.clamp_min = y.out.quant_min;
+    y.clamp_max = y.out.quant_max;
+    if (marked != nullptr && std::isfinite(marked->low))
+      y.clamp_min = std::max(y.clamp_min, quantize(marked->low, y.out));
+    if (marked != nullptr && std::isfinite(marked->high))
+      y.clamp_max = std::min(y.clamp_max, quantize(marked->high, y.out));
+    if (passes_codes_on(y.op)) pass_codes_on(n, y);
+    if (y.op != Int8Op::input) return;
+    y.out.quant_min = y.clamp_min;
+    y.out.quant_max = y.clamp_max;
+  }
+
+  /// The codes are the input's, in its range; only a max_pool has bounds of its own.
+  void pass_codes_on(int n, Int8Node& y) const {
+    const Int8Node& x = result_.graph.nodes[static_cast<size_t>(y.inputs[0])];
+    if (y.out != edge(at(n).inputs[0])) fail(n, "its scale is not that of its input, whose codes it passes on");
+    y.out = x.out;
+    y.clamp_min = std::max(y.clamp_min, x.out.quant_min);
+    y.clamp_max = std::min(y.clamp_max, x.out.quant_max);
+    if (y.op == Int8Op::max_pool) return;
+    if (y.clamp_min > x.clamp_min || y.clamp_max < x.clamp_max) fail(n, "bounds codes that it only passes on");
+    y.clamp_min = x.out.quant_min;
+    y.clamp_max = x.out.quant_max;
+  }
+
+  void set_multipliers(const Node& node, double y_scale, Int8Node& y) const {
+    double divisor = 1;
+    switch (y.op) {
+      case Int8Op::mul:
+        y.multiplier = {
+            static_cast<float>(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale / y_scale)};
+        return;
+      case Int8Op::avg_pool:
+        divisor = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
+        break;
+      case Int8Op::global_avg_pool:
+        divisor = static_cast<double>(at(node.inputs[0]).shape.h) * at(node.inputs[0]).shape.w;
+        break;
+      case Int8Op::add:
+      case Int8Op::concat:
+      case Int8Op::requantize:
+        break;
+      default:
+        return;
+    }
+    for (const int input : node.inputs)
+      y.multiplier.push_back(static_cast<float>(edge(input).scale / divisor / y_scale));
+  }
+
+  void set_weights(int n, double y_scale, Int8Node& y) {
+    const Node& node = at(n);
+    const auto outputs = static_cast<size_t>(node.out_channels);
+    const std::vector<float> reals = to_float(weights_.tensors.at(node.name + ".weight"));
+    const std::vector<float> bias =
+        node.bias ? to_float(weights_.tensors.at(node.name + ".bias")) : std::vector<float>(outputs, 0.0f);
+    y.weight_scale = marks_.weight_scales.at(node.name);
+    const double x_scale = edge(node.inputs[0]).scale;
+    const auto [channels, taps] = columns(node);
+    long lowest = 0;
+    y.weight.resize(reals.size());
+    for (size_t k = 0; k < outputs; ++k) {
+      y.multiplier.push_back(static_cast<float>(x_scale * y.weight_scale[k] / y_scale));
+      y.bias.push_back(static_cast<float>(bias[k] / y_scale));
+      for (size_t tap = 0; tap < taps; ++tap)
+        for (size_t c = 0; c < channels; ++c) {  // [K, C, taps] -> [K, taps, C]
+          const double code = std::nearbyint(reals[(k * channels + c) * taps + tap] / y.weight_scale[k]);
+          if (!(code >= -128 && code <= 127)) fail(n, fmt::format("a weight has code {}, beyond int8", code));
+          lowest += code == -128;
+          y.weight[(k * taps + tap) * channels + c] = static_cast<int8_t>(std::max(code, -127.0));
+        }
+    }
+    if (lowest > 0) result_.notes.push_back(fmt::format("{}: {} weights of -128 become -127", node.name, lowest));
+  }
+
+  /// Channels and taps of a row of weights; of a linear behind a flatten the pixels are taps.
+  std::pair<size_t, size_t> columns(const Node& node) const {
+    const Node* from = &at(node.inputs[0]);
+    if (node.op == Op::conv2d) {
+      return {static_cast<size_t>(from->shape.c / node.groups),
+              static_cast<size_t>(node.window.kernel_h) * static_cast<size_t>(node.window.kernel_w)};
+    }
+    const auto alone = [](Op op) {
+      return op == Op::flatten || op == Op::requantize || op == Op::lookup || op == Op::add || op == Op::mul;
+    };
+    while (from->op != Op::input && alone(from->op) && from->shape.h * from->shape.w == 1) from = &at(from->inputs[0]);
+    const Shape& shape = from->shape;
+    const bool flattened = shape.elements() == at(node.inputs[0]).shape.elements();
+    if (!flattened) return {static_cast<size_t>(at(node.inputs[0]).shape.c), 1};
+    return {static_cast<size_t>(shape.c), static_cast<size_t>(shape.h) * static_cast<size_t>(shape.w)};
+  }
+
+  const std::string file_;
+  const Graph& graph_;
+  const TensorFile& weights_;
+  const QdqMarks& marks_;
+  std::vector<bool> merged_;  ///< a convolution that the Add behind it takes in
+  std::vector<int> place_;    ///< of each node in the Int8Graph
+  ImportedInt8 result_;
+};
+
+std::vector<float> numbers(const std::string& text) {
+  std::istringstream in(text);
+  in.imbue(std::locale::classic());
+  std::vector<float> values;
+  for (float value = 0; in >> value;) values.push_back(value);
+  return values;
+}
+
+/// What octet writes beside its networks (src/onnx/writer.cpp).
+Preprocessing read_preprocessing(const OnnxFile& file, int channels, Int8Graph& graph,
+                                 std::vector<std::string>& notes) {
+  Preprocessing p;
+  for (const onnx::StringStringEntryProto& entry : file.model->metadata_props()) {
+    if (entry.key() == "mean") p.mean = numbers(entry.value());
+    if (entry.key() == "std") p.std = numbers(entry.value());
+    const std::vector<float> number = numbers(entry.value());
+    const int size = number.size() == 1 && number[0] >= 0 && number[0] < 1e6f ? static_cast<int>(number[0]) : 0;
+    if (entry.key() == "resize") p.resize = size;
+    if (entry.key() == "crop") p.crop = size;
+    if (entry.key() != "class_names") continue;
+    std::istringstream lines(entry.value());
+    for (std::string line; std::getline(lines, line);) graph.class_names.push_back(line);
+  }
+  if (!p.mean.empty() || !p.std.empty()) return p;
+  notes.push_back("the file says no mean and std: pictures are read as pixel / 255");
+  p.mean.assign(static_cast<size_t>(channels), 0.0f);
+  p.std.assign(static_cast<size_t>(channels), 1.0f);
+  return p;
+}
+
+ImportedInt8 import_quantized(OnnxFile file) {
+  QdqMarks marks;
+  const ImportedNetwork network = import_file(file, &marks);
+  if (marks.edges.empty())
+    throw data_error(file.name + ": a float network; octet inspect and a recipe's model.onnx take it");
+  if (network.graph.outputs.size() != 1)
+    throw data_error(
+        fmt::format("{}: {} outputs; quantized networks of one are taken", file.name, network.graph.outputs.size()));
+  ImportedInt8 result = Int8Maker(file.name, network, marks).run();
+  result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);
+  try {
+    validate(result.graph);
+  } catch (const Error& error) {
+    throw data_error(fmt::format("{}: {}", file.name, error.what()));
+  }
+  return result;
+}
+
+}  // namespace
+
+ImportedInt8 import_qdq(const std::string& path) { return import_quantized(open_onnx_file(path)); }
+
+ImportedInt8 parse_qdq(const std::byte* data, size_t size, const std::string& name) {
+  return import_quantized(open_onnx(data, size, name, ""));
+}
+
+}  // namespace octet

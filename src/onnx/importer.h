@@ -1,0 +1,16 @@
+// What float and quantized networks have in common: nodes of the file become nodes of a Graph.
+#pragma once
+
+#include <string>
+
+#include "src/onnx/network.h"
+
+namespace octet {
+
+OnnxFile open_onnx_file(const std::string& path);
+
+/// `marks`: what a quantized network says of its edges and weights goes there; null: a float network, where a
+/// QuantizeLinear is refused.
+ImportedNetwork import_file(OnnxFile& file, QdqMarks* marks);
+
+}  // namespace octet

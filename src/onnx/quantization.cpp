@@ -1,0 +1,175 @@
+// QuantizeLinear and DequantizeLinear of a quantized network (QDQ). What is between two of them is one node of the
+// Int8Graph: of its value the QuantizeLinear says the codes (QdqMarks), bounds of a Relu or Clip before it included.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "onnx.pb.h"
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+void take_attributes(NodeReader& node) {
+  if (node.integer("block_size", 0) != 0) node.fail("scales of blocks; expected one a tensor or channel");
+  node.integer("saturate", 1);
+  node.integer("precision", 0);
+  node.integer("output_dtype", 0);
+}
+
+/// Scales or zero points along `axis` of `shape`: one, or one for each index.
+size_t count_along(NodeReader& node, int input, const std::vector<int64_t>& shape, int64_t axis) {
+  const Constant& found = node.constant(input);
+  const bool one = found.elements() == 1;
+  const bool each = found.shape.size() == 1 && axis >= 0 && axis < static_cast<int64_t>(shape.size()) &&
+                    found.shape[0] == shape[static_cast<size_t>(axis)];
+  if (!one && !each) {
+    node.fail(fmt::format("input '{}' is {}; expected one number, or one for each index along axis {} of {}",
+                          shown_name(node.name_of_input(input)), dims_text(found.shape), axis, dims_text(shape)));
+  }
+  return found.elements();
+}
+
+std::vector<float> read_scales(NodeReader& node, const std::vector<int64_t>& shape, int64_t axis) {
+  count_along(node, 1, shape, axis);
+  const Constant& found = node.constant(1);
+  for (const float scale : found.reals)
+    if (!(scale > 0)) node.fail(fmt::format("scale {}; expected a positive number", scale));
+  if (!found.real) node.fail("its scale is not float32");
+  return found.reals;
+}
+
+/// Codes of an activation: one scale, int8 or uint8.
+QParams read_qparams(NodeReader& node) {
+  QParams q{.scale = read_scales(node, {}, -1)[0], .quant_min = 0, .quant_max = 255};
+  if (!node.has_input(2)) return q;
+  count_along(node, 2, {}, -1);
+  const Constant& zero = node.constant(2);
+  if (zero.type == onnx::TensorProto::INT8) {
+    q.quant_min = -128;
+    q.quant_max = 127;
+  } else if (zero.type != onnx::TensorProto::UINT8) {
+    node.fail("its codes are neither int8 nor uint8");
+  }
+  q.zero_point = static_cast<int32_t>(zero.integers[0]);
+  return q;
+}
+
+/// The index of the scale that element i takes.
+struct Along {
+  size_t inner = 1, size = 1;
+  size_t operator()(size_t i) const { return size == 1 ? 0 : i / inner % size; }
+};
+
+Along along(const std::vector<int64_t>& shape, int64_t axis, size_t count) {
+  Along result{1, count};
+  for (size_t d = static_cast<size_t>(axis) + 1; d < shape.size(); ++d) result.inner *= static_cast<size_t>(shape[d]);
+  return result;
+}
+
+/// Weights and biases: codes times their scales, which are kept beside them; or, quantizing, codes of reals.
+void convert_constant(NodeReader& node, bool to_codes) {
+  const Constant& from = node.constant(0);
+  const auto rank = static_cast<int64_t>(from.shape.size());
+  const int64_t given = node.integer("axis", 1), axis = given < 0 ? given + rank : given;
+  if (from.real != to_codes) node.fail(to_codes ? "of integers" : "of what is no codes");
+  Constant to;
+  to.shape = from.shape;
+  to.real = !to_codes;
+  to.axis = axis;
+  to.scale = read_scales(node, from.shape, axis);
+  const size_t zeros = node.has_input(2) ? count_along(node, 2, from.shape, axis) : 0;
+  if (zeros != 0 && node.constant(2).real) node.fail("its zero point is not an integer");
+  const std::vector<int64_t> zero = zeros != 0 ? node.constant(2).integers : std::vector<int64_t>{0};
+  to.type = zeros != 0 ? node.constant(2).type : static_cast<int>(onnx::TensorProto::UINT8);
+  const double low = to.type == onnx::TensorProto::INT8 ? -128 : 0;
+  if (zero.size() > 1 && to.scale.size() != zero.size()) node.fail("as many zero points as scales are expected");
+  const Along scale_at = along(from.shape, axis, to.scale.size());
+  for (size_t i = 0; i < from.elements(); ++i) {
+    const size_t k = scale_at(i);
+    const auto offset = static_cast<double>(zero[zero.size() == 1 ? 0 : k]);
+    if (to_codes) {
+      const double code = std::nearbyint(from.reals[i] / to.scale[k]) + offset;
+      to.integers.push_back(static_cast<int64_t>(std::clamp(code, low, low + 255)));
+    } else {
+      const double real = (static_cast<double>(from.integers[i]) - offset) * to.scale[k];
+      if (!(std::abs(real) <= std::numeric_limits<float>::max())) node.fail("gives values beyond float32");
+      to.reals.push_back(static_cast<float>(real));
+    }
+  }
+  if (to_codes) to.scale.clear();
+  node.result(node.network().constant(std::move(to)));
+}
+
+bool same(const QParams& a, const QParams& b) {
+  return a.scale == b.scale && a.zero_point == b.zero_point && a.quant_min == b.quant_min;
+}
+
+}  // namespace
+
+void bound(NodeReader& node, float low, float high) {
+  OnnxValue y = node.bounded_input(0);
+  y.low = std::max(y.low, low);
+  y.high = std::min(y.high, high);
+  y.direct = false;
+  node.result(std::move(y));
+}
+
+std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int64_t outputs) {
+  const Constant& weights = node.constant(input);
+  if (weights.scale.empty()) node.fail("its weights are no codes; expected a DequantizeLinear of int8 weights");
+  if (weights.scale.size() == 1) return std::vector<float>(static_cast<size_t>(outputs), weights.scale[0]);
+  if (weights.axis != axis)
+    node.fail(fmt::format("scales of weights along axis {}; expected {}, the outputs", weights.axis, axis));
+  return weights.scale;
+}
+
+void quantize_linear(NodeReader& node) {
+  Network& network = node.network();
+  if (network.marks == nullptr)
+    node.fail("a quantized network; octet run and bench take it, and octet export FILE.onnx --out int8.safetensors");
+  take_attributes(node);
+  if (node.input(0).constant) return convert_constant(node, true);
+  node.integer("axis", 1);
+  OnnxValue y = node.bounded_input(0);
+  const QdqMarks::Edge edge{read_qparams(node), y.low, y.high};
+  if (y.dequantized) {  // other codes for the same values
+    const int rank = y.rank;
+    std::vector<std::string> names = node.names();
+    constexpr std::string_view kOurs = "/QuantizeLinear";
+    if (names[0].ends_with(kOurs)) names.insert(names.begin(), names[0].substr(0, names[0].size() - kOurs.size()));
+    y = network.append({.op = Op::requantize, .inputs = {y.node}}, names);
+    y.rank = rank;
+  }
+  const auto [place, fresh] = network.marks->edges.emplace(network.node(y).name, edge);
+  if (!fresh &&
+      (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low || place->second.high != edge.high))
+    node.fail("its input is quantized elsewhere in another way; octet has one scale an edge");
+  y.low = -std::numeric_limits<float>::infinity();
+  y.high = std::numeric_limits<float>::infinity();
+  y.direct = false;
+  y.codes = true;
+  node.result(std::move(y));
+}
+
+void dequantize_linear(NodeReader& node) {
+  Network& network = node.network();
+  if (network.marks == nullptr)
+    node.fail("a quantized network; octet run and bench take it, and octet export FILE.onnx --out int8.safetensors");
+  take_attributes(node);
+  OnnxValue y = node.input(0);
+  if (y.constant) return convert_constant(node, false);
+  node.integer("axis", 1);
+  if (!y.codes) node.fail("of no codes; expected a QuantizeLinear before it");
+  if (!same(network.marks->edges.at(network.node(y).name).qparams, read_qparams(node)))
+    node.fail("its scale and zero point are not those of the QuantizeLinear before it");
+  y.codes = false;
+  y.dequantized = true;
+  node.result(std::move(y));
+}
+
+}  // namespace octet::onnx_rules

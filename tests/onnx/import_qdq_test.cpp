@@ -1,0 +1,213 @@
+// Quantized networks in: what octet wrote comes back to the byte, and what other tools write becomes an Int8Graph or is
+// refused by name.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "onnx.pb.h"
+#include "src/engine/engine.h"
+#include "src/graph/graph_builder.h"
+#include "src/graph/zoo.h"
+#include "src/onnx/export.h"
+#include "src/onnx/import.h"
+#include "src/quant/convert.h"
+#include "tests/engine/random_network.h"
+#include "tests/error_of.h"
+#include "tests/onnx/qdq_walk.h"
+
+namespace octet {
+namespace {
+
+using namespace test;
+
+constexpr int kBatch = 2;
+
+ImportedInt8 parsed(const std::string& bytes) {
+  return parse_qdq(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
+}
+
+/// Every node's bytes, by name.
+std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
+  std::map<std::string, std::vector<uint8_t>> codes;
+  std::vector<float> logits(static_cast<size_t>(kBatch * graph.classes()));
+  find_engine("reference")
+      .compile(graph, {.max_batch = kBatch})
+      ->run(pixels.data(), kBatch, logits.data(), [&](int n, const void* data, size_t bytes) {
+        const auto* first = static_cast<const uint8_t*>(data);
+        codes[n == 0 ? "picture" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
+      });
+  return codes;
+}
+
+void expect_back(const Int8Graph& graph, int opset) {
+  const ImportedInt8 back = parsed(write_qdq(graph, {.opset = opset}));
+  EXPECT_EQ(back.graph.preprocessing, graph.preprocessing);
+  EXPECT_EQ(back.graph.class_names, graph.class_names);
+  ASSERT_EQ(back.graph.nodes.size(), graph.nodes.size()) << graph.name;
+  const std::vector<uint8_t> pixels = random_images(graph, kBatch, 5);
+  const auto ours = codes_of(graph, pixels), theirs = codes_of(back.graph, pixels);
+  for (const auto& [name, codes] : ours) {
+    ASSERT_TRUE(theirs.contains(name)) << graph.name << " " << name;
+    EXPECT_EQ(theirs.at(name), codes) << graph.name << " " << name;
+  }
+}
+
+Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
+  ModelSpec model;
+  model.name = name;
+  model.input = {3, 20, 20};
+  QuantSpec spec;
+  spec.activation = scheme;
+  Int8Graph graph = random_int8_graph(build_model(model), spec, 3);
+  graph.class_names.assign(static_cast<size_t>(graph.classes()), "a name");
+  return graph;
+}
+
+TEST(QdqImport, WhatOctetWroteComesBackToTheByte) {
+  for (const ActivationScheme scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    expect_back(random_int8("small_cnn", scheme), 13);
+    expect_back(random_int8("resnet18", scheme), 21);
+    expect_back(random_int8("squeezenet1_1", scheme), 13);
+    expect_back(random_int8("mobilenet_v3_large", scheme), 13);
+  }
+  expect_back(random_int8("mobilenet_v2", ActivationScheme::affine_u8), 13);
+  expect_back(random_int8("efficientnet_b0", ActivationScheme::affine_u8), 21);
+}
+
+TEST(QdqImport, FourBitCodesAndAFlattenComeBack) {
+  GraphBuilder builder("flat", {3, 9, 9}, false);
+  int x = builder.conv("conv", 0, {.out_channels = 5, .kernel = 3, .stride = 2, .bias = true});
+  x = builder.unary(Op::relu6, "relu6", x);
+  x = builder.unary(Op::flatten, "flatten", x);
+  x = builder.linear("hidden", x, 12);
+  x = builder.lookup(Function::leaky_relu, "leaky", x);
+  builder.linear("fc", x, 4);
+  const Graph graph = builder.finish();
+  QuantSpec spec = uniform_bits(4, 4);
+  expect_back(random_int8_graph(graph, spec, 4), 13);
+  spec.activation_bits = 8;
+  expect_back(random_int8_graph(graph, spec, 4), 21);
+}
+
+/// As other tools write: float weights behind a QuantizeLinear of their own, scales of one number, a zero point of
+/// weights that is not 0, quantized logits, no mean and std.
+onnx::ModelProto foreign() {
+  Int8Graph graph = random_int8("small_cnn", ActivationScheme::affine_u8);
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(write_qdq(graph, {})));
+  return model;
+}
+
+onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& name) {
+  for (onnx::NodeProto& node : *model.mutable_graph()->mutable_node())
+    if (node.name() == name) return node;
+  throw std::runtime_error("no node " + name);
+}
+
+onnx::TensorProto& tensor_of(onnx::ModelProto& model, const std::string& name) {
+  for (onnx::TensorProto& tensor : *model.mutable_graph()->mutable_initializer())
+    if (tensor.name() == name) return tensor;
+  throw std::runtime_error("no tensor " + name);
+}
+
+TEST(QdqImport, WeightsMayBeUnsignedWithTheirZeroInTheMiddle) {
+  onnx::ModelProto model = foreign();
+  const ImportedInt8 before = parsed(model.SerializeAsString());
+  for (onnx::TensorProto& tensor : *model.mutable_graph()->mutable_initializer()) {
+    const bool codes = tensor.name().ends_with(".weight_codes"), zero = tensor.name().ends_with(".weight_zero_point");
+    if (!codes && !zero) continue;
+    tensor.set_data_type(onnx::TensorProto::UINT8);
+    for (char& byte : *tensor.mutable_raw_data()) byte = static_cast<char>(static_cast<uint8_t>(byte) ^ 0x80);
+  }
+  model.clear_metadata_props();
+  const ImportedInt8 after = parsed(model.SerializeAsString());
+  ASSERT_EQ(after.graph.nodes.size(), before.graph.nodes.size());
+  for (size_t n = 0; n < after.graph.nodes.size(); ++n) {
+    EXPECT_EQ(after.graph.nodes[n].weight, before.graph.nodes[n].weight);
+    EXPECT_EQ(after.graph.nodes[n].multiplier, before.graph.nodes[n].multiplier);
+  }
+  ASSERT_EQ(after.notes.size(), 1u);
+  EXPECT_NE(after.notes[0].find("no mean and std"), std::string::npos);
+}
+
+TEST(QdqImport, TheLowestWeightIsNamed) {
+  onnx::ModelProto model = foreign();
+  std::string last;  // the linear layer
+  for (const onnx::NodeProto& node : model.graph().node())
+    if (node.op_type() == "Gemm") last = node.name();
+  std::string& codes = *tensor_of(model, last + ".weight_codes").mutable_raw_data();
+  codes[0] = static_cast<char>(-128);
+  codes[3] = static_cast<char>(-128);
+  const ImportedInt8 imported = parsed(model.SerializeAsString());
+  ASSERT_EQ(imported.notes.size(), 1u);
+  EXPECT_EQ(imported.notes[0], last + ": 2 weights of -128 become -127");
+  EXPECT_EQ(imported.graph.nodes.back().weight[0], -127);
+}
+
+TEST(QdqImport, WhatIsMissingIsNamed) {
+  const auto expect_refused = [](const onnx::ModelProto& model, const std::string& part) {
+    const std::string message = error_of([&] { parsed(model.SerializeAsString()); });
+    EXPECT_NE(message.find("test.onnx: "), std::string::npos) << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  onnx::ModelProto model = foreign();
+  std::string first;  // the first convolution
+  for (const onnx::NodeProto& node : model.graph().node())
+    if (first.empty() && node.op_type() == "Conv") first = node.name();
+
+  onnx::ModelProto bare = model;  // reads the image itself
+  node_of(bare, first).set_input(0, bare.graph().input(0).name());
+  expect_refused(bare, "has no scale");
+
+  onnx::ModelProto real = model;
+  const std::string weight = node_of(real, first).input(1);
+  node_of(real, weight).set_op_type("Identity");
+  for (int i = 0; i < 2; ++i) node_of(real, weight).mutable_input()->RemoveLast();
+  node_of(real, weight).clear_attribute();
+  expect_refused(real, "expected float32 weights");
+
+  onnx::ModelProto other = model;
+  onnx::TensorProto& scale = *other.mutable_graph()->add_initializer();
+  scale = tensor_of(other, first + ".scale");
+  scale.set_name("another");
+  const float twice = 2;
+  scale.set_raw_data(&twice, sizeof(twice));
+  node_of(other, first + "/DequantizeLinear").set_input(1, "another");
+  expect_refused(other, "are not those of the QuantizeLinear before it");
+
+  onnx::ModelProto negative = model;
+  const float below = -1;
+  tensor_of(negative, first + ".scale").set_raw_data(&below, sizeof(below));
+  expect_refused(negative, "scale -1; expected a positive number");
+
+  onnx::ModelProto codes = model;
+  node_of(codes, node_of(codes, first).input(0)).set_op_type("Identity");
+  for (int i = 0; i < 2; ++i) node_of(codes, node_of(codes, first).input(0)).mutable_input()->RemoveLast();
+  expect_refused(codes, "expected a DequantizeLinear");
+
+  EXPECT_NE(error_of([&] {
+              const std::string bytes = model.SerializeAsString();
+              parse_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
+            }).find("a quantized network"),
+            std::string::npos);
+}
+
+/// Damaged anywhere: an error or a valid network, nothing else.
+TEST(QdqImport, DamagedAnywhere) {
+  const std::string whole = foreign().SerializeAsString();
+  std::mt19937 random(11);
+  int good = 0;
+  for (int i = 0; i < 150; ++i) {
+    std::string bytes = whole;
+    for (int change = 0; change < 3; ++change) bytes[random() % bytes.size()] = static_cast<char>(random());
+    if (error_of([&] { validate(parsed(bytes).graph); }).empty()) ++good;
+  }
+  EXPECT_GT(good, 0);
+  for (size_t size = 0; size < whole.size(); size += whole.size() / 40 + 1)
+    EXPECT_NE(error_of([&] { parsed(whole.substr(0, size)); }), "");
+}
+
+}  // namespace
+}  // namespace octet
