@@ -22,7 +22,7 @@ class FloatWriter {
     const Node& last = graph_.nodes.back();
     if (&last != &graph_.nodes[static_cast<size_t>(graph_.outputs.front())]) fail(last, "stands behind the output");
     for (size_t n = 0; n < graph_.nodes.size(); ++n) edges_.push_back(emit(graph_.nodes[n], rows_[n]));
-    if (last.op != Op::linear && last.op != Op::flatten) flat("logits/Flatten", edges_.back());
+    if (last.op != Op::linear && last.op != Op::flatten) writer_.flatten("logits/Flatten", edges_.back());
     return writer_.finish(classes, preprocessing, {});
   }
 
@@ -45,28 +45,11 @@ class FloatWriter {
     return inputs;
   }
 
-  std::string flat(const std::string& name, const std::string& x) {
-    const std::string y = writer_.node("Flatten", name, {x});
-    writer_.attribute("axis", 1);
-    return y;
-  }
-
-  /// What the node reads; [N, C] becomes a picture beside pictures.
-  std::vector<std::string> inputs_of(const Node& node, bool row) {
-    std::vector<std::string> x;
-    for (const int input : node.inputs) {
-      const auto at = static_cast<size_t>(input);
-      const bool joined = node.inputs.size() > 1 && rows_[at] && !row;
-      x.push_back(joined ? writer_.pixel(node.name + "/Unsqueeze", edges_[at]) : edges_[at]);
-    }
-    return x;
-  }
-
   std::string emit(const Node& node, bool row) {
     if (node.op == Op::input) return kImages;
     if (node.activation != Activation::none || !node.batch_norm.empty())
       fail(node, "is fused; the float network is written as it was trained");
-    const std::vector<std::string> x = inputs_of(node, row);
+    const std::vector<std::string> x = writer_.inputs(node.name, node.inputs, row, edges_, rows_);
     std::string y;
     switch (node.op) {
       case Op::conv2d:
@@ -75,7 +58,7 @@ class FloatWriter {
         writer_.attribute("group", node.groups);
         return y;
       case Op::linear:
-        y = writer_.node("Gemm", node.name, with_parameters(node, flat(node.name + "/Flatten", x[0])));
+        y = writer_.node("Gemm", node.name, with_parameters(node, writer_.flatten(node.name + "/Flatten", x[0])));
         writer_.attribute("transB", 1);
         return y;
       case Op::batch_norm:
@@ -92,22 +75,15 @@ class FloatWriter {
       case Op::add:
         return writer_.node("Add", node.name, x);
       case Op::concat:
-        y = writer_.node("Concat", node.name, x);
-        writer_.attribute("axis", 1);
-        return y;
+        return writer_.concat(node.name, x);
       case Op::max_pool:
-        y = writer_.node("MaxPool", node.name, x);
-        writer_.window(node.window, true);
-        return y;
+        return writer_.max_pool(node.name, x[0], node.window);
       case Op::avg_pool:
-        y = writer_.node("AveragePool", node.name, x);
-        writer_.window(node.window, false);
-        writer_.attribute("count_include_pad", 1);
-        return y;
+        return writer_.avg_pool(node.name, x[0], node.window);
       case Op::global_avg_pool:
         return writer_.node("GlobalAveragePool", node.name, x);
       case Op::flatten:
-        return flat(node.name, x[0]);
+        return writer_.flatten(node.name, x[0]);
       case Op::dropout:
         return writer_.node("Dropout", node.name, {x[0], writer_.scalar(node.name + "/ratio", node.dropout)});
       case Op::slice:

@@ -46,7 +46,7 @@ class QdqWriter {
       follow_flatten(static_cast<int>(n));
       edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     }
-    if (last.op != Int8Op::linear) flat("logits/Flatten", edges_.back());
+    if (last.op != Int8Op::linear) writer_.flatten("logits/Flatten", edges_.back());
     return writer_.finish(classes, graph_.preprocessing, graph_.class_names);
   }
 
@@ -80,19 +80,8 @@ class QdqWriter {
 
   std::string emit(const Int8Node& node, bool row) {
     if (node.op == Int8Op::input) return quantized(node, kImages);
-    const std::string value = clamped(node, computed(node, inputs_of(node, row)));
+    const std::string value = clamped(node, computed(node, writer_.inputs(node.name, node.inputs, row, edges_, rows_)));
     return node.float_output ? value : quantized(node, value);
-  }
-
-  /// What the node reads; [N, C] becomes a picture beside pictures.
-  std::vector<std::string> inputs_of(const Int8Node& node, bool row) {
-    std::vector<std::string> x;
-    for (const int input : node.inputs) {
-      const auto at = static_cast<size_t>(input);
-      const bool joined = node.inputs.size() > 1 && rows_[at] && !row;
-      x.push_back(joined ? writer_.pixel(node.name + "/Unsqueeze", edges_[at]) : edges_[at]);
-    }
-    return x;
   }
 
   /// The value before its edge, in reals.
@@ -106,22 +95,12 @@ class QdqWriter {
         return writer_.node("Add", node.name, inputs);
       case Int8Op::mul:
         return writer_.node("Mul", node.name, inputs);
-      case Int8Op::concat: {
-        const std::string y = writer_.node("Concat", node.name, inputs);
-        writer_.attribute("axis", 1);
-        return y;
-      }
-      case Int8Op::max_pool: {
-        const std::string y = writer_.node("MaxPool", node.name, {x});
-        writer_.window(node.window, true);
-        return y;
-      }
-      case Int8Op::avg_pool: {
-        const std::string y = writer_.node("AveragePool", node.name, {x});
-        writer_.window(node.window, false);
-        writer_.attribute("count_include_pad", 1);
-        return y;
-      }
+      case Int8Op::concat:
+        return writer_.concat(node.name, inputs);
+      case Int8Op::max_pool:
+        return writer_.max_pool(node.name, x, node.window);
+      case Int8Op::avg_pool:
+        return writer_.avg_pool(node.name, x, node.window);
       case Int8Op::global_avg_pool:
         return writer_.node("GlobalAveragePool", node.name, {x});
       case Int8Op::slice:
@@ -131,7 +110,7 @@ class QdqWriter {
       case Int8Op::subsample_pad:
         return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
       case Int8Op::flatten:
-        return flat(node.name, x);
+        return writer_.flatten(node.name, x);
       case Int8Op::requantize:
         return x;
       case Int8Op::lookup:
@@ -139,12 +118,6 @@ class QdqWriter {
       default:
         fail(node, "has no form in ONNX here");
     }
-  }
-
-  std::string flat(const std::string& name, const std::string& x) {
-    const std::string y = writer_.node("Flatten", name, {x});
-    writer_.attribute("axis", 1);
-    return y;
   }
 
   std::string with_residual(const Int8Node& node, const std::vector<std::string>& inputs, const std::string& y) {
@@ -178,7 +151,8 @@ class QdqWriter {
         for (int c = 0; c < channels; ++c)
           codes[static_cast<size_t>(k * columns + c * pixels + pixel)] =
               node.weight[static_cast<size_t>(k * columns + pixel * channels + c)];
-    std::vector<std::string> inputs = {input_of(node).op == Int8Op::flatten ? x : flat(node.name + "/Flatten", x)};
+    std::vector<std::string> inputs = {
+        input_of(node).op == Int8Op::flatten ? x : writer_.flatten(node.name + "/Flatten", x)};
     append_parameters(node, std::move(codes), {node.shape.c, columns}, inputs);
     const std::string y = writer_.node("Gemm", node.name, inputs);
     writer_.attribute("transB", 1);

@@ -129,6 +129,42 @@ std::string OnnxWriter::pixel(const std::string& name, const std::string& row) {
   return node("Unsqueeze", name, {row, int64s(name + "/axes", {2, 3})});
 }
 
+std::vector<std::string> OnnxWriter::inputs(const std::string& name, const std::vector<int>& nodes, bool row,
+                                            const std::vector<std::string>& edges, const std::vector<bool>& rows) {
+  std::vector<std::string> x;
+  for (const int input : nodes) {
+    const auto at = static_cast<size_t>(input);
+    const bool joined = nodes.size() > 1 && rows[at] && !row;
+    x.push_back(joined ? pixel(name + "/Unsqueeze", edges[at]) : edges[at]);
+  }
+  return x;
+}
+
+std::string OnnxWriter::flatten(const std::string& name, const std::string& x) {
+  const std::string y = node("Flatten", name, {x});
+  attribute("axis", 1);
+  return y;
+}
+
+std::string OnnxWriter::concat(const std::string& name, const std::vector<std::string>& x) {
+  const std::string y = node("Concat", name, x);
+  attribute("axis", 1);
+  return y;
+}
+
+std::string OnnxWriter::max_pool(const std::string& name, const std::string& x, const Window& pooled) {
+  const std::string y = node("MaxPool", name, {x});
+  window(pooled, true);
+  return y;
+}
+
+std::string OnnxWriter::avg_pool(const std::string& name, const std::string& x, const Window& pooled) {
+  const std::string y = node("AveragePool", name, {x});
+  window(pooled, false);
+  attribute("count_include_pad", 1);
+  return y;
+}
+
 std::string OnnxWriter::slice(const std::string& name, const std::string& x, int first, int channels) {
   return node(
       "Slice", name,

@@ -40,6 +40,14 @@ class OnnxWriter {
 
   /// [N, C] as a picture [N, C, 1, 1].
   std::string pixel(const std::string& name, const std::string& row);
+  /// What a node of the graph reads, of `edges` by node; [N, C] becomes a picture beside pictures. `rows`: find_rows()
+  std::vector<std::string> inputs(const std::string& name, const std::vector<int>& nodes, bool row,
+                                  const std::vector<std::string>& edges, const std::vector<bool>& rows);
+  std::string flatten(const std::string& name, const std::string& x);
+  std::string concat(const std::string& name, const std::vector<std::string>& x);  ///< of channels
+  std::string max_pool(const std::string& name, const std::string& x, const Window& window);
+  std::string avg_pool(const std::string& name, const std::string& x,
+                       const Window& window);  ///< zeros of the pad count
   /// Channels from `first` on.
   std::string slice(const std::string& name, const std::string& x, int first, int channels);
   /// Every pixel so many times.
