@@ -112,6 +112,8 @@ class Checker {
     check_optimizer(recipe_.qat, "qat");
     require(recipe_.qat.distill_weight == 0 || recipe_.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
+    require(recipe_.qat.distill_weight == 0 || recipe_.data.labels != "pixels", "qat.distill_weight",
+            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
     require(!recipe_.qat.float_control || recipe_.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }

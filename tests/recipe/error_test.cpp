@@ -210,6 +210,9 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
 TEST(RecipeErrors, DistillationIsForQat) {
   expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5"}),
                {": qat.distill_weight: the float network teaches in QAT"});
+  expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5", "qat.epochs=1", "data.format=synthetic",
+                                  "data.synthetic_classes=2", "data.labels=pixels"}),
+               {": qat.distill_weight: the float network teaches the class of each image"});
   EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"qat.distill_weight=0.5", "qat.epochs=1"}).qat.distill_temperature, 4);
 }
 
