@@ -86,6 +86,10 @@ void CudaProgram::close_gaps(size_t node, int batch, const uint8_t* from, void* 
   const Shape& shape = graph_.nodes[node].shape;
   const size_t pixels = static_cast<size_t>(shape.h) * shape.w;
   const size_t bytes = graph_.nodes[node].image_bytes() / pixels, stride = layers_[node].image_bytes / pixels;
+  if (bytes == stride) {
+    std::copy_n(from, pixels * batch * bytes, static_cast<uint8_t*>(to));
+    return;
+  }
   for (size_t pixel = 0; pixel < pixels * batch; ++pixel) {
     std::copy_n(from + pixel * stride, bytes, static_cast<uint8_t*>(to) + pixel * bytes);
   }
