@@ -56,16 +56,35 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
+/// Once the first state is saved.
+void send_to_rank(int rank, int number, pid_t launcher, const RunDirectory& run) {
+  while (!fs::exists(run.float_state())) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::vector<pid_t> children = children_of(launcher);
+  ASSERT_EQ(children.size(), 2u);
+  ::kill(children[static_cast<size_t>(rank)], number);
+}
+
+/// It holds the connections open and says nothing; rank 0 also stops the store through which the others meet.
+TEST_F(RanksTool, AStoppedProcessEndsTheRun) {
+  for (const int stopped : {1, 0}) {
+    const RunDirectory run{path(fmt::format("run{}", stopped))};
+    std::chrono::steady_clock::time_point begin;
+    const Answer answer =
+        train({"--out", run.root, "--ranks", "2", "--set", "train.epochs=4000"}, {.during = [&](pid_t launcher) {
+                send_to_rank(stopped, SIGSTOP, launcher, run);
+                begin = std::chrono::steady_clock::now();
+              }});
+    EXPECT_EQ(answer.code, 1) << answer.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+    expect_part(answer.err, fmt::format("rank {} of 2 stops: rank {} gives no sign of life", 1 - stopped, stopped));
+  }
+}
+
 TEST_F(RanksTool, AKilledProcessEndsTheRunAndResumeGoesOn) {
   const std::vector<std::string> long_run{"--out", path("run"), "--ranks", "2", "--set", "train.epochs=400"};
   const auto begin = std::chrono::steady_clock::now();
-  const Answer killed = train(long_run, {.during = [&](pid_t launcher) {
-                                while (!fs::exists(RunDirectory{path("run")}.float_state()))
-                                  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-                                const std::vector<pid_t> children = children_of(launcher);
-                                ASSERT_EQ(children.size(), 2u);
-                                ::kill(children.back(), SIGKILL);
-                              }});
+  const Answer killed = train(
+      long_run, {.during = [&](pid_t launcher) { send_to_rank(1, SIGKILL, launcher, RunDirectory{path("run")}); }});
   EXPECT_EQ(killed.code, 1) << killed.err;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   expect_part(killed.err, "rank 1 was ended by signal 9");

@@ -19,14 +19,15 @@ inline RankEnvironment local_rank(int rank, int size, int port) {
 /// Runs `work` as each of `size` ranks; returns what each threw, "" for nothing.
 inline std::vector<std::string> run_ranks(
     int size, const std::function<void(Ranks&)>& work,
-    const std::function<std::string(int)>& agreement = [](int) { return "the same"; }) {
+    const std::function<std::string(int)>& agreement = [](int) { return "the same"; },
+    const Ranks::Faults& faults = Ranks::Faults()) {
   const int port = free_local_port();
   std::vector<std::string> thrown(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Ranks ranks(local_rank(rank, size, port), at::kCPU, agreement(rank));
+        Ranks ranks(local_rank(rank, size, port), at::kCPU, agreement(rank), faults);
         work(ranks);
       } catch (const std::exception& error) {
         thrown[static_cast<size_t>(rank)] = error.what();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
 
 #include "src/common/error.h"
 #include "tests/trainers/ranks.h"
@@ -88,8 +89,39 @@ TEST(Ranks, AreToldAtOnceWhoEndedAndWhy) {
     if (ranks.rank() != 1) ranks.meet();
   });
   for (const int left : {0, 2})
-    expect_part(thrown[static_cast<size_t>(left)], "stops: rank 1 ended without a word, or does not answer");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(Ranks::kPatienceSeconds));
+    expect_part(thrown[static_cast<size_t>(left)], "stops: rank 1 ended without a word, or hangs");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, Ranks::Faults().patience);
+}
+
+TEST(Ranks, OneThatLivesButHangsIsNamedWhenPatienceIsOver) {
+  std::promise<void> others_stopped;
+  const Ranks::Faults faults{.patience = std::chrono::seconds(3)};
+  const auto work = [&](Ranks& ranks) {
+    if (ranks.rank() == 1) return others_stopped.get_future().wait();  // as if it never came back
+    try {
+      ranks.meet();
+    } catch (...) {
+      others_stopped.set_value();
+      throw;
+    }
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> thrown = run_ranks(
+      2, work, [](int) { return "the same"; }, faults);
+  expect_part(thrown[0], "rank 0 of 2 stops: rank 1 ended without a word, or hangs");
+  EXPECT_GE(std::chrono::steady_clock::now() - start, faults.patience);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, Ranks::Faults().patience);
+}
+
+TEST(Ranks, OneMayComeLaterThanPatienceLasts) {
+  const Ranks::Faults faults{.patience = std::chrono::seconds(1)};
+  const auto comes_late = [](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    return std::string("the same");
+  };
+  EXPECT_EQ(run_ranks(
+                2, [](Ranks& ranks) { ranks.meet(); }, comes_late, faults),
+            kNobodyThrew);
 }
 
 TEST(Ranks, APortInUseIsNamed) {

@@ -147,7 +147,8 @@ def disturbed(options, name, number, limit):
         raise Failed(f"the others did not stop in {limit + 20} s") from None
     seconds = time.monotonic() - start
     words = [line for line in errors.strip().splitlines() if "rank" in line]
-    return {"good": process.returncode == 1 and seconds <= limit and any(f"rank {options.count - 1}" in line for line in words),
+    named = any(f"stops: rank {options.count - 1}" in line for line in words)  # by another rank, not by the launcher that killed it
+    return {"good": process.returncode == 1 and seconds <= limit and named,
             "seconds_to_stop": round(seconds, 1), "exit": process.returncode, "words": words}
 
 

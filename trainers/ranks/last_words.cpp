@@ -39,7 +39,7 @@ void LastWords::leave(const std::string& reason) {
     put(*store_, ended(rank_), "!" + reason);
   } catch (const std::exception&) {  // the others will say that it ended without a word
   }
-  wait_for_readers();
+  wait_for_readers({});
 }
 
 std::string LastWords::ask() {
@@ -63,17 +63,18 @@ std::string LastWords::ask() {
     put(*store_, has_read(rank_), "");
   } catch (const std::exception&) {  // rank 0 waits a little longer, then
   }
-  wait_for_readers();
+  wait_for_readers(silent);
   if (!reason.empty()) return reason;
-  if (!silent.empty())
-    return fmt::format("rank {} ended without a word, or does not answer", fmt::join(silent, ", rank "));
+  if (!silent.empty()) return fmt::format("rank {} ended without a word, or hangs", fmt::join(silent, ", rank "));
   return "the connection between them broke";
 }
 
-void LastWords::wait_for_readers() {
+/// Not for those that are gone.
+void LastWords::wait_for_readers(const std::vector<int>& silent) {
   if (rank_ != 0) return;
   const auto until = Clock::now() + kUntilSilent;
-  for (int rank = 1; rank < size_ && Clock::now() < until; ++rank) take(*store_, has_read(rank), until);
+  for (int rank = 1; rank < size_ && Clock::now() < until; ++rank)
+    if (std::find(silent.begin(), silent.end(), rank) == silent.end()) take(*store_, has_read(rank), until);
 }
 
 }  // namespace octet

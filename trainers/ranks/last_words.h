@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
+#include <vector>
 
 namespace octet {
 
@@ -17,14 +18,14 @@ class LastWords {
   /// This rank ends by itself. Rank 0, with whom the store goes, waits until the others know.
   void leave(const std::string& reason);
 
-  /// This rank lost others: "rank 1 ended: out of memory", "rank 1 ended without a word, or does not answer". Every
+  /// This rank lost others: "rank 1 ended: out of memory", "rank 1 ended without a word, or hangs". Every
   /// rank that lives asks, too: who says nothing in kUntilSilent is gone.
   std::string ask();
 
  private:
   static constexpr std::chrono::milliseconds kUntilSilent{2000};
 
-  void wait_for_readers();
+  void wait_for_readers(const std::vector<int>& silent);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_, size_;

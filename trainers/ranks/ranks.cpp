@@ -7,10 +7,17 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -23,16 +30,18 @@
 #include "src/common/split.h"
 #include "trainers/ranks/last_words.h"
 #include "trainers/ranks/sockets.h"
+#include "trainers/ranks/watch.h"
 
 namespace octet {
 namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
-constexpr std::chrono::seconds kPatience{Ranks::kPatienceSeconds};
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
 c10::intrusive_ptr<c10d::Store> open_store(const RankEnvironment& environment) {
+  if (!from_process("TORCH_CPP_LOG_LEVEL"))
+    FLAGS_caffe2_log_level = 2;  // a lost rank is a sentence, not 60 lines of calls
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(environment.port);
   options.isServer = environment.rank == 0 && !environment.store_is_there;
@@ -43,8 +52,27 @@ c10::intrusive_ptr<c10d::Store> open_store(const RankEnvironment& environment) {
                                                 c10::make_intrusive<c10d::TCPStore>(environment.address, options));
 }
 
-Group host_group(const c10::intrusive_ptr<c10d::Store>& store, const RankEnvironment& environment) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(kPatience);
+/// A group's own patience is for ranks that work: one that is started by hand, or waits in a queue, comes later.
+c10::intrusive_ptr<c10d::Store> once_all_came(c10::intrusive_ptr<c10d::Store> store,
+                                              const RankEnvironment& environment) {
+  const auto key = [](int rank) { return fmt::format("came/{}", rank); };
+  store->set(key(environment.rank), std::vector<uint8_t>{1});
+  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
+  for (int rank = 0; rank < environment.size;) {
+    if (store->check({key(rank)})) {
+      ++rank;
+    } else {
+      throw_if_interrupted();
+      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(fmt::format("rank {} did not come", rank));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  return store;
+}
+
+Group host_group(const c10::intrusive_ptr<c10d::Store>& store, const RankEnvironment& environment,
+                 std::chrono::milliseconds patience) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(patience);
   options->devices.push_back(
       c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("host", store),
@@ -106,21 +134,32 @@ std::string first_difference(const std::string& mine, const std::string& theirs)
 }  // namespace
 
 struct Ranks::Groups {
-  Groups(const RankEnvironment& environment, at::Device device_)
-      : store(open_store(environment)),
-        host(host_group(store, environment)),
+  Groups(const RankEnvironment& environment, at::Device device_, std::chrono::milliseconds patience)
+      : on_gpu(device_.is_cuda()),
+        store(once_all_came(open_store(environment), environment)),
+        host(host_group(store, environment, patience)),
         device(device_group(store, environment, device_, host)),
         last_words(store, environment.rank, environment.size) {}
-  /// So that the others notice, and what a GPU waits for ends.
+  /// So that the others notice.
   void abandon() {
-    if (device != host) device->abort();
-    if (device == host) device.reset();
+    if (!on_gpu) device.reset();
     host.reset();
   }
+  const bool on_gpu;
   c10::intrusive_ptr<c10d::Store> store;
   Group host, device;
   LastWords last_words;
+  std::optional<Watch> watch;
 };
+
+void end_process(const std::string& why) {
+  std::fputs(fmt::format("octet: {}\n", why).c_str(), stderr);
+  ::_exit(static_cast<int>(ExitCode::promise));
+}
+
+std::string Ranks::stops_because(const std::string& why) const {
+  return fmt::format("rank {} of {} stops: {}", rank(), size(), why);
+}
 
 /// What c10d throws becomes a sentence.
 template <class Work>
@@ -133,15 +172,23 @@ void Ranks::with_others(const Work& work) {
   } catch (const std::exception& error) {
     groups_->abandon();
     throw_if_interrupted();  // so were the others, who may have noticed it first
-    throw OthersLost(fmt::format("rank {} of {} stops: {} ({})", rank(), size(), groups_->last_words.ask(),
-                                 split(error.what(), '\n').front()));
+    const std::string why =
+        stops_because(fmt::format("{} ({})", groups_->last_words.ask(), split(error.what(), '\n').front()));
+    if (groups_->on_gpu) faults_.end(why);
+    throw OthersLost(why);
   }
 }
 
 Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement)
-    : environment_(environment) {
+    : Ranks(environment, device, agreement, Faults()) {}
+
+Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement, Faults faults)
+    : environment_(environment), faults_(std::move(faults)) {
   try {
-    groups_ = std::make_unique<Groups>(environment, device);
+    groups_ = std::make_unique<Groups>(environment, device, faults_.patience);
+    groups_->watch.emplace(
+        *groups_->store, environment.store_is_there ? "the launcher through which they met" : "rank 0", rank(), size(),
+        [this](const std::string& who) { faults_.end(stops_because(who)); }, Watch::Patience());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -207,7 +254,8 @@ void Ranks::meet() { any(false); }
 
 void Ranks::leave() {
   meet();
-  if (groups_->device != groups_->host) groups_->device->shutdown();  // NCCL complains of a group that merely goes
+  groups_->watch.reset();
+  if (groups_->on_gpu) groups_->device->shutdown();  // NCCL complains of a group that merely goes
   groups_.reset();
 }
 
@@ -215,6 +263,7 @@ void Ranks::fail(const std::string& reason) {
   if (!groups_ || !groups_->host) return;
   groups_->abandon();
   groups_->last_words.leave(split(reason, '\n').front());
+  if (groups_->on_gpu) groups_->device->abort();  // what the GPU waits for ends
 }
 
 void Ranks::require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what) {

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,16 +22,25 @@ class OthersLost : public Error {
   explicit OthersLost(const std::string& message) : Error(ExitCode::promise, message) {}
 };
 
+/// Says why on stderr and ends the process with exit code 1, whatever its other threads do.
+[[noreturn]] void end_process(const std::string& why);
+
 /// All ranks call the same members in the same order. A member that another rank does not reach, because it ended or
-/// hangs, throws OthersLost after kPatience at the latest; at once where its connection is closed.
+/// hangs, throws OthersLost when `patience` is over; at once where its connection is closed. On GPUs it calls `end`
+/// instead: what is recorded in a CUDA graph may wait for that rank, and taking it down would wait, too. `end` also
+/// comes, from another thread, when another rank's process stops or vanishes (trainers/ranks/watch.h).
 class Ranks {
  public:
-  static constexpr int kPatienceSeconds = 25;
+  struct Faults {
+    std::chrono::milliseconds patience{20'000};
+    std::function<void(const std::string& why)> end = end_process;
+  };
 
   /// Meets the others. `agreement`: what must be the same text everywhere, such as versions and the recipe's hash.
   /// Throws Error(usage): the port is in use, or a rank's agreement differs (each line of it is compared);
   /// Error(promise): not all came in ten minutes.
   Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement);
+  Ranks(const RankEnvironment& environment, at::Device device, const std::string& agreement, Faults faults);
   ~Ranks();
 
   int rank() const { return environment_.rank; }
@@ -56,8 +67,10 @@ class Ranks {
   struct Groups;
   template <class Work>
   void with_others(const Work& work);
+  std::string stops_because(const std::string& why) const;
 
-  RankEnvironment environment_;
+  const RankEnvironment environment_;
+  const Faults faults_;
   std::unique_ptr<Groups> groups_;
 };
 
