@@ -23,6 +23,7 @@ ALLOWED = {
     "src/recipe": BASE + ["src/graph", "src/quant"],
     "src/engine": BASE + ["src/cuda", "src/graph", "src/quant"],
     "src/eval": BASE + ["src/data", "src/graph", "src/engine"],
+    "src/runtime": BASE + ["src/data", "src/graph", "src/engine", "src/eval"],
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
     "src/run": BASE + ["src/recipe", "src/data", "src/eval"],

@@ -12,10 +12,12 @@
 #include <span>
 
 #include "src/common/files.h"
+#include "src/common/progress.h"
 #include "src/common/text_table.h"
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
 #include "src/eval/metrics.h"
+#include "src/eval/picture.h"
 #include "src/graph/code_dump.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"
@@ -140,7 +142,9 @@ ExitCode run(const Common& common, const Options& options) {
   CodeDump dump(graph);  // what tools/verify_checkpoint.py --against reads
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
-    const Image image = fit(read_image(path, graph.input_shape().c), transform, path);
+    std::string note;
+    const Image image = fit(read_image(path, graph.input_shape().c), transform, path, note);
+    if (!note.empty()) say("note: " + note);
     std::vector<float> logits(answers.elements());
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, logits.data(), options.dump.empty() ? nullptr : tap);

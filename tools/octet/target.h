@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loader.h"
 #include "src/graph/int8_graph.h"
 #include "src/recipe/recipe.h"
 #include "src/run/run_data.h"
@@ -34,13 +33,5 @@ Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& 
 
 /// Throws Error(usage) when the checkpoint's input or classes are not the data set's.
 void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data);
-
-/// The evaluation transform that the checkpoint's preprocessing asks for.
-Transform transform_of(const Int8Graph& graph);
-
-/// A picture as the network's input, by the function that validation uses: resize as the checkpoint says, then the
-/// centre. Without a resize the user is told what is left out of a larger picture, and a smaller one is an Error(data)
-/// that names both sizes.
-Image fit(const Image& image, const Transform& transform, const std::string& path);
 
 }  // namespace octet::cli

@@ -1,0 +1,11 @@
+# find_package(octet): target octet::runtime. The training side comes with the tree: add_subdirectory.
+include(${CMAKE_CURRENT_LIST_DIR}/octetTargets.cmake)
+foreach(component ${octet_FIND_COMPONENTS})
+  if(NOT component STREQUAL runtime)
+    set(octet_${component}_FOUND FALSE)
+    if(octet_FIND_REQUIRED_${component})
+      set(octet_FOUND FALSE)
+      set(octet_NOT_FOUND_MESSAGE "component '${component}' is not installed, only runtime is")
+    endif()
+  endif()
+endforeach()

@@ -1,0 +1,74 @@
+/* octet's runner: reads an int8.safetensors and runs it on the CPU, or on a GPU where the library was built for one.
+ * Plain C, for any language; octet.hpp is the same in C++. No function throws, none ends the process.
+ *
+ * What fails returns a status other than OCTET_OK, and octet_last_error() says what, in words for people. */
+#ifndef OCTET_OCTET_H
+#define OCTET_OCTET_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OCTET_API __attribute__((visibility("default")))
+
+typedef enum octet_status {
+  OCTET_OK = 0,
+  OCTET_PROMISE = 1, /* the engine cannot run this network, or the machine not this engine */
+  OCTET_USAGE = 2,   /* a wrong argument */
+  OCTET_DATA = 3,    /* a missing or damaged file */
+  OCTET_FAILED = 4   /* anything else: no memory, a GPU that failed */
+} octet_status;
+
+typedef enum octet_type { OCTET_FLOAT32 = 0, OCTET_INT8 = 1, OCTET_UINT8 = 2 } octet_type;
+
+/* One image's input or output, [height, width, channels] without gaps; a batch is images one behind the other. */
+typedef struct octet_tensor {
+  const char* name;
+  int32_t height, width, channels;
+  octet_type type;
+  float scale; /* OCTET_INT8, OCTET_UINT8: value = scale * (code - zero_point); else 1 and 0 */
+  int32_t zero_point;
+} octet_tensor;
+
+typedef struct octet_description {
+  const char* name;
+  const char* engine; /* the one that runs: "cpu" */
+  int32_t max_batch;
+  octet_tensor input; /* pixels 0 .. 255, as pictures have them; normalization is in the network */
+  int32_t outputs;
+  const octet_tensor* output; /* [outputs]; a classifier's only one is float32 [1, 1, classes] */
+  int32_t classes;            /* names known; 0: none */
+  const char* const* class_names;
+} octet_description;
+
+/* A network and its memory. For one thread at a time; load one a thread. */
+typedef struct octet_network octet_network;
+
+/* engine: "auto" (or NULL) is the fastest here that promises equal bytes; or "cuda", "cudnn", "cpu", "reference".
+ * max_batch: memory is taken for so many images. threads: 0 for all cores. *network is NULL unless OCTET_OK. */
+OCTET_API octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_batch, int32_t threads,
+                                  octet_network** network);
+OCTET_API void octet_free(octet_network* network); /* NULL is nothing to free */
+
+/* Lives as long as the network. NULL for NULL. */
+OCTET_API const octet_description* octet_describe(const octet_network* network);
+
+/* A JPEG or PNG file as the network's input, resized and cut as in validation: height * width * channels bytes. */
+OCTET_API octet_status octet_read_picture(const octet_network* network, const char* file, uint8_t* pixels);
+
+/* images: uint8 [batch, height, width, channels], 1 <= batch <= max_batch. outputs: memory for [batch, height, width,
+ * channels] of each output, in the order of octet_description::output. The same images give the same bytes on every
+ * engine but cudnn, in every batch, on every machine. */
+OCTET_API octet_status octet_run(octet_network* network, const uint8_t* images, int32_t batch, void* const* outputs);
+
+/* Of this thread's last call that failed; "" when none did. Until its next call that fails. */
+OCTET_API const char* octet_last_error(void);
+
+OCTET_API const char* octet_version(void); /* "0.1.0", semantic */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

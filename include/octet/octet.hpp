@@ -1,0 +1,81 @@
+// octet's runner in C++17: the functions of octet.h with owners and exceptions. Header-only; link octet::runtime.
+#pragma once
+
+#include <octet/octet.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace octet::runtime {
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(octet_status status) : Error(status, octet_last_error()) {}
+  Error(octet_status status, const std::string& what) : std::runtime_error(what), status_(status) {}
+  octet_status status() const { return status_; }
+
+ private:
+  octet_status status_;
+};
+
+/// For one thread at a time; make one a thread.
+class Network {
+ public:
+  explicit Network(const std::string& checkpoint, const std::string& engine = "auto", int max_batch = 1,
+                   int threads = 0) {
+    octet_network* network = nullptr;
+    check(octet_load(checkpoint.c_str(), engine.c_str(), max_batch, threads, &network));
+    network_.reset(network);
+  }
+
+  const octet_description& describe() const { return *octet_describe(network_.get()); }
+
+  std::string class_name(size_t index) const {
+    const octet_description& about = describe();
+    return index < static_cast<size_t>(about.classes) ? about.class_names[index] : "class " + std::to_string(index);
+  }
+
+  /// A JPEG or PNG file as the network's input.
+  std::vector<uint8_t> read_picture(const std::string& file) const {
+    std::vector<uint8_t> pixels(elements(describe().input));
+    check(octet_read_picture(network_.get(), file.c_str(), pixels.data()));
+    return pixels;
+  }
+
+  /// Of a classifier, float [batch, classes]. images: uint8 [batch, height, width, channels].
+  std::vector<float> logits(const std::vector<uint8_t>& images) {
+    const octet_description& about = describe();
+    if (about.outputs != 1 || about.output[0].type != OCTET_FLOAT32)
+      throw Error(OCTET_USAGE, "logits: the network does not give one output in float; call run");
+    const size_t image = elements(about.input), batch = images.size() / image;
+    if (images.size() % image != 0)
+      throw Error(OCTET_USAGE, "logits: " + std::to_string(images.size()) + " bytes are no whole number of images of " +
+                                   std::to_string(image));
+    std::vector<float> result(batch * elements(about.output[0]));
+    void* const outputs[] = {result.data()};
+    run(images.data(), static_cast<int>(batch), outputs);
+    return result;
+  }
+
+  /// As octet_run: the caller's memory, any outputs.
+  void run(const uint8_t* images, int batch, void* const* outputs) {
+    check(octet_run(network_.get(), images, batch, outputs));
+  }
+
+ private:
+  struct Free {
+    void operator()(octet_network* network) const { octet_free(network); }
+  };
+  static void check(octet_status status) {
+    if (status != OCTET_OK) throw Error(status);
+  }
+  static size_t elements(const octet_tensor& tensor) {
+    return static_cast<size_t>(tensor.height) * tensor.width * tensor.channels;
+  }
+  std::unique_ptr<octet_network, Free> network_;
+};
+
+}  // namespace octet::runtime

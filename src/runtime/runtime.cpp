@@ -1,0 +1,151 @@
+// The C functions of include/octet/octet.h: the checkpoint, the engine and the memory of one network behind a pointer.
+// No exception leaves this file.
+#include <octet/octet.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/common/error.h"
+#include "src/engine/engine.h"
+#include "src/engine/engine_choice.h"
+#include "src/eval/picture.h"
+#include "src/graph/checkpoint.h"
+
+struct octet_network {
+  octet::Int8Graph graph;
+  std::string engine;
+  std::unique_ptr<octet::Program> program;
+  std::vector<octet_tensor> outputs;
+  std::vector<const char*> class_names;
+  octet_description description{};
+};
+
+namespace {
+
+thread_local std::string last_text;
+thread_local const char* last_error = "";
+
+octet_status fail(octet_status status, const char* what) noexcept {
+  try {
+    last_text = what;
+    last_error = last_text.c_str();
+  } catch (...) {
+    last_error = "out of memory";  // also for the message
+  }
+  return status;
+}
+
+octet_status status_of(octet::ExitCode code) {
+  switch (code) {
+    case octet::ExitCode::promise:
+      return OCTET_PROMISE;
+    case octet::ExitCode::usage:
+      return OCTET_USAGE;
+    case octet::ExitCode::data:
+      return OCTET_DATA;
+    default:
+      return OCTET_FAILED;
+  }
+}
+
+template <typename Work>
+octet_status guarded(const Work& work) noexcept {
+  try {
+    work();
+    return OCTET_OK;
+  } catch (const octet::Error& error) {
+    return fail(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(OCTET_FAILED, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(OCTET_FAILED, error.what());
+  } catch (...) {
+    return fail(OCTET_FAILED, "an error without a description");
+  }
+}
+
+void require(const void* argument, const char* what) {
+  if (argument == nullptr) throw octet::usage_error(std::string(what) + " is NULL");
+}
+
+octet_tensor describe_node(const octet::Int8Node& node) {
+  octet_tensor tensor{node.name.c_str(), node.shape.h, node.shape.w, node.shape.c, OCTET_FLOAT32, 1, 0};
+  if (node.float_output) return tensor;
+  tensor.type = node.out.is_signed() ? OCTET_INT8 : OCTET_UINT8;
+  tensor.scale = node.out.scale;
+  tensor.zero_point = node.out.zero_point;
+  return tensor;
+}
+
+/// All pointers lead into `network`, which does not move any more.
+void describe_network(octet_network& network, int max_batch) {
+  const octet::Int8Graph& graph = network.graph;
+  for (const int output : graph.outputs) network.outputs.push_back(describe_node(graph.nodes[output]));
+  for (const std::string& name : graph.class_names) network.class_names.push_back(name.c_str());
+  const octet::Shape& in = graph.input_shape();
+  network.description = {.name = graph.name.c_str(),
+                         .engine = network.engine.c_str(),
+                         .max_batch = max_batch,
+                         .input = {graph.nodes.front().name.c_str(), in.h, in.w, in.c, OCTET_UINT8, 1, 0},
+                         .outputs = static_cast<int32_t>(network.outputs.size()),
+                         .output = network.outputs.data(),
+                         .classes = static_cast<int32_t>(network.class_names.size()),
+                         .class_names = network.class_names.data()};
+}
+
+}  // namespace
+
+octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_batch, int32_t threads,
+                        octet_network** network) {
+  if (network != nullptr) *network = nullptr;
+  return guarded([&] {
+    require(network, "octet_load: network");
+    require(checkpoint, "octet_load: checkpoint");
+    auto loaded = std::make_unique<octet_network>();
+    loaded->graph = octet::read_checkpoint(checkpoint);
+    loaded->engine = octet::resolve_engines({engine == nullptr ? "auto" : engine}).front();
+    loaded->program =
+        octet::find_engine(loaded->engine).compile(loaded->graph, {.max_batch = max_batch, .threads = threads});
+    describe_network(*loaded, max_batch);
+    *network = loaded.release();
+  });
+}
+
+void octet_free(octet_network* network) { delete network; }
+
+const octet_description* octet_describe(const octet_network* network) {
+  return network == nullptr ? nullptr : &network->description;
+}
+
+octet_status octet_read_picture(const octet_network* network, const char* file, uint8_t* pixels) {
+  return guarded([&] {
+    require(network, "octet_read_picture: network");
+    require(file, "octet_read_picture: file");
+    require(pixels, "octet_read_picture: pixels");
+    const octet::Transform transform = octet::transform_of(network->graph);
+    std::string left_out;  // the program `octet run` tells it; a library has nobody to tell
+    const octet::Image image = octet::fit(octet::read_image(file, transform.channels), transform, file, left_out);
+    std::copy(image.pixels.begin(), image.pixels.end(), pixels);
+  });
+}
+
+octet_status octet_run(octet_network* network, const uint8_t* images, int32_t batch, void* const* outputs) {
+  return guarded([&] {
+    require(network, "octet_run: network");
+    require(images, "octet_run: images");
+    require(outputs, "octet_run: outputs");
+    for (size_t i = 0; i < network->outputs.size(); ++i)
+      require(outputs[i], fmt::format("octet_run: outputs[{}], '{}',", i, network->outputs[i].name).c_str());
+    network->program->run(images, batch, std::span<void* const>(outputs, network->outputs.size()));
+  });
+}
+
+const char* octet_last_error() { return last_error; }
+
+const char* octet_version() { return OCTET_VERSION; }

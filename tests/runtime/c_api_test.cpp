@@ -1,0 +1,209 @@
+// include/octet/octet.h from outside: equal bytes, and every error as a status and a text.
+#include <gtest/gtest.h>
+#include <octet/octet.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "src/engine/engine.h"
+#include "src/graph/checkpoint.h"
+#include "tests/data/pictures.h"
+#include "tests/engine/random_network.h"
+#include "tests/tensor_files/damage.h"
+
+namespace octet::test {
+namespace {
+
+using testing::TemporaryFolder;
+
+std::string last_error() { return octet_last_error(); }
+
+void expect_error(octet_status got, octet_status wanted, const std::vector<std::string>& parts) {
+  EXPECT_EQ(got, wanted) << last_error();
+  for (const std::string& part : parts) EXPECT_NE(last_error().find(part), std::string::npos) << last_error();
+}
+
+/// Memory for the outputs of `batch` images, and pointers to it.
+struct Outputs {
+  Outputs(const Int8Graph& graph, int batch) {
+    for (const int output : graph.outputs) memory.emplace_back(batch * graph.nodes[output].image_bytes());
+    for (std::vector<uint8_t>& bytes : memory) pointers.push_back(bytes.data());
+  }
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<void*> pointers;
+};
+
+class CApi : public ::testing::Test {
+ protected:
+  octet_network* load(const Int8Graph& graph, const char* engine = "cpu", int max_batch = 4) {
+    write_checkpoint(folder_.path("int8.safetensors"), graph);
+    octet_network* network = nullptr;
+    EXPECT_EQ(octet_load(folder_.path("int8.safetensors").c_str(), engine, max_batch, 1, &network), OCTET_OK)
+        << last_error();
+    return network;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(CApi, GivesTheBytesOfTheReferenceAtEveryOutput) {
+  for (const uint64_t seed : test_seeds(1, 20)) {
+    const Int8Graph graph = random_network(seed);
+    const std::vector<uint8_t> images = random_images(graph, 3, seed);
+    Outputs expected(graph, 3), got(graph, 3);
+    find_engine("reference")
+        .compile(graph, {.max_batch = 3})
+        ->run(images.data(), 3, std::span<void* const>(expected.pointers));
+    octet_network* network = load(graph);
+    ASSERT_NE(network, nullptr);
+    ASSERT_EQ(octet_run(network, images.data(), 3, got.pointers.data()), OCTET_OK) << last_error();
+    EXPECT_EQ(got.memory, expected.memory) << "seed " << seed;
+    octet_free(network);
+  }
+}
+
+TEST_F(CApi, DescribesInputAndOutputs) {
+  Int8Graph graph = random_convolution(3);
+  graph.outputs.push_back(1);
+  octet_network* network = load(graph, nullptr, 7);
+  const octet_description& about = *octet_describe(network);
+  EXPECT_EQ(about.name, graph.name);
+  EXPECT_EQ(about.max_batch, 7);
+  EXPECT_EQ((Shape{about.input.channels, about.input.height, about.input.width}), graph.input_shape());
+  EXPECT_EQ(about.input.type, OCTET_UINT8);
+  ASSERT_EQ(about.outputs, 2);
+  EXPECT_EQ(about.output[0].type, OCTET_FLOAT32);
+  const Int8Node& codes = graph.nodes[1];
+  EXPECT_EQ(about.output[1].name, codes.name);
+  EXPECT_EQ(about.output[1].type, codes.out.is_signed() ? OCTET_INT8 : OCTET_UINT8);
+  EXPECT_EQ(about.output[1].scale, codes.out.scale);
+  EXPECT_EQ(about.output[1].zero_point, codes.out.zero_point);
+  EXPECT_EQ((Shape{about.output[1].channels, about.output[1].height, about.output[1].width}), codes.shape);
+  octet_free(network);
+}
+
+TEST_F(CApi, ErrorsAreAStatusAndAText) {
+  const Int8Graph graph = random_convolution(5);
+  const std::string good = folder_.path("int8.safetensors");
+  octet_network* network = load(graph);
+  const std::vector<uint8_t> images = random_images(graph, 4, 5);
+  Outputs outputs(graph, 4);
+  void** const memory = outputs.pointers.data();
+  expect_error(octet_run(network, images.data(), 5, memory), OCTET_USAGE, {"batch of 5", "1 to 4"});
+  expect_error(octet_run(network, images.data(), 0, memory), OCTET_USAGE, {"batch of 0"});
+  expect_error(octet_run(network, nullptr, 1, memory), OCTET_USAGE, {"images is NULL"});
+  expect_error(octet_run(network, images.data(), 1, nullptr), OCTET_USAGE, {"outputs is NULL"});
+  void* const nowhere[] = {nullptr};
+  expect_error(octet_run(network, images.data(), 1, nowhere), OCTET_USAGE, {"outputs[0]", "is NULL"});
+  expect_error(octet_run(nullptr, images.data(), 1, memory), OCTET_USAGE, {"network is NULL"});
+  EXPECT_EQ(octet_run(network, images.data(), 4, memory), OCTET_OK) << "usable after errors";
+
+  octet_network* none = network;
+  const auto load_error = [&](const char* file, const char* engine, int batch, int threads, octet_status status,
+                              const std::vector<std::string>& parts) {
+    none = network;
+    expect_error(octet_load(file, engine, batch, threads, &none), status, parts);
+    EXPECT_EQ(none, nullptr);
+  };
+  load_error("/none.safetensors", "cpu", 1, 1, OCTET_DATA, {"/none.safetensors"});
+  load_error(nullptr, "cpu", 1, 1, OCTET_USAGE, {"checkpoint is NULL"});
+  load_error(good.c_str(), "abacus", 1, 1, OCTET_USAGE, {"abacus", "reference"});
+  load_error(good.c_str(), "cpu", 0, 1, OCTET_USAGE, {"max_batch 0"});
+  load_error(good.c_str(), "cpu", 1, -1, OCTET_USAGE, {"threads -1"});
+  folder_.write("cut.safetensors", serialize_checkpoint(graph).substr(0, 100));
+  load_error(folder_.path("cut.safetensors").c_str(), "cpu", 1, 1, OCTET_DATA, {"cut.safetensors"});
+  expect_error(octet_load(good.c_str(), "cpu", 1, 1, nullptr), OCTET_USAGE, {"network is NULL"});
+  EXPECT_EQ(octet_describe(nullptr), nullptr);
+  octet_free(nullptr);
+  octet_free(network);
+}
+
+TEST_F(CApi, ADamagedCheckpointIsRefusedOrRuns) {
+  const Int8Graph graph = random_convolution(5);
+  const std::string whole = serialize_checkpoint(graph), file = folder_.path("damaged.safetensors");
+  const std::vector<uint8_t> images = random_images(graph, 1, 5);
+  const auto refusal = [&](const std::string& bytes) -> std::string {
+    std::filesystem::remove(file);  // ext4 waits for the disk when a file is cut to nothing and written anew
+    folder_.write("damaged.safetensors", bytes);
+    octet_network* network = nullptr;
+    if (const octet_status status = octet_load(file.c_str(), "cpu", 1, 1, &network); status != OCTET_OK) {
+      EXPECT_EQ(network, nullptr);
+      EXPECT_TRUE(status == OCTET_DATA || status == OCTET_PROMISE) << status << ": " << last_error();
+      return last_error();
+    }
+    Outputs outputs(read_checkpoint(file), 1);
+    const octet_tensor& in = octet_describe(network)->input;
+    if (Shape{in.channels, in.height, in.width} == graph.input_shape())
+      EXPECT_EQ(octet_run(network, images.data(), 1, outputs.pointers.data()), OCTET_OK) << last_error();
+    octet_free(network);
+    return "";
+  };
+  ASSERT_EQ(refusal(whole), "");
+  for (size_t size = 0; size < whole.size(); size += 7) EXPECT_NE(refusal(whole.substr(0, size)), "") << size;
+  const int refused = refused_of_damaged(whole, 5, refusal);
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(refused, 3000);
+}
+
+TEST_F(CApi, ReadsPicturesAsValidationDoes) {
+  octet_network* network = load(random_convolution(5));
+  const octet_tensor in = octet_describe(network)->input;
+  const Image larger = testing::noise(in.height + 4, in.width + 2, in.channels == 1 ? 1 : 3, 9);
+  folder_.write("larger.png", testing::png_bytes(larger));
+  folder_.write("text.png", "no picture");
+  std::vector<uint8_t> pixels(static_cast<size_t>(in.height) * in.width * in.channels), centre;
+  if (in.channels != 1 && in.channels != 3) GTEST_FAIL() << "take another seed: " << in.channels << " channels";
+  ASSERT_EQ(octet_read_picture(network, folder_.path("larger.png").c_str(), pixels.data()), OCTET_OK) << last_error();
+  for (int y = 2; y < in.height + 2; ++y) {
+    const auto row = larger.pixels.begin() + (y * larger.width + 1) * in.channels;
+    centre.insert(centre.end(), row, row + in.width * in.channels);
+  }
+  EXPECT_EQ(pixels, centre);
+  expect_error(octet_read_picture(network, folder_.path("text.png").c_str(), pixels.data()), OCTET_DATA, {"text.png"});
+  expect_error(octet_read_picture(network, nullptr, pixels.data()), OCTET_USAGE, {"file is NULL"});
+  octet_free(network);
+}
+
+TEST_F(CApi, EveryThreadHasItsOwnErrorAndNetwork) {
+  expect_error(octet_load("/mine.safetensors", "cpu", 1, 1, nullptr), OCTET_USAGE, {"network is NULL"});
+  const std::string before = last_error();
+  const Int8Graph graph = random_network(8);
+  const std::vector<uint8_t> images = random_images(graph, 2, 8);
+  octet_free(load(graph));
+  std::vector<Outputs> outputs(4, Outputs(graph, 2));
+  std::vector<std::thread> threads;
+  for (Outputs& own : outputs) {
+    for (size_t i = 0; i < own.memory.size(); ++i) own.pointers[i] = own.memory[i].data();  // the copy's
+    threads.emplace_back([&, this] {
+      EXPECT_STREQ(octet_last_error(), "");
+      octet_network* network = nullptr;
+      EXPECT_EQ(octet_load("/other.safetensors", "cpu", 1, 1, &network), OCTET_DATA);
+      EXPECT_EQ(octet_load(folder_.path("int8.safetensors").c_str(), "cpu", 2, 1, &network), OCTET_OK);
+      for (int i = 0; i < 10; ++i) EXPECT_EQ(octet_run(network, images.data(), 2, own.pointers.data()), OCTET_OK);
+      octet_free(network);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(last_error(), before);
+  for (const Outputs& own : outputs) EXPECT_EQ(own.memory, outputs[0].memory);
+}
+
+TEST_F(CApi, TheClassThrowsWithStatusAndText) {
+  octet_free(load(random_convolution(6)));
+  runtime::Network network(folder_.path("int8.safetensors"), "cpu", 2);
+  const octet_tensor& in = network.describe().input;
+  const size_t image = static_cast<size_t>(in.height) * in.width * in.channels;
+  EXPECT_EQ(network.logits(std::vector<uint8_t>(2 * image)).size(), 2u * network.describe().output[0].channels);
+  EXPECT_THROW(network.logits(std::vector<uint8_t>(image + 1)), runtime::Error);
+  EXPECT_EQ(network.class_name(1000), "class 1000");
+  try {
+    runtime::Network none("/none.safetensors");
+    FAIL();
+  } catch (const runtime::Error& error) {
+    EXPECT_EQ(error.status(), OCTET_DATA);
+    EXPECT_NE(std::strstr(error.what(), "/none.safetensors"), nullptr) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace octet::test

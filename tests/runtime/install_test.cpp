@@ -1,0 +1,98 @@
+// cmake --install, find_package(octet) and the example outside the tree: its logits are those of `octet run`.
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "src/common/files.h"
+#include "src/graph/checkpoint.h"
+#include "src/tensor_files/safetensors.h"
+#include "tests/data/pictures.h"
+#include "tests/source_dir.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Install : public ToolTest {
+ protected:
+  /// The library alone: the program's folder may hold one that LibTorch makes large.
+  void SetUp() override {
+    good({OCTET_CMAKE, "--install", OCTET_BUILD_DIR, "--component", "runtime", "--prefix", path("prefix")});
+  }
+  std::string good(const std::vector<std::string>& words) const {
+    const Answer answer = command(words);
+    EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
+    return answer.out;
+  }
+  Answer configure(const std::string& source) const {
+    return command(
+        {OCTET_CMAKE, "-S", source, "-B", path("build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + path("prefix")});
+  }
+  /// What `octet run` has at the network's output for a picture.
+  std::vector<float> logits_of_run(const std::string& checkpoint, const std::string& picture) const {
+    const Answer answer = octet({"run", checkpoint, picture, "--dump", path("dump"), "--quiet"});
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    const Int8Graph graph = read_checkpoint(checkpoint);
+    const TensorFile dump = read_safetensors(path("dump"));
+    const TensorData& values = dump.tensors.at("values/" + graph.nodes[graph.outputs[0]].name);
+    std::vector<float> logits(graph.classes());
+    EXPECT_EQ(values.bytes.size(), logits.size() * sizeof(float));
+    std::memcpy(logits.data(), values.bytes.data(), values.bytes.size());
+    return logits;
+  }
+};
+
+TEST_F(Install, TheExampleOutsideTheTreeGivesTheLogitsOfOctetRun) {
+  fs::copy(source_dir() + "/tools/example", path("example"));
+  const Answer configured = configure(path("example"));
+  ASSERT_EQ(configured.code, 0) << configured.out << configured.err;
+  good({OCTET_CMAKE, "--build", path("build")});
+  const std::string checkpoint = random_checkpoint(), picture = path("picture.png");
+  write("picture.png", testing::png_bytes(testing::noise(32, 32, 3, 5)));
+  std::istringstream out(good({path("build/classify"), checkpoint, picture}));
+  std::string name;
+  std::getline(out, name);
+  std::vector<float> logits;
+  for (float logit = 0; out >> logit;) logits.push_back(logit);
+  EXPECT_EQ(logits, logits_of_run(checkpoint, picture));
+  EXPECT_EQ(name, "class " + std::to_string(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  expect_refusal(command({path("build/classify"), checkpoint, path("none.png")}), 3, {"classify: ", "none.png"});
+}
+
+TEST_F(Install, HeadersAreCAndTheLibraryShowsItsFunctionsOnly) {
+  good({"cc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-xc",
+        path("prefix/include/octet/octet.h")});
+  std::string library;
+  for (const auto& entry : fs::recursive_directory_iterator(path("prefix")))
+    if (entry.path().filename() == "liboctet_runtime.so." OCTET_VERSION) library = entry.path();
+  ASSERT_NE(library, "");
+  std::istringstream symbols(good({"nm", "-D", "--defined-only", library}));
+  int functions = 0;
+  for (std::string address, kind, name; symbols >> address >> kind >> name; ++functions)
+    EXPECT_EQ(name.rfind("octet_", 0), 0u) << name;
+  EXPECT_EQ(functions, 7);
+  good({"strip", library});
+#if !OCTET_WITH_CUDA  // code of the CPU alone
+  EXPECT_LT(fs::file_size(library), 4'000'000u);
+#endif
+}
+
+TEST_F(Install, AnotherVersionOrComponentIsRefused) {
+  const auto project = [&](const std::string& wanted) {
+    write("CMakeLists.txt",
+          "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\nfind_package(octet " + wanted + ")\n");
+    return configure(path("."));
+  };
+  EXPECT_EQ(project("0.1 REQUIRED").code, 0);
+  const Answer newer = project("0.2 REQUIRED");
+  EXPECT_NE(newer.code, 0);
+  expect_part(newer.err, "requested version \"0.2\"");
+  const Answer training = project("REQUIRED COMPONENTS training");
+  EXPECT_NE(training.code, 0);
+  expect_part(training.err, "component 'training' is not installed");
+}
+
+}  // namespace
+}  // namespace octet::test

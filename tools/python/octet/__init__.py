@@ -1,0 +1,117 @@
+"""octet's runner in Python: numpy and ctypes over liboctet_runtime (include/octet/octet.h), nothing to compile.
+
+    import octet
+    network = octet.load("int8.safetensors")
+    logits = network(images)          # uint8 [N, H, W, C] -> float32 [N, classes]
+"""
+import ctypes
+import os
+import pathlib
+import threading
+
+import numpy as np
+
+__all__ = ["Error", "Network", "load", "version"]
+_SONAME = "liboctet_runtime.so.0.1"
+_TYPES = {0: np.float32, 1: np.int8, 2: np.uint8}  # octet_type
+
+
+class Error(RuntimeError):
+    """What the library refuses, in its words. status: 1 a promise that cannot be kept, 2 usage, 3 data or file, 4 other."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("height", ctypes.c_int32), ("width", ctypes.c_int32), ("channels", ctypes.c_int32),
+                ("type", ctypes.c_int), ("scale", ctypes.c_float), ("zero_point", ctypes.c_int32)]
+
+    @property
+    def shape(self):
+        return self.height, self.width, self.channels
+
+
+class _Description(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("engine", ctypes.c_char_p), ("max_batch", ctypes.c_int32), ("input", _Tensor),
+                ("outputs", ctypes.c_int32), ("output", ctypes.POINTER(_Tensor)), ("classes", ctypes.c_int32),
+                ("class_names", ctypes.POINTER(ctypes.c_char_p))]
+
+
+def _open():
+    """OCTET_RUNTIME's library, the one of this module's installation, or the one that the loader finds."""
+    installed = pathlib.Path(__file__).resolve().parents[3] / _SONAME
+    library = ctypes.CDLL(os.environ.get("OCTET_RUNTIME") or (str(installed) if installed.exists() else _SONAME))
+    pointer, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
+    for name, result, arguments in (
+            ("octet_load", ctypes.c_int, [text, text, whole, whole, ctypes.POINTER(pointer)]),
+            ("octet_free", None, [pointer]),
+            ("octet_describe", ctypes.POINTER(_Description), [pointer]),
+            ("octet_read_picture", ctypes.c_int, [pointer, text, pointer]),
+            ("octet_run", ctypes.c_int, [pointer, pointer, whole, ctypes.POINTER(pointer)]),
+            ("octet_last_error", text, []),
+            ("octet_version", text, [])):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_library = _open()
+
+
+def _check(status):
+    if status != 0:
+        raise Error(status, _library.octet_last_error().decode())
+
+
+def version():
+    return _library.octet_version().decode()
+
+
+def load(checkpoint, engine="auto", max_batch=64, threads=0):
+    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cudnn, cpu, reference."""
+    return Network(checkpoint, engine, max_batch, threads)
+
+
+class Network:
+    """Call it with images, uint8 [N, H, W, C] of any N. Threads may share it; they take turns."""
+
+    def __init__(self, checkpoint, engine, max_batch, threads):
+        self._handle = ctypes.c_void_p()
+        self._turn = threading.Lock()
+        _check(_library.octet_load(os.fsencode(checkpoint), engine.encode(), max_batch, threads, ctypes.byref(self._handle)))
+        about = self._about = _library.octet_describe(self._handle).contents
+        self.name = about.name.decode()
+        self.engine = about.engine.decode()
+        self.input_shape = about.input.shape
+        self.class_names = [about.class_names[i].decode() for i in range(about.classes)]
+        self.outputs = {tensor.name.decode(): tensor for tensor in about.output[:about.outputs]}
+
+    def __del__(self):
+        if self._handle:
+            _library.octet_free(self._handle)
+
+    def __call__(self, images):
+        """A classifier's logits, float32 [N, classes]; else a list of [N, H, W, C], one an output: codes or float32."""
+        images = np.asarray(images)
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != self.input_shape:
+            wanted = ", ".join(map(str, self.input_shape))
+            raise ValueError(f"images: {images.dtype} {list(images.shape)}; the network reads uint8 [N, {wanted}]")
+        images = np.ascontiguousarray(images)
+        tensors = list(self.outputs.values())
+        results = [np.empty((len(images), *tensor.shape), _TYPES[tensor.type]) for tensor in tensors]
+        with self._turn:
+            for first in range(0, len(images), self._about.max_batch):
+                part = images[first:first + self._about.max_batch]
+                memory = (ctypes.c_void_p * len(results))(*(result[first:].ctypes.data for result in results))
+                _check(_library.octet_run(self._handle, part.ctypes.data, len(part), memory))
+        if len(results) == 1 and results[0].dtype == np.float32 and results[0].shape[1:3] == (1, 1):
+            return results[0][:, 0, 0]
+        return results
+
+    def read_picture(self, file):
+        """A JPEG or PNG file as validation sees it, uint8 [H, W, C]."""
+        pixels = np.empty(self.input_shape, np.uint8)
+        _check(_library.octet_read_picture(self._handle, os.fsencode(file), pixels.ctypes.data))
+        return pixels
