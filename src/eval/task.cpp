@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/common/error.h"
+#include "src/graph/outputs_text.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -14,19 +15,14 @@ void require_output(const Task& task, const std::string& name, const Network& ne
   const Shape& first = network.nodes[network.outputs.front()].shape;
   const bool one = network.outputs.size() == 1;
   if (one && first == task.output) return;
-  std::string given;
-  for (const int output : network.outputs) {
-    const auto& node = network.nodes[output];
-    given += fmt::format("{}'{}' {}", given.empty() ? "" : ", ", node.name, to_string(node.shape));
-  }
   const bool classifies = one && first.h == 1 && first.w == 1;
   const std::string cure =
       task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
       : !task.pixels() && !classifies ? "; a network that answers for every pixel learns from data.labels: pixels"
                                       : "";
   throw usage_error(fmt::format("{}: gives {}, the data set has {} classes for {}, so it must give one output, {}{}",
-                                name, given, task.classes(), task.pixels() ? "each pixel" : "each picture",
-                                to_string(task.output), cure));
+                                name, outputs_text(network), task.classes(),
+                                task.pixels() ? "each pixel" : "each picture", to_string(task.output), cure));
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 #include "src/graph/graph.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "src/common/error.h"
-#include "src/graph/window.h"
+#include "src/graph/outputs_text.h"
 
 namespace octet {
 namespace {
@@ -37,14 +36,12 @@ void append_weight(const Graph& graph, const Node& node, std::vector<ParameterSp
 }  // namespace
 
 int Graph::classes() const {
-  const auto node = [this](int output) -> const Node& { return nodes[static_cast<size_t>(output)]; };
-  const bool one = outputs.size() == 1;
-  if (one && node(outputs[0]).shape.h == 1 && node(outputs[0]).shape.w == 1) return node(outputs[0]).shape.c;
-  std::vector<std::string> all;
-  for (const int output : outputs)
-    all.push_back(fmt::format("'{}' {}", node(output).name, to_string(node(output).shape)));
+  if (outputs.size() == 1) {
+    const Shape& shape = nodes[static_cast<size_t>(outputs[0])].shape;
+    if (shape.h == 1 && shape.w == 1) return shape.c;
+  }
   throw usage_error(
-      fmt::format("{} gives {}; a classifier gives one output, [classes, 1, 1]", name, fmt::join(all, ", ")));
+      fmt::format("{} gives {}; a classifier gives one output, [classes, 1, 1]", name, outputs_text(*this)));
 }
 
 long multiply_adds(const Graph& graph) {

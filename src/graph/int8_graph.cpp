@@ -1,13 +1,13 @@
 #include "src/graph/int8_graph.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <bit>
 #include <string>
 
 #include "src/common/error.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/outputs_text.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -20,14 +20,8 @@ bool is_classifier(const Int8Graph& graph) {
 
 int Int8Graph::classes() const {
   if (is_classifier(*this)) return nodes[static_cast<size_t>(outputs[0])].shape.c;
-  std::vector<std::string> all;
-  for (const int output : outputs) {
-    const Int8Node& n = nodes[static_cast<size_t>(output)];
-    all.push_back(fmt::format("'{}' ({}), {} {}", n.name, int8_op_name(n.op), n.float_output ? "float32" : "codes",
-                              to_string(n.shape)));
-  }
   throw usage_error(
-      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]", name, fmt::join(all, "; ")));
+      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]", name, outputs_text(*this)));
 }
 
 long multiply_adds(const Int8Graph& graph) {

@@ -35,7 +35,7 @@ using kernels::Rounding;
 struct Layer {
   const Node* node = nullptr;
   at::Tensor weight;  ///< codes, float32 or float64: the type whose sums are exact
-  Epilogue epilogue;
+  RequantizeRule epilogue;
   std::vector<float> multipliers;  ///< add, concat: one an input; mul, pools, relu: one
   at::Tensor table;                ///< lookup: float32 [256] centred codes, by the input's stored byte
 };

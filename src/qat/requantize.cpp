@@ -35,7 +35,7 @@ void requantize_on(const kernels::ChannelRule& rule, const at::Tensor& acc, at::
 
 at::Tensor nhwc(const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); }
 
-at::Tensor requantize(const Epilogue& epilogue, const at::Tensor& acc, const at::Tensor& residual) {
+at::Tensor requantize(const RequantizeRule& epilogue, const at::Tensor& acc, const at::Tensor& residual) {
   const at::Tensor sums = nhwc(acc), other = residual.defined() ? nhwc(residual) : residual;
   at::Tensor out = at::empty_like(sums, at::kFloat);
   const kernels::ChannelRule rule{

@@ -10,15 +10,15 @@ namespace octet {
 
 at::Tensor nhwc(const at::Tensor& x);  ///< in channels-last memory: x itself if it is
 
-/// The epilogue of a convolution or linear.
-struct Epilogue {
+/// What follows the sums of a convolution or linear.
+struct RequantizeRule {
   at::Tensor multiplier, bias;  ///< float32 [K] on the device
   float residual_multiplier = 0;
   kernels::Rounding rounding;
 };
 
 /// acc: float32 or float64 [N, K, H, W] of integers within int32; residual: like the output, or undefined.
-at::Tensor requantize(const Epilogue& epilogue, const at::Tensor& acc, const at::Tensor& residual);
+at::Tensor requantize(const RequantizeRule& epilogue, const at::Tensor& acc, const at::Tensor& residual);
 
 /// x: centred codes, or float32 sums of them.
 at::Tensor rescale_codes(const kernels::RescaleRule& rule, const at::Tensor& x);

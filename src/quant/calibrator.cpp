@@ -9,7 +9,7 @@
 
 namespace octet {
 
-ValueRange percentile_range(const Statistics& s, double percentile) {
+ChosenRange percentile_range(const Statistics& s, double percentile) {
   if (!(percentile > 0 && percentile <= 100)) {
     throw usage_error("calibrate.percentile: " + std::to_string(percentile) + " is not in (0, 100]");
   }
@@ -31,8 +31,8 @@ ValueRange percentile_range(const Statistics& s, double percentile) {
 
 namespace {
 
-ValueRange value_range(const Statistics& s, CalibrationMethod method, double percentile, const QParams& range,
-                       bool affine) {
+ChosenRange value_range(const Statistics& s, CalibrationMethod method, double percentile, const QParams& range,
+                        bool affine) {
   switch (method) {
     case CalibrationMethod::percentile:
       return percentile_range(s, percentile);
@@ -54,7 +54,7 @@ QParams calibrate(const Statistics& statistics, CalibrationMethod method, double
   if (method != CalibrationMethod::minmax && statistics.histogram.size() != kHistogramBins) {
     throw usage_error("calibrate: percentile, mse and entropy need a histogram observer");
   }
-  ValueRange best{statistics.lo, statistics.hi};
+  ChosenRange best{statistics.lo, statistics.hi};
   if (statistics.lo != 0 || statistics.hi != 0) best = value_range(statistics, method, percentile, range, affine);
   return choose_qparams(static_cast<float>(best.lo), static_cast<float>(best.hi), range, affine);
 }

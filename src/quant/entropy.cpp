@@ -75,12 +75,12 @@ double divergence(const std::vector<double>& bins, int begin, int end, int level
 
 }  // namespace
 
-ValueRange entropy_range(const Statistics& statistics, const QParams& range, bool affine) {
+ChosenRange entropy_range(const Statistics& statistics, const QParams& range, bool affine) {
   const bool fold = !affine && range.is_signed();
   const Distribution d = distribution_of(statistics, fold);
   const int levels = affine ? range.quant_max - range.quant_min + 1 : range.quant_max + 1;
   const int all = static_cast<int>(d.bins.size());
-  ValueRange best{statistics.lo, statistics.hi};
+  ChosenRange best{statistics.lo, statistics.hi};
   double least = INFINITY;
   for (int size = all; size * kNarrowest >= all; --size) {
     const int begin = static_cast<int>(std::lround(d.zero * (1 - static_cast<double>(size) / all)));

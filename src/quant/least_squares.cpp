@@ -73,7 +73,7 @@ class Search {
     }
   }
 
-  ValueRange run() {
+  ChosenRange run() {
     // An end at zero has nothing to search.
     const int lo_steps = full_.lo < 0 ? kSteps : 0, hi_steps = full_.hi > 0 ? kSteps : 0;
     for (int i = 0; i <= lo_steps; ++i) {
@@ -101,13 +101,13 @@ class Search {
   static constexpr double kCoarse = 0.25, kFine = 0.01;
   static constexpr int kSteps = 32;
 
-  ValueRange range_of(const Shrink& shrink) const {
+  ChosenRange range_of(const Shrink& shrink) const {
     return {full_.lo * std::exp2(-shrink.lo), full_.hi * std::exp2(-shrink.hi)};
   }
 
   bool attempt(const Shrink& shrink) {
     if (shrink.lo < 0 || shrink.hi < 0) return false;
-    const ValueRange range = range_of(shrink);
+    const ChosenRange range = range_of(shrink);
     const QParams q = choose_qparams(static_cast<float>(range.lo), static_cast<float>(range.hi), range_, affine_);
     const double error = RoundingError(q)(slabs_);
     if (error >= least_) return false;
@@ -119,14 +119,14 @@ class Search {
   const std::vector<Slab> slabs_;
   const QParams range_;
   const bool affine_;
-  ValueRange full_;
+  ChosenRange full_;
   Shrink best_;
   double least_ = INFINITY;
 };
 
 }  // namespace
 
-ValueRange least_squares_range(const Statistics& statistics, const QParams& range, bool affine) {
+ChosenRange least_squares_range(const Statistics& statistics, const QParams& range, bool affine) {
   return Search(statistics, range, affine).run();
 }
 

@@ -137,7 +137,7 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   EXPECT_EQ(image.output, (Shape{2, 1, 1}));
   Int8Graph graph = testing::fake_graph(2);
   const auto refusal = [&](const Task& task) { return error_of([&] { require_answers(task, graph, "net"); }); };
-  const std::string last = "net: gives '" + graph.nodes.back().name + "' ";
+  const std::string last = "net: gives '" + graph.nodes.back().name + "' float32 ";
   EXPECT_EQ(refusal(image), "");
   EXPECT_EQ(refusal(pixels),
             last +

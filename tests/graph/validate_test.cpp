@@ -151,10 +151,10 @@ TEST(Int8Graph, OnlyAClassifierHasClasses) {
   EXPECT_EQ(graph.classes(), 3);
   graph.outputs.push_back(3);
   EXPECT_EQ(error_of([&] { graph.classes(); }),
-            "every_op gives 'fc' (linear), float32 [3, 1, 1]; 'requantize' (requantize), codes [4, 6, 6]; a classifier "
-            "gives one output, float32 [classes, 1, 1]");
+            "every_op gives 'fc' float32 [3, 1, 1], 'requantize' codes [4, 6, 6]; a classifier gives one output, "
+            "float32 [classes, 1, 1]");
   graph.outputs = {10};
-  EXPECT_NE(error_of([&] { graph.classes(); }).find("'hidden' (linear), codes [5, 1, 1]"), std::string::npos);
+  EXPECT_NE(error_of([&] { graph.classes(); }).find("'hidden' codes [5, 1, 1]"), std::string::npos);
 }
 
 /// A picture of 512x260 whose codes are `codes`, and one convolution as large as it.

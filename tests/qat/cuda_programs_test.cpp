@@ -280,10 +280,10 @@ TEST(CudaRequantize, TheCpusCodes) {
   const at::Tensor residual = at::randint(-255, 256, {rows, channels, 1, 1}, at::kFloat);
   for (const kernels::Rounding rounding :
        {kernels::Rounding{0, -128, 127}, {0, 0, 255}, {119, 119, 240}, {0, 0, 0, true}}) {
-    Epilogue cpu{at::rand({channels}).mul(1e-5), at::randn({channels}), 0.37f, rounding};
+    RequantizeRule cpu{at::rand({channels}).mul(1e-5), at::randn({channels}), 0.37f, rounding};
     cpu.multiplier[3] = 0.5f;
     cpu.bias[3] = 0.0f;
-    Epilogue gpu = cpu;
+    RequantizeRule gpu = cpu;
     gpu.multiplier = cpu.multiplier.to(kGpu);
     gpu.bias = cpu.bias.to(kGpu);
     for (const at::ScalarType type : {at::kFloat, at::kDouble})

@@ -20,7 +20,7 @@ at::Tensor integers(int64_t low, int64_t high, uint64_t seed) {
 TEST(Requantize, ThreadsShareTheRows) {
   at::Generator generator = at::detail::createCPUGenerator(3);
   const at::Tensor acc = integers(-30000, 30000, 1), residual = integers(-100, 156, 2);
-  Epilogue epilogue{at::rand({kChannels}, generator).mul_(0.01), at::randn({kChannels}, generator), 0.7f, {}};
+  RequantizeRule epilogue{at::rand({kChannels}, generator).mul_(0.01), at::randn({kChannels}, generator), 0.7f, {}};
   const int threads = at::get_num_threads();
   for (const bool logits : {false, true}) {
     epilogue.rounding = {.zero_point = 100, .lo = 3, .hi = 250, .float_output = logits};
