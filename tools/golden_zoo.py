@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torchvision
 
-MODELS = ("efficientnet_b0", "mobilenet_v3_large")
+MODELS = ("efficientnet_b0", "mobilenet_v3_large", "shufflenet_v2_x1_0")
 CLASSES, SIDE, IMAGES = 10, 64, 2
 FIRST_PIXEL = 1 << 40  # the number of the first pixel's value
 

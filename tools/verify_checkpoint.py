@@ -17,12 +17,12 @@ import sys
 
 import numpy as np
 
-FORMAT_VERSIONS = (1, 2, 3)
-NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3}
+FORMAT_VERSIONS = (1, 2, 3, 4)
+NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4}
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 WEIGHTED = ("conv2d", "linear")
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize")
-PASSING = ("max_pool", "flatten", "subsample_pad", "slice", "resize")
+PASSING = ("max_pool", "flatten", "subsample_pad", "slice", "resize", "channel_shuffle", "depth_to_space")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
 
@@ -119,6 +119,12 @@ def output_shape(node, shapes):
     if op == "resize":
         check(min(node["factor"]) >= 1, f"factor {node['factor']}")
         return [c, h * node["factor"][0], w * node["factor"][1]]
+    if op == "channel_shuffle":
+        check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")
+    if op == "depth_to_space":
+        fh, fw = node["factor"]
+        check(min(fh, fw) >= 1 and c % (fh * fw) == 0, f"{c} channels as {fh} x {fw} pixels")
+        return [c // (fh * fw), h * fh, w * fw]
     if op == "subsample_pad":
         stride = node["window"]["stride"]
         return [node["shape"][0], (h - 1) // stride[0] + 1, (w - 1) // stride[1] + 1]
@@ -293,6 +299,12 @@ def passed_codes(node, x):
         return x[..., node["first_channel"] : node["first_channel"] + node["shape"][0]]
     if node["op"] == "resize":
         return x.repeat(node["factor"][0], axis=1).repeat(node["factor"][1], axis=2)
+    n, h, w, c = x.shape
+    if node["op"] == "channel_shuffle":
+        return x.reshape(n, h, w, node["groups"], -1).swapaxes(3, 4).reshape(n, h, w, c)
+    if node["op"] == "depth_to_space":
+        fh, fw = node["factor"]
+        return x.reshape(n, h, w, fh, fw, -1).swapaxes(2, 3).reshape(n, h * fh, w * fw, -1)
     channels, (sh, sw) = node["shape"][0], node["window"]["stride"]
     before = (channels - x.shape[3]) // 2
     after = channels - x.shape[3] - before

@@ -138,7 +138,9 @@ kernels::PickShape Lowering::pick_shape(int node) const {
           .out_w = n.shape.w,
           .out_stride = output_stride(node),
           .factor_h = n.factor_h,
-          .factor_w = n.factor_w};
+          .factor_w = n.factor_w,
+          .part = n.op == Int8Op::depth_to_space ? n.shape.c : 0,
+          .groups = n.groups};
 }
 
 kernels::LookupTable Lowering::lookup_table(int node) const {

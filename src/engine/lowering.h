@@ -39,7 +39,7 @@ struct Lowering {
   kernels::SubsamplePadShape subsample_pad_shape(int node) const;
   kernels::SubsamplePadParams subsample_pad_params(int node) const;
 
-  /// slice, resize.
+  /// slice, resize, channel_shuffle, depth_to_space.
   kernels::PickShape pick_shape(int node) const;
   /// A lookup reads and writes pixels of one stride: all bytes of a row, or of a batch, can be looked up at once.
   kernels::LookupTable lookup_table(int node) const;

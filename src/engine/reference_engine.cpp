@@ -102,6 +102,8 @@ class ReferenceProgram final : public Program {
         break;
       case Int8Op::slice:
       case Int8Op::resize:
+      case Int8Op::channel_shuffle:
+      case Int8Op::depth_to_space:
         kernels::pick_int8(lowering.pick_shape(node), {0, n.shape.h}, x(0), y);
         break;
       case Int8Op::lookup:

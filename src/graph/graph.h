@@ -27,13 +27,16 @@ enum class Op {
   flatten,  ///< [N, C, H, W] -> [N, C*H*W, 1, 1]; parameters of a following linear are in CHW order, as in PyTorch
   linear,   ///< weight [K, C], bias [K]
   dropout,  ///< identity outside training
-  subsample_pad,  ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
-                  ///< sides
-  requantize,     ///< identity; in the quantized network another set of codes for the same values (made by prepare)
-  mul,            ///< two inputs of one shape, or the second [C, 1, 1]: a factor for each channel
-  lookup,         ///< a function of each value on its own: silu, hard_swish, ... (src/graph/function.h)
-  slice,          ///< out_channels channels from first_channel on
-  resize,         ///< every pixel factor_h x factor_w times: to the nearest, by whole factors
+  subsample_pad,    ///< option A shortcut (He et al. 2015): every stride-th pixel, zero channels added evenly on both
+                    ///< sides
+  requantize,       ///< identity; in the quantized network another set of codes for the same values (made by prepare)
+  mul,              ///< two inputs of one shape, or the second [C, 1, 1]: a factor for each channel
+  lookup,           ///< a function of each value on its own: silu, hard_swish, ... (src/graph/function.h)
+  slice,            ///< out_channels channels from first_channel on
+  resize,           ///< every pixel factor_h x factor_w times: to the nearest, by whole factors
+  channel_shuffle,  ///< channel c is channel c % groups * (C / groups) + c / groups of the input: groups take turns
+  depth_to_space,   ///< every pixel becomes factor_h x factor_w: pixel (i, j) of them is part i * factor_w + j of its
+                    ///< channels. Behind a convolution it is a transposed one
 };
 
 const std::vector<Op>& all_ops();
@@ -78,8 +81,8 @@ struct Node {
   Window window;                   ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
   int out_channels = 0;            ///< conv2d, linear, subsample_pad, slice
   int first_channel = 0;           ///< slice
-  int factor_h = 1, factor_w = 1;  ///< resize
-  int groups = 1;                  ///< conv2d
+  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space
+  int groups = 1;                  ///< conv2d, channel_shuffle
   bool bias = false;               ///< conv2d, linear
   float dropout = 0.0f;            ///< probability
   Curve curve;                     ///< lookup

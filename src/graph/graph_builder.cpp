@@ -59,6 +59,10 @@ int GraphBuilder::resize(const std::string& name, int x, int factor) {
   return append({.name = name, .op = Op::resize, .inputs = {x}, .factor_h = factor, .factor_w = factor});
 }
 
+int GraphBuilder::channel_shuffle(const std::string& name, int x, int groups) {
+  return append({.name = name, .op = Op::channel_shuffle, .inputs = {x}, .groups = groups});
+}
+
 int GraphBuilder::dropout(const std::string& name, int x, double probability) {
   if (probability == 0) return x;
   return append({.name = name, .op = Op::dropout, .inputs = {x}, .dropout = static_cast<float>(probability)});

@@ -30,6 +30,7 @@ class GraphBuilder {
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
   int slice(const std::string& name, int x, int first_channel, int channels);
   int resize(const std::string& name, int x, int factor);
+  int channel_shuffle(const std::string& name, int x, int groups);
   int dropout(const std::string& name, int x, double probability);  ///< x itself for probability 0
   int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
   int lookup(Function function, const std::string& name, int x);

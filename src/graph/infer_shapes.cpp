@@ -95,6 +95,17 @@ Shape resize_shape(const Node& node, const Shape& in) {
   return {in.c, in.h * node.factor_h, in.w * node.factor_w};
 }
 
+Shape shuffle_shape(const Node& node, const Shape& in) {
+  if (const std::string fault = shuffle_fault(node.groups, in); !fault.empty()) fail(node, fault);
+  return in;
+}
+
+Shape depth_to_space_shape(const Node& node, const Shape& in) {
+  if (const std::string fault = depth_to_space_fault(node.factor_h, node.factor_w, in); !fault.empty())
+    fail(node, fault);
+  return {in.c / (node.factor_h * node.factor_w), in.h * node.factor_h, in.w * node.factor_w};
+}
+
 Shape add_shape(const Node& node, const Shape& a, const Shape& b) {
   if (a != b) fail(node, fmt::format("shapes {} and {} differ", to_string(a), to_string(b)));
   return a;
@@ -145,6 +156,10 @@ Shape output_shape(const Graph& graph, const Node& node) {
       return slice_shape(node, in(0));
     case Op::resize:
       return resize_shape(node, in(0));
+    case Op::channel_shuffle:
+      return shuffle_shape(node, in(0));
+    case Op::depth_to_space:
+      return depth_to_space_shape(node, in(0));
     case Op::add:
       return add_shape(node, in(0), in(1));
     case Op::mul:

@@ -30,6 +30,8 @@ enum class Int8Op {
   lookup,           ///< code = table[code of the input]: a function of one value
   slice,            ///< the codes of some channels; qparams of its input
   resize,           ///< every pixel's codes factor_h x factor_w times; qparams of its input
+  channel_shuffle,  ///< the codes of all channels in another order; qparams of its input
+  depth_to_space,   ///< factor_h x factor_w pixels, each some of a pixel's channels; qparams of its input
 };
 
 std::string_view int8_op_name(Int8Op op);
@@ -40,11 +42,11 @@ Int8Op int8_op_from_name(std::string_view name);  ///< throws Error(data)
 struct Int8Node {
   std::string name;
   Int8Op op = Int8Op::input;
-  std::vector<int> inputs;  ///< earlier nodes; conv2d: [x] or [x, residual]
-  Window window;            ///< conv2d, max_pool, avg_pool; strides of subsample_pad
-  int groups = 1;
+  std::vector<int> inputs;         ///< earlier nodes; conv2d: [x] or [x, residual]
+  Window window;                   ///< conv2d, max_pool, avg_pool; strides of subsample_pad
+  int groups = 1;                  ///< conv2d, channel_shuffle
   int first_channel = 0;           ///< slice
-  int factor_h = 1, factor_w = 1;  ///< resize
+  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space
   Shape shape;                     ///< of the output
   QParams out;                     ///< of the output edge: every consumer reads these codes
   int32_t clamp_min = -128;        ///< >= out.quant_min; ReLU raises it to the zero point

@@ -18,7 +18,7 @@ using M = Multipliers;
 // In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
 // A convolution's second input is the residual of a fused one.
 // clang-format off
-constexpr std::array<OpTraits, 19> kOps = {{
+constexpr std::array<OpTraits, 21> kOps = {{
     // op                 name               int8                      inputs    window weight passes multipliers         version
     {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none,            1},
     {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel, 1},
@@ -39,6 +39,8 @@ constexpr std::array<OpTraits, 19> kOps = {{
     {Op::lookup,          "lookup",          Int8Op::lookup,           1, 1,     false, false, false, M::none,            2},
     {Op::slice,           "slice",           Int8Op::slice,            1, 1,     false, false, true,  M::none,            3},
     {Op::resize,          "resize",          Int8Op::resize,           1, 1,     false, false, true,  M::none,            3},
+    {Op::channel_shuffle, "channel_shuffle", Int8Op::channel_shuffle,  1, 1,     false, false, true,  M::none,            4},
+    {Op::depth_to_space,  "depth_to_space",  Int8Op::depth_to_space,   1, 1,     false, false, true,  M::none,            4},
 }};
 // clang-format on
 

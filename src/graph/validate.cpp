@@ -256,6 +256,13 @@ class NodeCheck {
       case Int8Op::resize:
         check_fault(resize_fault(node_.factor_h, node_.factor_w, in(0).shape));
         return check_shape({in(0).shape.c, in(0).shape.h * node_.factor_h, in(0).shape.w * node_.factor_w});
+      case Int8Op::channel_shuffle:
+        check_fault(shuffle_fault(node_.groups, in(0).shape));
+        return check_shape(in(0).shape);
+      case Int8Op::depth_to_space:
+        check_fault(depth_to_space_fault(node_.factor_h, node_.factor_w, in(0).shape));
+        return check_shape({in(0).shape.c / (node_.factor_h * node_.factor_w), in(0).shape.h * node_.factor_h,
+                            in(0).shape.w * node_.factor_w});
       case Int8Op::lookup:
         return check_table();
     }

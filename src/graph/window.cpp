@@ -81,6 +81,17 @@ std::string resize_fault(int factor_h, int factor_w, const Shape& in) {
   return "";
 }
 
+std::string shuffle_fault(int groups, const Shape& in) {
+  if (groups >= 1 && in.c % groups == 0) return "";
+  return fmt::format("{} channels are not {} groups of one size", in.c, groups);
+}
+
+std::string depth_to_space_fault(int factor_h, int factor_w, const Shape& in) {
+  if (std::string fault = resize_fault(factor_h, factor_w, in); !fault.empty()) return fault;
+  if (in.c % (static_cast<int64_t>(factor_h) * factor_w) == 0) return "";
+  return fmt::format("{} channels are not {} x {} pixels", in.c, factor_h, factor_w);
+}
+
 Shape subsample_output(const Window& window, const Shape& in) {
   return {0, (in.h - 1) / window.stride_h + 1, (in.w - 1) / window.stride_w + 1};
 }

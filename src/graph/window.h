@@ -26,6 +26,12 @@ std::string slice_fault(int first, int channels, const Shape& in);
 /// "" if an image can be made so many times as high and wide, else what is wrong.
 std::string resize_fault(int factor_h, int factor_w, const Shape& in);
 
+/// "" if an image's channels make that many groups of one size, else what is wrong.
+std::string shuffle_fault(int groups, const Shape& in);
+
+/// "" if a pixel's channels make factor_h x factor_w pixels, else what is wrong.
+std::string depth_to_space_fault(int factor_h, int factor_w, const Shape& in);
+
 /// Every stride-th pixel, from the first: subsample_pad. c is left 0.
 Shape subsample_output(const Window& window, const Shape& in);
 

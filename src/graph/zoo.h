@@ -33,7 +33,8 @@ struct ModelSpec {
 };
 
 /// small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2, mobilenet_v3_large, efficientnet_b0,
-/// vgg11_bn, vgg16_bn, squeezenet1_1, unet (4 halvings), unet2, unet3: classes of pixels.
+/// shufflenet_v2_x0_5, shufflenet_v2_x1_0, vgg11_bn, vgg16_bn, squeezenet1_1, unet (4 halvings), unet2, unet3:
+/// classes of pixels.
 const std::vector<std::string_view>& model_names();
 
 /// What a node of a written graph may name: operators but the input, which is made, and what only passes make;

@@ -38,7 +38,10 @@ Attributes attributes_of(const Node& node) {
       return {{"dropout"}, {}};
     case Op::slice:
       return {{"first_channel", "out_channels"}, {}};
+    case Op::channel_shuffle:
+      return {{"groups"}, {}};
     case Op::resize:
+    case Op::depth_to_space:
       return {{"factor"}, {}};
     case Op::lookup:
       return node.curve.function == Function::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};

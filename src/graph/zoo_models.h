@@ -16,6 +16,7 @@ Graph small_cnn(const ModelSpec& spec);
 Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< He et al. 2015, section 4.2: depth = 6n + 2
 Graph resnet(const ModelSpec& spec, int depth);        ///< 18, 34, 50
 Graph mobilenet_v2(const ModelSpec& spec);
+Graph shufflenet_v2(const ModelSpec& spec, int first_channels);  ///< of the first stage: 48 (x0.5), 116 (x1.0)
 Graph squeezenet1_1(const ModelSpec& spec);
 Graph efficientnet_b0(const ModelSpec& spec);
 Graph mobilenet_v3_large(const ModelSpec& spec);

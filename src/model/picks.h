@@ -1,4 +1,5 @@
-// slice and resize on tensors [N, C, H, W]: copies, the same for values and for codes.
+// slice, resize, channel_shuffle and depth_to_space on tensors [N, C, H, W]: copies, the same for values and for codes.
+// They come in channels-last memory, but for a slice, and may be x's own memory where nothing changes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +8,11 @@
 
 namespace octet {
 
-/// slice. May be x's own memory when it takes all channels.
 inline at::Tensor picked_channels(const at::Tensor& x, const Node& node) {
   return x.slice(1, node.first_channel, node.first_channel + node.out_channels).contiguous(x.suggest_memory_format());
 }
 
-/// resize: every pixel several times, in channels-last memory. Not LibTorch's nearest, which finds pixels by a float
-/// scale. May be x's own memory when the factors are 1.
+/// Not LibTorch's nearest, which finds pixels by a float scale.
 inline at::Tensor repeated_pixels(const at::Tensor& x, const Node& node) {
   const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   return x.permute({0, 2, 3, 1})
@@ -21,6 +20,24 @@ inline at::Tensor repeated_pixels(const at::Tensor& x, const Node& node) {
       .unsqueeze(2)
       .expand({n, h, node.factor_h, w, node.factor_w, c})
       .reshape({n, h * node.factor_h, w * node.factor_w, c})
+      .permute({0, 3, 1, 2});
+}
+
+inline at::Tensor shuffled_channels(const at::Tensor& x, const Node& node) {
+  const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
+  return x.permute({0, 2, 3, 1})
+      .reshape({n, h, w, node.groups, c / node.groups})
+      .transpose(3, 4)
+      .reshape({n, h, w, c})
+      .permute({0, 3, 1, 2});
+}
+
+inline at::Tensor channels_to_pixels(const at::Tensor& x, const Node& node) {
+  const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
+  return x.permute({0, 2, 3, 1})
+      .reshape({n, h, w, node.factor_h, node.factor_w, node.shape.c})
+      .transpose(2, 3)
+      .reshape({n, h * node.factor_h, w * node.factor_w, node.shape.c})
       .permute({0, 3, 1, 2});
 }
 

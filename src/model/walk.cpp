@@ -22,6 +22,7 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 #include "src/model/convolve.h"
 #include "src/model/model.h"
 #include "src/model/padding.h"
@@ -160,6 +161,10 @@ struct Step {
         return picked_channels(input(), node);
       case Op::resize:
         return repeated_pixels(input(), node);
+      case Op::channel_shuffle:
+        return shuffled_channels(input(), node);
+      case Op::depth_to_space:
+        return channels_to_pixels(input(), node);
       case Op::lookup:
         return function();
     }
@@ -172,8 +177,7 @@ struct Step {
       y = weighted();
     } else {
       // These may return their input's own memory.
-      const bool passes_on = node.op == Op::flatten || node.op == Op::dropout || node.op == Op::requantize ||
-                             node.op == Op::slice || node.op == Op::resize;
+      const bool passes_on = node.op == Op::dropout || node.op == Op::requantize || passes_codes_on(node.op);
       y.owned = !passes_on && !keeps_output(node);
       y.value = operate();
     }

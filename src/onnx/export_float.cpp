@@ -88,6 +88,13 @@ class FloatWriter {
         return writer_.node("Dropout", node.name, {x[0], writer_.scalar(node.name + "/ratio", node.dropout)});
       case Op::slice:
         return writer_.slice(node.name, x[0], node.first_channel, node.out_channels);
+      case Op::channel_shuffle:
+        return writer_.channel_shuffle(node.name, x[0], node.shape, node.groups);
+      case Op::depth_to_space:
+        if (node.factor_h != node.factor_w) fail(node, "ONNX's blocks are squares");
+        y = writer_.node("DepthToSpace", node.name, x);
+        writer_.attribute("blocksize", node.factor_h);
+        return y;
       case Op::resize:
         return writer_.resize(node.name, x[0], node.factor_h, node.factor_w);
       case Op::subsample_pad:

@@ -105,6 +105,14 @@ class QdqWriter {
         return writer_.node("GlobalAveragePool", node.name, {x});
       case Int8Op::slice:
         return writer_.slice(node.name, x, node.first_channel, node.shape.c);
+      case Int8Op::channel_shuffle:
+        return writer_.channel_shuffle(node.name, x, node.shape, node.groups);
+      case Int8Op::depth_to_space: {
+        if (node.factor_h != node.factor_w) fail(node, "ONNX's blocks are squares");
+        const std::string y = writer_.node("DepthToSpace", node.name, {x});
+        writer_.attribute("blocksize", node.factor_h);
+        return y;
+      }
       case Int8Op::resize:
         return writer_.resize(node.name, x, node.factor_h, node.factor_w);
       case Int8Op::subsample_pad:

@@ -213,6 +213,23 @@ class Int8Maker {
   ImportedInt8 result_;
 };
 
+/// Codes of what is copied are copies of codes: behind a layer and a copy (a transposed convolution is the two) the
+/// scale and bounds are the layer's. Nodes stand in order, so a mark wanders over several copies.
+void move_marks_before_copies(const Graph& graph, QdqMarks& marks) {
+  std::vector<int> readers(graph.nodes.size(), 0);
+  for (const Node& node : graph.nodes)
+    for (const int input : node.inputs) ++readers[static_cast<size_t>(input)];
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (!passes_codes_on(node->op)) continue;
+    const auto from = static_cast<size_t>(node->inputs[0]);
+    const auto marked = marks.edges.find(node->name);
+    if (marked == marks.edges.end() || readers[from] != 1 || marks.edges.contains(graph.nodes[from].name)) continue;
+    auto moved = marks.edges.extract(marked);
+    moved.key() = graph.nodes[from].name;
+    marks.edges.insert(std::move(moved));
+  }
+}
+
 std::vector<float> numbers(const std::string& text) {
   std::istringstream in(text);
   in.imbue(std::locale::classic());
@@ -251,6 +268,7 @@ ImportedInt8 import_quantized(OnnxFile file) {
   if (network.graph.outputs.size() != 1)
     throw data_error(
         fmt::format("{}: {} outputs; quantized networks of one are taken", file.name, network.graph.outputs.size()));
+  move_marks_before_copies(network.graph, marks);
   ImportedInt8 result = Int8Maker(file.name, network, marks).run();
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);
   try {

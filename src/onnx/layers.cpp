@@ -9,18 +9,6 @@
 namespace octet::onnx_rules {
 namespace {
 
-/// A bias, factor or statistic: one number a channel, or one for all.
-std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
-  const Constant& found = node.constant(input);
-  int64_t rows = 1;
-  for (const int64_t dim : found.shape) rows = saturating_product({rows, dim == channels ? 1 : dim});
-  if (!found.real || rows != 1 || (found.reals.size() != 1 && found.reals.size() != static_cast<size_t>(channels))) {
-    node.fail(fmt::format("input '{}' is {}; expected {} float32 numbers, one a channel",
-                          shown_name(node.name_of_input(input)), dims_text(found.shape), channels));
-  }
-  return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
-}
-
 /// A linear layer of `weight` [K, C]; in the file the outputs lie along `axis`.
 void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
                    const std::vector<float>* bias, int64_t axis) {
@@ -49,6 +37,17 @@ std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, in
 }
 
 }  // namespace
+
+std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
+  const Constant& found = node.constant(input);
+  int64_t rows = 1;
+  for (const int64_t dim : found.shape) rows = saturating_product({rows, dim == channels ? 1 : dim});
+  if (!found.real || rows != 1 || (found.reals.size() != 1 && found.reals.size() != static_cast<size_t>(channels))) {
+    node.fail(fmt::format("input '{}' is {}; expected {} float32 numbers, one a channel",
+                          shown_name(node.name_of_input(input)), dims_text(found.shape), channels));
+  }
+  return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
+}
 
 void conv(NodeReader& node) {
   const Constant weight = node.weights(1, 4);

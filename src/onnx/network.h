@@ -24,6 +24,8 @@ struct OnnxValue {
   int rank = 4;                  ///< [N, C, H, W]; 2: [N, C] of a 1x1 image
   bool direct = false;           ///< the file's node is the Graph's node, nothing else of the file is in between
   bool softmax = false;          ///< behind the Softmax that is left out
+  int64_t groups = 0;            ///< of channels, behind a Reshape to [N, groups, C / groups, H, W]; 0: no such
+  bool turns = false;            ///< and a Transpose to [N, C / groups, groups, H, W]
   Padding pad;                   ///< zeros that a Pad put around it and that the next window takes
   double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
   bool plain() const { return factor == 1 && shift == 0; }

@@ -45,6 +45,7 @@ const OnnxValue& NodeReader::input(int i) {
 const OnnxValue& NodeReader::reals(int i) {
   const OnnxValue& value = input(i);
   if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
+  if (value.groups != 0) fail("its input has five dimensions; octet knows them in a channel shuffle only");
   if (value.softmax) fail("comes after a Softmax; octet knows a Softmax at the end only, and leaves it out");
   if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
   return value;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "src/onnx/rules.h"
 
@@ -24,6 +25,20 @@ void to_row(NodeReader& node) {
   if (shape.h != 1 || shape.w != 1) y = node.network().append({.op = Op::flatten, .inputs = {x.node}}, node.names());
   y.rank = 2;
   node.result(y);
+}
+
+/// The Reshape behind a Transpose of two groups of channels.
+void end_shuffle(NodeReader& node) {
+  const OnnxValue x = node.input(0);
+  const Shape& shape = node.network().shape(x);
+  const std::vector<int64_t> to = node.integers_input(1);
+  const std::array<int64_t, 4> from = {node.network().batch, shape.c, shape.h, shape.w};
+  const bool images_first = !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || to[0] == 0);
+  if (!x.turns || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()) ||
+      node.integer("allowzero", 0) != 0)
+    node.fail(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
+  node.result(node.network().append(
+      {.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)}, node.names()));
 }
 
 void change_rank(NodeReader& node, int rank) {
@@ -55,6 +70,7 @@ void flatten(NodeReader& node) {
 
 void reshape(NodeReader& node) {
   if (node.input(0).constant) return reshape_constant(node);
+  if (node.input(0).groups != 0) return end_shuffle(node);
   const OnnxValue x = node.activation(0);
   const std::vector<int64_t> from = dims_of(node, x);
   const std::vector<int64_t> wanted = node.integers_input(1);
@@ -69,6 +85,13 @@ void reshape(NodeReader& node) {
   const Shape& shape = node.network().shape(x);
   if (images_first && to.size() == 4 && to[1] == shape.c && to[2] == shape.h && to[3] == shape.w)
     return change_rank(node, 4);
+  if (images_first && x.rank == 4 && to.size() == 5 && to[1] >= 1 && to[1] <= shape.c &&
+      std::equal(to.begin() + 2, to.end(), std::array<int64_t, 3>{shape.c / to[1], shape.h, shape.w}.begin()) &&
+      shape.c % to[1] == 0) {
+    OnnxValue y = x;
+    y.groups = to[1];
+    return node.result(y);
+  }
   node.fail(fmt::format("{} to {}; expected [N, -1]: a flatten", dims_text(from), dims_text(wanted)));
 }
 

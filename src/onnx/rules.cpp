@@ -13,6 +13,8 @@ const std::map<std::string_view, Rule>& rules() {
       {"Concat", concat},
       {"Constant", constant},
       {"Conv", conv},
+      {"ConvTranspose", conv_transpose},
+      {"DepthToSpace", depth_to_space},
       {"DequantizeLinear", dequantize_linear},
       {"Div", div},
       {"Dropout", dropout},

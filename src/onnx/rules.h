@@ -23,6 +23,13 @@ void mat_mul(NodeReader& node);
 bool is_bias(NodeReader& node, int bias);   ///< whether an Add of the constant `bias` can be its layer's bias
 void add_bias(NodeReader& node, int bias);  ///< that Add
 
+/// A bias, factor or statistic: one number a channel, or one for all.
+std::vector<float> per_channel(NodeReader& node, int input, int64_t channels);
+
+// transposed.cpp
+void conv_transpose(NodeReader& node);
+void depth_to_space(NodeReader& node);
+
 // windows.cpp
 void pad(NodeReader& node);
 void max_pool(NodeReader& node);
@@ -77,7 +84,7 @@ void cast(NodeReader& node);
 void arithmetic(NodeReader& node);  ///< Add, Sub, Mul, Div of integers
 void concat_integers(NodeReader& node);
 void reshape_constant(NodeReader& node);  ///< Reshape, Squeeze, Unsqueeze of a constant
-void transpose(NodeReader& node);         ///< of a matrix of weights
+void transpose(NodeReader& node);         ///< of a matrix of weights, or in a channel shuffle
 
 // picks.cpp: activations are copied in part, or more than once
 void slice_channels(NodeReader& node);  ///< Slice of an activation

@@ -149,6 +149,11 @@ void reshape_constant(NodeReader& node) {
 
 void transpose(NodeReader& node) {
   const OnnxValue& x = node.input(0);
+  if (x.groups != 0 && !x.turns && node.integers("perm", {}) == std::vector<int64_t>{0, 2, 1, 3, 4}) {
+    OnnxValue y = x;
+    y.turns = true;
+    return node.result(y);
+  }
   if (!x.constant) node.fail("of an activation; octet's images are [N, C, H, W] throughout");
   const Constant from = node.weights(0, 2);
   if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");

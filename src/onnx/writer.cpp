@@ -171,6 +171,14 @@ std::string OnnxWriter::slice(const std::string& name, const std::string& x, int
       {x, int64s(name + "/starts", {first}), int64s(name + "/ends", {first + channels}), int64s(name + "/axes", {1})});
 }
 
+std::string OnnxWriter::channel_shuffle(const std::string& name, const std::string& x, const Shape& s, int groups) {
+  const std::string apart =
+      node("Reshape", name + "/Reshape", {x, int64s(name + "/groups", {-1, groups, s.c / groups, s.h, s.w})});
+  const std::string turns = node("Transpose", name + "/Transpose", {apart});
+  attribute("perm", {0, 2, 1, 3, 4});
+  return node("Reshape", name, {turns, int64s(name + "/channels", {-1, s.c, s.h, s.w})});
+}
+
 std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w) {
   const float scales[] = {1, 1, static_cast<float>(factor_h), static_cast<float>(factor_w)};
   const std::string y = node("Resize", name, {x, "", floats(name + "/scales", {4}, scales)});

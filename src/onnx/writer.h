@@ -50,6 +50,8 @@ class OnnxWriter {
                        const Window& window);  ///< zeros of the pad count
   /// Channels from `first` on.
   std::string slice(const std::string& name, const std::string& x, int first, int channels);
+  /// Groups of channels take turns.
+  std::string channel_shuffle(const std::string& name, const std::string& x, const Shape& shape, int groups);
   /// Every pixel so many times.
   std::string resize(const std::string& name, const std::string& x, int factor_h, int factor_w);
 

@@ -236,6 +236,10 @@ class QatGraphProgram : public TorchProgram {
         return picked_channels(x, node);
       case Op::resize:
         return repeated_pixels(x, node);
+      case Op::channel_shuffle:
+        return shuffled_channels(x, node);
+      case Op::depth_to_space:
+        return channels_to_pixels(x, node);
       case Op::lookup:  // bytes are what engines would have read
         return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
       case Op::input:

@@ -42,6 +42,8 @@ bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
     case Op::requantize:
     case Op::slice:
     case Op::resize:
+    case Op::channel_shuffle:
+    case Op::depth_to_space:
       return std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
     case Op::lookup:
       return never_negative(node.curve.function) || known[node.inputs[0]];

@@ -66,7 +66,7 @@ TEST_P(CudaConvolutions, SameBytes) {
 
 TEST(CudaNetworks, SameBytes) {
   OCTET_NEEDS_GPU();
-  for (const uint64_t seed : test_seeds(1, 300)) {
+  for (const uint64_t seed : test_seeds(1, network_count(300))) {
     ASSERT_EQ(cuda_difference(random_network(seed), batch_of(seed), seed), "") << "OCTET_TEST_SEED=" << seed;
   }
 }

@@ -84,15 +84,21 @@ const std::vector<ZooCase> kInEveryScheme = {{"small_cnn", {1, 28, 28}},
                                              {"mobilenet_v2", {3, 32, 32}},
                                              {"mobilenet_v3_large", {3, 32, 32}},
                                              {"efficientnet_b0", {3, 32, 32}},
+                                             {"shufflenet_v2_x1_0", {3, 32, 32}},
                                              {"efficientnet_b0", {3, 224, 224}, 1000},
                                              {"resnet18", {3, 224, 224}, 1000},
                                              {"resnet50", {3, 224, 224}, 1000},
                                              {"mobilenet_v2", {3, 224, 224}, 1000, 'B', true},
                                              {"squeezenet1_1", {3, 224, 224}, 1000}};
 /// The rest of the zoo: layers of the same kinds.
-const std::vector<ZooCase> kInOneScheme = {
-    {"resnet8", {3, 32, 32}}, {"resnet34", {3, 32, 32}}, {"resnet44", {3, 32, 32}, 10, 'A'}, {"vgg11_bn", {3, 32, 32}},
-    {"unet", {3, 32, 32}},    {"unet2", {3, 40, 36}, 2}, {"unet3", {3, 64, 64}, 4}};
+const std::vector<ZooCase> kInOneScheme = {{"resnet8", {3, 32, 32}},
+                                           {"resnet34", {3, 32, 32}},
+                                           {"resnet44", {3, 32, 32}, 10, 'A'},
+                                           {"vgg11_bn", {3, 32, 32}},
+                                           {"unet", {3, 32, 32}},
+                                           {"unet2", {3, 40, 36}, 2},
+                                           {"unet3", {3, 64, 64}, 4},
+                                           {"shufflenet_v2_x0_5", {3, 64, 64}}};
 
 std::string case_name(const testing::TestParamInfo<CudaZoo::ParamType>& info) {
   const ZooCase& zoo = std::get<0>(info.param);

@@ -3,72 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <random>
-#include <string>
 #include <vector>
 
-#include "src/graph/int8_graph.h"
+#include "tests/engine/network_builder.h"
 
 namespace octet::test {
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : generator_(seed) {}
-  int between(int low, int high) {
-    return low + static_cast<int>(generator_() % static_cast<uint64_t>(high - low + 1));
-  }
-  bool chance(int percent) { return between(0, 99) < percent; }
-  double uniform(double low, double high) { return low + (high - low) * (generator_() >> 11) * 0x1p-53; }
-  template <typename T>
-  T pick(std::initializer_list<T> values) {
-    return values.begin()[between(0, static_cast<int>(values.size()) - 1)];
-  }
-
- private:
-  std::mt19937_64 generator_;
-};
-
-/// Adds nodes one by one; each function returns the new node's index. Sizes follow from the inputs.
-class NetworkBuilder {
- public:
-  NetworkBuilder(Random& random, const Shape& input);
-  int convolution(int x, std::optional<int> residual = {});  ///< random window, groups and channels
-  int linear(int x, int classes);
-  int add(int a, int b);
-  int concat(const std::vector<int>& inputs);
-  int max_pool(int x);
-  int avg_pool(int x);
-  int global_avg_pool(int x);
-  int requantize(int x);
-  int mul(int a, int b);
-  int lookup(int x);  ///< any table
-  int subsample_pad(int x);
-  int slice(int x);
-  int resize(int x);
-  int flatten(int x);
-  /// A convolution whose output has the shape of `residual`'s.
-  int convolution_like(int x, int residual);
-  /// Makes x an output, which others may read. Nothing for the input and for what is one already.
-  void output(int x);
-  /// One more output, in float: x through an operator of any kind, also of images.
-  void float_output(int x);
-  /// Makes the network end in float logits, one output more, and checks it.
-  Int8Graph finish(int x);
-
-  const Shape& shape(int node) const { return graph_.nodes[node].shape; }
-
- private:
-  Int8Node& node(Int8Op op, std::vector<int> inputs, const Shape& shape);
-  int pass_on(Int8Op op, int x, const Shape& shape);
-  int weighted(Int8Node n);
-  void set_edge(Int8Node& n);
-  Window random_window(const Shape& in, bool pool);
-  int push(Int8Node n);
-
-  Random& random_;
-  Int8Graph graph_;
-};
 
 /// One to three weighted nodes: input, convolutions (perhaps with a residual), logits.
 Int8Graph random_convolution(uint64_t seed);
@@ -79,5 +18,8 @@ std::vector<uint8_t> random_images(const Int8Graph& graph, int batch, uint64_t s
 
 /// Seeds first, first + 1, ..., or only OCTET_TEST_SEED when that is set.
 std::vector<uint64_t> test_seeds(uint64_t first, int count);
+
+/// How many random networks a test runs: OCTET_TEST_NETWORKS, or as many as each build can afford.
+int network_count(int usual);
 
 }  // namespace octet::test

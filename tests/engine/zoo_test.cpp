@@ -37,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Zoo,
                          testing::Values(ZooCase{"resnet20", 32, 1.0, 'A'}, ZooCase{"resnet8", 32, 1.0, 'B'},
                                          ZooCase{"mobilenet_v2", 64, 0.35, 'B'}, ZooCase{"squeezenet1_1", 64, 1.0, 'B'},
                                          ZooCase{"efficientnet_b0", 64, 1.0, 'B'},
-                                         ZooCase{"mobilenet_v3_large", 64, 1.0, 'B'}, ZooCase{"vgg11_bn", 32, 1.0, 'B'},
+                                         ZooCase{"mobilenet_v3_large", 64, 1.0, 'B'},
+                                         ZooCase{"shufflenet_v2_x0_5", 64, 1.0, 'B'}, ZooCase{"vgg11_bn", 32, 1.0, 'B'},
                                          ZooCase{"small_cnn", 28, 1.0, 'B'}, ZooCase{"unet3", 64, 0.25, 'B'}),
                          [](const auto& info) { return std::string(info.param.model); });
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/common/files.h"
+#include "src/graph/op_traits.h"
 #include "src/tensor_files/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
@@ -92,8 +93,8 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "4"}) {
-    const std::string message = refusal(edited("\"format_version\":3", std::string("\"format_version\":") + version));
+  for (const char* version : {"0", "5"}) {
+    const std::string message = refusal(edited("\"format_version\":4", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
         << message;
@@ -101,12 +102,19 @@ TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
   }
 }
 
-/// every_op_graph() without what version 3 brought: uneven padding, slice and resize, outputs but the last node.
-Int8Graph graph_of_version_2() {
+/// every_op_graph() without the operators that came later.
+Int8Graph graph_of_operators_until(int version) {
   Int8Graph graph = every_op_graph();
-  const auto picks = [](const Int8Node& node) { return node.op == Int8Op::slice || node.op == Int8Op::resize; };
-  std::erase_if(graph.nodes, picks);
+  std::erase_if(graph.nodes, [&](const Int8Node& node) { return traits(node.op).version > version; });
   graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
+  return graph;
+}
+
+Int8Graph graph_of_version_3() { return graph_of_operators_until(3); }
+
+/// Also without uneven padding and outputs but the last node.
+Int8Graph graph_of_version_2() {
+  Int8Graph graph = graph_of_operators_until(2);
   node_named(graph, "conv2").window.pad = even_padding(2, 2);
   return graph;
 }
@@ -122,6 +130,8 @@ Int8Graph graph_of_version_1() {
 TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   EXPECT_EQ(checkpoint_version(graph_of_version_1()), 1);
   EXPECT_EQ(checkpoint_version(graph_of_version_2()), 2);
+  EXPECT_EQ(checkpoint_version(graph_of_version_3()), 3);
+  EXPECT_EQ(checkpoint_version(every_op_graph()), 4);
   const auto version_with = [](const std::function<void(Int8Graph&)>& change) {
     Int8Graph graph = graph_of_version_1();
     graph.class_names.clear();
@@ -146,10 +156,12 @@ TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
       << message;
 }
 
-/// Byte for byte what octet wrote before it knew version 3, and read as that was meant.
+/// Byte for byte what octet wrote before it knew newer versions, and read as that was meant.
 TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
   const std::string first = serialize_checkpoint(graph_of_version_1());
   const std::string second = serialize_checkpoint(graph_of_version_2());
+  EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_3())),
+            "32ad21d48f681d8682e34f59457b8ef825e95e7775430af2ee7f9af8b7879d88");
   EXPECT_EQ(sha256(first), "9e7b3600ea81c2520a9fe018a6c1cbc664c406e97f618b679d15ab5ff597f9a1");
   EXPECT_EQ(sha256(second), "884719c5c6bbad15f5a03a56485ffc91088d6b1847f76ba90b1d6f222df61302");
   for (const std::string& bytes : {first, second}) {
@@ -163,24 +175,24 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
 TEST(Checkpoint, SeveralOutputsComeBack) {
   Int8Graph graph = every_op_graph();
   graph.class_names.clear();
-  graph.outputs = {3, 16, 15};
+  graph.outputs = {3, 18, 15};
   EXPECT_EQ(parse(serialize_checkpoint(graph)).outputs, graph.outputs);
 }
 
 TEST(Checkpoint, RefusesDamagedOutputs) {
   const auto with = [](const std::string& outputs) {
-    return refusal(edited("\"outputs\":[16]", "\"outputs\":" + outputs));
+    return refusal(edited("\"outputs\":[18]", "\"outputs\":" + outputs));
   };
-  EXPECT_NE(with("[16,17]").find("output 17 is not one of the 17 nodes"), std::string::npos);
+  EXPECT_NE(with("[18,19]").find("output 19 is not one of the 19 nodes"), std::string::npos);
   EXPECT_NE(with("[2147483647]").find("output 2147483647 is not one"), std::string::npos);
-  EXPECT_NE(with("[16,-1]").find("output -1 is not one"), std::string::npos);
-  EXPECT_NE(with("[16,16]").find("'fc' is an output twice"), std::string::npos);
-  EXPECT_NE(with("[16,0]").find("nothing but the input"), std::string::npos);
+  EXPECT_NE(with("[18,-1]").find("output -1 is not one"), std::string::npos);
+  EXPECT_NE(with("[18,18]").find("'fc' is an output twice"), std::string::npos);
+  EXPECT_NE(with("[18,0]").find("nothing but the input"), std::string::npos);
   EXPECT_NE(with("[]").find("has no outputs"), std::string::npos);
-  EXPECT_NE(with("16").find("octet.outputs is not an array"), std::string::npos) << with("16");
-  EXPECT_NE(with("[16.5]").find("not a 32-bit integer"), std::string::npos) << with("[16.5]");
-  EXPECT_NE(refusal(edited(",\"outputs\":[16]", "")).find("'outputs' is missing"), std::string::npos);
-  EXPECT_NE(refusal(edited("\"format_version\":3", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
+  EXPECT_NE(with("18").find("octet.outputs is not an array"), std::string::npos) << with("18");
+  EXPECT_NE(with("[18.5]").find("not a 32-bit integer"), std::string::npos) << with("[18.5]");
+  EXPECT_NE(refusal(edited(",\"outputs\":[18]", "")).find("'outputs' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":4", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
             std::string::npos);
 }
 

@@ -32,7 +32,7 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  EXPECT_EQ(all_ops().back(), Op::resize);
+  EXPECT_EQ(all_ops().back(), Op::depth_to_space);
   for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
 }
@@ -97,6 +97,12 @@ TEST(Graph, PicksShapes) {
   EXPECT_NE(refusal(slice, {3, 7, 5}).find("3 channels from 1 on are not among 3"), std::string::npos);
   EXPECT_EQ(shape_of({.name = "r", .op = Op::resize, .factor_h = 2, .factor_w = 3}, in), (Shape{4, 14, 15}));
   EXPECT_NE(refusal({.name = "r", .op = Op::resize, .factor_w = 0}).find("8 pixels cannot become 0 times as many"),
+            std::string::npos);
+  EXPECT_EQ(shape_of({.name = "c", .op = Op::channel_shuffle, .groups = 2}, in), in);
+  EXPECT_NE(refusal({.name = "c", .op = Op::channel_shuffle, .groups = 3}).find("4 channels are not 3 groups of one"),
+            std::string::npos);
+  EXPECT_EQ(shape_of({.name = "d", .op = Op::depth_to_space, .factor_h = 2, .factor_w = 1}, in), (Shape{2, 14, 5}));
+  EXPECT_NE(refusal({.name = "d", .op = Op::depth_to_space, .factor_h = 3}).find("4 channels are not 3 x 1 pixels"),
             std::string::npos);
 }
 

@@ -15,7 +15,7 @@ TEST(Validate, AcceptsEveryOp) {
   EXPECT_EQ(error_of([&] { validate(graph); }), "");
   std::set<Int8Op> ops;
   for (const Int8Node& node : graph.nodes) ops.insert(node.op);
-  EXPECT_EQ(ops.size(), 15u);
+  EXPECT_EQ(ops.size(), 17u);
   EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
 }
 
@@ -106,6 +106,12 @@ const Corruption kCorruptions[] = {
     {"ResizeNone", "resize", "cannot become 0 times as many", [](Int8Node& n) { n.factor_h = 0; }},
     {"ResizeHuge", "resize", "cannot become", [](Int8Node& n) { n.factor_w = std::numeric_limits<int>::max(); }},
     {"ResizeScale", "resize", "of its input", [](Int8Node& n) { n.out.scale = 1; }},
+    {"ShuffleGroups", "channel_shuffle", "8 channels are not 3 groups", [](Int8Node& n) { n.groups = 3; }},
+    {"ShuffleNone", "channel_shuffle", "8 channels are not 0 groups", [](Int8Node& n) { n.groups = 0; }},
+    {"ShuffleShape", "channel_shuffle", "its inputs give [8, 3, 3]", [](Int8Node& n) { n.shape.c = 4; }},
+    {"DepthParts", "depth_to_space", "8 channels are not 3 x 2 pixels", [](Int8Node& n) { n.factor_h = 3; }},
+    {"DepthNone", "depth_to_space", "cannot become 0 times as many", [](Int8Node& n) { n.factor_w = 0; }},
+    {"DepthShape", "depth_to_space", "its inputs give [4, 3, 6]", [](Int8Node& n) { n.shape.h = 6; }},
     {"FloatInside", "hidden", "reads 'hidden', which gives floats", [](Int8Node& n) { n.float_output = true; }},
     {"FloatCopies", "flatten", "copies codes", [](Int8Node& n) { n.float_output = true; }},
 };
@@ -133,11 +139,11 @@ TEST(Validate, OutputsAreNodesOfTheirOwn) {
   const int last = static_cast<int>(graph.nodes.size()) - 1;
   EXPECT_EQ(refusal({last, 3, 6}), "");
   EXPECT_EQ(refusal({}), "graph 'every_op' has no outputs");
-  EXPECT_EQ(refusal({last, last + 1}), "output 17 is not one of the 17 nodes of 'every_op'");
-  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 17 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, last + 1}), "output 19 is not one of the 19 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 19 nodes of 'every_op'");
   EXPECT_EQ(refusal({3, last, 3}), "node 'requantize' is an output twice");
   EXPECT_EQ(refusal({0, last}), "output 'input' is nothing but the input");
-  EXPECT_EQ(refusal({3}), "node 16 'fc' gives floats and is no output");
+  EXPECT_EQ(refusal({3}), "node 18 'fc' gives floats and is no output");
 }
 
 TEST(Validate, ClassNamesBelongToAnOnlyOutput) {

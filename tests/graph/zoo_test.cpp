@@ -51,6 +51,8 @@ TEST(Zoo, PublishedParameterCounts) {
   EXPECT_EQ(trainable(imagenet("mobilenet_v2")), 3'504'872);
   EXPECT_EQ(trainable(imagenet("mobilenet_v3_large")), 5'483'032);
   EXPECT_EQ(trainable(imagenet("efficientnet_b0")), 5'288'548);
+  EXPECT_EQ(trainable(imagenet("shufflenet_v2_x0_5")), 1'366'792);
+  EXPECT_EQ(trainable(imagenet("shufflenet_v2_x1_0")), 2'278'604);
   EXPECT_EQ(trainable(imagenet("squeezenet1_1")), 1'235'496);
   EXPECT_EQ(trainable(imagenet("vgg11_bn")), 132'868'840);
   EXPECT_EQ(trainable(imagenet("vgg16_bn")), 138'365'992);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -196,9 +197,12 @@ TEST(ElementwiseCuda, PicksAreTheDefinitions) {
     s.channels = unit * uniform(random, 1, in_c / unit),
     s.first_channel = unit * uniform(random, 0, (in_c - s.channels) / unit);
     s.factor_h = uniform(random, 1, 3), s.factor_w = uniform(random, 1, 3);
+    if (i % 3 == 1) s.groups = std::gcd(s.channels, uniform(random, 1, 6));
+    if (i % 3 == 2) s.channels = s.part = std::max(1, s.channels / (s.factor_h * s.factor_w)), s.first_channel = 0;
     const int in_h = uniform(random, 1, 10);
     s.in_w = uniform(random, 1, 10), s.out_h = in_h * s.factor_h, s.out_w = s.in_w * s.factor_w;
-    s.in_stride = random_stride(random, in_c), s.out_stride = random_stride(random, s.channels);
+    s.in_stride = random_stride(random, std::max(in_c, s.part * s.factor_h * s.factor_w)),
+    s.out_stride = random_stride(random, s.channels);
     const int images = uniform(random, 1, 7);
     const long x_image = static_cast<long>(in_h) * s.in_w * s.in_stride;
     const long y_image = static_cast<long>(s.out_h) * s.out_w * s.out_stride;

@@ -218,6 +218,25 @@ TEST(Pick, TakesChannelsAndRepeatsPixels) {
   EXPECT_EQ(y, (Bytes{1, 1, 1, 4, 4, 4, 1, 1, 1, 4, 4, 4}));
 }
 
+TEST(Pick, ReordersChannelsAndMakesPixelsOfThem) {
+  const Bytes x = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};  // 1 x 2 pixels of 6 channels
+  Bytes y(12, 77);
+  PickShape shuffle{.in_w = 2, .in_stride = 6, .channels = 6, .out_h = 1, .out_w = 2, .out_stride = 6, .groups = 2};
+  pick_int8(shuffle, {0, 1}, x.data(), y.data());
+  EXPECT_EQ(y, (Bytes{1, 4, 2, 5, 3, 6, 11, 14, 12, 15, 13, 16}));
+  const PickShape pixels{.in_w = 2,
+                         .in_stride = 6,
+                         .channels = 1,
+                         .out_h = 2,
+                         .out_w = 6,
+                         .out_stride = 1,
+                         .factor_h = 2,
+                         .factor_w = 3,
+                         .part = 1};
+  pick_int8(pixels, {0, 2}, x.data(), y.data());
+  EXPECT_EQ(y, (Bytes{1, 2, 3, 11, 12, 13, 4, 5, 6, 14, 15, 16}));
+}
+
 TEST(QuantizeImage, LooksUpEachChannelsTable) {
   for (const int channels : {1, 3, 5}) {
     for (const int stride : {4, 8}) {

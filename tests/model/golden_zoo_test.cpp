@@ -72,7 +72,8 @@ TEST_P(GoldenZoo, HasTorchvisionsParametersAndLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, GoldenZoo, testing::Values("efficientnet_b0", "mobilenet_v3_large"),
+INSTANTIATE_TEST_SUITE_P(Networks, GoldenZoo,
+                         testing::Values("efficientnet_b0", "mobilenet_v3_large", "shufflenet_v2_x1_0"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -160,6 +160,43 @@ TEST(Walk, SliceAndResizeCopyValues) {
   EXPECT_TRUE(at::equal(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), expected));
 }
 
+TEST(Walk, ChannelsAreShuffledAndBecomePixels) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {12, 3, 2};
+  const at::Tensor x = at::arange(144).to(at::kFloat).view({2, 12, 3, 2});
+  const auto value_of = [&](const NodeSpec& last) {
+    spec.graph = {last};
+    spec.outputs = {last.name};
+    const Graph graph = build_model(spec);
+    const at::Tensor y = walk(graph, {}, x, {});
+    EXPECT_TRUE(at::equal(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), y));
+    return y;
+  };
+  EXPECT_TRUE(at::equal(value_of(node("s", "channel_shuffle", {{"groups", 3}})), at::channel_shuffle(x, 3).flatten(1)));
+  // PyTorch's pixel_shuffle takes the channels of one output channel from neighbours.
+  const at::Tensor neighbours = x.view({2, 4, 3, 3, 2}).transpose(1, 2).reshape({2, 12, 3, 2});
+  EXPECT_TRUE(
+      at::equal(value_of(node("d", "depth_to_space", {{"factor", 2}})), at::pixel_shuffle(neighbours, 2).flatten(1)));
+}
+
+/// A transposed convolution whose kernel is its stride: a 1x1 convolution, and its channels become pixels.
+TEST(Walk, ATransposedConvolutionIsAConvolutionAndDepthToSpace) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {5, 4, 3};
+  spec.graph = {node("c", "conv2d", {{"out_channels", 12}, {"kernel", 1}}),
+                node("up", "depth_to_space", {{"factor", 2}})};
+  spec.outputs = {"up"};
+  const Graph graph = build_model(spec);
+  Weights weights = initial_weights(graph, 3);
+  at::manual_seed(6);
+  const at::Tensor w = at::rand({5, 3, 2, 2}) - 0.5, bias = at::rand({3}), x = at::rand({2, 5, 4, 3});
+  weights["c.weight"] = w.permute({2, 3, 1, 0}).reshape({12, 5, 1, 1});
+  weights["c.bias"] = bias.repeat({4});
+  EXPECT_TRUE(at::allclose(walk(graph, weights, x, {}), at::conv_transpose2d(x, w, bias, 2).flatten(1), 1e-5, 1e-6));
+}
+
 TEST(Walk, BatchNormTrainingUsesAndMovesStatistics) {
   at::manual_seed(3);
   const Graph graph = all_operators();

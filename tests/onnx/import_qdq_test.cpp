@@ -2,6 +2,7 @@
 // refused by name.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -14,6 +15,7 @@
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
+#include "tests/onnx/model_builder.h"
 #include "tests/onnx/qdq_walk.h"
 
 namespace octet {
@@ -73,6 +75,7 @@ TEST(QdqImport, WhatOctetWroteComesBackToTheByte) {
     expect_back(random_int8("mobilenet_v3_large", scheme), 13);
   }
   expect_back(random_int8("mobilenet_v2", ActivationScheme::affine_u8), 13);
+  expect_back(random_int8("shufflenet_v2_x0_5", ActivationScheme::affine_u8), 13);
   expect_back(random_int8("efficientnet_b0", ActivationScheme::affine_u8), 21);
 }
 
@@ -192,6 +195,67 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
               parse_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
             }).find("a quantized network"),
             std::string::npos);
+}
+
+void quantized(ModelBuilder& model, const std::string& name, const std::string& scale, const std::string& zero) {
+  model.node("QuantizeLinear", {name, scale, zero}, name + "_codes");
+  model.node("DequantizeLinear", {name + "_codes", scale, zero}, name + "_q");
+}
+
+/// One scale behind a transposed convolution, two nodes here. All scales are powers of two: reals are exact.
+TEST(QdqImport, ATransposedConvolutionHasItsScalesAlongItsSecondAxis) {
+  constexpr int kOut = 2, kKernel = 4, kHeight = 4, kWidth = 3;
+  const std::vector<float> scales = {0.03125f, 0.015625f};
+  ModelBuilder model({3, kHeight, kWidth});
+  const std::vector<float> weight = model.weight("w", {3, kOut, kKernel, kKernel});
+  model.scalar("image_scale", 0.0078125f);
+  model.scalar("up_scale", 0.0625f);
+  model.reals("w_scale", scales);
+  model.reals("bias", {0.5f, -0.25f});
+  onnx::TensorProto& zero = *model.model().mutable_graph()->add_initializer();
+  zero.set_name("zero");
+  zero.set_data_type(onnx::TensorProto::INT8);
+  zero.set_raw_data(std::string(1, '\0'));
+  onnx::TensorProto& zeros = *model.model().mutable_graph()->add_initializer();
+  zeros.set_name("zeros");
+  zeros.set_data_type(onnx::TensorProto::INT8);
+  zeros.add_dims(kOut);
+  zeros.set_raw_data(std::string(kOut, '\0'));
+  quantized(model, "image", "image_scale", "zero");
+  quantized(model, "w", "w_scale", "zeros");
+  model.node("ConvTranspose", {"image_q", "w_q", "bias"}, "up").ints("strides", {2, 2}).ints("pads", {1, 1, 1, 1});
+  model.node("Relu", {"up"}, "relu");
+  quantized(model, "relu", "up_scale", "zero");
+  model.node("GlobalAveragePool", {"relu_q"}, "y");
+  const ImportedInt8 imported = parsed(model.bytes("y"));
+  const Int8Graph& graph = imported.graph;
+  ASSERT_EQ(graph.nodes.size(), 4u);
+  EXPECT_EQ(graph.nodes[2].op, Int8Op::depth_to_space);
+
+  const auto codes = codes_of(graph, random_images(graph, kBatch, 5));
+  const std::vector<uint8_t>& image = codes.at("picture");
+  const std::vector<uint8_t>& up = codes.at(graph.nodes[2].name);
+  ASSERT_EQ(up.size(), static_cast<size_t>(kBatch) * 4 * kHeight * kWidth * kOut);
+  size_t at = 0;
+  for (int n = 0; n < kBatch; ++n)
+    for (int y = 0; y < 2 * kHeight; ++y)
+      for (int x = 0; x < 2 * kWidth; ++x)
+        for (int k = 0; k < kOut; ++k, ++at) {
+          double sum = k == 0 ? 0.5 : -0.25;
+          for (int row = 0; row < kHeight; ++row)
+            for (int column = 0; column < kWidth; ++column) {
+              const int r = y + 1 - 2 * row, s = x + 1 - 2 * column;
+              if (r < 0 || r >= kKernel || s < 0 || s >= kKernel) continue;
+              for (int c = 0; c < 3; ++c) {
+                const size_t pixel = (static_cast<size_t>(n) * kHeight + row) * kWidth + column;
+                const double scale = scales[static_cast<size_t>(k)];
+                const float w = weight[((static_cast<size_t>(c) * kOut + k) * kKernel + r) * kKernel + s];
+                const double rounded = std::clamp(std::nearbyint(w / scale), -128.0, 127.0) * scale;
+                sum += static_cast<int8_t>(image[pixel * 3 + c]) * 0.0078125 * rounded;
+              }
+            }
+          EXPECT_EQ(static_cast<int8_t>(up[at]), std::clamp(std::nearbyint(sum / 0.0625), 0.0, 127.0)) << at;
+        }
 }
 
 /// Damaged anywhere: an error or a valid network, nothing else.

@@ -46,6 +46,26 @@ TEST(OnnxLayers, PaddingDiffersFromSideToSide) {
                at::conv2d(at::constant_pad_nd(x, {0, 1, 0, 1}), tensor(weight, {4, 3, 3, 3}), {}, 2));
 }
 
+TEST(OnnxLayers, TransposedConvolutions) {
+  const at::Tensor x = images(5, 4, 3);
+  struct Case {
+    int64_t kernel, stride, pad, extra;
+  };
+  for (const Case& c :
+       {Case{2, 2, 0, 0}, Case{4, 2, 1, 0}, Case{3, 2, 1, 1}, Case{3, 3, 0, 0}, Case{3, 1, 1, 0}, Case{5, 3, 1, 0}}) {
+    ModelBuilder model({5, 4, 3});
+    const auto weight = model.weight("up.weight", {5, 2, c.kernel, c.kernel}), bias = model.weight("up.bias", {2});
+    model.node("ConvTranspose", {"image", "up.weight", "up.bias"}, "y")
+        .ints("strides", {c.stride, c.stride})
+        .ints("pads", {c.pad, c.pad, c.pad, c.pad})
+        .ints("output_padding", {c.extra, c.extra});
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes[1].name, "up");
+    expect_close(outputs(network, x), at::conv_transpose2d(x, tensor(weight, {5, 2, c.kernel, c.kernel}),
+                                                           tensor(bias, {2}), c.stride, c.pad, c.extra));
+  }
+}
+
 TEST(OnnxLayers, AutomaticPadding) {
   for (const std::string mode : {"SAME_UPPER", "SAME_LOWER", "VALID"}) {
     ModelBuilder model({3, 9, 7});

@@ -153,6 +153,28 @@ TEST(OnnxOperators, ChannelsAreSplitAndPixelsRepeated) {
                larger);
 }
 
+TEST(OnnxOperators, ChannelsAreShuffledAndBecomePixels) {
+  const at::Tensor x = images(12, 4, 3);
+  for (const bool open : {false, true}) {
+    ModelBuilder model({12, 4, 3});
+    model.integers("groups", {open ? -1 : 0, 3, 4, 4, 3});
+    model.integers("channels", {open ? -1 : 0, 12, 4, 3});
+    model.node("Reshape", {"image", "groups"}, "g");
+    model.node("Transpose", {"g"}, "t").ints("perm", {0, 2, 1, 3, 4});
+    model.node("Reshape", {"t", "channels"}, "y");
+    expect_close(outputs(imported(model.bytes("y")), x), at::channel_shuffle(x, 3));
+    EXPECT_NE(error_of([&] { imported(model.bytes("t")); }).find("output 't': has five dimensions"), std::string::npos);
+    model.node("Relu", {"g"}, "r");
+    EXPECT_NE(error_of([&] { imported(model.bytes("r")); }).find("in a channel shuffle only"), std::string::npos);
+  }
+  const at::Tensor neighbours = x.view({2, 4, 3, 4, 3}).transpose(1, 2).reshape({2, 12, 4, 3});
+  for (const std::string mode : {"CRD", "DCR"}) {
+    ModelBuilder model({12, 4, 3});
+    model.node("DepthToSpace", {"image"}, "y").integer("blocksize", 2).text("mode", mode);
+    expect_close(outputs(imported(model.bytes("y")), x), at::pixel_shuffle(mode == "CRD" ? x : neighbours, 2));
+  }
+}
+
 TEST(OnnxOperators, SeveralOutputsKeepTheirOrder) {
   ModelBuilder model;
   model.node("Relu", {"image"}, "a");
@@ -222,6 +244,15 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   sliced(0, 4, 2, 1, "expected one range of channels");
   sliced(2, 2, 1, 1, "0 channels from 2 on are not among 3");
   sliced(0, 3, 4, 1, "axis 4 of 4 dimensions");
+
+  const auto transposed = [&](int64_t kernel, int64_t stride, const std::string& part) {
+    ModelBuilder model;
+    model.weight("w", {3, 2, kernel, kernel});
+    model.node("ConvTranspose", {"image", "w"}, "y").ints("strides", {stride, stride});
+    expect_refused(model, part);
+  };
+  transposed(2, 3, "expected outputs that are blocks");
+  transposed(3, 2, "expected outputs that are blocks");
 
   ModelBuilder parts;
   parts.integers("parts", {2, 2});

@@ -21,11 +21,18 @@ ModelSpec family(const std::string& name, int size) {
 }
 
 std::vector<ModelSpec> families() {
-  std::vector<ModelSpec> all = {
-      family("small_cnn", 28),       family("resnet8", 32),           family("resnet8", 32),
-      family("resnet18", 33),        family("resnet50", 32),          family("mobilenet_v2", 32),
-      family("mobilenet_v2", 64),    family("vgg11_bn", 32),          family("squeezenet1_1", 64),
-      family("efficientnet_b0", 32), family("mobilenet_v3_large", 32)};
+  std::vector<ModelSpec> all = {family("small_cnn", 28),
+                                family("resnet8", 32),
+                                family("resnet8", 32),
+                                family("resnet18", 33),
+                                family("resnet50", 32),
+                                family("mobilenet_v2", 32),
+                                family("mobilenet_v2", 64),
+                                family("vgg11_bn", 32),
+                                family("squeezenet1_1", 64),
+                                family("efficientnet_b0", 32),
+                                family("mobilenet_v3_large", 32),
+                                family("shufflenet_v2_x0_5", 32)};
   all[0].input.c = 1;
   all[1].shortcut = 'A';
   all[3].stem = all[4].stem = "imagenet";

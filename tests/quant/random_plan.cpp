@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -89,16 +90,21 @@ class Grower {
     });
   }
 
-  /// Some of the channels, or each pixel several times.
+  /// Some of the channels or all in another order, each pixel several times or several pixels of one.
   void pick() {
     const Shape in = shape();
-    if (chance(50)) {
-      push(Op::slice, [&](Node& n) {
-        n.out_channels = between(1, in.c);
-        n.first_channel = between(0, in.c - n.out_channels);
-      });
-    } else {
-      push(Op::resize, [&](Node& n) { n.factor_h = between(1, 2), n.factor_w = between(1, 2); });
+    switch (between(0, 3)) {
+      case 0:
+        return push(Op::slice, [&](Node& n) {
+          n.out_channels = between(1, in.c);
+          n.first_channel = between(0, in.c - n.out_channels);
+        });
+      case 1:
+        return push(Op::channel_shuffle, [&](Node& n) { n.groups = std::gcd(in.c, between(2, 6)); });
+      case 2:
+        return push(Op::depth_to_space, [&](Node& n) { n.factor_h = std::gcd(in.c, 2), n.factor_w = 1; });
+      default:
+        return push(Op::resize, [&](Node& n) { n.factor_h = between(1, 2), n.factor_w = between(1, 2); });
     }
   }
 

@@ -36,10 +36,14 @@ void pixels_of(const Shape& shape, const Body& body) {
   }
 }
 
-/// Where a slice or resize (AnyNode: Node or Int8Node) finds an element of its output in its input; CHW.
+/// Where an operator that copies (AnyNode: Node or Int8Node) finds an element of its output in its input; CHW.
 template <typename AnyNode>
 size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
-  const auto row = static_cast<size_t>(n.first_channel + k) * in.h + static_cast<size_t>(y / n.factor_h);
+  using O = decltype(n.op);
+  int channel = n.first_channel + k;
+  if (n.op == O::channel_shuffle) channel = k % n.groups * (in.c / n.groups) + k / n.groups;
+  if (n.op == O::depth_to_space) channel += (y % n.factor_h * n.factor_w + x % n.factor_w) * n.shape.c;
+  const auto row = static_cast<size_t>(channel) * in.h + static_cast<size_t>(y / n.factor_h);
   return row * in.w + static_cast<size_t>(x / n.factor_w);
 }
 
@@ -156,6 +160,8 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
         break;
       case Op::slice:
       case Op::resize:
+      case Op::channel_shuffle:
+      case Op::depth_to_space:
         pixels_of(out, [&](int k, int y, int x, size_t at) { result[at] = input(0)[picked(node, in, k, y, x)]; });
         break;
       case Op::lookup:
@@ -258,6 +264,8 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
         }
         case Int8Op::slice:
         case Int8Op::resize:
+        case Int8Op::channel_shuffle:
+        case Int8Op::depth_to_space:
           result[at] = code(0, picked(node, in, k, y, x));
           break;
         case Int8Op::flatten: {

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
+#include <map>
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
@@ -15,6 +17,7 @@
 #include "src/quant/convert.h"
 #include "src/quant/fuse.h"
 #include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
 #include "tests/quant/random_plan.h"
 #include "tests/source_dir.h"
 
@@ -56,23 +59,30 @@ class Witness : public testing::Test {
     run_engine("cpu", graph, images);
   }
 
-  /// Runs `graph` on random images and writes the engine's dump.
-  void run_engine(const std::string& engine, const Int8Graph& graph, int images) const {
+  /// Runs `graph` on random images and writes a dump, named after the engine or the kernels; how many bytes its nodes
+  /// are.
+  size_t run_engine(const std::string& engine, const Int8Graph& graph, int images,
+                    const std::string& kernels = "auto") const {
+    size_t compared = 0;
     const std::vector<uint8_t> pixels = test::random_images(graph, images, 7);
     const OutputBuffers outputs(graph, images);
     CodeDump dump(graph);
     dump.add_images(pixels.data(), images);
     find_engine(engine)
-        .compile(graph, {.max_batch = images})
-        ->run(pixels.data(), images, outputs.memory(),
-              [&](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); });
-    dump.write(file(engine));
+        .compile(graph, {.max_batch = images, .kernels = kernels})
+        ->run(pixels.data(), images, outputs.memory(), [&](int node, const void* data, size_t bytes) {
+          dump.add(node, data, bytes);
+          compared += bytes;
+        });
+    dump.write(file(kernels == "auto" ? engine : kernels));
+    return compared;
   }
 
-  Outcome verify() const {
-    const std::string command = python() + " " + source_dir() + "/tools/verify_checkpoint.py " +
-                                file("int8.safetensors") + " --against " + file("reference") + " " + file("cpu") +
-                                " >" + file("output") + " 2>&1";
+  Outcome verify(const std::vector<std::string>& dumps = {"reference", "cpu"}) const {
+    std::string command =
+        python() + " " + source_dir() + "/tools/verify_checkpoint.py " + file("int8.safetensors") + " --against";
+    for (const std::string& dump : dumps) command += " " + file(dump);
+    command += " >" + file("output") + " 2>&1";
     const int status = std::system(command.c_str());
     return {WEXITSTATUS(status), read_file(file("output"))};
   }
@@ -114,6 +124,10 @@ TEST_F(Witness, AgreesOnFunctionsAndSqueezeAndExcite) {
   }
 }
 
+TEST_F(Witness, AgreesOnShuffledChannels) {
+  expect_equal(random_graph({.name = "shufflenet_v2_x0_5"}, ActivationScheme::affine_u8));
+}
+
 TEST_F(Witness, AgreesOnBitPlans) {
   const QuantSpec w4a4{.activation = ActivationScheme::unsigned_u8,
                        .activation_bits = 4,
@@ -136,15 +150,33 @@ TEST_F(Witness, AgreesOnRandomNetworksWithRandomBitPlans) {
   }
 }
 
-TEST_F(Witness, AgreesOnRandomNetworks) {
-  for (uint64_t seed = 1; seed <= 8; ++seed) expect_equal(test::random_network(seed));
+/// OCTET_TEST_NETWORKS=600: the run that tests/README.md has the numbers of.
+TEST_F(Witness, AgreesOnRandomNetworksWithEveryPath) {
+  size_t compared = 0;
+  std::map<size_t, int> outputs;
+  for (const uint64_t seed : test::test_seeds(1, test::network_count(8))) {
+    const Int8Graph graph = test::random_network(seed);
+    write_checkpoint(file("int8.safetensors"), graph);
+    compared += run_engine("reference", graph, 2);
+    std::vector<std::string> dumps = {"reference"};
+    for (const std::string& path : test::cpu_paths()) {
+      compared += run_engine("cpu", graph, 2, path);
+      dumps.push_back(path);
+    }
+    const Outcome outcome = verify(dumps);
+    ASSERT_EQ(outcome.status, 0) << "OCTET_TEST_SEED=" << seed << "\n" << outcome.output;
+    ++outputs[graph.outputs.size()];
+  }
+  std::cout << compared << " bytes equal to the witness's; networks of 1, 2, 3 outputs: " << outputs[1] << ", "
+            << outputs[2] << ", " << outputs[3] << "\n";
 }
 
 TEST_F(Witness, ReadsEveryVersion) {
   const Int8Graph graphs[] = {random_graph({.name = "resnet8"}, ActivationScheme::affine_u8),
                               random_graph({.name = "mobilenet_v3_large"}, ActivationScheme::affine_u8),
-                              test::random_network(1)};
-  for (int i = 0; i < 3; ++i) {
+                              random_graph({.name = "unet2"}, ActivationScheme::affine_u8),
+                              random_graph({.name = "shufflenet_v2_x0_5"}, ActivationScheme::affine_u8)};
+  for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(checkpoint_version(graphs[i]), i + 1);
     expect_equal(graphs[i]);
   }

@@ -21,7 +21,9 @@ std::string window_text(const Int8Node& node) {
   const Window& w = node.window;
   if (node.op == Int8Op::slice)
     return fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.shape.c - 1);
-  if (node.op == Int8Op::resize) return fmt::format("times {}x{}", node.factor_h, node.factor_w);
+  if (node.op == Int8Op::channel_shuffle) return fmt::format("{} groups", node.groups);
+  if (node.op == Int8Op::resize || node.op == Int8Op::depth_to_space)
+    return fmt::format("times {}x{}", node.factor_h, node.factor_w);
   if (node.op != Int8Op::conv2d && node.op != Int8Op::max_pool && node.op != Int8Op::avg_pool) return "";
   std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
   if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);

@@ -67,7 +67,7 @@ std::unique_ptr<CpuStep> make_requantize_step(const Lowering& lowering, int node
 std::unique_ptr<CpuStep> make_input_step(const Lowering& lowering, int node);
 std::unique_ptr<CpuStep> make_lookup_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_subsample_pad_step(const Lowering& lowering, int node);
-/// slice, resize.
+/// slice, resize, channel_shuffle, depth_to_space.
 std::unique_ptr<CpuStep> make_pick_step(const Lowering& lowering, int node);
 std::unique_ptr<CpuStep> make_flatten_step(const Lowering& lowering, int node);
 

@@ -53,6 +53,8 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
       return make_subsample_pad_step(lowering, node);
     case Int8Op::slice:
     case Int8Op::resize:
+    case Int8Op::channel_shuffle:
+    case Int8Op::depth_to_space:
       return make_pick_step(lowering, node);
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : make_flatten_step(lowering, node);

@@ -214,6 +214,8 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return std::make_unique<SubsamplePadStep>(lowering, node);
     case Int8Op::slice:
     case Int8Op::resize:
+    case Int8Op::channel_shuffle:
+    case Int8Op::depth_to_space:
       return std::make_unique<PickStep>(lowering, node);
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : std::make_unique<FlattenStep>(lowering, node);

@@ -1,0 +1,75 @@
+// What random Int8Graphs are made with: operators with random windows, codes and constants.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "src/graph/int8_graph.h"
+
+namespace octet::test {
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : generator_(seed) {}
+  int between(int low, int high) {
+    return low + static_cast<int>(generator_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool chance(int percent) { return between(0, 99) < percent; }
+  double uniform(double low, double high) { return low + (high - low) * (generator_() >> 11) * 0x1p-53; }
+  template <typename T>
+  T pick(std::initializer_list<T> values) {
+    return values.begin()[between(0, static_cast<int>(values.size()) - 1)];
+  }
+
+ private:
+  std::mt19937_64 generator_;
+};
+
+/// Adds nodes one by one; each function returns the new node's index. Sizes follow from the inputs.
+class NetworkBuilder {
+ public:
+  NetworkBuilder(Random& random, const Shape& input);
+  int convolution(int x, std::optional<int> residual = {});  ///< random window, groups and channels
+  int linear(int x, int classes);
+  int add(int a, int b);
+  int concat(const std::vector<int>& inputs);
+  int max_pool(int x);
+  int avg_pool(int x);
+  int global_avg_pool(int x);
+  int requantize(int x);
+  int mul(int a, int b);
+  int lookup(int x);  ///< any table
+  int subsample_pad(int x);
+  int slice(int x);
+  int resize(int x);
+  int channel_shuffle(int x);
+  int depth_to_space(int x);
+  int flatten(int x);
+  /// A convolution whose output has the shape of `residual`'s.
+  int convolution_like(int x, int residual);
+  /// Makes x an output, which others may read. Nothing for the input and for what is one already.
+  void output(int x);
+  /// One more output, in float: x through an operator of any kind, also of images.
+  void float_output(int x);
+  /// Makes the network end in float logits, one output more, and checks it.
+  Int8Graph finish(int x);
+
+  const Shape& shape(int node) const { return graph_.nodes[node].shape; }
+
+ private:
+  Int8Node& node(Int8Op op, std::vector<int> inputs, const Shape& shape);
+  int pass_on(Int8Op op, int x, const Shape& shape);
+  int weighted(Int8Node n);
+  void set_edge(Int8Node& n);
+  Window random_window(const Shape& in, bool pool);
+  int push(Int8Node n);
+
+  Random& random_;
+  Int8Graph graph_;
+};
+
+int random_channels(Random& random);
+
+}  // namespace octet::test
