@@ -61,10 +61,6 @@ struct DatasetSpec {
 /// or split.
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec);
 
-/// Throws Error(data) naming the first class that differs from the training set's: labels of both must mean the same.
-/// `name`: "test", for the message.
-void check_same_classes(const Dataset& train, const Dataset& other, const std::string& name);
-
 /// One decoded picture from a file (JPEG or PNG by content), converted to `channels` (1 or 3): colour to grey by
 /// ITU-R BT.601, alpha dropped. Corrupt or truncated data is an error. Limits: 64 Mpixel, 2048 pixels a byte of data.
 Image read_image(const std::string& path, int channels);

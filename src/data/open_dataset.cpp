@@ -42,17 +42,4 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   throw usage_error("data.format: unknown value '" + format + "'");
 }
 
-void check_same_classes(const Dataset& train, const Dataset& other, const std::string& name) {
-  const auto& a = train.class_names();
-  const auto& b = other.class_names();
-  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    const std::string left = i < a.size() ? a[i] : "nothing", right = i < b.size() ? b[i] : "nothing";
-    if (left == right) continue;
-    throw data_error(
-        fmt::format("class {} is {} in the training set and {} in the {} set; list the class "
-                    "folders in a file and name it in data.classes",
-                    i, left, right, name));
-  }
-}
-
 }  // namespace octet
