@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 
 #include "src/common/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
 #include "src/engine/kernel_cache.h"
 #include "tests/cuda/gpu.h"
+#include "tests/engine/network_coverage.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 
@@ -66,9 +68,14 @@ TEST_P(CudaConvolutions, SameBytes) {
 
 TEST(CudaNetworks, SameBytes) {
   OCTET_NEEDS_GPU();
+  NetworkCoverage coverage;
   for (const uint64_t seed : test_seeds(1, network_count(300))) {
-    ASSERT_EQ(cuda_difference(random_network(seed), batch_of(seed), seed), "") << "OCTET_TEST_SEED=" << seed;
+    const Int8Graph graph = random_network(seed);
+    ASSERT_EQ(cuda_difference(graph, batch_of(seed), seed), "") << "OCTET_TEST_SEED=" << seed;
+    coverage.add(graph, batch_of(seed));
   }
+  std::cout << coverage.text() << "\n";
+  EXPECT_EQ(coverage.rare(), "");
 }
 
 // What compute-sanitizer runs.

@@ -1,6 +1,8 @@
 #include "tests/engine/random_network.h"
 
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 
 namespace octet::test {
 namespace {
@@ -70,13 +72,15 @@ Int8Graph random_network(uint64_t seed) {
         nodes.push_back(network.slice(x));
         break;
       case 10:
-      case 11:
-        if (network.shape(x).h * network.shape(x).w > kSmallImage) {
-          nodes.push_back(network.max_pool(x));
+      case 11: {
+        const int from = random.chance(30) ? network.convolution(x) : x;  // then perhaps a transposed convolution
+        if (network.shape(from).h * network.shape(from).w > kSmallImage) {
+          nodes.push_back(network.max_pool(from));
         } else {
-          nodes.push_back(random.chance(50) ? network.resize(x) : network.depth_to_space(x));
+          nodes.push_back(random.chance(50) ? network.resize(from) : network.depth_to_space(from));
         }
         break;
+      }
       case 12:
         nodes.push_back(network.channel_shuffle(x));
         break;
@@ -114,8 +118,10 @@ std::vector<uint64_t> test_seeds(uint64_t first, int count) {
 }
 
 int network_count(int usual) {
-  const char* count = std::getenv("OCTET_TEST_NETWORKS");
-  return count == nullptr ? usual : std::atoi(count);
+  const char* text = std::getenv("OCTET_TEST_NETWORKS");
+  const int count = text == nullptr ? usual : std::atoi(text);
+  if (count < 1) throw std::invalid_argument(std::string("OCTET_TEST_NETWORKS: '") + text + "' is no number from 1 on");
+  return count;
 }
 
 }  // namespace octet::test

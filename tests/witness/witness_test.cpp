@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <map>
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
@@ -16,6 +15,7 @@
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "src/quant/fuse.h"
+#include "tests/engine/network_coverage.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 #include "tests/quant/random_plan.h"
@@ -35,6 +35,8 @@ struct Outcome {
   int status;
   std::string output;
 };
+
+constexpr int kImages = 2;
 
 class Witness : public testing::Test {
  protected:
@@ -59,23 +61,18 @@ class Witness : public testing::Test {
     run_engine("cpu", graph, images);
   }
 
-  /// Runs `graph` on random images and writes a dump, named after the engine or the kernels; how many bytes its nodes
-  /// are.
-  size_t run_engine(const std::string& engine, const Int8Graph& graph, int images,
-                    const std::string& kernels = "auto") const {
-    size_t compared = 0;
+  /// Runs `graph` on random images and writes a dump, named after the engine or the kernels.
+  void run_engine(const std::string& engine, const Int8Graph& graph, int images,
+                  const std::string& kernels = "auto") const {
     const std::vector<uint8_t> pixels = test::random_images(graph, images, 7);
     const OutputBuffers outputs(graph, images);
     CodeDump dump(graph);
     dump.add_images(pixels.data(), images);
     find_engine(engine)
         .compile(graph, {.max_batch = images, .kernels = kernels})
-        ->run(pixels.data(), images, outputs.memory(), [&](int node, const void* data, size_t bytes) {
-          dump.add(node, data, bytes);
-          compared += bytes;
-        });
+        ->run(pixels.data(), images, outputs.memory(),
+              [&](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); });
     dump.write(file(kernels == "auto" ? engine : kernels));
-    return compared;
   }
 
   Outcome verify(const std::vector<std::string>& dumps = {"reference", "cpu"}) const {
@@ -87,8 +84,21 @@ class Witness : public testing::Test {
     return {WEXITSTATUS(status), read_file(file("output"))};
   }
 
+  /// "", or what the witness says: of the reference and every path of the cpu engine.
+  std::string difference_on_every_path(const Int8Graph& graph) const {
+    write_checkpoint(file("int8.safetensors"), graph);
+    run_engine("reference", graph, kImages);
+    std::vector<std::string> dumps = {"reference"};
+    for (const std::string& path : test::cpu_paths()) {
+      run_engine("cpu", graph, kImages, path);
+      dumps.push_back(path);
+    }
+    const Outcome outcome = verify(dumps);
+    return outcome.status == 0 ? "" : "witness: " + outcome.output;
+  }
+
   void expect_equal(const Int8Graph& graph) {
-    write_both_dumps(graph, 2);
+    write_both_dumps(graph, kImages);
     const Outcome outcome = verify();
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     EXPECT_NE(outcome.output.find("EQUAL: " + std::to_string(graph.nodes.size()) + " layers, 2 images"),
@@ -124,8 +134,11 @@ TEST_F(Witness, AgreesOnFunctionsAndSqueezeAndExcite) {
   }
 }
 
-TEST_F(Witness, AgreesOnShuffledChannels) {
-  expect_equal(random_graph({.name = "shufflenet_v2_x0_5"}, ActivationScheme::affine_u8));
+TEST_F(Witness, AgreesOnTheWholeZoo) {
+  for (const std::string_view name : model_names()) {
+    const Int8Graph graph = random_graph({.name = std::string(name)}, ActivationScheme::affine_u8);
+    EXPECT_EQ(difference_on_every_path(graph), "") << name;
+  }
 }
 
 TEST_F(Witness, AgreesOnBitPlans) {
@@ -150,25 +163,20 @@ TEST_F(Witness, AgreesOnRandomNetworksWithRandomBitPlans) {
   }
 }
 
-/// OCTET_TEST_NETWORKS=600: the run that tests/README.md has the numbers of.
 TEST_F(Witness, AgreesOnRandomNetworksWithEveryPath) {
-  size_t compared = 0;
-  std::map<size_t, int> outputs;
+  test::NetworkCoverage coverage;
   for (const uint64_t seed : test::test_seeds(1, test::network_count(8))) {
     const Int8Graph graph = test::random_network(seed);
-    write_checkpoint(file("int8.safetensors"), graph);
-    compared += run_engine("reference", graph, 2);
-    std::vector<std::string> dumps = {"reference"};
-    for (const std::string& path : test::cpu_paths()) {
-      compared += run_engine("cpu", graph, 2, path);
-      dumps.push_back(path);
-    }
-    const Outcome outcome = verify(dumps);
-    ASSERT_EQ(outcome.status, 0) << "OCTET_TEST_SEED=" << seed << "\n" << outcome.output;
-    ++outputs[graph.outputs.size()];
+    ASSERT_EQ(difference_on_every_path(graph), "") << "OCTET_TEST_SEED=" << seed;
+    coverage.add(graph, kImages);
   }
-  std::cout << compared << " bytes equal to the witness's; networks of 1, 2, 3 outputs: " << outputs[1] << ", "
-            << outputs[2] << ", " << outputs[3] << "\n";
+  std::cout << coverage.text() << "\n";
+  EXPECT_EQ(coverage.rare(), "");
+}
+
+TEST_F(Witness, AgreesOnRandomConvolutionsWithEveryPath) {
+  for (const uint64_t seed : test::test_seeds(1, test::network_count(8)))
+    ASSERT_EQ(difference_on_every_path(test::random_convolution(seed)), "") << "OCTET_TEST_SEED=" << seed;
 }
 
 TEST_F(Witness, ReadsEveryVersion) {

@@ -1,0 +1,74 @@
+#include "tests/engine/network_coverage.h"
+
+#include <optional>
+#include <set>
+
+#include "src/graph/op_traits.h"
+
+namespace octet::test {
+namespace {
+
+constexpr int kEnoughForAll = 100, kRare = 50;
+constexpr const char* kResidual = "a residual";
+constexpr const char* kUneven = "uneven padding";
+constexpr const char* kFactors = "mul by a factor for each channel";
+constexpr const char* kTransposed = "a transposed convolution";
+constexpr const char* kCodes = "an output of codes";
+constexpr const char* kPictures = "a float output of several pixels";
+constexpr const char* kOutputs[] = {"1 output", "2 outputs", "3 outputs"};
+
+std::set<std::string> found_in(const Int8Graph& graph) {
+  std::set<std::string> found;
+  for (const Int8Node& node : graph.nodes) {
+    found.emplace(int8_op_name(node.op));
+    if (!node.window.pad.is_even()) found.emplace(kUneven);
+    if (node.op == Int8Op::conv2d && node.inputs.size() > 1) found.emplace(kResidual);
+    if (node.op == Int8Op::mul && graph.nodes[node.inputs[1]].shape != node.shape) found.emplace(kFactors);
+    if (node.op == Int8Op::depth_to_space && graph.nodes[node.inputs[0]].op == Int8Op::conv2d &&
+        node.factor_h * node.factor_w > 1)
+      found.emplace(kTransposed);
+  }
+  for (const int output : graph.outputs) {
+    const Int8Node& node = graph.nodes[output];
+    if (!node.float_output) found.emplace(kCodes);
+    if (node.float_output && node.shape.h * node.shape.w > 1) found.emplace(kPictures);
+  }
+  found.emplace(kOutputs[graph.outputs.size() - 1]);
+  return found;
+}
+
+}  // namespace
+
+NetworkCoverage::NetworkCoverage() {
+  for (const Op op : all_ops()) {
+    if (traits(op).int8) networks_with_[std::string(op_name(op))] = 0;
+  }
+  for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kCodes, kPictures}) networks_with_[form] = 0;
+  for (const char* count : kOutputs) networks_with_[count] = 0;
+}
+
+void NetworkCoverage::add(const Int8Graph& graph, int images) {
+  ++networks_;
+  for (const Int8Node& node : graph.nodes) bytes_ += node.image_bytes() * static_cast<size_t>(images);
+  for (const std::string& what : found_in(graph)) ++networks_with_.at(what);
+}
+
+std::string NetworkCoverage::text() const {
+  std::string text = std::to_string(networks_) + " networks, " + std::to_string(bytes_) + " bytes of nodes; with";
+  const char* before = " ";
+  for (const auto& [what, count] : networks_with_) {
+    text += before + what + ": " + std::to_string(count);
+    before = ", ";
+  }
+  return text;
+}
+
+std::string NetworkCoverage::rare() const {
+  std::string rare;
+  for (const auto& [what, count] : networks_with_) {
+    if (count * kRare < networks_ && networks_ >= kEnoughForAll) rare += (rare.empty() ? "" : ", ") + what;
+  }
+  return rare;
+}
+
+}  // namespace octet::test
