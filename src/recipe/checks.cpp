@@ -129,6 +129,8 @@ class Checker {
                       "repairs a network after training, and QAT would train another network than train did");
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
+    require_untrained(calibrate.rounding == "adaround", "calibrate.rounding",
+                      "adaround puts weights on their codes after training, and QAT would move them off again");
   }
 
   void check_quant() const {

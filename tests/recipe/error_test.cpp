@@ -205,6 +205,8 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
                  {": " + key + ": repairs a network after training", "set qat.epochs: 0"});
     EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {key + "=true"}));
   }
+  expect_parts(refusal(kMinimal, {"calibrate.rounding=adaround", "qat.epochs=1"}),
+               {": calibrate.rounding: adaround puts weights on their codes", "set qat.epochs: 0"});
 }
 
 TEST(RecipeErrors, DistillationIsForQat) {

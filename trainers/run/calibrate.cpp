@@ -11,6 +11,7 @@
 #include "src/model/device.h"
 #include "src/qat/channel_moments.h"
 #include "src/qat/correct_biases.h"
+#include "src/qat/reconstruct/adaround.h"
 #include "src/quant/equalize.h"
 #include "trainers/run/run.h"
 
@@ -56,14 +57,39 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   set_float_params(model.weights(), params);
 }
 
-void correct_model(QuantizedModel& model, const Run& run) {
-  MomentsObserver moments(model.prepared().graph, model.weights());
-  std::vector<at::Tensor> pictures;
-  for_batches(run, "correct biases", static_cast<size_t>(run.recipe.calibrate.repair_images), [&](const at::Tensor& x) {
-    moments.see(x);
-    pictures.push_back(x);
+void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictures) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  long layers = 0;
+  for (const Node& node : model.prepared().graph.nodes) layers += has_weight(node.op);
+  Progress progress("round", layers, "layers");
+  double nearest = 0, rounded = 0;
+  int64_t weights = 0, moved = 0;
+  long seen = 0;
+  adaround(model, pictures, {.steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed},
+           [&](const RoundedLayer& layer) {
+             nearest += layer.nearest;
+             rounded += layer.rounded;
+             weights += layer.weights;
+             moved += layer.moved;
+             progress.update(++seen, layer.name);
+             throw_if_interrupted();
+           });
+  say(fmt::format("adaround: {:.1f} % of the codes moved; squared error of the layers' outputs: {:.1f} % of nearest's",
+                  100.0 * static_cast<double>(moved) / static_cast<double>(weights), 100 * rounded / nearest));
+}
+
+/// Rounding first: what it leaves of a channel's mean goes into the bias.
+void repair(QuantizedModel& model, const Run& run) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  MomentsObserver moments(model.prepared().graph, model.weights());  // while the weights are float
+  std::vector<at::Tensor> parts;
+  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), [&](const at::Tensor& x) {
+    if (recipe.bias_correction) moments.see(x);
+    parts.push_back(x);
   });
-  correct_biases(model, moments.moments(), at::cat(pictures));
+  const at::Tensor pictures = at::cat(parts);
+  if (recipe.rounding == "adaround") round_model(model, run, pictures);
+  if (recipe.bias_correction) correct_biases(model, moments.moments(), pictures);
 }
 
 void find_ranges(QuantizedModel& model, const Run& run) {
@@ -83,16 +109,17 @@ void find_ranges(QuantizedModel& model, const Run& run) {
 
 void calibrate(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const bool repairs = recipe.bias_correction || recipe.rounding == "adaround";
   const FullPrecision full;  // ranges are those of the float network, on every device
   const at::NoGradGuard no_grad;
   try {
     if (recipe.equalize) equalize_model(model, run);
     find_ranges(model, run);
-    if (recipe.bias_correction) correct_model(model, run);
+    if (repairs) repair(model, run);
   } catch (const c10::OutOfMemoryError&) {
-    throw promise_error(fmt::format(
-        "calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one", recipe.batch_size,
-        recipe.bias_correction ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
+    throw promise_error(
+        fmt::format("calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one",
+                    recipe.batch_size, repairs ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
   }
   if (run.ranks == nullptr) return;
   std::map<std::string, at::Tensor> state = model.state();  // on GPUs sums may differ in their last bits
