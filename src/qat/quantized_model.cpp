@@ -161,6 +161,29 @@ void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change)
   walk(graph, impl.weights, x, {}, hooks);
 }
 
+at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look) {
+  Impl& impl = *impl_;
+  if (!impl.edges.ready) throw promise_error("the network has no scales yet: calibrate it");
+  const WalkHooks all = impl.at_weights().quantizing_hooks(impl.weights, impl.learned, {.fold_batch_norm = true});
+  const Graph& graph = impl.prepared.graph;
+  WalkHooks some;
+  some.parameters = [&](int node, const LayerParameters& own) {
+    return quantized[node] && all.parameters ? all.parameters(node, own) : own;
+  };
+  if (all.finish) {
+    some.finish = [&](int node, const Unfinished& y) {
+      if (quantized[node]) return all.finish(node, y);
+      return activate(add_up(y), graph.nodes[node].activation, y.owned);
+    };
+  }
+  some.output = [&](int node, at::Tensor y) {
+    if (quantized[node] && all.output) y = all.output(node, std::move(y));
+    if (look) look(node, y);
+    return y;
+  };
+  return walk(graph, impl.weights, x, {}, some);
+}
+
 void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   Impl& impl = *impl_;
   impl.fetch();

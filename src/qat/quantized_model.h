@@ -46,6 +46,10 @@ class QuantizedModel {
   using Change = std::function<void(int node, Unfinished& y)>;
   void forward_changing(const at::Tensor& x, const Change& change);
 
+  /// forward(x, {}, look) in which weights and edges of only those nodes are quantized; the others stay float. Throws
+  /// Error(promise) before there are qparams.
+  at::Tensor forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look = nullptr);
+
   /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}); QAT's
   /// observers go on from there. May be called again with another method. This and all below wait for the GPU.
   void calibrate(CalibrationMethod method, double percentile);

@@ -73,6 +73,11 @@ TEST_F(Segment, TrainsComparesAndReportsMeanIou) {
   ASSERT_EQ(inspected.code, 0) << inspected.err;
   expect_part(inspected.out, "2 classes for each of 16x16 pixels");
   expect_part(inspected.out, "cpu_mean_iou");
+  const Answer analyzed = octet({"analyze", path("run"), "--json", "--quiet"});
+  ASSERT_EQ(analyzed.code, 0) << analyzed.err;
+  const double same = json::parse(analyzed.out).at("all").at("same_class");
+  EXPECT_GT(same, 0.5);  // of pixels
+  EXPECT_LE(same, 1);
   const Answer benched = octet({"bench", path("run"), "--engine", "cpu", "--seconds", "0.05"});
   EXPECT_EQ(benched.code, 0) << benched.err;
 }

@@ -32,6 +32,7 @@ void add_evaluate(CLI::App& app, const Common& common, Action& action);
 void add_inspect(CLI::App& app, const Common& common, Action& action);
 void add_run(CLI::App& app, const Common& common, Action& action);
 #if OCTET_TRAINING
+void add_analyze(CLI::App& app, const Common& common, Action& action);
 void add_calibrate(CLI::App& app, const Common& common, Action& action);
 void add_export(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);

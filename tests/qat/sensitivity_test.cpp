@@ -1,0 +1,97 @@
+// Each layer alone quantized and all but each: the walks are what they say, and a layer of two bits is found.
+#include "src/qat/sensitivity.h"
+
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+at::Tensor pictures(const Shape& shape, int count, uint64_t seed) {
+  const Preprocessing p = test::preprocessing_for(shape);
+  const std::vector<uint8_t> images = test::random_images(shape, count, seed);
+  return images_to_tensor(images.data(), count, shape, p.mean, p.std);
+}
+
+TEST(ForwardPartly, AllIsTheSimulationAndNoneTheFloatNetwork) {
+  const c10::NoGradGuard no_grad;
+  for (const ModelSpec& spec : {test::families()[1], test::other_operators()}) {
+    const Graph graph = build_model(spec);
+    QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(4, 4));
+    const at::Tensor x = pictures(spec.input, 3, 1);
+    const size_t nodes = model.prepared().graph.nodes.size();
+    const at::Tensor all = model.forward_partly(x, std::vector<bool>(nodes, true));
+    EXPECT_TRUE(all.equal(model.forward(x, {}))) << spec.name;
+    const at::Tensor none = model.forward_partly(x, std::vector<bool>(nodes, false));
+    EXPECT_TRUE(none.equal(walk(model.prepared().graph, model.weights(), x, {}))) << spec.name;
+    EXPECT_FALSE(all.equal(none));
+  }
+}
+
+TEST(Sensitivity, TheLayerOfTwoBitsCostsMostAloneAndLeftOutGivesMostBack) {
+  ModelSpec spec = test::family("resnet8", 32);
+  const Graph graph = build_model(spec);
+  QuantSpec quant = uniform_bits(8, 8);
+  quant.layers = {{"layer2.0.conv1", 2, 0}};
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), quant);
+  size_t seen = 0;
+  const Sensitivity result = sensitivity(model, {pictures(spec.input, 4, 1), pictures(spec.input, 3, 2)}, 2,
+                                         [&](size_t done, size_t all) { seen = done == all ? all : seen; });
+  ASSERT_EQ(seen, result.layers.size());
+  const auto alone = std::min_element(result.layers.begin(), result.layers.end(),
+                                      [](const auto& a, const auto& b) { return a.alone.sqnr_db < b.alone.sqnr_db; });
+  const auto all_but = std::max_element(result.layers.begin(), result.layers.end(), [](const auto& a, const auto& b) {
+    return a.all_but.sqnr_db < b.all_but.sqnr_db;
+  });
+  EXPECT_EQ(alone->name, "layer2.0.conv1");
+  EXPECT_EQ(all_but->name, "layer2.0.conv1");
+  EXPECT_EQ(alone->weight_bits, 2);
+  EXPECT_GT(all_but->all_but.sqnr_db, result.all.sqnr_db + 3);
+  for (const LayerSensitivity& layer : result.layers) {
+    ASSERT_LE(layer.worst.size(), 2u);
+    if (!layer.worst.empty()) {
+      EXPECT_LE(layer.worst[0].sqnr_db, layer.sqnr_db + 1e-9) << layer.name;
+    }
+    if (layer.worst.size() > 1) {
+      EXPECT_LE(layer.worst[0].sqnr_db, layer.worst[1].sqnr_db) << layer.name;
+    }
+  }
+}
+
+/// By hand: the only layer's channels against the float ones.
+TEST(Sensitivity, ChannelsAreThoseOfTheOutput) {
+  const c10::NoGradGuard no_grad;
+  const ModelSpec spec = test::other_operators();
+  const Graph graph = build_model(spec);
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(4, 4));
+  const at::Tensor x = pictures(spec.input, 5, 1);
+  const Sensitivity result = sensitivity(model, {x}, 100, [](size_t, size_t) {});
+  at::Tensor simulated, wanted;
+  model.forward(x, {}, [&](int n, const at::Tensor& y) {
+    if (model.prepared().graph.nodes[n].name == "g") simulated = y.clone();
+  });
+  WalkHooks hooks;
+  hooks.output = [&](int n, at::Tensor y) {
+    if (model.prepared().graph.nodes[n].name == "g") wanted = y.clone();
+    return y;
+  };
+  walk(model.prepared().graph, model.weights(), x, {}, hooks);
+  const auto layer = std::find_if(result.layers.begin(), result.layers.end(),
+                                  [](const LayerSensitivity& candidate) { return candidate.name == "g"; });
+  ASSERT_NE(layer, result.layers.end());
+  ASSERT_FALSE(layer->worst.empty());
+  for (const ChannelLoss& channel : layer->worst) {
+    const at::Tensor a = wanted.select(1, channel.channel).to(at::kDouble), b = simulated.select(1, channel.channel);
+    const double expected = 10 * std::log10(a.square().sum().item<double>() / (a - b).square().sum().item<double>());
+    EXPECT_NEAR(channel.sqnr_db, expected, 1e-3);
+  }
+}
+
+}  // namespace
+}  // namespace octet

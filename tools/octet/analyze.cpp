@@ -1,0 +1,150 @@
+// octet analyze RECIPE|RUN: which layers quantization costs the most.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "src/common/text_table.h"
+#include "src/qat/sensitivity.h"
+#include "tools/octet/commands.h"
+#include "tools/octet/target.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/run/run.h"
+
+namespace octet::cli {
+namespace {
+
+struct Options {
+  std::string target;
+  int images = 256;
+  int channels = 3;
+};
+
+std::string db(double value) { return std::isinf(value) ? "exact" : fmt::format("{:.1f}", value); }
+
+std::string bits(int count) { return count == 0 ? "" : std::to_string(count); }
+
+/// The most expensive first: by what it costs alone.
+std::vector<LayerSensitivity> sorted(std::vector<LayerSensitivity> layers) {
+  std::stable_sort(layers.begin(), layers.end(), [](const LayerSensitivity& a, const LayerSensitivity& b) {
+    return a.alone.sqnr_db < b.alone.sqnr_db;
+  });
+  return layers;
+}
+
+std::string text(const Sensitivity& result, size_t images) {
+  TextTable table({{"layer", Align::left},
+                   {"op", Align::left},
+                   {"weights"},
+                   {"codes"},
+                   {"alone dB"},
+                   {"same class"},
+                   {"all but it dB"},
+                   {"same class"},
+                   {"output dB"},
+                   {"worst channels", Align::left}});
+  for (const LayerSensitivity& layer : sorted(result.layers)) {
+    std::string worst;
+    for (const ChannelLoss& c : layer.worst)
+      worst += fmt::format("{}{}: {}", worst.empty() ? "" : ", ", c.channel, db(c.sqnr_db));
+    table.add_row({layer.name, layer.op, bits(layer.weight_bits), bits(layer.activation_bits), db(layer.alone.sqnr_db),
+                   percent(layer.alone.agreement, 1), db(layer.all_but.sqnr_db), percent(layer.all_but.agreement, 1),
+                   db(layer.sqnr_db), worst});
+  }
+  return fmt::format(
+      "{}\nall layers quantized: logits {} dB, the float network's class on {} of {}\n"
+      "dB: 10 log10(signal / error) of the logits with this layer alone quantized (the worst first), with all but this "
+      "one, and of its own output and channels with all; weights, codes: bits\n",
+      table.render(), db(result.all.sqnr_db), percent(result.all.agreement, 1),
+      counted(static_cast<long>(images), "validation image"));
+}
+
+nlohmann::ordered_json json_of(double sqnr_db) {
+  return std::isinf(sqnr_db) ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(sqnr_db);
+}
+
+std::string json(const Sensitivity& result, size_t images) {
+  using Json = nlohmann::ordered_json;
+  const auto loss = [](const LogitsLoss& l) {
+    return Json{{"sqnr_db", json_of(l.sqnr_db)}, {"same_class", l.agreement}};
+  };
+  Json layers = Json::array();
+  for (const LayerSensitivity& layer : result.layers) {
+    Json worst = Json::array();
+    for (const ChannelLoss& c : layer.worst) worst.push_back({{"channel", c.channel}, {"sqnr_db", json_of(c.sqnr_db)}});
+    layers.push_back({{"layer", layer.name},
+                      {"op", layer.op},
+                      {"weight_bits", layer.weight_bits},
+                      {"activation_bits", layer.activation_bits},
+                      {"alone", loss(layer.alone)},
+                      {"all_but", loss(layer.all_but)},
+                      {"output_sqnr_db", json_of(layer.sqnr_db)},
+                      {"worst_channels", worst}});
+  }
+  return Json{{"validation_images", images}, {"all", loss(result.all)}, {"layers", layers}}.dump(
+      2, ' ', false, Json::error_handler_t::replace);
+}
+
+/// The first validation images, in batches of evaluate.batch_size: on them bits and layers are chosen.
+std::vector<at::Tensor> pictures(const Run& run, int images) {
+  const EvaluationSet set = run.data.validation_images();
+  const size_t count = std::min<size_t>(static_cast<size_t>(images), set.indices.size());
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < count; ++i) indices.push_back(set.indices[i * set.indices.size() / count]);
+  Loader loader(*run.data.validation_set, indices, run.data.evaluation_transform,
+                {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
+  std::vector<at::Tensor> batches;
+  for (Batch batch; loader.next(batch);)
+    batches.push_back(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, run.data.mean,
+                                       run.data.std, run.device));
+  return batches;
+}
+
+ExitCode analyze(const Common& common, const Options& options) {
+  const bool is_run = std::filesystem::is_directory(options.target);
+  const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
+  const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_recipe(options.target, common.set);
+  if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
+    throw usage_error(
+        fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
+  const Run run = open_run(recipe, directory, choose_device(common.device));
+  say(fmt::format("device: {}", describe_device(run.device)));
+  QuantizedModel model = is_run ? load_quantized(run) : make_quantized(run, starting_weights(run));
+  if (!is_run) calibrate(model, run);
+  const std::vector<at::Tensor> batches = pictures(run, options.images);
+  size_t images = 0;
+  for (const at::Tensor& batch : batches) images += static_cast<size_t>(batch.size(0));
+  std::unique_ptr<Progress> progress;
+  const Sensitivity result =
+      sensitivity(model, batches, static_cast<size_t>(options.channels), [&](size_t done, size_t all) {
+        if (!progress) progress = std::make_unique<Progress>("analyze", static_cast<long>(all), "layers");
+        progress->update(static_cast<long>(done));
+        throw_if_interrupted();
+      });
+  progress.reset();
+  print_result(common, text(result, images), [&] { return json(result, images); });
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+void add_analyze(CLI::App& app, const Common& common, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("analyze", "what quantization costs layer by layer, each alone and all but each");
+  command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
+  command->add_option("--images", options->images, "so many validation images")->check(CLI::Range(1, 10000000));
+  command->add_option("--channels", options->channels, "of each layer name so many of the worst")
+      ->check(CLI::Range(0, 10000));
+  command->callback([&common, &action, options] {
+    action = [&common, options] { return explain_failures([&] { return analyze(common, *options); }); };
+  });
+}
+
+}  // namespace octet::cli
