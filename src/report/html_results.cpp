@@ -8,43 +8,19 @@
 #include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/html_sections.h"
-#include "src/report/svg.h"
+#include "src/report/results.h"
 
 namespace octet {
 namespace {
 
-constexpr const char* kArrow = " \xE2\x86\x92 ";  // right arrow
-constexpr const char* kTimes = "\xC3\x97";        // multiplication sign
 constexpr const char* kDash = "\xE2\x80\x93";
 
-struct Card {
-  std::string kind, name, value, what;  ///< kind: CSS class
-};
-
 std::string card_html(const Card& card) {
+  constexpr const char* kClasses[] = {"", "good", "bad", "plain"};
   return fmt::format(
-      "<div class=\"card {}\"><span class=\"name\">{}</span><b>{}</b><span class=\"what\">{}</span></div>\n", card.kind,
-      html_escape(card.name), html_escape(card.value), html_escape(card.what));
-}
-
-Card accuracy_card(const Headline& h) {
-  const double score = h.int8_row->evaluation.score();
-  const std::string name = score_names(h.int8_row->evaluation.task.labels).score;
-  if (!h.float_row) return {"plain", "int8 " + name, percent(score), h.int8_row->evaluation.name};
-  const auto change = [](double lost) {
-    return fmt::format("{}{:.2f}", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost));
-  };
-  return {"", "int8 against " + h.baseline->evaluation.name, change(h.lost.points) + " points",
-          fmt::format("{}{}{} {}; 95 % interval {} to {}", percent(h.baseline->evaluation.score()), kArrow,
-                      percent(score), name, change(h.lost.high), change(h.lost.low))};
-}
-
-Card codes_card(const Comparison& c) {
-  if (c.codes() == 0) return {"plain", "differing codes", "not compared", "run octet compare"};
-  if (!c.promised()) return {"plain", "differing codes", "not promised", "by any engine of this run"};
-  return {c.identical() ? "good" : "bad", "differing codes", with_thousands(c.differing_codes()),
-          fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())),
-                      1 + std::count(c.exact.begin(), c.exact.end(), true), counted(c.images, "image"))};
+      "<div class=\"card {}\"><span class=\"name\">{}</span><b>{}</b><span class=\"what\">{}</span></div>\n",
+      kClasses[static_cast<size_t>(card.kind)], html_escape(card.name), html_escape(card.value),
+      html_escape(card.what));
 }
 
 std::string table_cell(const std::string& label, const std::string& text) {
@@ -63,32 +39,6 @@ std::string evaluation_row(const Row& row, bool ships) {
          table_cell("median", or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3))) +
          table_cell("p99", or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3))) +
          table_cell("differing", or_dash(row.differing >= 0, with_thousands(row.differing))) + "</tr>\n";
-}
-
-BarChart accuracy_chart(const Report& report) {
-  BarChart chart;
-  const ScoreNames& names = score_names(report.labels);
-  chart.title = fmt::format("Every network's {}", names.score);
-  chart.axis_label = fmt::format("{}, %", names.score);
-  double lo = 100, hi = 0;
-  const Row* int8_row = headline(report).int8_row;
-  for (const Row& row : report.rows) {
-    const double score = 100 * row.evaluation.score();
-    lo = std::min(lo, score);
-    hi = std::max(hi, score);
-    const bool is_float = row.evaluation.name == "float" || row.evaluation.name == "float_control";
-    const char* hue = &row == int8_row ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
-    chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", score), score,
-                          fmt::format("{}: {} {}, {} {}", row.evaluation.name, names.score,
-                                      percent(row.evaluation.score()), names.second, percent(row.evaluation.second())),
-                          hue});
-  }
-  // Differences are tenths of points: zoom in on them, unless the axis would start near 0 anyway.
-  const double step = std::max(0.5, std::pow(10.0, std::floor(std::log10(std::max(hi - lo, 0.1)))));
-  chart.lo = std::max(0.0, std::floor((lo - std::max(hi - lo, 1.0)) / step) * step);
-  if (chart.lo < 20) chart.lo = 0;
-  chart.hi = chart.lo == 0 ? 100 : std::min(100.0, std::ceil((hi + 0.05) / step) * step);
-  return chart;
 }
 
 std::string comparison_row(const LayerDifference& layer, const std::vector<bool>& exact, bool first) {
@@ -111,21 +61,8 @@ std::string comparison_row(const LayerDifference& layer, const std::vector<bool>
 }  // namespace
 
 std::string headline_cards(const Report& report) {
-  const Headline h = headline(report);
   std::string html = "<div class=\"cards\">\n";
-  if (h.int8_row) html += card_html(accuracy_card(h));
-  html += card_html(codes_card(report.comparison));
-  if (h.size_ratio > 0) {
-    html += card_html({"", "size", fmt::format("{:.1f}{} smaller", h.size_ratio, kTimes),
-                       human_bytes(static_cast<double>(h.float_row->bytes)) + kArrow +
-                           human_bytes(static_cast<double>(h.int8_row->bytes)) + " on disk"});
-  }
-  if (h.speed_up > 0) {
-    html += card_html({"", "speed",
-                       fmt::format("{:.1f}{} {}", h.speed_up, kTimes, h.speed_up >= 1 ? "as fast" : "the rate"),
-                       decimal(h.float_row->evaluation.images_per_second) + kArrow +
-                           decimal(h.int8_row->evaluation.images_per_second) + " images/s"});
-  }
+  for (const Card& card : result_cards(report)) html += card_html(card);
   return html + "</div>\n";
 }
 

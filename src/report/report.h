@@ -1,4 +1,5 @@
-// report.json and report.html of a run: plain data in, two documents out. Keys of report.json: src/report/README.md.
+// report.json, report.html and report.svg of a run: plain data in, documents out. Keys of report.json:
+// src/report/README.md.
 #pragma once
 
 #include <cstdint>
@@ -73,6 +74,8 @@ struct Report {
 
 std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
 std::string report_html(const Report& report);  ///< self-contained: inline SVG and CSS, legible on a phone and on paper
+/// Its results as one picture that stands alone, on a ground of its own: for a README, light or dark.
+std::string report_svg(const Report& report);
 std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal
 
 }  // namespace octet

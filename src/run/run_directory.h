@@ -27,6 +27,7 @@ struct RunDirectory {
   }
   std::string report_json() const { return root + "/report.json"; }
   std::string report_html() const { return root + "/report.html"; }
+  std::string report_svg() const { return root + "/report.svg"; }  ///< its results as one picture
 };
 
 }  // namespace octet

@@ -39,7 +39,7 @@ TEST_F(Train, ARunDirectoryHoldsEverythingAndStdoutOneDocument) {
   const RunDirectory run = directory("run");
   for (const std::string& file :
        {run.recipe(), run.command(), run.environment(), run.metrics(), run.float_state(), run.qat_state(),
-        run.float_weights(), run.quantized(), run.int8(), run.report_json(), run.report_html()}) {
+        run.float_weights(), run.quantized(), run.int8(), run.report_json(), run.report_html(), run.report_svg()}) {
     EXPECT_TRUE(fs::is_regular_file(file)) << file;
   }
   expect_part(read_file(run.command()), "octet train " + path("tiny.yaml") + " --out ");

@@ -30,7 +30,7 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   for (const std::string& path :
        {directory.recipe(), directory.command(), directory.environment(), directory.metrics(), directory.float_state(),
         directory.qat_state(), directory.float_weights(), directory.quantized(), directory.int8(),
-        directory.report_json(), directory.report_html()}) {
+        directory.report_json(), directory.report_html(), directory.report_svg()}) {
     EXPECT_TRUE(std::filesystem::is_regular_file(path)) << path;
   }
   std::vector<std::string> names;

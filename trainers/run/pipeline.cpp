@@ -78,6 +78,7 @@ std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedMode
 void write_report(const RunDirectory& directory, const Report& report) {
   write_file_atomically(directory.report_json(), report_json(report));
   write_file_atomically(directory.report_html(), report_html(report));
+  write_file_atomically(directory.report_svg(), report_svg(report));
 }
 
 }  // namespace
