@@ -265,14 +265,28 @@ int NetworkBuilder::channel_shuffle(int x) {
   return index;
 }
 
-int NetworkBuilder::depth_to_space(int x) {
+int NetworkBuilder::pixels_of_channels(int x, int factor_h, int factor_w) {
   const Shape in = shape(x);
-  const int factor_h = std::gcd(in.c, random_.between(1, 3)),
-            factor_w = std::gcd(in.c / factor_h, random_.between(1, 3));
   const int index =
       pass_on(Int8Op::depth_to_space, x, {in.c / (factor_h * factor_w), in.h * factor_h, in.w * factor_w});
   graph_.nodes[index].factor_h = factor_h, graph_.nodes[index].factor_w = factor_w;
   return index;
+}
+
+int NetworkBuilder::depth_to_space(int x) {
+  const int factor_h = std::gcd(shape(x).c, random_.between(1, 3));
+  const int factor_w = std::gcd(shape(x).c / factor_h, random_.between(1, 3));
+  return pixels_of_channels(x, factor_h, factor_w);
+}
+
+int NetworkBuilder::transposed_convolution(int x) {
+  const int factor_h = random_.between(1, 3), factor_w = random_.between(2, 3);
+  Int8Node n;
+  n.op = Int8Op::conv2d, n.inputs = {x};
+  n.window = random_window(shape(x), false);
+  n.shape = window_output(n.window, shape(x));
+  n.shape.c = factor_h * factor_w * random_.between(1, 12);
+  return pixels_of_channels(weighted(std::move(n)), factor_h, factor_w);
 }
 
 int NetworkBuilder::flatten(int x) {

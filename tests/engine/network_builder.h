@@ -46,6 +46,7 @@ class NetworkBuilder {
   int resize(int x);
   int channel_shuffle(int x);
   int depth_to_space(int x);
+  int transposed_convolution(int x);  ///< a convolution that has pixels as channels, and depth_to_space
   int flatten(int x);
   /// A convolution whose output has the shape of `residual`'s.
   int convolution_like(int x, int residual);
@@ -61,6 +62,7 @@ class NetworkBuilder {
  private:
   Int8Node& node(Int8Op op, std::vector<int> inputs, const Shape& shape);
   int pass_on(Int8Op op, int x, const Shape& shape);
+  int pixels_of_channels(int x, int factor_h, int factor_w);
   int weighted(Int8Node n);
   void set_edge(Int8Node& n);
   Window random_window(const Shape& in, bool pool);

@@ -12,6 +12,7 @@ constexpr int kEnoughForAll = 100, kRare = 50;
 constexpr const char* kResidual = "a residual";
 constexpr const char* kUneven = "uneven padding";
 constexpr const char* kFactors = "mul by a factor for each channel";
+constexpr const char* kBothWays = ", higher and wider";
 constexpr const char* kTransposed = "a transposed convolution";
 constexpr const char* kCodes = "an output of codes";
 constexpr const char* kPictures = "a float output of several pixels";
@@ -24,8 +25,9 @@ std::set<std::string> found_in(const Int8Graph& graph) {
     if (!node.window.pad.is_even()) found.emplace(kUneven);
     if (node.op == Int8Op::conv2d && node.inputs.size() > 1) found.emplace(kResidual);
     if (node.op == Int8Op::mul && graph.nodes[node.inputs[1]].shape != node.shape) found.emplace(kFactors);
-    if (node.op == Int8Op::depth_to_space && graph.nodes[node.inputs[0]].op == Int8Op::conv2d &&
-        node.factor_h * node.factor_w > 1)
+    const bool larger = node.factor_h > 1 && node.factor_w > 1;
+    if (larger) found.emplace(std::string(int8_op_name(node.op)) + kBothWays);
+    if (larger && node.op == Int8Op::depth_to_space && graph.nodes[node.inputs[0]].op == Int8Op::conv2d)
       found.emplace(kTransposed);
   }
   for (const int output : graph.outputs) {
@@ -45,6 +47,8 @@ NetworkCoverage::NetworkCoverage() {
   }
   for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kCodes, kPictures}) networks_with_[form] = 0;
   for (const char* count : kOutputs) networks_with_[count] = 0;
+  for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space})
+    networks_with_[std::string(int8_op_name(op)) + kBothWays] = 0;
 }
 
 void NetworkCoverage::add(const Int8Graph& graph, int images) {

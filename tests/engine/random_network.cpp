@@ -7,7 +7,7 @@
 namespace octet::test {
 namespace {
 
-// Pixels of the largest image that is made larger: up to nine times as many are no more than pictures have.
+// Pixels of the largest image that is made larger, up to nine times.
 constexpr int kSmallImage = 44;
 
 }  // namespace
@@ -72,15 +72,16 @@ Int8Graph random_network(uint64_t seed) {
         nodes.push_back(network.slice(x));
         break;
       case 10:
-      case 11: {
-        const int from = random.chance(30) ? network.convolution(x) : x;  // then perhaps a transposed convolution
-        if (network.shape(from).h * network.shape(from).w > kSmallImage) {
-          nodes.push_back(network.max_pool(from));
+      case 11:
+        if (network.shape(x).h * network.shape(x).w > kSmallImage) {
+          nodes.push_back(network.max_pool(x));
         } else {
-          nodes.push_back(random.chance(50) ? network.resize(from) : network.depth_to_space(from));
+          const int kind = random.between(0, 2);
+          nodes.push_back(kind == 0   ? network.resize(x)
+                          : kind == 1 ? network.depth_to_space(x)
+                                      : network.transposed_convolution(x));
         }
         break;
-      }
       case 12:
         nodes.push_back(network.channel_shuffle(x));
         break;

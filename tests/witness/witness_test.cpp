@@ -165,7 +165,7 @@ TEST_F(Witness, AgreesOnRandomNetworksWithRandomBitPlans) {
 
 TEST_F(Witness, AgreesOnRandomNetworksWithEveryPath) {
   test::NetworkCoverage coverage;
-  for (const uint64_t seed : test::test_seeds(1, test::network_count(8))) {
+  for (const uint64_t seed : test::test_seeds(1, test::network_count(24))) {
     const Int8Graph graph = test::random_network(seed);
     ASSERT_EQ(difference_on_every_path(graph), "") << "OCTET_TEST_SEED=" << seed;
     coverage.add(graph, kImages);
