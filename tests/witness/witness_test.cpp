@@ -210,10 +210,10 @@ TEST_F(Witness, RoundsAFusedMultiplyAddOnce) {
 import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-import verify_checkpoint
+import witness_codes
 a, below = np.array([1 + 2.0**-12], np.float32), 1 + 2.0**-11
 for c, expected in ((2.0**-60, below + 2.0**-23), (0, below), (-(2.0**-60), below)):
-    assert verify_checkpoint.fma(a, a, np.float32(c))[0] == np.float32(expected), c
+    assert witness_codes.fma(a, a, np.float32(c))[0] == np.float32(expected), c
 )");
   const std::string command = python() + " -B " + file("fma.py") + " " + source_dir() + "/tools";
   EXPECT_EQ(std::system(command.c_str()), 0);
