@@ -149,7 +149,7 @@ TEST_F(Checkpoint, WhatIsNoClassifierIsShownAndNotRunForClasses) {
   const std::string first = graph.nodes[1].name, logits = graph.nodes[graph.outputs[0]].name;
   graph.outputs.push_back(1);
   write_checkpoint(path("two.safetensors"), graph);
-  const std::vector<std::string> parts = {"'" + logits + "' (linear), float32", "'" + first + "' (conv2d), codes",
+  const std::vector<std::string> parts = {"'" + logits + "' float32 [10, 1, 1]", "'" + first + "' codes [16, 32, 32]",
                                           "a classifier gives one output"};
   expect_refusal(run(path("two.safetensors"), path("picture.png")), 2, parts);
 #if OCTET_TRAINING  // what exports is there
