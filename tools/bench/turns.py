@@ -20,6 +20,7 @@ import warnings
 import bar_chart
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2")
+MORE = {"training": (), "inference": ("efficientnet_b0", "mobilenet_v3_large")}  # with --models
 TRAINING = {  # label: (program, what the program calls it)
     "octet QAT fp16": ("train_bench", "qat fp16"),
     "octet QAT BatchNorm frozen": ("train_bench", "qat fp16 --freeze-batch-norm"),
@@ -182,9 +183,10 @@ def main():
         if unknown:
             parser.error(f"--only: '{unknown[0]}' is none of {', '.join(entries)}")
         entries = {label: entries[label] for label in arguments.only.split(",")}
-    unknown = [model for model in arguments.models.split(",") if model not in MODELS]
+    known = MODELS + MORE[arguments.what]
+    unknown = [model for model in arguments.models.split(",") if model not in known]
     if unknown:
-        parser.error(f"--models: '{unknown[0]}' is none of {', '.join(MODELS)}")
+        parser.error(f"--models: '{unknown[0]}' is none of {', '.join(known)}")
     batches = [int(batch) for batch in (arguments.batch or ("256" if training else "1,32,128,256")).split(",")]
     del arguments.batch
     import training_peers  # noqa: F401 -- PyTorch: once, for all children, but not for --help and wrong arguments
