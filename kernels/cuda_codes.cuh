@@ -25,13 +25,6 @@ __device__ inline int32_t load_code(const void* codes, ptrdiff_t index, bool is_
   return is_signed ? static_cast<const int8_t*>(codes)[index] : static_cast<const uint8_t*>(codes)[index];
 }
 
-/// Code `lane` of a word of four.
-template <bool kSigned>
-__device__ int32_t code_of(uint32_t word, int lane) {
-  const uint32_t byte = word >> (8 * lane);
-  return kSigned ? static_cast<int32_t>(static_cast<int8_t>(byte)) : static_cast<int32_t>(byte & 0xFF);
-}
-
 /// The low bytes of four codes, the first lowest.
 __device__ inline uint32_t pack_codes(int32_t a, int32_t b, int32_t c, int32_t d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);

@@ -9,6 +9,6 @@ namespace octet::kernels {
 void require_conv2d(bool ok, const char* who, const char* what);
 
 /// The contract of conv2d_int8.h: sizes, window, groups, strides, parameters that are there. Throws as above.
-void check_conv2d(const Conv2dShape& shape, const Conv2dParams& params, const char* who);
+void check_conv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, const char* who);
 
 }  // namespace octet::kernels

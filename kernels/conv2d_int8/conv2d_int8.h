@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/quantize.h"
+#include "kernels/codes.h"
 
 namespace octet::kernels {
 
@@ -17,25 +17,25 @@ struct Conv2dShape {
       groups = 1;
 };
 
-/// What a convolution does with its accumulators; pointers are not owned and outlive the kernel.
-struct Conv2dParams {
+/// The constants of a convolution, in memory of the host; not owned.
+struct Conv2dWeights {
   const int8_t* weight = nullptr;     ///< [K, R, S, C/groups]
   const float* multiplier = nullptr;  ///< [K]
   const float* bias = nullptr;        ///< [K]
-  int32_t x_zero_point = 0;
-  bool x_signed = false;
-  int32_t out_zero_point = 0, clamp_min = 0, clamp_max = 255;
-  bool out_signed = false;
-  bool float_output = false;  ///< y is float32 [out_c] a pixel: t itself
+};
+
+/// The edges of a convolution. With y.float_output y is float32 [out_c] a pixel: t itself.
+struct Conv2dParams {
+  CodeInput x;
+  CodeOutput y;
   bool has_residual = false;
-  int32_t residual_zero_point = 0;
-  bool residual_signed = false;
+  CodeInput residual;
   float residual_multiplier = 0;
 };
 
 /// The definition: one image. x: codes [H, W, in_stride]; residual: codes [OH, OW, residual_stride] or null;
-/// y: codes [OH, OW, out_stride] (float32 when float_output).
-void conv2d_int8_reference(const Conv2dShape& shape, const Conv2dParams& params, const void* x, const void* residual,
-                           void* y);
+/// y: codes [OH, OW, out_stride] (float32 with float_output).
+void conv2d_int8_reference(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
+                           const void* x, const void* residual, void* y);
 
 }  // namespace octet::kernels

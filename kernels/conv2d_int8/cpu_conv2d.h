@@ -3,10 +3,9 @@
 //
 // The contract with the cpu engine:
 //  - Activations are uint8 everywhere. The engine shifts signed edges by +128 beforehand (codes, zero points, clamps),
-//    so Conv2dParams::x_signed, out_signed and residual_signed are false here; create() refuses anything else.
+//    so is_signed of Conv2dParams::x, y and residual is false here; create() refuses anything else.
 //  - Tensors are NHWC with any pixel stride >= channels; images of a batch follow each other at height * width *
-//  stride.
-//    The engine uses cpu_channel_stride(channels).
+//    stride. The engine uses cpu_channel_stride(channels).
 //  - Lanes between channels and stride are read, and may hold any initialised bytes; they never reach a result.
 //  - Up to kCpuReadSlack bytes behind the last pixel of x are read too, and must belong to the caller.
 //  - Exactly the out_c channels of y are written; lanes behind them keep their bytes, so a convolution can write into
@@ -50,9 +49,10 @@ class CpuConv2d {
  public:
   virtual ~CpuConv2d() = default;
 
-  /// Packs the weights (params' pointers are not kept). Throws Error(usage) when isa is not available, and
+  /// Packs the weights, and keeps no pointer to them. Throws Error(usage) when isa is not available, and
   /// Error(promise) when shape or params break the contract above.
-  static std::unique_ptr<CpuConv2d> create(const Conv2dShape& shape, const Conv2dParams& params, CpuIsa isa);
+  static std::unique_ptr<CpuConv2d> create(const Conv2dShape& shape, const Conv2dParams& params,
+                                           const Conv2dWeights& weights, CpuIsa isa);
 
   virtual std::string name() const = 0;        ///< for reports: "conv3x3_avx512_vnni_14x32"
   virtual size_t packed_bytes() const = 0;     ///< memory of packed weights and per-channel constants

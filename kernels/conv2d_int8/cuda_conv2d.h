@@ -36,12 +36,13 @@ struct CudaGpu {
 
 /// All that can run this convolution of `images` images on a GPU, the likely fastest first. Never empty: "direct" runs
 /// everything.
-std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params, int images,
-                                            const CudaGpu& gpu);
+std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params,
+                                            const Conv2dWeights& weights, int images, const CudaGpu& gpu);
 
 /// What the kernel reads besides tensors, to be copied to the device as it is (256-byte aligned): packed weight codes,
-/// multiplier, bias, and the correction x_zero_point * sum(w) of each output channel.
-std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
+/// multiplier, bias, and the correction (zero point of x) * sum(w) of each output channel.
+std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                                      const Conv2dWeights& weights);
 
 /// At the head of the workspace: counters, 0 between launches.
 inline constexpr size_t kCudaWorkspaceZeros = 4096;
@@ -63,7 +64,7 @@ struct CudaConv2dData {
   void* workspace = nullptr;
 };
 
-/// Of `params` only the scalars are read. Throws Error(promise) when the launch fails.
+/// Throws Error(promise) when the launch fails.
 void cuda_conv2d(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream);
 

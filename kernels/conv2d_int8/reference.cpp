@@ -23,7 +23,7 @@ void gather_window(const Conv2dShape& g, const Conv2dParams& p, const void* x, i
       const bool inside = iy >= 0 && iy < g.in_h && ix >= 0 && ix < g.in_w;
       const ptrdiff_t pixel = (static_cast<ptrdiff_t>(iy) * g.in_w + ix) * g.in_stride + first_c;
       for (int c = 0; c < channels; ++c) {
-        window[c] = inside ? static_cast<int16_t>(load_code(x, pixel + c, p.x_signed) - p.x_zero_point) : int16_t{0};
+        window[c] = inside ? static_cast<int16_t>(load_code(x, pixel + c, p.x.is_signed) - p.x.zero_point) : int16_t{0};
       }
     }
   }
@@ -37,10 +37,11 @@ int32_t dot(const int16_t* a, const int16_t* b, int n) {
 
 }  // namespace
 
-void conv2d_int8_reference(const Conv2dShape& g, const Conv2dParams& p, const void* x, const void* residual, void* y) {
+void conv2d_int8_reference(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w, const void* x,
+                           const void* residual, void* y) {
   const int taps = g.kernel_h * g.kernel_w * (g.in_c / g.groups);
   const int group_k = g.out_c / g.groups;
-  const std::vector<int16_t> weight(p.weight, p.weight + static_cast<ptrdiff_t>(g.out_c) * taps);
+  const std::vector<int16_t> weight(w.weight, w.weight + static_cast<ptrdiff_t>(g.out_c) * taps);
   std::vector<int16_t> window(taps);
 
   for (int oy = 0; oy < g.out_h; ++oy) {
@@ -51,19 +52,12 @@ void conv2d_int8_reference(const Conv2dShape& g, const Conv2dParams& p, const vo
         if (k % group_k == 0) gather_window(g, p, x, oy, ox, group * (g.in_c / g.groups), window.data());
         const int32_t acc = dot(window.data(), weight.data() + static_cast<ptrdiff_t>(k) * taps, taps);
 
-        float t = rescale(acc, p.multiplier[k], p.bias[k]);
+        float t = rescale(acc, w.multiplier[k], w.bias[k]);
         if (p.has_residual) {
-          const int32_t r = load_code(residual, pixel * g.residual_stride + k, p.residual_signed);
-          t = fmaf(static_cast<float>(r - p.residual_zero_point), p.residual_multiplier, t);
+          const int32_t r = load_code(residual, pixel * g.residual_stride + k, p.residual.is_signed);
+          t = fmaf(static_cast<float>(r - p.residual.zero_point), p.residual_multiplier, t);
         }
-        const ptrdiff_t out = pixel * g.out_stride + k;
-        if (p.float_output) {
-          static_cast<float*>(y)[out] = t;
-        } else {
-          // A code is stored as one byte; int8 and uint8 share its bits.
-          static_cast<uint8_t*>(y)[out] =
-              static_cast<uint8_t>(round_code(t, p.out_zero_point, p.clamp_min, p.clamp_max));
-        }
+        store_result(t, p.y, y, pixel * g.out_stride + k);
       }
     }
   }

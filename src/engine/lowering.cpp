@@ -44,19 +44,15 @@ kernels::Conv2dShape Lowering::conv2d_shape(int node) const {
 
 kernels::Conv2dParams Lowering::conv2d_params(int node) const {
   const Int8Node& n = graph.nodes[node];
-  const QParams& x = input(node, 0).out;
-  kernels::Conv2dParams p;
-  p.weight = n.weight.data(), p.multiplier = n.multiplier.data(), p.bias = n.bias.data();
-  p.x_zero_point = x.zero_point, p.x_signed = x.is_signed();
-  p.out_zero_point = n.out.zero_point, p.clamp_min = n.clamp_min, p.clamp_max = n.clamp_max;
-  p.out_signed = n.out.is_signed(), p.float_output = n.float_output;
+  kernels::Conv2dParams p{.x = code_input(input(node, 0)), .y = code_output(n)};
   p.has_residual = n.inputs.size() > 1;
-  if (p.has_residual) {
-    const QParams& residual = input(node, 1).out;
-    p.residual_zero_point = residual.zero_point, p.residual_signed = residual.is_signed();
-    p.residual_multiplier = n.residual_multiplier;
-  }
+  if (p.has_residual) p.residual = code_input(input(node, 1)), p.residual_multiplier = n.residual_multiplier;
   return p;
+}
+
+kernels::Conv2dWeights Lowering::conv2d_weights(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {n.weight.data(), n.multiplier.data(), n.bias.data()};
 }
 
 kernels::PoolShape Lowering::pool_shape(int node) const {

@@ -22,6 +22,7 @@ struct Lowering {
   /// conv2d and linear (a 1x1 convolution of a 1x1 image). Pointers into the graph.
   kernels::Conv2dShape conv2d_shape(int node) const;
   kernels::Conv2dParams conv2d_params(int node) const;
+  kernels::Conv2dWeights conv2d_weights(int node) const;  ///< points into the graph
 
   /// max_pool, avg_pool, global_avg_pool (a window of the image's size).
   kernels::PoolShape pool_shape(int node) const;

@@ -72,8 +72,8 @@ class ReferenceProgram final : public Program {
         break;
       case Int8Op::conv2d:
       case Int8Op::linear:
-        kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node), x(0),
-                                       n.inputs.size() > 1 ? x(1) : nullptr, y);
+        kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node),
+                                       lowering.conv2d_weights(node), x(0), n.inputs.size() > 1 ? x(1) : nullptr, y);
         break;
       case Int8Op::add:
         kernels::add_int8_reference(lowering.elementwise_shape(node, 0), lowering.add_params(node), x(0), x(1), y);

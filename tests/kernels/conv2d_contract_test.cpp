@@ -26,10 +26,10 @@ TEST(Conv2dReference, WorkedNumbers) {
   ConvCase c = small_case();
   // acc: 1 - 4 + 12 + 20 = 29; 2 - 6 + 15 + 24 = 35; 4 - 10 + 21 + 32 = 47; 53. t = acc / 4 + 1/4 = 7.5, 9, 12, 13.5.
   EXPECT_EQ(run_reference(c), (std::vector<uint8_t>{8, 9, 12, 14}));  // 7.5 and 13.5 go to even
-  c.params.out_zero_point = 5;
-  c.params.clamp_max = 18;
+  c.params.y.zero_point = 5;
+  c.params.y.clamp_max = 18;
   EXPECT_EQ(run_reference(c), (std::vector<uint8_t>{13, 14, 17, 18}));
-  c.params.x_zero_point = 10;  // acc - 10 * 6: -31, -25, -13, -7; t = -7.5, -6, -3, -1.5 -> -8, -6, -3, -2, plus 5
+  c.params.x.zero_point = 10;  // acc - 10 * 6: -31, -25, -13, -7; t = -7.5, -6, -3, -1.5 -> -8, -6, -3, -2, plus 5
   EXPECT_EQ(run_reference(c), (std::vector<uint8_t>{0, 0, 2, 3}));
 }
 
@@ -37,8 +37,8 @@ TEST(Conv2dReference, PaddingIsTheZeroPoint) {
   ConvCase c = small_case();
   c.shape.pad_h = c.shape.pad_w = 1;
   infer_output(c.shape);
-  c.params.x_zero_point = 1;
-  c.params.out_zero_point = 100;
+  c.params.x.zero_point = 1;
+  c.params.y.zero_point = 100;
   const std::vector<uint8_t> y = run_reference(c);
   ASSERT_EQ(y.size(), 16u);
   EXPECT_EQ(y[0], 100);   // only x = 1, the zero point itself: t = 0.25
@@ -49,9 +49,9 @@ TEST(Conv2dReference, PaddingIsTheZeroPoint) {
 TEST(Conv2dReference, SignedCodes) {
   ConvCase c = small_case();
   for (int i = 0; i < 9; ++i) c.x[i] = static_cast<uint8_t>(static_cast<int8_t>(-(i + 1)));
-  c.params.x_signed = c.params.out_signed = true;
-  c.params.clamp_min = -128;
-  c.params.clamp_max = 127;
+  c.params.x.is_signed = c.params.y.is_signed = true;
+  c.params.y.clamp_min = -128;
+  c.params.y.clamp_max = 127;
   // acc = -29, -35, -47, -53: t = -7, -8.5, -11.5, -13
   const std::vector<uint8_t> y = run_reference(c);
   EXPECT_EQ(static_cast<int8_t>(y[0]), -7);
@@ -64,17 +64,18 @@ TEST(CpuConv2d, RefusesWhatItsContractExcludes) {
   auto refused = [](void (*spoil)(ConvCase&)) {
     ConvCase c = small_case();
     spoil(c);
-    EXPECT_THROW(CpuConv2d::create(c.shape, c.params, CpuIsa::portable), Error);
+    EXPECT_THROW(CpuConv2d::create(c.shape, c.params, c.weights, CpuIsa::portable), Error);
   };
-  refused([](ConvCase& c) { c.params.x_signed = true; });
-  refused([](ConvCase& c) { c.params.out_signed = true; });
-  refused([](ConvCase& c) { c.params.clamp_min = -1; });
-  refused([](ConvCase& c) { c.params.x_zero_point = 256; });
-  refused([](ConvCase& c) { c.params.weight = nullptr; });
+  refused([](ConvCase& c) { c.params.x.is_signed = true; });
+  refused([](ConvCase& c) { c.params.y.is_signed = true; });
+  refused([](ConvCase& c) { c.params.y.clamp_min = -1; });
+  refused([](ConvCase& c) { c.params.x.zero_point = 256; });
+  refused([](ConvCase& c) { c.weights.weight = nullptr; });
   refused([](ConvCase& c) { c.shape.out_w = 1; });
   refused([](ConvCase& c) { c.shape.groups = 2; });
   refused([](ConvCase& c) { c.shape.in_stride = 0; });
-  EXPECT_NO_THROW(CpuConv2d::create(small_case().shape, small_case().params, CpuIsa::portable));
+  const ConvCase good = small_case();
+  EXPECT_NO_THROW(CpuConv2d::create(good.shape, good.params, good.weights, CpuIsa::portable));
 }
 
 TEST(CpuConv2d, ChannelStride) {
@@ -88,7 +89,7 @@ TEST(CpuConv2d, ChannelStride) {
 TEST(CpuConv2d, NamesSayPathAndKernel) {
   const ConvCase c = small_case();
   for (CpuIsa isa : available_isas()) {
-    const std::string name = CpuConv2d::create(c.shape, c.params, isa)->name();
+    const std::string name = CpuConv2d::create(c.shape, c.params, c.weights, isa)->name();
     EXPECT_NE(name.find(cpu_isa_name(isa)), std::string::npos) << name;
     EXPECT_NE(name.find("conv2x2"), std::string::npos) << name;
   }

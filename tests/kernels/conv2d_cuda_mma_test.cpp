@@ -52,7 +52,7 @@ TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
     c.shape = {.in_c = 512, .in_h = 1, .in_w = 1, .out_c = 1000};
     infer_output(c.shape);
     c.images = images;
-    c.params.float_output = true;
+    c.params.y.float_output = true;
     use_cuda_strides(c);
     fill_random(c, random);
     expect_every_tile_exact(c, {1, 4});
@@ -94,7 +94,7 @@ TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
   for (int i = 0; i < 200; ++i) {
     const ConvCase c = random_ungrouped_case(random);
     std::vector<CudaConv2d> found;
-    mma_choices({c.shape, c.params, c.images, kH200}, found);
+    mma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_GE(found.size(), 1u) << c.describe();
     EXPECT_LE(found.size(), 8u);
     std::set<std::string> names;

@@ -29,10 +29,10 @@ void expect_shape_exact(Conv2dShape shape, std::mt19937& random, const std::stri
   use_cuda_strides(c);
   c.images = 1 + random() % 7;
   Conv2dParams& p = c.params;
-  p.x_zero_point = random() % 256, p.out_zero_point = random() % 256;
-  if (random() & 1) p.clamp_min = p.out_zero_point;
+  p.x.zero_point = random() % 256, p.y.zero_point = random() % 256;
+  if (random() & 1) p.y.clamp_min = p.y.zero_point;
   vary_for_cuda(c, random);
-  const auto choices = cuda_conv2d_choices(c.shape, p, c.images, this_gpu());
+  const auto choices = cuda_conv2d_choices(c.shape, p, c.weights, c.images, this_gpu());
   EXPECT_EQ(choices.front().name.substr(0, variant.size()), variant) << c.describe();
   expect_every_choice_exact(c);
 }
@@ -85,7 +85,7 @@ TEST(Conv2dCuda, DirectIsTheLastChoiceOfEverything) {
   std::mt19937 random(42);
   for (int i = 0; i < 50; ++i) {
     const ConvCase c = random_case(random);
-    EXPECT_EQ(cuda_conv2d_choices(c.shape, c.params, c.images, kH200).back().name, "direct") << c.describe();
+    EXPECT_EQ(cuda_conv2d_choices(c.shape, c.params, c.weights, c.images, kH200).back().name, "direct") << c.describe();
   }
 }
 
@@ -93,13 +93,13 @@ TEST(Conv2dCuda, RefusesWhatCannotBe) {
   std::mt19937 random(43);
   ConvCase c = random_case(random);
   c.shape.in_h += 100;
-  EXPECT_THROW(cuda_conv2d_choices(c.shape, c.params, c.images, kH200), Error);
+  EXPECT_THROW(cuda_conv2d_choices(c.shape, c.params, c.weights, c.images, kH200), Error);
   c.shape.in_h -= 100;
-  c.params.x_zero_point = 256;
-  EXPECT_THROW(cuda_conv2d_choices(c.shape, c.params, c.images, kH200), Error);
-  c.params.x_zero_point = 0;
-  EXPECT_THROW(cuda_conv2d_pack({.variant = -1, .name = "none"}, c.shape, c.params), Error);
-  EXPECT_THROW(cuda_conv2d_pack({.variant = 1 << 20, .name = "none"}, c.shape, c.params), Error);
+  c.params.x.zero_point = 256;
+  EXPECT_THROW(cuda_conv2d_choices(c.shape, c.params, c.weights, c.images, kH200), Error);
+  c.params.x.zero_point = 0;
+  EXPECT_THROW(cuda_conv2d_pack({.variant = -1, .name = "none"}, c.shape, c.params, c.weights), Error);
+  EXPECT_THROW(cuda_conv2d_pack({.variant = 1 << 20, .name = "none"}, c.shape, c.params, c.weights), Error);
 }
 
 }  // namespace

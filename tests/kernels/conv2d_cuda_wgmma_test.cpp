@@ -23,7 +23,7 @@ namespace octet::kernels::testing {
 namespace {
 
 void expect_every_tile_exact(const ConvCase& c) {
-  ASSERT_TRUE(wgmma_supports(c.shape, c.params, c.images)) << c.describe();
+  ASSERT_TRUE(wgmma_supports(c.shape, c.params, c.weights, c.images)) << c.describe();
   const std::vector<uint8_t> expected = run_reference(c);
   for (int tile = 0; tile < static_cast<int>(kWgmmaTiles.size()); ++tile) {
     if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
@@ -40,10 +40,10 @@ ConvCase case_of(Conv2dShape shape, int images, bool residual, std::mt19937& ran
   infer_output(c.shape);
   c.images = images;
   c.params.has_residual = residual;
-  c.params.x_zero_point = random() & 1 ? random() % 256 : 0;
-  c.params.out_zero_point = random() % 256;
-  c.params.residual_zero_point = random() & 1 ? random() % 256 : 0;
-  if (random() & 1) c.params.clamp_min = c.params.out_zero_point;
+  c.params.x.zero_point = random() & 1 ? random() % 256 : 0;
+  c.params.y.zero_point = random() % 256;
+  c.params.residual.zero_point = random() & 1 ? random() % 256 : 0;
+  if (random() & 1) c.params.y.clamp_min = c.params.y.zero_point;
   vary_for_cuda(c, random);
   use_cuda_strides(c);
   const ConvCase signs = c;
@@ -135,7 +135,7 @@ TEST(Conv2dCudaWgmma, EveryTileIsExactOnRandomConvolutions) {
     std::mt19937 random(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
     const ConvCase c = random_ungrouped_case(random);
-    if (!c.params.float_output && wgmma_supports(c.shape, c.params, c.images)) expect_every_tile_exact(c);
+    if (!c.params.y.float_output && wgmma_supports(c.shape, c.params, c.weights, c.images)) expect_every_tile_exact(c);
   }
 }
 
@@ -233,7 +233,7 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
     const int64_t row = padded_row(plan, g, i / g.in_w / g.in_h, i / g.in_w % g.in_h, i % g.in_w);
     rows[row] = &c.x[static_cast<size_t>(i) * g.in_stride];
   }
-  const std::vector<uint8_t> packed = wgmma_pack(wgmma_choice(index), g, p);
+  const std::vector<uint8_t> packed = wgmma_pack(wgmma_choice(index), g, p, c.weights);
   const auto weight = [&](int k, int tap, int channel) {
     const int row = wgmma_weight_row(k % tile.block_n), in_step = channel % tile.block_k;
     const size_t step =
@@ -265,17 +265,17 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
         }
         if (x == nullptr) continue;
         for (int i = 0; i < g.in_c; ++i) {
-          acc += weight(k, tap, i) * (p.x_signed ? static_cast<int8_t>(x[i]) : static_cast<int>(x[i]));
+          acc += weight(k, tap, i) * (p.x.is_signed ? static_cast<int8_t>(x[i]) : static_cast<int>(x[i]));
         }
       }
-      float t = rescale(acc, p.multiplier[k], p.bias[k]);
+      float t = rescale(acc, c.weights.multiplier[k], c.weights.bias[k]);
       if (p.has_residual) {
         const uint8_t code = c.residual[static_cast<size_t>(pixel) * g.residual_stride + k];
-        const int32_t r = p.residual_signed ? static_cast<int8_t>(code) : static_cast<int>(code);
-        t = std::fma(static_cast<float>(r - p.residual_zero_point), p.residual_multiplier, t);
+        const int32_t r = p.residual.is_signed ? static_cast<int8_t>(code) : static_cast<int>(code);
+        t = std::fma(static_cast<float>(r - p.residual.zero_point), p.residual_multiplier, t);
       }
       y[static_cast<size_t>(pixel) * g.out_stride + k] =
-          static_cast<uint8_t>(round_code(t, p.out_zero_point, p.clamp_min, p.clamp_max));
+          static_cast<uint8_t>(round_code(t, p.y.zero_point, p.y.clamp_min, p.y.clamp_max));
     }
   }
   return y;
@@ -288,7 +288,7 @@ TEST(Conv2dCudaWgmma, PackedDataHoldsTheConvolution) {
   for (unsigned seed = 1; seed <= 150 && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     const ConvCase c = random_ungrouped_case(random);
-    if (c.params.float_output || c.shape.kernel_h * c.shape.kernel_w > 25) continue;
+    if (c.params.y.float_output || c.shape.kernel_h * c.shape.kernel_w > 25) continue;
     const int tile = static_cast<int>(seed % kWgmmaTiles.size());
     if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
     ++run[kWgmmaTiles[tile].mode];
@@ -334,9 +334,10 @@ TEST(Conv2dCudaWgmma, BordersFallIntoFewClasses) {
 TEST(Conv2dCudaWgmma, OnlyComputeCapability90HasIt) {
   const Conv2dShape shape{
       .in_c = 64, .in_h = 56, .in_w = 56, .in_stride = 64, .out_c = 64, .out_h = 56, .out_w = 56, .out_stride = 64};
+  const std::vector<float> ones(static_cast<size_t>(shape.out_c), 1.0f);
   for (const int capability : {80, 86, 89, 90, 100, 120}) {
     std::vector<CudaConv2d> found;
-    wgmma_choices({shape, {}, 128, {capability, 132}}, found);
+    wgmma_choices({shape, {}, {nullptr, ones.data(), ones.data()}, 128, {capability, 132}}, found);
     EXPECT_EQ(found.empty(), capability != 90) << capability;
   }
 }
@@ -348,11 +349,11 @@ TEST(Conv2dCudaWgmma, LeavesUnevenPaddingToOthers) {
     const ConvCase c = random_ungrouped_case(random, /*uneven_padding=*/true);
     ConvCase even = c;
     infer_output(even.shape);
-    if (!wgmma_supports(even.shape, c.params, c.images)) continue;
+    if (!wgmma_supports(even.shape, c.params, c.weights, c.images)) continue;
     const bool same = c.shape.out_h == even.shape.out_h && c.shape.out_w == even.shape.out_w;
-    EXPECT_EQ(wgmma_supports(c.shape, c.params, c.images), same) << c.describe();
+    EXPECT_EQ(wgmma_supports(c.shape, c.params, c.weights, c.images), same) << c.describe();
     std::vector<CudaConv2d> found;
-    wgmma_choices({c.shape, c.params, c.images, kH200}, found);
+    wgmma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_TRUE(same || found.empty()) << c.describe();
     uneven += !same;
   }
@@ -364,8 +365,8 @@ TEST(Conv2dCudaWgmma, ChoicesAreAHandful) {
   for (int i = 0; i < 200; ++i) {
     const ConvCase c = random_ungrouped_case(random);
     std::vector<CudaConv2d> found;
-    wgmma_choices({c.shape, c.params, c.images, kH200}, found);
-    EXPECT_EQ(found.empty(), c.params.float_output) << c.describe();
+    wgmma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
+    EXPECT_EQ(found.empty(), c.params.y.float_output) << c.describe();
     EXPECT_LE(found.size(), 5u);
     std::set<std::string> names;
     for (const CudaConv2d& conv : found) names.insert(conv.name);

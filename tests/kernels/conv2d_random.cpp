@@ -14,15 +14,11 @@ size_t output_elements(const ConvCase& c) {
   return static_cast<size_t>(c.images) * c.shape.out_h * c.shape.out_w * c.shape.out_stride;
 }
 
-size_t element_bytes(const ConvCase& c) { return c.params.float_output ? sizeof(float) : 1; }
+size_t element_bytes(const ConvCase& c) { return c.params.y.float_output ? sizeof(float) : 1; }
 
 }  // namespace
 
-void ConvCase::bind() {
-  params.weight = weight.data();
-  params.multiplier = multiplier.data();
-  params.bias = bias.data();
-}
+void ConvCase::bind() { weights = {weight.data(), multiplier.data(), bias.data()}; }
 
 std::string ConvCase::describe() const {
   const Conv2dShape& g = shape;
@@ -32,8 +28,8 @@ std::string ConvCase::describe() const {
          ") " + pair(g.out_h, g.out_w) + ", kernel " + pair(g.kernel_h, g.kernel_w) + ", stride " +
          pair(g.stride_h, g.stride_w) + ", pad " + pair(g.pad_h, g.pad_w) + " and behind " +
          pair(pad_bottom(g), pad_right(g)) + ", dilation " + pair(g.dilation_h, g.dilation_w) + ", groups " +
-         std::to_string(g.groups) + ", zx " + std::to_string(params.x_zero_point) +
-         (params.has_residual ? ", residual" : "") + (params.float_output ? ", float" : "");
+         std::to_string(g.groups) + ", zx " + std::to_string(params.x.zero_point) +
+         (params.has_residual ? ", residual" : "") + (params.y.float_output ? ", float" : "");
 }
 
 void infer_output(Conv2dShape& g) {
@@ -120,13 +116,13 @@ ConvCase random_case(std::mt19937& random) {
 
   Conv2dParams& p = c.params;
   const int zero_points[] = {0, 128, 255, uniform(random, 0, 255)};
-  p.x_zero_point = zero_points[uniform(random, 0, 3)];
-  p.out_zero_point = zero_points[uniform(random, 0, 3)];
-  p.clamp_min = uniform(random, 0, 2) == 0 ? p.out_zero_point : uniform(random, 0, 20);  // ReLU, or a few codes cut
-  p.clamp_max = std::max(p.clamp_min, uniform(random, 0, 2) == 0 ? 255 : uniform(random, 200, 255));
-  p.float_output = uniform(random, 0, 5) == 0;
+  p.x.zero_point = zero_points[uniform(random, 0, 3)];
+  p.y.zero_point = zero_points[uniform(random, 0, 3)];
+  p.y.clamp_min = uniform(random, 0, 2) == 0 ? p.y.zero_point : uniform(random, 0, 20);  // ReLU, or a few codes cut
+  p.y.clamp_max = std::max(p.y.clamp_min, uniform(random, 0, 2) == 0 ? 255 : uniform(random, 200, 255));
+  p.y.float_output = uniform(random, 0, 5) == 0;
   p.has_residual = uniform(random, 0, 2) == 0;
-  p.residual_zero_point = zero_points[uniform(random, 0, 3)];
+  p.residual.zero_point = zero_points[uniform(random, 0, 3)];
   fill_random(c, random, {.extreme = uniform(random, 0, 5) == 0});
   return c;
 }
@@ -137,14 +133,14 @@ std::vector<uint8_t> run_reference(const ConvCase& c) {
   for (int i = 0; i < c.images; ++i) {
     const size_t pixels = static_cast<size_t>(g.out_h) * g.out_w;
     const uint8_t* residual = c.params.has_residual ? c.residual.data() + i * pixels * g.residual_stride : nullptr;
-    conv2d_int8_reference(g, c.params, c.x.data() + static_cast<size_t>(i) * g.in_h * g.in_w * g.in_stride, residual,
-                          y.data() + i * pixels * g.out_stride * element_bytes(c));
+    conv2d_int8_reference(g, c.params, c.weights, c.x.data() + static_cast<size_t>(i) * g.in_h * g.in_w * g.in_stride,
+                          residual, y.data() + i * pixels * g.out_stride * element_bytes(c));
   }
   return y;
 }
 
 std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard) {
-  const auto conv = CpuConv2d::create(c.shape, c.params, isa);
+  const auto conv = CpuConv2d::create(c.shape, c.params, c.weights, isa);
   const size_t y_bytes = output_elements(c) * element_bytes(c);
   const GuardedBytes x(c.x.size(), 0, guard), residual(c.residual.size(), 0, guard), y(y_bytes, kCanary, guard);
   std::copy(c.x.begin(), c.x.end(), x.data());

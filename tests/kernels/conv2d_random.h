@@ -14,7 +14,8 @@ namespace octet::kernels::testing {
 /// A convolution that owns its parameters and tensors.
 struct ConvCase {
   Conv2dShape shape;
-  Conv2dParams params;  ///< pointers into the vectors below; set by bind()
+  Conv2dParams params;
+  Conv2dWeights weights;  ///< in the vectors below; set by bind()
   std::vector<int8_t> weight;
   std::vector<float> multiplier, bias;
   int images = 1;

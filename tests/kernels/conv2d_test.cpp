@@ -19,7 +19,7 @@ void expect_equal_on_all_paths(const ConvCase& c, const std::string& what) {
       for (size_t i = expected.size(); i-- > 0;) {
         if (actual[i] != expected[i]) ++differing, first = i;
       }
-      ASSERT_EQ(differing, 0u) << what << ", " << CpuConv2d::create(c.shape, c.params, isa)->name() << ": "
+      ASSERT_EQ(differing, 0u) << what << ", " << CpuConv2d::create(c.shape, c.params, c.weights, isa)->name() << ": "
                                << c.describe() << "; first differing byte " << first << " of " << expected.size()
                                << ": " << int{actual[first]} << " instead of " << int{expected[first]};
     }
@@ -105,10 +105,10 @@ TEST(Conv2d, LayersOfNetworksEqualTheReference) {
     for (bool residual : {false, true}) {
       ConvCase c = named_case(shape, 2);
       c.params.has_residual = residual;
-      c.params.x_zero_point = 117;
-      c.params.out_zero_point = 31;
-      c.params.clamp_min = 31;
-      c.params.residual_zero_point = 90;
+      c.params.x.zero_point = 117;
+      c.params.y.zero_point = 31;
+      c.params.y.clamp_min = 31;
+      c.params.residual.zero_point = 90;
       fill_random(c, random);
       expect_equal_on_all_paths(c, "layer");
       if (::testing::Test::HasFatalFailure()) return;
@@ -120,7 +120,7 @@ TEST(Conv2d, LinearLayersWriteFloatLogits) {
   std::mt19937 random(11);
   for (int images : {1, 2, 5, 8, 17}) {
     ConvCase c = named_case({.in_c = 2048, .in_h = 1, .in_w = 1, .out_c = 1000}, images);
-    c.params.float_output = true;
+    c.params.y.float_output = true;
     fill_random(c, random);
     expect_equal_on_all_paths(c, "linear");
     if (::testing::Test::HasFatalFailure()) return;
@@ -133,8 +133,8 @@ TEST(Conv2d, LargestAccumulators) {
   for (int zero_point : {0, 255}) {
     ConvCase c = named_case(
         {.in_c = 512, .in_h = 4, .in_w = 4, .out_c = 40, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1});
-    c.params.x_zero_point = zero_point;
-    c.params.float_output = true;  // shows every bit of the accumulator that float keeps
+    c.params.x.zero_point = zero_point;
+    c.params.y.float_output = true;  // shows every bit of the accumulator that float keeps
     fill_random(c, random, {.extreme = true});
     expect_equal_on_all_paths(c, "extreme");
     if (::testing::Test::HasFatalFailure()) return;
@@ -150,9 +150,9 @@ TEST(Conv2d, HugeValuesClampLikeTheReference) {
     const float infinity = std::numeric_limits<float>::infinity();
     for (float residual_multiplier : {0.0f, 3e38f, infinity, -infinity}) {
       ConvCase c = named_case(shape);
-      c.params.out_zero_point = 3;
-      c.params.clamp_min = 2;
-      c.params.clamp_max = 250;
+      c.params.y.zero_point = 3;
+      c.params.y.clamp_min = 2;
+      c.params.y.clamp_max = 250;
       c.params.has_residual = residual_multiplier != 0;
       fill_random(c, random);
       c.params.residual_multiplier = residual_multiplier;

@@ -136,12 +136,9 @@ class Network {
       for (int8_t& w : weight) w = static_cast<int8_t>(random() % 255 - 127);
       const std::vector<float> multiplier(s.out_c, 2e-4f), bias(s.out_c, 100.0f);
       Conv2dParams p;
-      p.weight = weight.data();
-      p.multiplier = multiplier.data();
-      p.bias = bias.data();
       p.has_residual = l.residual;
       p.residual_multiplier = 0.5f;
-      convs_.push_back(CpuConv2d::create(s, p, isa));
+      convs_.push_back(CpuConv2d::create(s, p, {weight.data(), multiplier.data(), bias.data()}, isa));
       workspace = std::max(workspace, convs_.back()->workspace_bytes());
       largest = std::max({largest, static_cast<size_t>(s.in_h) * s.in_w * s.in_stride,
                           static_cast<size_t>(s.out_h) * s.out_w * s.out_stride});
@@ -189,9 +186,7 @@ double kernel_peak(octet::ThreadPool& pool, CpuIsa isa) {
   const std::vector<int8_t> weight(32 * 256, 77);
   const std::vector<float> constants(32, 0.001f);
   Conv2dParams p;
-  p.weight = weight.data();
-  p.multiplier = p.bias = constants.data();
-  const auto conv = CpuConv2d::create(s, p, isa);
+  const auto conv = CpuConv2d::create(s, p, {weight.data(), constants.data(), constants.data()}, isa);
   std::vector<std::vector<uint8_t>> memory(pool.size(), std::vector<uint8_t>(conv->workspace_bytes() + 65536, 99));
   double best = 0;
   for (int repeat = 0; repeat < 20; ++repeat) {

@@ -113,9 +113,9 @@ class Bench {
     for (int8_t& w : weight) w = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
     const std::vector<float> multiplier(s.out_c, 3e-5f), bias(s.out_c, 30.0f);
     Conv2dParams p;
-    p.weight = weight.data(), p.multiplier = multiplier.data(), p.bias = bias.data();
+    const Conv2dWeights w{weight.data(), multiplier.data(), bias.data()};
     p.has_residual = l.residual, p.residual_multiplier = 0.5f;
-    p.float_output = l.logits;
+    p.y.float_output = l.logits;
 
     const size_t x_bytes = static_cast<size_t>(batch_) * s.in_h * s.in_w * s.in_stride;
     const size_t pixels = static_cast<size_t>(batch_) * s.out_h * s.out_w;
@@ -128,9 +128,9 @@ class Bench {
     double best = 0;
     std::string best_name, others;
     for (const CudaConv2d& conv :
-         cuda_conv2d_choices(s, p, batch_, {gpu_status().capability, gpu_status().multiprocessors})) {
+         cuda_conv2d_choices(s, p, w, batch_, {gpu_status().capability, gpu_status().multiprocessors})) {
       if (conv.name == "direct" && best > 0) continue;  // far slower where anything else runs
-      const std::vector<uint8_t> packed = cuda_conv2d_pack(conv, s, p);
+      const std::vector<uint8_t> packed = cuda_conv2d_pack(conv, s, p, w);
       const DeviceBuffer constants(packed.size() + kCudaReadSlack, "the benchmark's weights");
       copy_to_device(constants.data(), packed.data(), packed.size(), stream_.get());
       const size_t scratch = cuda_conv2d_workspace(conv, s, batch_);

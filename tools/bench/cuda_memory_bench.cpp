@@ -109,11 +109,12 @@ void run_conv(Bench& bench, int batch, const Conv& c) {
   std::vector<int8_t> weight(static_cast<size_t>(c.out_c) * c.kernel * c.kernel * (c.in_c / c.groups));
   for (int8_t& w : weight) w = static_cast<int8_t>(random() % 255 - 127);
   const std::vector<float> multiplier(c.out_c, 1e-4f), bias(c.out_c, 100.0f);
-  const Conv2dParams params{.weight = weight.data(), .multiplier = multiplier.data(), .bias = bias.data()};
+  const Conv2dParams params;
+  const Conv2dWeights weights{weight.data(), multiplier.data(), bias.data()};
   for (const CudaConv2d& conv :
-       cuda_conv2d_choices(g, params, batch, {gpu_status().capability, gpu_status().multiprocessors})) {
+       cuda_conv2d_choices(g, params, weights, batch, {gpu_status().capability, gpu_status().multiprocessors})) {
     if (conv.name == "direct") continue;
-    const std::vector<uint8_t> bytes = cuda_conv2d_pack(conv, g, params);
+    const std::vector<uint8_t> bytes = cuda_conv2d_pack(conv, g, params, weights);
     const DeviceBuffer packed(bytes.size(), "weights");
     copy_to_device(packed.data(), bytes.data(), bytes.size(), bench.stream().get());
     const size_t scratch = cuda_conv2d_workspace(conv, g, batch);

@@ -10,18 +10,20 @@ namespace {
 
 void require(bool ok, const char* what) { require_conv2d(ok, "cpu", what); }
 
-void check(const Conv2dShape& g, const Conv2dParams& p) {
-  check_conv2d(g, p, "cpu");
-  require(!p.x_signed && !p.out_signed && !p.residual_signed, "activations are uint8; shift signed edges by +128");
-  require(p.x_zero_point >= 0 && p.x_zero_point <= 255, "input zero point outside [0, 255]");
-  require(p.float_output || (p.clamp_min >= 0 && p.clamp_max <= 255 && p.clamp_min <= p.clamp_max),
+void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
+  check_conv2d(g, p, w, "cpu");
+  require(!p.x.is_signed && !p.y.is_signed && !p.residual.is_signed,
+          "activations are uint8; shift signed edges by +128");
+  require(p.x.zero_point >= 0 && p.x.zero_point <= 255, "input zero point outside [0, 255]");
+  require(p.y.float_output || (p.y.clamp_min >= 0 && p.y.clamp_max <= 255 && p.y.clamp_min <= p.y.clamp_max),
           "clamp outside [0, 255]");
 }
 
 }  // namespace
 
-std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Conv2dParams& params, CpuIsa isa) {
-  check(shape, params);
+std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Conv2dParams& params,
+                                             const Conv2dWeights& weights, CpuIsa isa) {
+  check(shape, params, weights);
   if (!cpu_isa_available(isa)) {
     throw usage_error("this machine cannot run the " + std::string(cpu_isa_name(isa)) +
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
@@ -30,13 +32,14 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
   const bool wide = isa == CpuIsa::avx512_vnni;
   if (isa != CpuIsa::portable) {
     const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
-    if (depthwise && !params.float_output) {
-      return make_depthwise_conv2d(shape, params, wide ? avx512_depthwise_kernels() : avx2_depthwise_kernels());
+    if (depthwise && !params.y.float_output) {
+      return make_depthwise_conv2d(shape, params, weights,
+                                   wide ? avx512_depthwise_kernels() : avx2_depthwise_kernels());
     }
-    return make_gemm_conv2d(shape, params, wide ? avx512_gemm_kernels() : avx2_gemm_kernels());
+    return make_gemm_conv2d(shape, params, weights, wide ? avx512_gemm_kernels() : avx2_gemm_kernels());
   }
 #endif
-  return make_portable_conv2d(shape, params);
+  return make_portable_conv2d(shape, params, weights);
 }
 
 }  // namespace octet::kernels

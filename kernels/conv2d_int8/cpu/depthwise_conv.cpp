@@ -27,7 +27,8 @@ struct Grid {
 
 class DepthwiseConv2d final : public CpuConv2d {
  public:
-  DepthwiseConv2d(const Conv2dShape& shape, const Conv2dParams& params, const DepthwiseKernels& kernels)
+  DepthwiseConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
+                  const DepthwiseKernels& kernels)
       : g_(shape), kernels_(kernels), epilogue_(make_epilogue(params)) {
     taps_ = g_.kernel_h * g_.kernel_w;
     tap_groups_ = ceil_div(taps_, kTapGroup);
@@ -35,13 +36,13 @@ class DepthwiseConv2d final : public CpuConv2d {
     table_ = g_.out_w <= kTableWidth && blocks_ > 1;
     // A run steps through the padding as it does through the image: it holds a whole image row.
     padding_.assign(static_cast<size_t>(g_.in_w + 1) * g_.in_stride + kCpuReadSlack,
-                    static_cast<uint8_t>(params.x_zero_point));
+                    static_cast<uint8_t>(params.x.zero_point));
     const size_t slots = static_cast<size_t>(blocks_) * kernels.slots;
     weight_ = AlignedArray<int8_t>(slots * tap_groups_ * kTapGroup);
     init_ = AlignedArray<int32_t>(slots);
     multiplier_ = AlignedArray<float>(slots);
     bias_ = AlignedArray<float>(slots);
-    for (int block = 0; block < blocks_; ++block) pack_block(params, block);
+    for (int block = 0; block < blocks_; ++block) pack_block(params.x, weights, block);
     while ((first_inner_ * g_.stride_w < g_.pad_w) && first_inner_ < g_.out_w) ++first_inner_;
     last_inner_ = first_inner_;
     const int span = g_.dilation_w * (g_.kernel_w - 1);
@@ -80,7 +81,7 @@ class DepthwiseConv2d final : public CpuConv2d {
  private:
   bool narrow(int block) const { return g_.out_c - block * kernels_.channels <= kernels_.narrow_channels; }
 
-  void pack_block(const Conv2dParams& params, int block) {
+  void pack_block(const CodeInput& x, const Conv2dWeights& weights, int block) {
     const uint8_t* order = narrow(block) ? kernels_.narrow_order : kernels_.order;
     for (int slot = 0; slot < kernels_.slots; ++slot) {
       const int channel = block * kernels_.channels + order[slot];
@@ -88,14 +89,14 @@ class DepthwiseConv2d final : public CpuConv2d {
       const size_t at = static_cast<size_t>(block) * kernels_.slots + slot;
       int32_t sum = 0;
       for (int tap = 0; tap < tap_groups_ * kTapGroup; ++tap) {
-        const int8_t w = exists && tap < taps_ ? params.weight[channel * taps_ + tap] : int8_t{0};
+        const int8_t w = exists && tap < taps_ ? weights.weight[channel * taps_ + tap] : int8_t{0};
         const size_t group = static_cast<size_t>(block) * tap_groups_ + tap / kTapGroup;
         weight_.data()[(group * kernels_.slots + slot) * kTapGroup + tap % kTapGroup] = w;
         sum += w;
       }
-      init_.data()[at] = -params.x_zero_point * sum;
-      multiplier_.data()[at] = exists ? params.multiplier[channel] : 0.0f;
-      bias_.data()[at] = exists ? params.bias[channel] : 0.0f;
+      init_.data()[at] = -x.zero_point * sum;
+      multiplier_.data()[at] = exists ? weights.multiplier[channel] : 0.0f;
+      bias_.data()[at] = exists ? weights.bias[channel] : 0.0f;
     }
   }
 
@@ -196,8 +197,8 @@ class DepthwiseConv2d final : public CpuConv2d {
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                                 const DepthwiseKernels& kernels) {
-  return std::make_unique<DepthwiseConv2d>(shape, params, kernels);
+                                                 const Conv2dWeights& weights, const DepthwiseKernels& kernels) {
+  return std::make_unique<DepthwiseConv2d>(shape, params, weights, kernels);
 }
 
 }  // namespace octet::kernels

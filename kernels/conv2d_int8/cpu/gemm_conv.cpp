@@ -38,14 +38,15 @@ struct Grid {
 
 class GemmConv2d final : public CpuConv2d {
  public:
-  GemmConv2d(const Conv2dShape& shape, const Conv2dParams& params, const GemmKernels& kernels)
+  GemmConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
+             const GemmKernels& kernels)
       : g_(shape),
         kernels_(kernels),
         epilogue_(make_epilogue(params)),
         flat_(shape.out_h * shape.out_w == 1),
         panel_(flat_ ? kernels.flat_rows : kernels.rows),
-        weights_(pack_gemm(shape, params, kernels, flat_ ? kernels.flat_width : kernels.width)),
-        im2row_(shape, params.x_zero_point, weights_.tap_bytes, kernels) {
+        weights_(pack_gemm(shape, params, weights, kernels, flat_ ? kernels.flat_width : kernels.width)),
+        im2row_(shape, params.x.zero_point, weights_.tap_bytes, kernels) {
     const bool pixel_by_pixel = g_.kernel_h == 1 && g_.kernel_w == 1 && g_.stride_h == 1 && g_.stride_w == 1 &&
                                 g_.out_h == g_.in_h && g_.out_w == g_.in_w;
     direct_ = pixel_by_pixel && kernels.activation_bytes == 1;
@@ -210,8 +211,8 @@ class GemmConv2d final : public CpuConv2d {
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                            const GemmKernels& kernels) {
-  return std::make_unique<GemmConv2d>(shape, params, kernels);
+                                            const Conv2dWeights& weights, const GemmKernels& kernels) {
+  return std::make_unique<GemmConv2d>(shape, params, weights, kernels);
 }
 
 }  // namespace octet::kernels

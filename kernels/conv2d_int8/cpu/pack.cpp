@@ -33,7 +33,8 @@ size_t packed_index(const PackedGemm& p, const GemmKernels& kernels, int slot, i
 
 }  // namespace
 
-PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const GemmKernels& kernels, int width) {
+PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Conv2dWeights& weights,
+                     const GemmKernels& kernels, int width) {
   PackedGemm p;
   const int in_channels = g.in_c / g.groups;
   p.tap_bytes = round_up(in_channels, kernels.k_group);
@@ -54,7 +55,7 @@ PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Gem
   std::fill_n(p.multiplier.data(), constants, 0.0f);
   std::fill_n(p.bias.data(), constants, 0.0f);
 
-  const int8_t* from = params.weight;  // [K, R, S, C/groups], read once in order
+  const int8_t* from = weights.weight;  // [K, R, S, C/groups], read once in order
   for (int channel = 0; channel < g.out_c; ++channel) {
     const int group = channel / p.group_channels, in_group = channel % p.group_channels;
     const int slot = slot_of(p, kernels, in_group);
@@ -69,22 +70,22 @@ PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Gem
     const size_t i = static_cast<size_t>(group) * p.padded_channels + slot;
     // Unsigned: -zx * sum may leave int32 where the whole accumulator does not; both wrap around to the same bits.
     p.init.data()[i] =
-        static_cast<int32_t>(0u - static_cast<uint32_t>(params.x_zero_point) * static_cast<uint32_t>(sum));
-    p.multiplier.data()[i] = params.multiplier[channel];
-    p.bias.data()[i] = params.bias[channel];
+        static_cast<int32_t>(0u - static_cast<uint32_t>(params.x.zero_point) * static_cast<uint32_t>(sum));
+    p.multiplier.data()[i] = weights.multiplier[channel];
+    p.bias.data()[i] = weights.bias[channel];
   }
   return p;
 }
 
 Epilogue make_epilogue(const Conv2dParams& params) {
   Epilogue e;
-  e.low = static_cast<float>(params.clamp_min - params.out_zero_point);
-  e.high = static_cast<float>(params.clamp_max - params.out_zero_point);
-  e.zero_point = params.out_zero_point;
-  e.clamp_min = params.clamp_min;
-  e.float_output = params.float_output;
+  e.low = static_cast<float>(params.y.clamp_min - params.y.zero_point);
+  e.high = static_cast<float>(params.y.clamp_max - params.y.zero_point);
+  e.zero_point = params.y.zero_point;
+  e.clamp_min = params.y.clamp_min;
+  e.float_output = params.y.float_output;
   e.has_residual = params.has_residual;
-  e.residual_zero_point = params.residual_zero_point;
+  e.residual_zero_point = params.residual.zero_point;
   e.residual_multiplier = params.residual_multiplier;
   return e;
 }

@@ -48,7 +48,8 @@ struct PackedGemm {
   size_t bytes() const { return weight.bytes() + init.bytes() + multiplier.bytes() + bias.bytes(); }
 };
 
-PackedGemm pack_gemm(const Conv2dShape& shape, const Conv2dParams& params, const GemmKernels& kernels, int width);
+PackedGemm pack_gemm(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
+                     const GemmKernels& kernels, int width);
 
 Epilogue make_epilogue(const Conv2dParams& params);
 

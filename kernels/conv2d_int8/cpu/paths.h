@@ -10,14 +10,15 @@
 namespace octet::kernels {
 
 /// Any shape, plain C++.
-std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params);
+std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
+                                                const Conv2dWeights& weights);
 
 /// Any shape as a matrix product on the micro-kernels of one instruction set.
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                            const GemmKernels& kernels);
+                                            const Conv2dWeights& weights, const GemmKernels& kernels);
 
 /// groups == in_c == out_c, codes out, on the kernels of one instruction set.
 std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                                 const DepthwiseKernels& kernels);
+                                                 const Conv2dWeights& weights, const DepthwiseKernels& kernels);
 
 }  // namespace octet::kernels

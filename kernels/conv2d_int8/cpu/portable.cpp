@@ -14,16 +14,13 @@ namespace {
 
 class PortableConv2d final : public CpuConv2d {
  public:
-  PortableConv2d(const Conv2dShape& shape, const Conv2dParams& params)
+  PortableConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights)
       : g_(shape),
         p_(params),
         taps_(shape.kernel_h * shape.kernel_w * (shape.in_c / shape.groups)),
-        weight_(params.weight, params.weight + static_cast<ptrdiff_t>(shape.out_c) * taps_),
-        multiplier_(params.multiplier, params.multiplier + shape.out_c),
-        bias_(params.bias, params.bias + shape.out_c) {
-    p_.weight = nullptr;
-    p_.multiplier = p_.bias = nullptr;
-  }
+        weight_(weights.weight, weights.weight + static_cast<ptrdiff_t>(shape.out_c) * taps_),
+        multiplier_(weights.multiplier, weights.multiplier + shape.out_c),
+        bias_(weights.bias, weights.bias + shape.out_c) {}
 
   std::string name() const override {
     return "conv" + std::to_string(g_.kernel_h) + "x" + std::to_string(g_.kernel_w) + "_portable";
@@ -66,7 +63,7 @@ class PortableConv2d final : public CpuConv2d {
           continue;
         }
         const uint8_t* from = x + (static_cast<ptrdiff_t>(iy) * g_.in_w + ix) * g_.in_stride + group * channels;
-        for (int c = 0; c < channels; ++c) window[c] = static_cast<int16_t>(from[c] - p_.x_zero_point);
+        for (int c = 0; c < channels; ++c) window[c] = static_cast<int16_t>(from[c] - p_.x.zero_point);
       }
     }
   }
@@ -85,15 +82,9 @@ class PortableConv2d final : public CpuConv2d {
     float t = rescale(acc, multiplier_[k], bias_[k]);
     if (p_.has_residual) {
       const int32_t code = batch.residual[pixel * g_.residual_stride + k];
-      t = fmaf(static_cast<float>(code - p_.residual_zero_point), p_.residual_multiplier, t);
+      t = fmaf(static_cast<float>(code - p_.residual.zero_point), p_.residual_multiplier, t);
     }
-    const ptrdiff_t out = pixel * g_.out_stride + k;
-    if (p_.float_output) {
-      static_cast<float*>(batch.y)[out] = t;
-    } else {
-      static_cast<uint8_t*>(batch.y)[out] =
-          static_cast<uint8_t>(round_code(t, p_.out_zero_point, p_.clamp_min, p_.clamp_max));
-    }
+    store_result(t, p_.y, batch.y, pixel * g_.out_stride + k);
   }
 
   Conv2dShape g_;
@@ -105,8 +96,9 @@ class PortableConv2d final : public CpuConv2d {
 
 }  // namespace
 
-std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params) {
-  return std::make_unique<PortableConv2d>(shape, params);
+std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
+                                                const Conv2dWeights& weights) {
+  return std::make_unique<PortableConv2d>(shape, params, weights);
 }
 
 }  // namespace octet::kernels

@@ -37,12 +37,12 @@ bool is_code(int32_t value, bool is_signed) {
   return is_signed ? value >= -128 && value <= 127 : value >= 0 && value <= 255;
 }
 
-void check(const Conv2dShape& g, const Conv2dParams& p, int images) {
+void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w, int images) {
   require(images > 0, "empty tensor");
-  check_conv2d(g, p, "cuda");
-  require(is_code(p.x_zero_point, p.x_signed), "input zero point is no code");
-  require(p.float_output ||
-              (is_code(p.clamp_min, p.out_signed) && is_code(p.clamp_max, p.out_signed) && p.clamp_min <= p.clamp_max),
+  check_conv2d(g, p, w, "cuda");
+  require(is_code(p.x.zero_point, p.x.is_signed), "input zero point is no code");
+  require(p.y.float_output || (is_code(p.y.clamp_min, p.y.is_signed) && is_code(p.y.clamp_max, p.y.is_signed) &&
+                               p.y.clamp_min <= p.y.clamp_max),
           "clamp bounds are no codes");
   // Kernels count pixels of a batch and bytes of an input image in 32 bits, bytes of a batch in 64.
   require(static_cast<long>(images) * g.in_h * g.in_w <= INT_MAX &&
@@ -53,13 +53,13 @@ void check(const Conv2dShape& g, const Conv2dParams& p, int images) {
 
 }  // namespace
 
-std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params, int images,
-                                            const CudaGpu& gpu) {
-  check(shape, params, images);
+std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv2dParams& params,
+                                            const Conv2dWeights& weights, int images, const CudaGpu& gpu) {
+  check(shape, params, weights, images);
   std::vector<CudaConv2d> all;
   for (size_t family = 0; family < kFamilies.size(); ++family) {
     std::vector<CudaConv2d> found;
-    kFamilies[family]().choices({shape, params, images, gpu}, found);
+    kFamilies[family]().choices({shape, params, weights, images, gpu}, found);
     for (CudaConv2d& conv : found) {
       conv.variant += static_cast<int>(family) * kVariantsPerFamily;
       all.push_back(std::move(conv));
@@ -68,8 +68,9 @@ std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv
   return all;
 }
 
-std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params) {
-  return family_of(conv).pack(within_family(conv), shape, params);
+std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                                      const Conv2dWeights& weights) {
+  return family_of(conv).pack(within_family(conv), shape, params, weights);
 }
 
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images) {

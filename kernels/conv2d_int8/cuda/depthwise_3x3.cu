@@ -162,7 +162,7 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   const bool window = g.kernel_h == kWindow && g.kernel_w == kWindow && g.dilation_h == 1 && g.dilation_w == 1 &&
                       g.stride_h == g.stride_w && g.stride_h <= 2;
   const bool words = g.in_stride % kQuad == 0 && g.out_stride % kQuad == 0;
-  if (!depthwise || !window || !words || problem.params.float_output || problem.params.has_residual) return;
+  if (!depthwise || !window || !words || problem.params.y.float_output || problem.params.has_residual) return;
   for (int variant = 0; variant < static_cast<int>(std::size(kTiles)); ++variant) {
     const DepthwiseTile& tile = kTiles[variant];
     found.push_back(
@@ -174,16 +174,16 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   });
 }
 
-std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p) {
+std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
   const int channels = cuda_round_up(g.out_c, kQuad);
   std::vector<uint8_t> packed =
-      cuda_pack_constants(g, p, channels, static_cast<size_t>(kWindow) * channels * sizeof(uint32_t));
+      cuda_pack_constants(g, p, w, channels, static_cast<size_t>(kWindow) * channels * sizeof(uint32_t));
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
   for (int k = 0; k < g.out_c; ++k) {
     for (int r = 0; r < kWindow; ++r) {
       for (int s = 0; s < kWindow; ++s) {
         weight[(static_cast<size_t>(s) * channels + k) * sizeof(uint32_t) + r] =
-            static_cast<uint8_t>(p.weight[(static_cast<ptrdiff_t>(k) * kWindow + r) * kWindow + s]);
+            static_cast<uint8_t>(w.weight[(static_cast<ptrdiff_t>(k) * kWindow + r) * kWindow + s]);
       }
     }
   }
@@ -219,8 +219,8 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
       quads,
       tiles_h,
       tiles_w,
-      (p.x_zero_point & 0xFF) * 0x01010101u};
-  const Kernel kernel = kKernels[conv.variant](g.stride_h, p.x_signed);
+      (p.x.zero_point & 0xFF) * 0x01010101u};
+  const Kernel kernel = kKernels[conv.variant](g.stride_h, p.x.is_signed);
   kernel<<<blocks_for(args.threads, kThreads), kThreads, 0, stream>>>(args);
   check_launch("depthwise convolution");
 }

@@ -63,17 +63,17 @@ __global__ void __launch_bounds__(kChannels* kPixels) direct_kernel(DirectArgs a
 
 void choices(const CudaConvProblem&, std::vector<CudaConv2d>& found) { found.push_back({.name = "direct"}); }
 
-std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p) {
+std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
   const int channels = cuda_round_up(g.out_c, kChannels), group_c = g.in_c / g.groups;
   const int taps = g.kernel_h * g.kernel_w, padded_c = cuda_round_up(group_c, kGroup);
-  std::vector<uint8_t> packed = cuda_pack_constants(g, p, channels, static_cast<size_t>(channels) * taps * padded_c);
+  std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, channels, static_cast<size_t>(channels) * taps * padded_c);
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
   for (int k = 0; k < g.out_c; ++k) {
     for (int tap = 0; tap < taps; ++tap) {
       for (int c = 0; c < group_c; ++c) {
         const size_t quad = (static_cast<size_t>(tap) * padded_c + c) / kGroup;
         weight[(quad * channels + k) * kGroup + c % kGroup] =
-            static_cast<uint8_t>(p.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * group_c + c]);
+            static_cast<uint8_t>(w.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * group_c + c]);
       }
     }
   }
@@ -93,11 +93,11 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                         data.y,
                         data.images * g.out_h * g.out_w,
                         channels,
-                        p.x_zero_point};
+                        p.x.zero_point};
   const dim3 blocks(blocks_for(args.pixels, kPixels), channels / kChannels), threads(kChannels, kPixels);
   // A word may reach past the channels of a pixel, where weights are 0, but not past its stride.
   const bool words = g.in_stride % kGroup == 0 && (g.groups == 1 || g.in_c / g.groups % kGroup == 0);
-  if (p.x_signed) {
+  if (p.x.is_signed) {
     words ? direct_kernel<true, true><<<blocks, threads, 0, stream>>>(args)
           : direct_kernel<true, false><<<blocks, threads, 0, stream>>>(args);
   } else {

@@ -178,7 +178,7 @@ constexpr Kernel kKernels[] = {
 
 void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   const Conv2dShape& g = problem.shape;
-  const bool aligned = g.in_stride % kQuad == 0 && (problem.params.float_output || g.out_stride % kQuad == 0);
+  const bool aligned = g.in_stride % kQuad == 0 && (problem.params.y.float_output || g.out_stride % kQuad == 0);
   const bool for_tensor_cores = g.groups == 1 && g.in_stride % 16 == 0;  // the mma family's, and far faster there
   if (!aligned || for_tensor_cores) return;
   for (int variant = 0; variant < static_cast<int>(std::size(kKernels)); ++variant) {
@@ -188,11 +188,11 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   }
 }
 
-std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p) {
+std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
   const InputQuads input(g);
   const int taps = g.kernel_h * g.kernel_w, channels = cuda_round_up(g.out_c, kQuad);
   const size_t tap_bytes = static_cast<size_t>(input.count) * channels * kQuad;
-  std::vector<uint8_t> packed = cuda_pack_constants(g, p, channels, taps * tap_bytes);
+  std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, channels, taps * tap_bytes);
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
   for (int k = 0; k < g.out_c; ++k) {
     const int skipped = k / input.group_k * input.group_c - input.first(k / kQuad);
@@ -200,7 +200,7 @@ std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dP
       for (int c = 0; c < input.group_c; ++c) {
         const int lane = skipped + c;  // of the words that this quad reads
         weight[tap * tap_bytes + (static_cast<size_t>(lane / kQuad) * channels + k) * kQuad + lane % kQuad] =
-            static_cast<uint8_t>(p.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * input.group_c + c]);
+            static_cast<uint8_t>(w.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * input.group_c + c]);
       }
     }
   }
@@ -224,8 +224,8 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
                       thread_count(static_cast<long>(data.images) * g.out_h * tiles * quads, "dp4a convolution"),
                       quads,
                       tiles,
-                      (p.x_zero_point & 0xFF) * 0x01010101u};
-  kernel.run[p.x_signed]<<<blocks_for(args.threads, kThreads), kThreads, 0, stream>>>(args);
+                      (p.x.zero_point & 0xFF) * 0x01010101u};
+  kernel.run[p.x.is_signed]<<<blocks_for(args.threads, kThreads), kThreads, 0, stream>>>(args);
   check_launch("dp4a convolution");
 }
 

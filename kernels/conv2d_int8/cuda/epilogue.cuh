@@ -15,11 +15,11 @@ struct CudaEpilogue {
   float residual_multiplier;
 
   explicit CudaEpilogue(const Conv2dParams& p)
-      : rounding({p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output}),
-        float_output(p.float_output),
+      : rounding(p.y),
+        float_output(p.y.float_output),
         has_residual(p.has_residual),
-        residual_signed(p.residual_signed),
-        residual_zero_point(p.residual_zero_point),
+        residual_signed(p.residual.is_signed),
+        residual_zero_point(p.residual.zero_point),
         residual_multiplier(p.residual_multiplier) {}
 
   __device__ float add_residual(float t, int32_t code) const {

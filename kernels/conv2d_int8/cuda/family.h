@@ -13,6 +13,7 @@ namespace octet::kernels {
 struct CudaConvProblem {
   const Conv2dShape& shape;
   const Conv2dParams& params;
+  const Conv2dWeights& weights;
   int images;
   CudaGpu gpu;
 };
@@ -22,7 +23,8 @@ struct CudaConvProblem {
 struct CudaConvFamily {
   /// Appends what can run this convolution, the likely fastest first; nothing when the family cannot.
   void (*choices)(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
-  std::vector<uint8_t> (*pack)(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
+  std::vector<uint8_t> (*pack)(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                               const Conv2dWeights& weights);
   size_t (*workspace)(const CudaConv2d& conv, const Conv2dShape& shape, int images);  ///< null: never any
   void (*launch)(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream);
@@ -39,7 +41,7 @@ const CudaConvFamily& cuda_direct_family();  ///< everything, slowly
 struct CudaChannelConstants {
   const float* multiplier;
   const float* bias;
-  const int32_t* init;  ///< -x_zero_point * sum(w), which an accumulator starts from
+  const int32_t* init;  ///< -(zero point of x) * sum(w), which an accumulator starts from
 };
 
 constexpr int cuda_round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -49,8 +51,8 @@ size_t cuda_constants_bytes(int channels);
 
 /// Constants for `channels` >= shape.out_c channels and, after cuda_constants_bytes(channels), `weight_bytes` zeros for
 /// the caller to fill.
-std::vector<uint8_t> cuda_pack_constants(const Conv2dShape& shape, const Conv2dParams& params, int channels,
-                                         size_t weight_bytes);
+std::vector<uint8_t> cuda_pack_constants(const Conv2dShape& shape, const Conv2dParams& params,
+                                         const Conv2dWeights& weights, int channels, size_t weight_bytes);
 
 /// Where the constants lie behind CudaConv2dData::packed.
 CudaChannelConstants cuda_channel_constants(const void* packed, int channels);

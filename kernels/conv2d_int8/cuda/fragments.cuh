@@ -29,7 +29,7 @@ struct ConvOutput {
   ConvOutput(const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
              const CudaChannelConstants& of_channels)
       : epilogue(p),
-        rounding({p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output}),
+        rounding(p.y),
         constants(of_channels),
         residual(p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr),
         y(data.y),

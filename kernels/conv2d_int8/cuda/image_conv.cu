@@ -184,18 +184,18 @@ int steps_index(const Conv2dShape& g) {
 void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   const Conv2dShape& g = problem.shape;
   const Conv2dParams& p = problem.params;
-  if (g.in_c > 4 || g.in_stride != 4 || g.groups != 1 || g.out_stride % kThreadChannels != 0 || p.float_output ||
+  if (g.in_c > 4 || g.in_stride != 4 || g.groups != 1 || g.out_stride % kThreadChannels != 0 || p.y.float_output ||
       p.has_residual || steps_index(g) < 0 || tile_bytes(g) > kMaxTileBytes) {
     return;
   }
   found.push_back({.name = "mma_image_" + std::to_string(kSteps[steps_index(g)] * kTaps)});
 }
 
-std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p) {
+std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
   const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels), steps = kSteps[steps_index(g)];
   const int taps = g.kernel_h * g.kernel_w;
   std::vector<uint8_t> packed =
-      cuda_pack_constants(g, p, channels, static_cast<size_t>(channels) * steps * kTaps * sizeof(uint32_t));
+      cuda_pack_constants(g, p, w, channels, static_cast<size_t>(channels) * steps * kTaps * sizeof(uint32_t));
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
   for (int k = 0; k < g.out_c; ++k) {
     // Channel 8 t + 2 j + e of a warp is column 2 t + e of its mma j; lane 4 column + t' holds words t' and t' + 4.
@@ -205,7 +205,7 @@ std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dP
       const size_t vector = (static_cast<size_t>(k / kWarpChannels * steps + step) * 2 + mma / 2) * 32 + lane;
       for (int c = 0; c < g.in_c; ++c) {
         weight[vector * sizeof(uint4) + (mma % 2 * 2 + word / 4) * 4 + c] =
-            static_cast<uint8_t>(p.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * g.in_c + c]);
+            static_cast<uint8_t>(w.weight[(static_cast<ptrdiff_t>(k) * taps + tap) * g.in_c + c]);
       }
     }
   }
@@ -229,7 +229,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                        reinterpret_cast<const uint4*>(packed + cuda_constants_bytes(channels)),
                        static_cast<const uint32_t*>(data.x),
                        static_cast<uint8_t*>(data.y),
-                       (p.x_zero_point & 0xFF) * 0x01010101u,
+                       (p.x.zero_point & 0xFF) * 0x01010101u,
                        tiles_h,
                        tiles_w,
                        data.images * tiles_h * tiles_w,
@@ -237,7 +237,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                        tile_side(g.stride_w, g.kernel_w, g.dilation_w),
                        phase_words(g),
                        groups};
-  const Kernel kernel = kKernels[steps_index(g)][p.x_signed];
+  const Kernel kernel = kKernels[steps_index(g)][p.x.is_signed];
   const size_t shared = 2 * tile_bytes(g);
   const unsigned columns = blocks_for(g.out_c, groups * kWarpChannels);
   const unsigned rows = std::max(1u, resident_blocks(kernel, kThreads, shared) / columns);

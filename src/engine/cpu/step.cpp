@@ -10,7 +10,8 @@ namespace {
 class ConvStep final : public CpuStep {
  public:
   ConvStep(const Lowering& lowering, int node, kernels::CpuIsa isa)
-      : conv_(kernels::CpuConv2d::create(lowering.conv2d_shape(node), lowering.conv2d_params(node), isa)),
+      : conv_(kernels::CpuConv2d::create(lowering.conv2d_shape(node), lowering.conv2d_params(node),
+                                         lowering.conv2d_weights(node), isa)),
         has_residual_(lowering.graph.nodes[node].inputs.size() > 1) {}
   std::string kernel() const override { return conv_->name(); }
   size_t workspace_bytes() const override { return conv_->workspace_bytes(); }

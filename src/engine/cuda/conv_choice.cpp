@@ -30,9 +30,9 @@ std::string signature(const ConvProblem& problem, const std::vector<CudaConv2d>&
   const kernels::Conv2dShape& s = problem.shape;
   const kernels::Conv2dParams& p = problem.params;
   const GpuStatus& gpu = gpu_status();
-  const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x_zero_point != 0, p.x_signed};
-  const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.out_signed, p.float_output};
-  const int residual[] = {p.has_residual, s.residual_stride, p.residual_signed};
+  const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x.zero_point != 0, p.x.is_signed};
+  const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.y.is_signed, p.y.float_output};
+  const int residual[] = {p.has_residual, s.residual_stride, p.residual.is_signed};
   const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
                         s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
   std::string text =
@@ -51,8 +51,8 @@ const CudaConv2d* named(const std::vector<CudaConv2d>& choices, const std::strin
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
   std::vector<CudaConv2d> choices;
   std::string names;
-  for (CudaConv2d& conv :
-       kernels::cuda_conv2d_choices(problem.shape, problem.params, problem.tensors.images, this_gpu())) {
+  for (CudaConv2d& conv : kernels::cuda_conv2d_choices(problem.shape, problem.params, problem.weights,
+                                                       problem.tensors.images, this_gpu())) {
     names += (names.empty() ? "" : ", ") + conv.name;
     if (allowed == "auto" || conv.name.find(allowed) != std::string::npos) choices.push_back(std::move(conv));
   }
@@ -68,7 +68,7 @@ size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choice
   size_t packed_bytes = 0, workspace_bytes = 0;
   for (const CudaConv2d& conv : choices) {
     if (!packed.contains(conv.variant))
-      packed[conv.variant] = kernels::cuda_conv2d_pack(conv, problem.shape, problem.params);
+      packed[conv.variant] = kernels::cuda_conv2d_pack(conv, problem.shape, problem.params, problem.weights);
     packed_bytes = std::max(packed_bytes, packed[conv.variant].size());
     workspace_bytes =
         std::max(workspace_bytes, kernels::cuda_conv2d_workspace(conv, problem.shape, problem.tensors.images));

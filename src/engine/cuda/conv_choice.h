@@ -13,6 +13,7 @@ namespace octet {
 struct ConvProblem {
   const kernels::Conv2dShape& shape;
   const kernels::Conv2dParams& params;
+  const kernels::Conv2dWeights& weights;
   kernels::CudaConv2dData tensors;
 };
 

@@ -12,15 +12,19 @@ namespace {
 class ConvStep final : public CudaStep {
  public:
   ConvStep(const Lowering& lowering, int node, std::string kernels)
-      : shape_(lowering.conv2d_shape(node)), params_(lowering.conv2d_params(node)), kernels_(std::move(kernels)) {}
+      : shape_(lowering.conv2d_shape(node)),
+        params_(lowering.conv2d_params(node)),
+        weights_(lowering.conv2d_weights(node)),
+        kernels_(std::move(kernels)) {}
 
   std::string kernel(int images) const override { return chosen_.at(images).name; }
 
   void prepare(const CudaStepData& data, const Stream& stream) override {
-    const auto conv = choose_conv2d({shape_, params_, tensors(data)}, kernels_, stream);
+    const auto conv = choose_conv2d({shape_, params_, weights_, tensors(data)}, kernels_, stream);
     chosen_[data.images] = conv;
     if (packed_.contains(conv.variant)) return;
-    packed_[conv.variant] = to_device(kernels::cuda_conv2d_pack(conv, shape_, params_), "weights", stream.get());
+    packed_[conv.variant] =
+        to_device(kernels::cuda_conv2d_pack(conv, shape_, params_, weights_), "weights", stream.get());
   }
 
   size_t zeroed_bytes(int images) const override {
@@ -52,7 +56,8 @@ class ConvStep final : public CudaStep {
   }
 
   kernels::Conv2dShape shape_;
-  kernels::Conv2dParams params_;  // points into the program's graph
+  kernels::Conv2dParams params_;
+  kernels::Conv2dWeights weights_;
   std::string kernels_;
   std::map<int, kernels::CudaConv2d> chosen_;  // by number of images
   std::map<int, DeviceBuffer> packed_;         // by variant

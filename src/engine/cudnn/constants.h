@@ -13,8 +13,8 @@ class CudnnConstants {
  public:
   /// [lanes_out, R, S, lanes_in] codes; multiplier and bias [lanes_out]; the residual's multiplier [1]. Waits for the
   /// upload.
-  CudnnConstants(const kernels::Conv2dShape& shape, const kernels::Conv2dParams& params, int lanes_in, int lanes_out,
-                 const Stream& stream);
+  CudnnConstants(const kernels::Conv2dShape& shape, const kernels::Conv2dWeights& weights, float residual_multiplier,
+                 int lanes_in, int lanes_out, const Stream& stream);
   const int8_t* weight() const { return reinterpret_cast<const int8_t*>(memory_.data()); }
   const float* multiplier() const { return floats(); }
   const float* bias() const { return floats() + lanes_out_; }

@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-#include "kernels/linear_int8/cuda_rescale_sums.h"
+#include "kernels/rescale_sums/cuda_rescale_sums.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cudnn/constants.h"
 #include "src/engine/cudnn/int8_matmul.h"
@@ -24,8 +24,8 @@ class CudnnConvStep final : public CudaStep {
     FusedConvSpec spec = fused_conv_spec(lowering_, node_, data.images);
     spec.every_plan = every_plan_;
     if (!constants_) {
-      constants_.emplace(lowering_.conv2d_shape(node_), lowering_.conv2d_params(node_), spec.shape.in_c,
-                         spec.shape.out_c, stream);
+      constants_.emplace(lowering_.conv2d_shape(node_), lowering_.conv2d_weights(node_),
+                         lowering_.conv2d_params(node_).residual_multiplier, spec.shape.in_c, spec.shape.out_c, stream);
     }
     convs_[data.images] = fused_conv(spec, tensors(data), stream);
   }
@@ -62,14 +62,16 @@ class CudnnLinearStep final : public CudaStep {
  public:
   CudnnLinearStep(const Lowering& lowering, int node)
       : shape_(lowering.conv2d_shape(node)),
-        params_(lowering.conv2d_params(node)),
+        weights_(lowering.conv2d_weights(node)),
+        out_(lowering.conv2d_params(node).y),
         lanes_((shape_.out_c + 15) / 16 * 16) {}
 
   std::string engine() const override { return "cudnn"; }
   std::string kernel(int images) const override { return "cublaslt_int8 " + products_.at(images).name(); }
 
   void prepare(const CudaStepData& data, const Stream& stream) override {
-    if (!constants_) constants_.emplace(shape_, params_, shape_.in_stride, lanes_, stream);
+    if (!constants_)
+      constants_.emplace(shape_, weights_, /*residual_multiplier=*/0.0f, shape_.in_stride, lanes_, stream);
     const DeviceBuffer sums(sums_bytes(data.images), "sums of a linear layer");
     CudaStepData own = data;
     own.scratch = sums.data();
@@ -85,9 +87,7 @@ class CudnnLinearStep final : public CudaStep {
   void launch(const CudaStepData& data, CudaStream stream) const override {
     const Int8MatmulTensors product = tensors(data);
     products_.at(data.images).launch(product, stream);
-    const kernels::CodeOutput out{params_.out_zero_point, params_.clamp_min, params_.clamp_max, params_.out_signed,
-                                  params_.float_output};
-    kernels::cuda_rescale_sums({data.images, shape_.out_c, lanes_, shape_.out_stride}, out, product.sums,
+    kernels::cuda_rescale_sums({data.images, shape_.out_c, lanes_, shape_.out_stride}, out_, product.sums,
                                constants_->multiplier(), constants_->bias(), data.output, stream);
   }
 
@@ -101,7 +101,8 @@ class CudnnLinearStep final : public CudaStep {
   }
 
   kernels::Conv2dShape shape_;
-  kernels::Conv2dParams params_;
+  kernels::Conv2dWeights weights_;
+  kernels::CodeOutput out_;
   int lanes_;  ///< outputs, rounded up to whole lanes
   std::optional<CudnnConstants> constants_;
   std::map<int, Int8Matmul> products_;  ///< by number of images
@@ -117,7 +118,7 @@ FusedConvSpec fused_conv_spec(const Lowering& lowering, int node, int images) {
   spec.shape.in_c = spec.shape.in_stride;
   spec.shape.out_c = spec.shape.out_stride;
   spec.residual = params.has_residual;
-  spec.clamp_min = params.clamp_min, spec.clamp_max = params.clamp_max;
+  spec.clamp_min = params.y.clamp_min, spec.clamp_max = params.y.clamp_max;
   return spec;
 }
 

@@ -111,7 +111,7 @@ class ConvolutionTimer {
     const size_t in = static_cast<size_t>(options_.batch) * s.in_h * s.in_w,
                  out = static_cast<size_t>(options_.batch) * s.out_h * s.out_w;
     const kernels::Conv2dParams p = lowering_.conv2d_params(node_);
-    const size_t y_bytes = out * s.out_stride * (p.float_output ? sizeof(float) : 1);
+    const size_t y_bytes = out * s.out_stride * (p.y.float_output ? sizeof(float) : 1);
     {
       const RotatingTensors codes({in * s.in_stride, p.has_residual ? out * s.residual_stride : 0, y_bytes},
                                   Element::code, stream_);

@@ -52,7 +52,7 @@ bool mma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
   const int64_t border = (static_cast<int64_t>(std::max(g.pad_h, pad_bottom(g))) + 1) * g.in_w * g.in_stride;
   const int64_t pixels = static_cast<int64_t>(images) * g.out_h * g.out_w;
   const int images_of_block = kMaxRows / (g.out_h * g.out_w) + 2;
-  return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && (p.float_output || g.out_stride % 16 == 0) &&
+  return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && (p.y.float_output || g.out_stride % 16 == 0) &&
          (!p.has_residual || g.residual_stride % 16 == 0) && g.kernel_h <= kMmaMaxKernel &&
          g.kernel_w <= kMmaMaxKernel && pixels <= INT_MAX - kMaxRows &&
          images_of_block * image_bytes + 2 * border <= INT_MAX;

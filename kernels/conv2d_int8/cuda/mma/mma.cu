@@ -32,7 +32,7 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   a.padded = leaves(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) ||
              leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;
-  a.padding_word = static_cast<uint8_t>(p.x_zero_point) * 0x01010101u;
+  a.padding_word = static_cast<uint8_t>(p.x.zero_point) * 0x01010101u;
   a.n_tiles = grid.n_tiles;
   a.k_tiles = grid.k_tiles;
   a.by_n_tiles = FastDivide(grid.n_tiles);
@@ -50,7 +50,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
   const MmaArgs args = arguments(conv, g, p, data);
   const unsigned blocks = MmaGrid(kMmaTiles[conv.variant], g, data.images).tiles();
   constexpr std::array<MmaLaunch (*)(int), kMmaParts> kParts = {mma_launch<0>, mma_launch<1>, mma_launch<2>};
-  kParts[conv.variant % kMmaParts](conv.variant)(args, blocks, p.x_signed, stream);
+  kParts[conv.variant % kMmaParts](conv.variant)(args, blocks, p.x.is_signed, stream);
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ CudaConv2d mma_choice(int tile, int split_k);
 int mma_max_split(const MmaGrid& grid);
 
 void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
-std::vector<uint8_t> mma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
+std::vector<uint8_t> mma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                              const Conv2dWeights& weights);
 size_t mma_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
 }  // namespace octet::kernels

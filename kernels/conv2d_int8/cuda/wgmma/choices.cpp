@@ -42,7 +42,8 @@ CudaConv2d wgmma_choice(int tile) {
 }
 
 void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
-  if (problem.gpu.capability != 90 || !wgmma_supports(problem.shape, problem.params, problem.images)) return;
+  if (problem.gpu.capability != 90 || !wgmma_supports(problem.shape, problem.params, problem.weights, problem.images))
+    return;
   std::vector<std::pair<double, CudaConv2d>> ranked;
   for (int i = 0; i < static_cast<int>(kWgmmaTiles.size()); ++i) {
     const WgmmaTile& tile = kWgmmaTiles[i];

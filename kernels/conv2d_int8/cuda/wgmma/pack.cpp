@@ -44,28 +44,29 @@ int32_t sum_inside(const Conv2dShape& g, const std::vector<int32_t>& sums, uint3
 
 }  // namespace
 
-std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p) {
+std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
+                                const Conv2dWeights& w) {
   const WgmmaTile& tile = kWgmmaTiles[conv.variant];
   const WgmmaPacked at(tile, g);
   const int block_n = tile.block_n, block_k = tile.block_k;
   const int taps = g.kernel_h * g.kernel_w, steps = (g.in_c + block_k - 1) / block_k * taps;
   const size_t tile_bytes = static_cast<size_t>(block_n) * block_k;
-  std::vector<uint8_t> packed = cuda_pack_constants(g, p, at.channels, at.bytes - cuda_constants_bytes(at.channels));
+  std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, at.channels, at.bytes - cuda_constants_bytes(at.channels));
   float* constants = reinterpret_cast<float*>(packed.data());
   for (int k = 0; k < g.out_c; ++k) {
-    constants[k] = p.multiplier[k] * kStepScale;
-    constants[at.channels + k] = scaled_bias(p.bias[k]);
+    constants[k] = w.multiplier[k] * kStepScale;
+    constants[at.channels + k] = scaled_bias(w.bias[k]);
   }
   std::copy(at.rows.of_output.begin(), at.rows.of_output.end(), packed.begin() + at.row_class);
   std::copy(at.columns.of_output.begin(), at.columns.of_output.end(), packed.begin() + at.column_class);
   int32_t* starts = reinterpret_cast<int32_t*>(packed.data() + at.starts);
   for (int k = 0; k < g.out_c; ++k) {
-    const int8_t* from = p.weight + static_cast<ptrdiff_t>(k) * taps * g.in_c;
+    const int8_t* from = w.weight + static_cast<ptrdiff_t>(k) * taps * g.in_c;
     const std::vector<int32_t> sums = tap_sums(g, from);
     int32_t* start = starts + k;
     for (const uint32_t rows : at.rows.taps) {
       for (const uint32_t columns : at.columns.taps) {
-        *start = -p.x_zero_point * sum_inside(g, sums, rows, columns);
+        *start = -p.x.zero_point * sum_inside(g, sums, rows, columns);
         start += at.channels;
       }
     }

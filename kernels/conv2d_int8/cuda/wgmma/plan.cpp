@@ -23,10 +23,9 @@ bool mappable(int kernel, int stride, int pad, int dilation) {
 /// As many pixels of padding behind the image as before it, as tensor maps are written here.
 bool pads_alike(int behind, int pad, int stride) { return behind <= pad && behind > pad - stride; }
 
-/// True without constants too: a launch has none.
-bool can_scale_constants(const Conv2dShape& g, const Conv2dParams& p) {
-  for (int k = 0; p.multiplier != nullptr && k < g.out_c; ++k) {
-    if (!can_scale_steps(p.multiplier[k]) || std::fabs(p.bias[k]) > 0x1p20f) return false;
+bool can_scale_constants(const Conv2dShape& g, const Conv2dWeights& w) {
+  for (int k = 0; k < g.out_c; ++k) {
+    if (!can_scale_steps(w.multiplier[k]) || std::fabs(w.bias[k]) > 0x1p20f) return false;
   }
   return true;
 }
@@ -92,10 +91,10 @@ bool wgmma_is_dense(const Conv2dShape& g) {
   return g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && g.pad_h == 0 && g.pad_w == 0;
 }
 
-bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
-  return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && !p.float_output && g.out_stride % 16 == 0 &&
+bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w, int images) {
+  return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && !p.y.float_output && g.out_stride % 16 == 0 &&
          (!p.has_residual || (g.residual_stride % 16 == 0 && can_scale_steps(p.residual_multiplier))) &&
-         can_scale_constants(g, p) && static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
+         can_scale_constants(g, w) && static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
          pads_alike(pad_bottom(g), g.pad_h, g.stride_h) && pads_alike(pad_right(g), g.pad_w, g.stride_w) &&
          mappable(g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
          mappable(g.kernel_w, g.stride_w, g.pad_w, g.dilation_w) &&

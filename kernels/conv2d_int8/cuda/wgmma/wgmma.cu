@@ -11,12 +11,11 @@ namespace {
 
 WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
-  const CodeOutput codes{p.out_zero_point, p.clamp_min, p.clamp_max, p.out_signed, p.float_output};
   WgmmaOutput out{.constants = cuda_channel_constants(packed, at.channels),
-                  .steps = StepRounding(codes),
-                  .rounding = PackedRounding(codes),
-                  .in_steps = StepRounding::can(codes),
-                  .added = ResidualSteps(p.residual_zero_point, p.residual_signed, p.residual_multiplier),
+                  .steps = StepRounding(p.y),
+                  .rounding = PackedRounding(p.y),
+                  .in_steps = StepRounding::can(p.y),
+                  .added = ResidualSteps(p.residual.zero_point, p.residual.is_signed, p.residual_multiplier),
                   .residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr,
                   .y = static_cast<uint8_t*>(data.y),
                   .pixels = data.images * g.out_h * g.out_w,
@@ -25,7 +24,7 @@ WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dPara
                   .residual_stride = g.residual_stride,
                   .by_image = FastDivide(g.out_h * g.out_w),
                   .by_row = FastDivide(g.out_w)};
-  if (p.x_zero_point == 0) return out;
+  if (p.x.zero_point == 0) return out;
   out.starts.start = reinterpret_cast<const int32_t*>(packed + at.starts);
   out.starts.channels = at.channels;
   out.starts.column_classes = static_cast<int>(at.columns.taps.size());
@@ -74,7 +73,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
             CudaStream stream) {
   constexpr std::array<WgmmaLaunch (*)(int), kWgmmaParts> kParts = {wgmma_launch<0>, wgmma_launch<1>, wgmma_launch<2>};
   const WgmmaArgs args = arguments(kWgmmaTiles[conv.variant], g, p, data);
-  kParts[conv.variant % kWgmmaParts](conv.variant)(args, p.x_signed, stream);
+  kParts[conv.variant % kWgmmaParts](conv.variant)(args, p.x.is_signed, stream);
 }
 
 }  // namespace

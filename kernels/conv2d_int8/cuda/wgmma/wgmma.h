@@ -27,7 +27,7 @@ struct WgmmaPlan {
 };
 
 /// Output rows (or columns) by which taps of their windows lie inside the image. What lies outside is 0 in shared
-/// memory, not the zero point, so that -x_zero_point * sum(w), which a sum starts from, counts only taps inside.
+/// memory, not the zero point, so that -(zero point of x) * sum(w), which a sum starts from, counts only taps inside.
 struct BorderClasses {
   static constexpr int kMaxTaps = 32, kMaxClasses = 32;
   std::vector<uint32_t> taps;      ///< of each class: bit r is tap r
@@ -52,7 +52,7 @@ bool wgmma_is_dense(const Conv2dShape& shape);
 
 /// True when this family can run the convolution on a GPU of compute capability 9.0: one group, strides of 16 bytes,
 /// codes out, a window that tensor maps can express.
-bool wgmma_supports(const Conv2dShape& shape, const Conv2dParams& params, int images);
+bool wgmma_supports(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, int images);
 
 /// True when this tile can run a convolution that wgmma_supports().
 bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images);
@@ -61,6 +61,7 @@ bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images);
 CudaConv2d wgmma_choice(int tile);
 
 void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
-std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
+std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                                const Conv2dWeights& weights);
 
 }  // namespace octet::kernels

@@ -1,5 +1,5 @@
 #include "kernels/cuda_launch.h"
-#include "kernels/linear_int8/cuda_rescale_sums.h"
+#include "kernels/rescale_sums/cuda_rescale_sums.h"
 
 namespace octet::kernels {
 namespace {
