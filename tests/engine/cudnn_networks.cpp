@@ -20,7 +20,8 @@ void run_reference(const Int8Graph& graph, const Trace& trace, int node, int bat
     const std::vector<uint8_t>& codes = trace.nodes[graph.nodes[node].inputs[index]];
     return codes.data() + codes.size() / batch * image;
   };
-  kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node), input(0),
+  kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node),
+                                 lowering.conv2d_weights(node), input(0),
                                  graph.nodes[node].inputs.size() > 1 ? input(1) : nullptr, y);
 }
 

@@ -18,19 +18,14 @@ uint8_t example_code(float bias) {
                                    .residual_stride = 1};
   const int8_t weight[] = {3, -5};
   const float multiplier = 0.0625f;
-  kernels::Conv2dParams params;
-  params.weight = weight;
-  params.multiplier = &multiplier;
-  params.bias = &bias;
-  params.x_zero_point = 100;
-  params.out_zero_point = params.clamp_min = 10;
-  params.clamp_max = 255;
-  params.has_residual = true;
-  params.residual_zero_point = 3;
-  params.residual_multiplier = 0.5f;
+  const kernels::Conv2dParams params{.x = {.zero_point = 100},
+                                     .y = {.zero_point = 10, .clamp_min = 10, .clamp_max = 255},
+                                     .has_residual = true,
+                                     .residual = {.zero_point = 3},
+                                     .residual_multiplier = 0.5f};
   const uint8_t x[] = {130, 90}, residual[] = {7};
   uint8_t y = 0;
-  kernels::conv2d_int8_reference(shape, params, x, residual, &y);
+  kernels::conv2d_int8_reference(shape, params, {weight, &multiplier, &bias}, x, residual, &y);
   return y;
 }
 
