@@ -26,6 +26,7 @@ ALLOWED = {
     "src/runtime": BASE + ["src/data", "src/graph", "src/engine", "src/eval"],
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
+    "src/events": BASE,
     "src/run": BASE + ["src/recipe", "src/data", "src/eval"],
     "src/model": BASE + ["src/tensor_files", "src/import", "src/graph"],
     "src/qat": BASE + ["src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
@@ -44,6 +45,7 @@ LIBRARIES = {
     r"ATen/Parallel\.h": ["src/model"],  # its loops are on one thread but in src/model/parallel.cpp
     r"yaml-cpp/": ["src/recipe"],
     r"(google/protobuf/|onnx\.pb\.h)": ["src/onnx"],
+    r"event\.pb\.h": ["src/events"],
     r"(jpeglib|png|zlib)\.h": ["src/data", "src/import"],
     r"CLI/": ["tools"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],

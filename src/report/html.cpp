@@ -9,8 +9,9 @@ namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// One column on a phone, two for charts where they fit. SVG text is at least 10 px at 390 px of width, because a
-// chart's viewBox is 400 units wide. On paper: black on white, nothing cut in two that fits on a page.
+// One column on a phone, two for charts where they fit. SVG text is at least 9 px at 390 px of width, because a chart's
+// viewBox is 400 units wide and its smallest letters are 10. On paper: black on white, nothing cut in two that fits on
+// a page. tests/report/browser_test.cpp asks a browser.
 constexpr const char* kStyle = R"css(
 :root { --ink: #1c2530; --soft: #55606c; --line: #d9dee4; --wash: #f5f7f9; --good: #00694d; --bad: #a83c00; }
 * { box-sizing: border-box; }
@@ -23,6 +24,9 @@ h3 { font-size: 1rem; margin: 24px 0 4px; }
 p { margin: 6px 0 12px; max-width: 70ch; }
 .sub, .note, figcaption { color: var(--soft); }
 .note, figcaption { font-size: .85rem; }
+.state { border-left: 4px solid var(--bad); background: var(--wash); padding: 8px 12px; max-width: none;
+  overflow-wrap: anywhere; }
+.state.running { border-left-color: var(--good); }
 nav { margin: 12px 0 0; font-size: .9rem; }
 nav a { color: #005a8e; margin-right: 14px; white-space: nowrap; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px; margin: 18px 0 0; }
@@ -68,6 +72,7 @@ pre { background: var(--wash); border: 1px solid var(--line); border-radius: 4px
   white-space: pre-wrap; overflow-wrap: anywhere; }
 pre.recipe { columns: 2 340px; column-gap: 28px; }
 @media screen and (max-width: 700px) {
+  body { padding: 16px 8px 32px; }
   h1 { font-size: 1.4rem; }
   .cards { grid-template-columns: 1fr 1fr; gap: 8px; }
   .card { padding: 8px 10px; }
@@ -141,20 +146,22 @@ std::string html_breakable(std::string_view text) {
   return html;
 }
 
-std::string html_page(std::string_view title, std::string_view body) {
+std::string html_page(std::string_view title, std::string_view body, int reload_seconds) {
+  const std::string reload =
+      reload_seconds > 0 ? fmt::format("<meta http-equiv=\"refresh\" content=\"{}\"/>\n", reload_seconds) : "";
   return fmt::format(R"(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{}</title>
+{}<title>{}</title>
 <style>{}</style>
 </head>
 <body>
 {}</body>
 </html>
 )",
-                     html_escape(title), kStyle, body);
+                     reload, html_escape(title), kStyle, body);
 }
 
 }  // namespace octet

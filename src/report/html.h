@@ -13,8 +13,9 @@ std::string html_escape(std::string_view text);
 /// Escaped, and allowed to break after . _ and /: layer names and run names are long words.
 std::string html_breakable(std::string_view text);
 
-/// A whole page around `body` (HTML, already escaped). Well-formed as XML too; loads nothing.
-std::string html_page(std::string_view title, std::string_view body);
+/// A whole page around `body` (HTML, already escaped). Well-formed as XML too; loads nothing but, where
+/// `reload_seconds` is not 0, itself.
+std::string html_page(std::string_view title, std::string_view body, int reload_seconds = 0);
 
 /// Okabe & Ito's palette (2008): told apart with every kind of colour vision.
 namespace colour {

@@ -61,6 +61,7 @@ std::string comparison_row(const LayerDifference& layer, const std::vector<bool>
 }  // namespace
 
 std::string headline_cards(const Report& report) {
+  if (report.rows.empty()) return "";
   std::string html = "<div class=\"cards\">\n";
   for (const Card& card : result_cards(report)) html += card_html(card);
   return html + "</div>\n";

@@ -56,7 +56,13 @@ struct ReportPicture {
   std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: nobody knows
 };
 
+struct RunState {
+  std::string text;      ///< at the page's top: "qat: epoch 3 of 10 done, 12:04:05 UTC"; "": a run that is done
+  bool running = false;  ///< the page asks the browser to load it again every few seconds
+};
+
 struct Report {
+  RunState state;
   Labels labels = Labels::image;  ///< what has a class, and so which scores the report shows
   std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
   std::vector<std::string> notes;  ///< what a reader must know to judge the numbers, a sentence each
@@ -73,7 +79,8 @@ struct Report {
 };
 
 std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
-std::string report_html(const Report& report);  ///< self-contained: inline SVG and CSS, legible on a phone and on paper
+/// Self-contained: inline SVG and CSS, legible on a phone and on paper. Of a run that goes on: what there is so far.
+std::string report_html(const Report& report);
 /// Its results as one picture that stands alone, on a ground of its own: for a README, light or dark.
 std::string report_svg(const Report& report);
 std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal

@@ -26,6 +26,13 @@ std::string navigation(const std::string& sections) {
   return html + "</nav>\n";
 }
 
+constexpr int kReloadSeconds = 10;
+
+std::string state_line(const RunState& state) {
+  if (state.text.empty()) return "";
+  return fmt::format("<p class=\"state{}\">{}</p>\n", state.running ? " running" : "", html_escape(state.text));
+}
+
 }  // namespace
 
 std::string run_section(const Report& report) {
@@ -50,10 +57,10 @@ std::string report_html(const Report& report) {
                                training_section(report) + layers_section(report) + confusion_section(report) +
                                run_section(report);
   const std::string body = fmt::format(
-      "<header><h1>{}</h1>\n<p class=\"sub\">{}</p>\n{}{}</header>\n<main>\n{}</main>\n", html_breakable(report.title),
-      html_escape(fmt::format("{}, trained for int8 and checked by octet", report.model)), headline_cards(report),
-      navigation(sections), sections);
-  return html_page(report.title, body);
+      "<header><h1>{}</h1>\n<p class=\"sub\">{}</p>\n{}{}{}</header>\n<main>\n{}</main>\n",
+      html_breakable(report.title), html_escape(fmt::format("{}, trained for int8 and checked by octet", report.model)),
+      state_line(report.state), headline_cards(report), navigation(sections), sections);
+  return html_page(report.title, body, report.state.running ? kReloadSeconds : 0);
 }
 
 }  // namespace octet

@@ -13,6 +13,7 @@ struct RunDirectory {
   std::string command() const { return root + "/command.txt"; }           ///< one line for each start or resume
   std::string environment() const { return root + "/environment.json"; }  ///< versions, seed, machine
   std::string metrics() const { return root + "/metrics.jsonl"; }         ///< one JSON object an epoch
+  std::string events() const { return root + "/events"; }                 ///< for TensorBoard
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }  ///< for --resume
   std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }      ///< for --resume

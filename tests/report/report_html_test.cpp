@@ -37,6 +37,25 @@ TEST(ReportHtml, AnEmptyReportIsAPage) {
   EXPECT_EQ(html.find("id=\"accuracy\""), std::string::npos);
 }
 
+TEST(ReportHtml, ARunThatGoesOnSaysSoAndIsLoadedAgain) {
+  Report report;
+  report.epochs = full_report(10).epochs;
+  report.state = {"Running: qat <3 of 10>", true};
+  const std::string running = report_html(report);
+  EXPECT_EQ(parse_markup(running).error, "");
+  EXPECT_EQ(occurrences(running, "<meta http-equiv=\"refresh\" content=\"10\"/>"), 1);
+  EXPECT_EQ(occurrences(running, "<p class=\"state running\">Running: qat &lt;3 of 10&gt;</p>"), 1);
+  EXPECT_NE(running.find("<section id=\"training\""), std::string::npos);
+  EXPECT_EQ(running.find("class=\"card"), std::string::npos);
+  report.state = {"Stopped: loss is nan", false};
+  const std::string stopped = report_html(report);
+  EXPECT_EQ(stopped.find("http-equiv=\"refresh\""), std::string::npos);
+  EXPECT_EQ(occurrences(stopped, "<p class=\"state\">Stopped: loss is nan</p>"), 1);
+  const std::string finished = report_html(full_report(10));
+  EXPECT_EQ(finished.find("http-equiv=\"refresh\""), std::string::npos);
+  EXPECT_EQ(finished.find("<p class=\"state"), std::string::npos);
+}
+
 TEST(ReportHtml, ShowsEverything) {
   const Report report = full_report(10);
   const std::string html = report_html(report);

@@ -46,6 +46,46 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_LT(report.rows[4].bytes, 100'000);
 }
 
+TEST(Pipeline, ThePageSaysWhatTheRunIsDoing) {
+  const Folder folder("pipeline_page");
+  const Recipe recipe = tiny_recipe();
+  const RunDirectory directory{folder.path() + "/run"};
+  start_run_directory(directory, recipe, {});
+  const auto run = open_run(recipe, directory);
+  Weights weights = starting_weights(run);
+  train_float(run, weights, false);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  std::vector<std::string> pages;
+  train_qat(run, model, false, [&] {
+    pages.push_back(read_file(directory.report_html()));
+    return false;
+  });
+  ASSERT_EQ(pages.size(), 8u);  // steps
+  const auto expect_on = [](const std::string& page, const std::string& part) {
+    EXPECT_NE(page.find(part), std::string::npos) << part << " is not on the page: " << page.substr(0, 300);
+  };
+  expect_on(pages.front(), "Running: float: epoch 2 of 2 is done (20");
+  expect_on(pages.back(), "Running: qat: epoch 1 of 2 is done, about ");
+  expect_on(pages.back(), "http-equiv=\"refresh\"");
+  train(recipe, directory, {.resume = true});
+  const std::string finished = read_file(directory.report_html());
+  EXPECT_EQ(finished.find("Running: "), std::string::npos);
+  expect_on(finished, "id=\"accuracy\"");
+}
+
+TEST(Pipeline, ThePageSaysWhyARunStopped) {
+  const Folder folder("pipeline_stopped");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.learning_rate = 1e30;
+  const RunDirectory directory{folder.path() + "/run"};
+  const std::string message = message_of(ExitCode::promise, [&] { train(recipe, directory, {}); });
+  const std::string page = read_file(directory.report_html());
+  EXPECT_NE(page.find("<p class=\"state\">Stopped: "), std::string::npos) << page.substr(0, 300);
+  EXPECT_NE(page.find(message.substr(0, message.find_first_of("\n'\"<>&"))), std::string::npos) << message;
+  EXPECT_EQ(page.find("http-equiv=\"refresh\""), std::string::npos);
+}
+
 TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
   const Folder folder("pipeline_counted");
   Recipe recipe = tiny_recipe();

@@ -6,10 +6,13 @@
 
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/quant/fuse.h"
 #include "trainers/loop/precision.h"
+#include "trainers/run/events.h"
 #include "trainers/run/metrics_file.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/progress_page.h"
 
 namespace octet {
 namespace {
@@ -60,23 +63,34 @@ Validation validate(const Run& run, const std::string& phase, Program& program) 
   return {sums[0] / static_cast<double>(count), sums[1] / static_cast<double>(count), std::nullopt};
 }
 
-/// Validates, tells the user and adds a line to metrics.jsonl.
-void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program) {
+/// "qat: epoch 3 of 10 is done, about 4 min to go"
+std::string progress(const std::string& phase, int epochs, const EpochResult& result) {
+  const int left = epochs - result.epoch - 1;
+  return fmt::format("{}: epoch {} of {} is done", phase, result.epoch + 1, epochs) +
+         (left > 0 ? fmt::format(", about {} to go", human_seconds(left * result.seconds)) : "");
+}
+
+/// Validates, tells the user, adds a line to metrics.jsonl and shows it on the page and to TensorBoard.
+void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
+                  const QuantizedModel* model = nullptr) {
   const Validation evaluation = validate(run, phase, program);
   if (!run.writes()) return;
-  add_metrics(run.directory.metrics(), {.phase = phase,
-                                        .epoch = result.epoch + 1,
-                                        .train_loss = result.train_loss,
-                                        .train_cross_entropy = result.train_cross_entropy,
-                                        .train_top1 = result.train_top1,
-                                        .validation_loss = evaluation.loss,
-                                        .validation_top1 = evaluation.top1,
-                                        .learning_rate = result.learning_rate,
-                                        .images_per_second = result.images_per_second,
-                                        .data_wait_share = result.data_wait_share,
-                                        .seconds = result.seconds,
-                                        .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
-                                        .validation_mean_iou = evaluation.mean_iou});
+  const EpochMetrics metrics = {.phase = phase,
+                                .epoch = result.epoch + 1,
+                                .train_loss = result.train_loss,
+                                .train_cross_entropy = result.train_cross_entropy,
+                                .train_top1 = result.train_top1,
+                                .validation_loss = evaluation.loss,
+                                .validation_top1 = evaluation.top1,
+                                .learning_rate = result.learning_rate,
+                                .images_per_second = result.images_per_second,
+                                .data_wait_share = result.data_wait_share,
+                                .seconds = result.seconds,
+                                .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
+                                .validation_mean_iou = evaluation.mean_iou};
+  add_metrics(run.directory.metrics(), metrics);
+  record_epoch(run, metrics, model);
+  show_running(run, progress(phase, epochs, result));
   const std::string memory =
       result.gpu_memory_bytes == 0
           ? ""
@@ -145,7 +159,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   phase.resume = resume;
   phase.stop = stop;
   phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing));
+    finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing), &model);
   };
   train_phase(phase, run.data);
 }

@@ -17,8 +17,9 @@
 #include "src/qat/trained_forward.h"
 #include "src/quant/convert.h"
 #include "trainers/gpu.h"
-#include "trainers/run/metrics_file.h"
+#include "trainers/run/events.h"
 #include "trainers/run/pictures.h"
+#include "trainers/run/progress_page.h"
 
 namespace octet {
 namespace {
@@ -184,36 +185,33 @@ Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<
   return compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
 }
 
-Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names,
-                          const RunStart& start) {
-  const Recipe& recipe = run.recipe;
-  Report report;
+Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names) {
+  show_running(run, "measuring on the test images");
+  Report report = report_so_far(run);
   report.rows = measure_phases(run, model, ptq);
-  const std::string file = run.directory.int8(recipe.export_.file);
+  const std::string file = run.directory.int8(run.recipe.export_.file);
   const Int8Graph graph = write_int8(run, model, file);
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
-  report.labels = run.data.task().labels;
-  report.title = recipe.model.name + " on " + recipe.data.format;
-  if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
-  if (run.ranks) report.notes.push_back(fmt::format("{} processes trained together", run.ranks->size()));
-  report.model = run.graph.name;
-  report.recipe = write_recipe(recipe);
-  report.recipe_hash = recipe_hash(recipe);
-  report.command = start.command;
-  report.machine = start.machine;
-  report.versions = versions();
-  report.seed = recipe.seed;
-  report.multiply_adds = multiply_adds(run.graph);
-  report.epochs = read_metrics(run.directory.metrics());
   report.layers = layers_with_kernels(run, model, engines);
-  report.class_names = run.data.train_set->class_names();
   if (run.data.task().pixels()) {
     const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
     report.pictures = shown_pictures(run.data, *network, *engines.front().program);
   }
   report.comparison = compare_all(run, model, std::move(engines), graph);
   return report;
+}
+
+/// Training, measuring, the report; what ends it early stands on the page.
+std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
+                                       const EngineNames& engines, bool resume) try {
+  show_running(run, "training has begun");
+  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume);
+  if (!run.writes()) return std::nullopt;
+  return measure_and_report(run, model, *ptq, engines);
+} catch (const std::exception& error) {
+  show_stopped(run, error.what());
+  throw;
 }
 
 }  // namespace
@@ -225,23 +223,28 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   }
   const EngineNames engines = engines_of(recipe, start.device);  // throws: told now, not after training
   // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
-  const Run run = open_run(recipe, directory, start.device, start.ranks);
+  Run run = open_run(recipe, directory, start.device, start.ranks);
+  run.command = start.command;
+  run.machine = start.machine;
   require_trainable(run);
   require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run, engines);
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   std::optional<FolderLock> lock;
-  if (run.writes()) lock.emplace(start_run_directory(directory, recipe, start));
+  if (run.writes()) {
+    lock.emplace(start_run_directory(directory, recipe, start));
+    run.events = open_events(directory);
+  }
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
   if (run.ranks) say(fmt::format("processes: {}, each with a share of every batch", run.ranks->size()));
-  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, start.resume);
-  if (!run.writes()) return std::nullopt;
-  Report report = measure_and_report(run, model, *ptq, engines, start);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  write_report(directory, report);
-  if (report.comparison.broken()) {
-    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report.comparison));
+  std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
+  if (!report) return std::nullopt;
+  report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  record_report(run, *report);
+  write_report(directory, *report);
+  if (report->comparison.broken()) {
+    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report->comparison));
   }
   return report;
 }

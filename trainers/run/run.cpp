@@ -110,7 +110,10 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .graph = {},
           .preprocessing = {},
           .device = device,
-          .ranks = std::move(ranks)};
+          .ranks = std::move(ranks),
+          .command = {},
+          .machine = {},
+          .events = nullptr};
   run.graph = network(recipe, run.data);
   require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {

@@ -18,14 +18,18 @@
 
 namespace octet {
 
+class EventFile;
+
 struct Run {
   Recipe recipe;
   RunDirectory directory;
   RunData data;
   Graph graph;  ///< the float network, not fused
   Preprocessing preprocessing;
-  at::Device device = at::kCPU;  ///< where it trains, calibrates and evaluates
-  std::shared_ptr<Ranks> ranks;  ///< that train it together; null: this process alone
+  at::Device device = at::kCPU;       ///< where it trains, calibrates and evaluates
+  std::shared_ptr<Ranks> ranks;       ///< that train it together; null: this process alone
+  std::string command, machine;       ///< what its report says of them
+  std::shared_ptr<EventFile> events;  ///< for TensorBoard; null: none are written
 
   bool writes() const { return ranks == nullptr || ranks->first(); }  ///< this process speaks, and writes files
 };

@@ -1,0 +1,67 @@
+// What a run writes for TensorBoard: every epoch's metrics, QAT's ranges, the report's histograms.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "src/common/files.h"
+#include "tests/events/event_records.h"
+#include "tests/trainers/tiny.h"
+#include "trainers/run/metrics_file.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+/// Of all files, by name: the order in which they were begun, for starts of different seconds.
+std::vector<std::vector<test::EventRecord>> events_of(const RunDirectory& directory) {
+  std::vector<std::vector<test::EventRecord>> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory.events()))
+    files.push_back(test::read_events(read_file(entry.path().string())));
+  return files;
+}
+
+TEST(RunEvents, HoldMetricsRangesAndHistograms) {
+  const Folder folder("events");
+  const RunDirectory directory{folder.path() + "/run"};
+  const Report report = train(tiny_recipe(), directory, {}).value();
+  const auto files = events_of(directory);
+  ASSERT_EQ(files.size(), 1u);
+  const std::vector<test::EventRecord>& records = files[0];
+  ASSERT_EQ(records.size(), 6u);  // the version, four epochs, the report
+  for (size_t i = 0; i < report.epochs.size(); ++i) {
+    const EpochMetrics& m = report.epochs[i];
+    std::map<std::string, float> scalars = records[i + 1].scalars;
+    EXPECT_EQ(records[i + 1].step, static_cast<long>(i) + 1);
+    EXPECT_EQ(scalars.at("loss/" + m.phase + "/training"), static_cast<float>(m.train_cross_entropy));
+    EXPECT_EQ(scalars.at("top1/" + m.phase + "/validation"), static_cast<float>(m.validation_top1));
+    EXPECT_EQ(scalars.at("learning_rate/" + m.phase), static_cast<float>(m.learning_rate));
+    EXPECT_EQ(scalars.contains("ranges/conv1/low"), m.phase == "qat");
+    if (m.phase != "qat") continue;
+    EXPECT_LT(scalars.at("ranges/conv1/low"), scalars.at("ranges/conv1/high"));
+  }
+  EXPECT_EQ(records.back().scalars.at("test/cpu"), static_cast<float>(report.rows[4].evaluation.top1));
+  for (const ReportLayer& layer : report.layers)
+    EXPECT_TRUE(records.back().histograms.contains("activations/" + layer.statistics.name)) << layer.statistics.name;
+}
+
+TEST(RunEvents, AResumedRunGoesOnBehindTheEpochsThereAre) {
+  const Folder folder("events_resumed");
+  Recipe recipe = tiny_recipe();
+  const RunDirectory directory{folder.path() + "/run"};
+  train(recipe, directory, {});
+  train(recipe, directory, {.resume = true});
+  int begun_again = 0;
+  for (const auto& records : events_of(directory))
+    for (const test::EventRecord& record : records)
+      if (record.session_status == 1) {
+        ++begun_again;
+        EXPECT_EQ(record.step, 5);
+      }
+  EXPECT_EQ(begun_again, 1);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,53 @@
+#include "trainers/run/progress_page.h"
+
+#include <fmt/chrono.h>
+
+#include <ctime>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/common/progress.h"
+#include "trainers/run/metrics_file.h"
+
+namespace octet {
+namespace {
+
+void write_page(const Run& run, const std::string& text, bool running) {
+  if (!run.writes()) return;
+  Report report = report_so_far(run);
+  report.state.text = fmt::format("{} ({:%Y-%m-%d %H:%M:%S} UTC)", text, fmt::gmtime(std::time(nullptr)));
+  report.state.running = running;
+  write_file_atomically(run.directory.report_html(), report_html(report));
+}
+
+}  // namespace
+
+Report report_so_far(const Run& run) {
+  const Recipe& recipe = run.recipe;
+  Report report;
+  report.labels = run.data.task().labels;
+  report.title = recipe.model.name + " on " + recipe.data.format;
+  if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
+  if (run.ranks) report.notes.push_back(fmt::format("{} processes trained together", run.ranks->size()));
+  report.model = run.graph.name;
+  report.recipe = write_recipe(recipe);
+  report.recipe_hash = recipe_hash(recipe);
+  report.command = run.command;
+  report.machine = run.machine;
+  report.versions = versions();
+  report.seed = recipe.seed;
+  report.multiply_adds = multiply_adds(run.graph);
+  report.epochs = read_metrics(run.directory.metrics());
+  report.class_names = run.data.train_set->class_names();
+  return report;
+}
+
+void show_running(const Run& run, const std::string& doing) { write_page(run, "Running: " + doing, true); }
+
+void show_stopped(const Run& run, const std::string& why) try {
+  write_page(run, "Stopped: " + why, false);
+} catch (const Error& error) {
+  say(fmt::format("{}: the page is not up to date: {}", run.directory.report_html(), error.what()));
+}
+
+}  // namespace octet
