@@ -1,6 +1,7 @@
 // Functions of one value, which octet has as lookups, and products. Exporters write silu as x * sigmoid(x), and
-// hard-swish as x * hard_sigmoid(x) or in pieces, x * relu6(x + 3) / 6: the numbers wait in the value (OnnxValue), and
-// a Mul of a value with its own sigmoid is one lookup. The sigmoid alone is then needed by nothing and goes.
+// hard-swish as x * hard_sigmoid(x) or in pieces, x * relu6(x + 3) / 6, and gelu as x * (1 + erf(x / sqrt(2))) / 2: the
+// numbers wait in the value (OnnxValue), and a Mul of a value with its own sigmoid or erf is one lookup. The sigmoid
+// alone is then needed by nothing and goes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -42,11 +43,16 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
   node.result(std::move(y));
 }
 
+/// x * gate = 2 * (the factors of both) * gelu of their node.
+bool is_gelu(const OnnxValue& x, const OnnxValue& gate) {
+  return gate.erf && !x.erf && x.node == gate.node && x.shift == 0 && near(gate.shift, gate.factor);
+}
+
 /// gate = factor * sigmoid(x): x * gate is factor * silu(x).
 std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
   const Node& node = network.node(gate);
   const bool own = node.op == Op::lookup && node.inputs[0] == x.node && gate.shift == 0 && x.plain();
-  if (!own || gate.dequantized) return std::nullopt;  // codes of its own: a product of two edges
+  if (!own || gate.dequantized || gate.erf) return std::nullopt;  // codes of its own: a product of two edges
   if (node.curve.function == Function::sigmoid) return Function::silu;
   if (node.curve.function == Function::hard_sigmoid) return Function::hard_swish;
   return std::nullopt;
@@ -72,11 +78,22 @@ void gelu(NodeReader& node) {
   lookup(node, {Function::gelu});
 }
 
+/// Waits for the Mul that makes it a gelu.
+void erf(NodeReader& node) {
+  OnnxValue y = node.scaled_input(0);
+  if (y.erf || y.shift != 0 || !near(y.factor, std::sqrt(0.5)))
+    node.fail("expected of an activation divided by the root of 2, inside a gelu");
+  y.erf = true;
+  y.factor = 1;
+  y.direct = false;
+  node.result(std::move(y));
+}
+
 bool clip_of_hard_sigmoid(NodeReader& node) {
   OnnxValue x = node.input(0);
   if (x.plain()) return false;
   x = node.scaled_input(0);
-  if (x.factor != 1 || x.shift != 3) return false;
+  if (x.factor != 1 || x.shift != 3 || x.erf) return false;
   x.shift = 0;
   OnnxValue y = append_lookup(node, x, {Function::hard_sigmoid});
   y.factor = 6;
@@ -98,6 +115,10 @@ void mul(NodeReader& node) {
   Network& network = node.network();
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
+    if (is_gelu(x, gate)) {
+      OnnxValue y = append_lookup(node, x, {Function::gelu});
+      return times(node, y, 2 * x.factor * gate.factor);
+    }
     const std::optional<Function> function = gated(network, x, gate);
     if (!function) continue;
     OnnxValue y = append_lookup(node, x, {*function});

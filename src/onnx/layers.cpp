@@ -146,7 +146,7 @@ void mat_mul(NodeReader& node) {
 }
 
 bool is_bias(NodeReader& node, int bias) {
-  const OnnxValue& x = node.activation(1 - bias);
+  const OnnxValue& x = node.scaled_input(1 - bias);
   const Node& layer = node.network().node(x);
   return x.direct && !layer.bias && has_weight(layer.op) && node.readers(1 - bias) == 1;
 }

@@ -28,7 +28,8 @@ struct OnnxValue {
   bool turns = false;            ///< and a Transpose to [N, C / groups, groups, H, W]
   Padding pad;                   ///< zeros that a Pad put around it and that the next window takes
   double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
-  bool plain() const { return factor == 1 && shift == 0; }
+  bool erf = false;              ///< it is factor * erf(node / sqrt(2)) + shift: what gelu in pieces has in between
+  bool plain() const { return factor == 1 && shift == 0 && !erf; }
 
   // In quantized networks.
   bool codes = false;        ///< behind a QuantizeLinear

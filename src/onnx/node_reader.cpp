@@ -86,8 +86,8 @@ void NodeReader::check_no_bounds(int i, const OnnxValue& value) const {
 
 void NodeReader::check_no_factor(int i, const OnnxValue& value) const {
   if (value.plain()) return;
-  fail(fmt::format("input '{}' is {} times an activation plus {}; octet knows that only inside a hard-swish",
-                   shown_name(node_.input(i)), value.factor, value.shift));
+  fail(fmt::format("input '{}' is {} times {} plus {}; octet knows that only inside a hard-swish or gelu",
+                   shown_name(node_.input(i)), value.factor, value.erf ? "an Erf" : "an activation", value.shift));
 }
 
 void NodeReader::check_no_pad(const OnnxValue& value) const {

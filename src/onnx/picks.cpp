@@ -1,4 +1,4 @@
-// Slice and Split of activations along their channels, Resize by whole factors.
+// Slice and Split of activations along their channels, Slice of every n-th row or column, Resize by whole factors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,10 +25,34 @@ OnnxValue channels_of(NodeReader& node, const OnnxValue& x, int64_t first, int64
   return y;
 }
 
+/// Every step-th row (axis 2) or column, from the one at `first` on: octet has no such copy but a depthwise convolution
+/// with a single 1, which gives the same numbers. YOLO's first layer.
+OnnxValue every(NodeReader& node, const OnnxValue& x, size_t axis, int64_t first, int64_t step) {
+  Network& network = node.network();
+  const int channels = network.shape(x).c;
+  const int size = static_cast<int>(first) + 1, stride = static_cast<int>(step);
+  const Window window =
+      axis == 2 ? Window{.kernel_h = size, .stride_h = stride} : Window{.kernel_w = size, .stride_w = stride};
+  const OnnxValue y = network.append(
+      {.op = Op::conv2d, .inputs = {x.node}, .window = window, .out_channels = channels, .groups = channels},
+      node.names());
+  const std::string name = network.node(y).name;
+  std::vector<float> ones(static_cast<size_t>(channels) * static_cast<size_t>(size), 0.0f);
+  for (size_t i = static_cast<size_t>(first); i < ones.size(); i += static_cast<size_t>(size)) ones[i] = 1;
+  network.put(name, "weight", {channels, 1, window.kernel_h, window.kernel_w}, ones);
+  network.note(name + ": a Slice of every " + std::to_string(step) + "th pixel becomes a depthwise convolution");
+  return y;
+}
+
 /// Whether the output's pixel i is the input's i / factor, for every whole factor.
 bool repeats_pixels(const std::string& coordinates, const std::string& rounding) {
   if (coordinates == "asymmetric") return rounding == "floor";
   return coordinates == "half_pixel" && (rounding == "round_prefer_floor" || rounding == "round_prefer_ceil");
+}
+
+/// Between the pixels of a one-pixel image there is nothing else, however they are weighted.
+bool repeats_one_pixel(const Shape& in, const std::string& mode, const std::string& coordinates) {
+  return in.h == 1 && in.w == 1 && (mode == "nearest" || mode == "linear") && coordinates != "tf_crop_and_resize";
 }
 
 /// Vertical and horizontal.
@@ -50,6 +74,7 @@ std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
 void slice_channels(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   const Shape& shape = node.network().shape(x);
+  const bool network_is_float = node.network().marks == nullptr;
   const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
   std::vector<int64_t> axes(starts.size());
   std::iota(axes.begin(), axes.end(), 0);
@@ -64,8 +89,11 @@ void slice_channels(NodeReader& node) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
     const int64_t from = clamped(starts[i], sizes[axis]), to = clamped(ends[i], sizes[axis]);
+    const bool picks = axes.size() == 1 && axis >= 2 && steps[i] > 1 && steps[i] <= kMaxDimension;
+    if (picks && from < steps[i] && to == sizes[axis] && network_is_float)
+      return node.result(every(node, x, axis, from, steps[i]));
     if (steps[i] != 1 || (axis != 1 && (from != 0 || to != sizes[axis])) || std::exchange(seen[axis], true))
-      node.fail("expected one range of channels, in steps of 1");
+      node.fail("expected one range of channels, in steps of 1, or every n-th row or column");
     if (axis == 1) first = from, end = to;
   }
   node.result(channels_of(node, x, first, end - first, node.names()));
@@ -101,7 +129,11 @@ void resize(NodeReader& node) {
   const std::string rounding = node.text("nearest_mode", "round_prefer_floor");
   for (const char* unused : {"cubic_coeff_a", "extrapolation_value"}) node.real(unused, 0);  // of other modes
   node.integer("exclude_outside", 0);
-  if (mode != "nearest" || !repeats_pixels(coordinates, rounding)) {
+  node.integer("antialias", 0);
+  if (const std::string policy = node.text("keep_aspect_ratio_policy", "stretch"); policy != "stretch")
+    node.fail(fmt::format("keep_aspect_ratio_policy '{}'; expected stretch", shown_name(policy)));
+  const bool repeats = mode == "nearest" && repeats_pixels(coordinates, rounding);
+  if (!repeats && !repeats_one_pixel(node.network().shape(x), mode, coordinates)) {
     node.fail(fmt::format("mode '{}', {}, {}; expected pixels repeated: nearest, asymmetric, floor", shown_name(mode),
                           shown_name(coordinates), shown_name(rounding)));
   }

@@ -33,9 +33,10 @@ void end_shuffle(NodeReader& node) {
   const Shape& shape = node.network().shape(x);
   const std::vector<int64_t> to = node.integers_input(1);
   const std::array<int64_t, 4> from = {node.network().batch, shape.c, shape.h, shape.w};
-  const bool images_first = !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || to[0] == 0);
-  if (!x.turns || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()) ||
-      node.integer("allowzero", 0) != 0)
+  const bool zero_is_zero = node.integer("allowzero", 0) != 0;
+  const bool images_first =
+      !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || (to[0] == 0 && !zero_is_zero));
+  if (!x.turns || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()))
     node.fail(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
   node.result(node.network().append(
       {.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)}, node.names()));

@@ -18,6 +18,7 @@ const std::map<std::string_view, Rule>& rules() {
       {"DequantizeLinear", dequantize_linear},
       {"Div", div},
       {"Dropout", dropout},
+      {"Erf", erf},
       {"Flatten", flatten},
       {"Gather", gather},
       {"Gelu", gelu},

@@ -46,6 +46,7 @@ void hard_sigmoid(NodeReader& node);
 void hard_swish(NodeReader& node);
 void tanh(NodeReader& node);
 void gelu(NodeReader& node);
+void erf(NodeReader& node);
 void leaky_relu(NodeReader& node);
 void mul(NodeReader& node);
 void div(NodeReader& node);

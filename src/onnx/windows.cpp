@@ -61,20 +61,24 @@ Pads read_pads(NodeReader& node, const std::array<int64_t, 2>& in, const std::ar
   return same_pads(in, extent, stride, mode == "SAME_UPPER");
 }
 
-/// ceil_mode makes room for a last window that hangs over the edge.
-void check_ceil(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
-                const std::array<int64_t, 2>& stride, const Pads& pads) {
+/// ceil_mode makes room for a last window that hangs over the edge: padding behind the image, of which a MaxPool takes
+/// nothing. Averages would count it.
+Pads with_ceil(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride, Pads pads) {
   for (int axis = 0; axis < 2; ++axis) {
     const int64_t spare = in[axis] + pads.before[axis] + pads.after[axis] - extent[axis];
-    const int64_t started = spare / stride[axis] + (spare % stride[axis] != 0 ? 1 : 0);
+    const int64_t over = spare % stride[axis], started = spare / stride[axis] + 1;
     // A window that would start in the padding behind the image is not made.
-    if (spare % stride[axis] != 0 && started * stride[axis] < in[axis] + pads.before[axis]) {
+    if (spare < 0 || over == 0 || started * stride[axis] >= in[axis] + pads.before[axis]) continue;
+    if (node.op() != "MaxPool") {
       node.fail(
           fmt::format("ceil_mode with a last window that hangs over an image of {}x{}; octet's windows lie "
                       "inside the padded image: export with ceil_mode=False, or at another size",
                       in[0], in[1]));
     }
+    pads.after[axis] += stride[axis] - over;
   }
+  return pads;
 }
 
 int side(int64_t value) { return static_cast<int>(value); }
@@ -91,8 +95,8 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
         fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
   const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
   const std::array<int64_t, 2> in = {shape.h + x.pad.top + x.pad.bottom, shape.w + x.pad.left + x.pad.right};
-  const Pads pads = read_pads(node, in, extent, stride);
-  if (node.integer("ceil_mode", 0) != 0) check_ceil(node, in, extent, stride, pads);
+  Pads pads = read_pads(node, in, extent, stride);
+  if (node.integer("ceil_mode", 0) != 0) pads = with_ceil(node, in, extent, stride, pads);
   return {.kernel_h = side(size[0]),
           .kernel_w = side(size[1]),
           .stride_h = side(stride[0]),

@@ -76,6 +76,51 @@ TEST(OnnxFunctions, HardSwishInPieces) {
   }
 }
 
+TEST(OnnxFunctions, GeluInPieces) {
+  const at::Tensor x = images(3, 8, 8) * 3;
+  for (const int order : {0, 1, 2}) {
+    ModelBuilder model;
+    model.scalar("root", 1.4142135f);
+    model.scalar("one", 1);
+    model.scalar("half", 0.5f);
+    model.node("Div", {"image", "root"}, "scaled");
+    model.node("Erf", {"scaled"}, "erf");
+    model.node("Add", {"erf", "one"}, "gate");
+    if (order == 0) {  // x * (1 + erf) * 0.5
+      model.node("Mul", {"image", "gate"}, "product");
+      model.node("Mul", {"product", "half"}, "y");
+    } else if (order == 1) {  // x * 0.5 * (1 + erf)
+      model.node("Mul", {"image", "half"}, "halved");
+      model.node("Mul", {"halved", "gate"}, "y");
+    } else {
+      model.node("Mul", {"half", "gate"}, "halved");
+      model.node("Mul", {"halved", "image"}, "y");
+    }
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes.size(), 2u);
+    EXPECT_EQ(last_curve(network).function, Function::gelu);
+    expect_close(outputs(network, x), at::gelu(x));
+  }
+}
+
+TEST(OnnxFunctions, AnErfThatIsNoGelusIsRefused) {
+  const auto refused = [](const std::string& divisor, const std::string& last, const std::string& part) {
+    ModelBuilder model;
+    model.scalar("root", std::stof(divisor));
+    model.scalar("two", 2);
+    model.node("Div", {"image", "root"}, "scaled");
+    model.node("Erf", {"scaled"}, "erf");
+    model.node("Add", {"erf", "two"}, "gate");
+    model.node("Mul", {"image", "gate"}, "product");
+    model.node("Relu", {"erf"}, "rectified");
+    EXPECT_NE(error_of([&] { imported(model.bytes(last)); }).find(part), std::string::npos) << last;
+  };
+  refused("1.5", "erf", "divided by the root of 2");
+  refused("1.4142135", "erf", "an activation times or plus a number");
+  refused("1.4142135", "rectified", "1 times an Erf plus 0");
+  refused("1.4142135", "product", "1 times an Erf plus 2");
+}
+
 /// The gate of another value is no silu, and a gate that is used elsewhere too stays.
 TEST(OnnxFunctions, OtherGatesStayProducts) {
   const at::Tensor x = images(3, 8, 8);

@@ -1,11 +1,15 @@
 // onnx_logits MODEL.onnx INPUT OUTPUT BATCH: float logits of an imported network, for scripts that compare them with
-// other runtimes. INPUT holds float32 [BATCH, C, H, W], OUTPUT gets the float32 of the last node.
+// other runtimes. INPUT holds float32 [BATCH, C, H, W], OUTPUT gets the float32 of all outputs, one behind the other,
+// each [BATCH, C, H, W].
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -27,8 +31,18 @@ void run(const std::string& model, const std::string& input, const std::string& 
     throw usage_error(fmt::format("{}: not {} images of [{}, {}, {}]", input, batch, shape.c, shape.h, shape.w));
   const at::NoGradGuard no_grad;
   const at::Tensor x = at::from_blob(pixels.data(), {batch, shape.c, shape.h, shape.w}, at::kFloat);
-  const at::Tensor logits = walk(network.graph, weights, x, {}).contiguous();
-  write_file_atomically(output, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
+  std::map<int, at::Tensor> values;
+  const std::vector<int>& wanted = network.graph.outputs;
+  WalkHooks hooks;
+  hooks.output = [&](int node, at::Tensor y) {
+    if (std::find(wanted.begin(), wanted.end(), node) != wanted.end()) values[node] = y.contiguous();
+    return y;
+  };
+  walk(network.graph, weights, x, {}, hooks);
+  std::string bytes;
+  for (const int node : wanted)
+    bytes.append(static_cast<const char*>(values.at(node).const_data_ptr()), values.at(node).nbytes());
+  write_file_atomically(output, bytes);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Operators without weights, and what the exporters write around them.
 #include <ATen/ATen.h>
 
+#include <array>
 #include <functional>
+#include <limits>
 
 #include "tests/error_of.h"
 #include "tests/onnx/outputs.h"
@@ -161,7 +163,7 @@ TEST(OnnxOperators, ChannelsAreShuffledAndBecomePixels) {
     model.integers("channels", {open ? -1 : 0, 12, 4, 3});
     model.node("Reshape", {"image", "groups"}, "g");
     model.node("Transpose", {"g"}, "t").ints("perm", {0, 2, 1, 3, 4});
-    model.node("Reshape", {"t", "channels"}, "y");
+    model.node("Reshape", {"t", "channels"}, "y").integer("allowzero", open ? 1 : 0);  // as the dynamo exporter has it
     expect_close(outputs(imported(model.bytes("y")), x), at::channel_shuffle(x, 3));
     EXPECT_NE(error_of([&] { imported(model.bytes("t")); }).find("output 't': has five dimensions"), std::string::npos);
     model.node("Relu", {"g"}, "r");
@@ -172,6 +174,52 @@ TEST(OnnxOperators, ChannelsAreShuffledAndBecomePixels) {
     ModelBuilder model({12, 4, 3});
     model.node("DepthToSpace", {"image"}, "y").integer("blocksize", 2).text("mode", mode);
     expect_close(outputs(imported(model.bytes("y")), x), at::pixel_shuffle(mode == "CRD" ? x : neighbours, 2));
+  }
+}
+
+TEST(OnnxOperators, OnePixelIsRepeatedHoweverItIsResized) {
+  const at::Tensor x = images(5, 1, 1);
+  for (const char* coordinates : {"half_pixel", "align_corners", "pytorch_half_pixel"}) {
+    ModelBuilder model({5, 1, 1});
+    model.integers("sizes", {1, 5, 7, 6});
+    model.node("Resize", {"image", "", "", "sizes"}, "y")
+        .text("mode", "linear")
+        .text("coordinate_transformation_mode", coordinates)
+        .text("keep_aspect_ratio_policy", "stretch");
+    expect_close(outputs(imported(model.bytes("y")), x), x.expand({2, 5, 7, 6}).contiguous());
+  }
+}
+
+TEST(OnnxOperators, AMaxPoolsLastWindowMayHangOverTheEdge) {
+  for (const auto& [size, kernel, stride, pad] :
+       std::vector<std::array<int64_t, 4>>{{8, 3, 2, 0}, {9, 2, 2, 0}, {8, 3, 3, 1}, {9, 4, 2, 1}, {8, 2, 3, 0}}) {
+    const at::Tensor x = images(3, size, size);
+    ModelBuilder model({3, size, size});
+    model.node("MaxPool", {"image"}, "y")
+        .ints("kernel_shape", {kernel, kernel})
+        .ints("strides", {stride, stride})
+        .ints("pads", {pad, pad, pad, pad})
+        .integer("ceil_mode", 1);
+    expect_close(outputs(imported(model.bytes("y")), x),
+                 at::max_pool2d(x, {kernel, kernel}, {stride, stride}, {pad, pad}, {1, 1}, /*ceil_mode=*/true));
+  }
+}
+
+TEST(OnnxOperators, EveryNthRowOrColumnIsADepthwiseConvolution) {
+  const at::Tensor x = images(3, 8, 9);
+  for (const int64_t axis : {2, 3}) {
+    for (const int64_t step : {2, 3}) {
+      for (int64_t first = 0; first < step; ++first) {
+        ModelBuilder model({3, 8, 9});
+        model.integers("from", {first});
+        model.integers("to", {std::numeric_limits<int64_t>::max()});
+        model.integers("axis", {axis});
+        model.integers("step", {step});
+        model.node("Slice", {"image", "from", "to", "axis", "step"}, "y");
+        const at::Tensor expected = x.slice(axis, first, 100, step);
+        EXPECT_TRUE(outputs(imported(model.bytes("y")), x).equal(expected.reshape({2, -1}))) << axis << step << first;
+      }
+    }
   }
 }
 
@@ -202,7 +250,10 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   expect_refused(wide, "pad 2 is more than half of kernel 3");
 
   ModelBuilder ceiling;
-  ceiling.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("strides", {2, 2}).integer("ceil_mode", 1);
+  ceiling.node("AveragePool", {"image"}, "y")
+      .ints("kernel_shape", {3, 3})
+      .ints("strides", {2, 2})
+      .integer("ceil_mode", 1);
   expect_refused(ceiling, "ceil_mode");
 
   ModelBuilder uncounted;
@@ -241,6 +292,8 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
     expect_refused(model, part);
   };
   sliced(0, 3, 1, 2, "expected one range of channels, in steps of 1");
+  sliced(0, 4, 2, 2, "expected one range of channels, in steps of 1");
+  sliced(2, 8, 2, 2, "expected one range of channels, in steps of 1");
   sliced(0, 4, 2, 1, "expected one range of channels");
   sliced(2, 2, 1, 1, "0 channels from 2 on are not among 3");
   sliced(0, 3, 4, 1, "axis 4 of 4 dimensions");

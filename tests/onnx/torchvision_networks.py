@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Exports torchvision's networks by both of PyTorch's exporters and compares octet's float logits with ONNX Runtime's.
+"""Exports torchvision's networks, and detectors, by both of PyTorch's exporters and compares octet's float outputs with ONNX Runtime's.
 
 usage: torchvision_networks.py FOLDER PROGRAM [NETWORK ...]    PROGRAM: build/bin/onnx_logits
-Needs torch, torchvision, onnx, onnxscript and onnxruntime. Files that are in FOLDER already are not exported again.
+Needs torch, torchvision, onnx, onnxscript and onnxruntime, for yolov8n, yolo11n and yolo26n ultralytics (random weights from its
+YAML files; the head gives each scale's boxes and classes as they come from its convolutions). yolox_nano reads the file
+$YOLOX_ONNX and is cut before the boxes are put together; the rest is what stays outside. Files that are in FOLDER already are not
+exported again.
 Weights are random by seed, BatchNorm's factors too, and its statistics are those of two random pictures: a mistake in them
 shows, and activations neither vanish nor explode on their way. Exits 1 where a
 network that octet imports gives other logits than ONNX Runtime: more than 1e-4 of the largest logit, or of 1.
 """
+import os
 import pathlib
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import onnxruntime
 import torch
 import torchvision
@@ -23,7 +28,10 @@ NETWORKS = {  # name: pixels
     "squeezenet1_1": 224, "googlenet": 224, "inception_v3": 299, "densenet121": 224, "mobilenet_v2": 224,
     "mobilenet_v3_large": 224, "mobilenet_v3_small": 224, "mnasnet1_0": 224, "shufflenet_v2_x1_0": 224,
     "regnet_y_400mf": 224, "efficientnet_b0": 224, "fcn_resnet50": 128, "deeplabv3_resnet50": 128,
-    "ssdlite320_backbone": 320}
+    "ssdlite320_backbone": 320, "yolov8n": 320, "yolo11n": 320, "yolo26n": 320}
+YOLOX = {"yolox_nano": 416}  # not exported here
+YOLOX_OUTPUTS = ["onnx::Shape_1066", "onnx::Shape_1108", "output.1"]  # each scale's boxes, objectness and classes
+ALL = NETWORKS | YOLOX
 EXPORTERS = ("torchscript", "dynamo")
 
 
@@ -41,9 +49,24 @@ class Values(torch.nn.Module):
         return tuple(x.values())
 
 
+def raw_detector(name):
+    from ultralytics.nn import tasks
+
+    def scales(head, x):
+        boxes, classes = (head.one2one_cv2, head.one2one_cv3) if head.end2end else (head.cv2, head.cv3)
+        return tuple(torch.cat((boxes[i](x[i]), classes[i](x[i])), 1) for i in range(head.nl))
+
+    model = tasks.DetectionModel(f"{name}.yaml", verbose=False)
+    head = model.model[-1]
+    head.forward = lambda x: scales(head, x)
+    return model
+
+
 def network(name):
     torch.manual_seed(1)
-    if name in ("fcn_resnet50", "deeplabv3_resnet50"):
+    if name.startswith("yolo"):
+        model = raw_detector(name)
+    elif name in ("fcn_resnet50", "deeplabv3_resnet50"):
         whole = getattr(torchvision.models.segmentation, name)(weights=None, weights_backbone=None)
         model = torch.nn.Sequential(whole.backbone, Take("out"), whole.classifier)
     elif name == "ssdlite320_backbone":
@@ -60,12 +83,16 @@ def network(name):
             torch.nn.init.uniform_(module.weight, 0.5, 1.2)
             torch.nn.init.normal_(module.bias, 0, 0.1)
     side = NETWORKS[name]
-    with torch.no_grad():
-        model.train()(torch.randn(2, 3, side, side))
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    model.train()(torch.randn(2, 3, side, side))
     return model.eval()
 
 
 def export(name, exporter, path):
+    if name in YOLOX:
+        onnx.utils.extract_model(os.environ["YOLOX_ONNX"], str(path), ["images"], YOLOX_OUTPUTS)
+        return
     model, side = network(name), NETWORKS[name]
     x = torch.zeros(1, 3, side, side)
     if exporter == "torchscript":
@@ -80,7 +107,10 @@ def expected(path, x):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: x})[0]
+    given = session.get_inputs()[0]
+    one_by_one = given.shape[0] == 1  # exported for one picture
+    runs = [session.run(None, {given.name: part}) for part in (x[:, None] if one_by_one else [x])]
+    return np.concatenate([np.concatenate(outputs).reshape(-1) for outputs in zip(*runs)])
 
 
 def compare(name, exporter, folder, program):
@@ -92,15 +122,18 @@ def compare(name, exporter, folder, program):
         except Exception as error:  # whatever an exporter cannot do is no fault of octet
             path.unlink(missing_ok=True)
             return f"not exported: {str(error).splitlines()[0][:90]}", True
-    side = NETWORKS[name]
-    x = np.random.default_rng(7).standard_normal((BATCH, 3, side, side), np.float32)
+    side = ALL[name]
+    random = np.random.default_rng(7)
+    x = random.standard_normal((BATCH, 3, side, side), np.float32)
+    if name in YOLOX:  # trained on pixels
+        x = random.integers(0, 256, x.shape).astype(np.float32)
     (folder / "input.f32").write_bytes(x.tobytes())
     answer = subprocess.run([program, path, folder / "input.f32", folder / "output.f32", str(BATCH)],
                             capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         message = answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else f"died: {answer.returncode}"
         return f"refused: {message.replace(str(path) + ': ', '')}", answer.returncode in (2, 3)
-    ours, theirs = np.fromfile(folder / "output.f32", np.float32), expected(path, x).reshape(-1)
+    ours, theirs = np.fromfile(folder / "output.f32", np.float32), expected(path, x)
     if ours.shape != theirs.shape:
         return f"{ours.size} outputs, ONNX Runtime has {theirs.size}", False
     largest = float(np.abs(theirs).max())
@@ -111,10 +144,10 @@ def compare(name, exporter, folder, program):
 
 def main():
     folder, program = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
-    names = sys.argv[3:] or list(NETWORKS)
+    names = sys.argv[3:] or list(NETWORKS) + list(YOLOX if "YOLOX_ONNX" in os.environ else [])
     failed = 0
     for name in names:
-        for exporter in EXPORTERS:
+        for exporter in ("file",) if name in YOLOX else EXPORTERS:
             text, good = compare(name, exporter, folder, program)
             failed += not good
             print(f"{name:20} {exporter:12} {text}{'' if good else '   <-- WRONG'}", flush=True)
