@@ -5,6 +5,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/observe/edge_quantizer.h"
@@ -211,6 +212,21 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
   impl.edges.ready = true;
   impl.upload();
   impl.start_learning();
+}
+
+std::vector<QuantizedModel::WideEdge> QuantizedModel::wide_edges(double times) const {
+  const std::vector<QParams> qparams = edges();
+  std::vector<WideEdge> wide;
+  for (size_t n = 0; n < qparams.size(); ++n) {
+    if (!impl_->prepared.has_edge(static_cast<int>(n))) continue;
+    const Reach reach = reach_of(impl_->calibrators[n].statistics(), qparams[n]);
+    if (reach.values > 0 && reach.codes >= times * reach.values)
+      wide.push_back({impl_->prepared.graph.nodes[n].name, reach});
+  }
+  std::stable_sort(wide.begin(), wide.end(), [](const WideEdge& a, const WideEdge& b) {
+    return a.reach.codes / a.reach.values > b.reach.codes / b.reach.values;
+  });
+  return wide;
 }
 
 void QuantizedModel::restart_observers() {

@@ -59,4 +59,12 @@ QParams calibrate(const Statistics& statistics, CalibrationMethod method, double
   return choose_qparams(static_cast<float>(best.lo), static_cast<float>(best.hi), range, affine);
 }
 
+Reach reach_of(const Statistics& statistics, const QParams& q) {
+  if (statistics.histogram.size() != kHistogramBins) return {};
+  const ChosenRange most = percentile_range(statistics, 99.9);
+  const double above = q.scale * (static_cast<double>(q.quant_max) - q.zero_point),
+               below = q.scale * (static_cast<double>(q.zero_point) - q.quant_min);
+  return {std::max(above, below), std::max(-most.lo, most.hi)};
+}
+
 }  // namespace octet

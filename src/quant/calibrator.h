@@ -69,4 +69,11 @@ inline constexpr std::array<Named<CalibrationMethod>, 4> kCalibrationMethods = {
 QParams calibrate(const Statistics& statistics, CalibrationMethod method, double percentile, const QParams& range,
                   bool affine);
 
+/// How far from zero the codes of an edge reach, and 99.9 % of its values. values 0: no histogram, or nothing but
+/// zeros.
+struct Reach {
+  double codes = 0, values = 0;
+};
+Reach reach_of(const Statistics& statistics, const QParams& q);
+
 }  // namespace octet

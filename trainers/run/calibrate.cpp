@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/model/device.h"
 #include "src/qat/channel_moments.h"
 #include "src/qat/correct_biases.h"
@@ -17,6 +18,8 @@
 
 namespace octet {
 namespace {
+
+constexpr int kWide = 8;  // three bits
 
 /// Of activations.
 int fewest_bits(const Prepared& prepared) {
@@ -103,6 +106,14 @@ void find_ranges(QuantizedModel& model, const Run& run) {
   for_batches(run, "calibrate", run.data.calibration.size(),
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
   model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile);
+  const std::vector<QuantizedModel::WideEdge> wide = model.wide_edges(kWide);
+  if (wide.empty()) return;
+  say(
+      fmt::format("note: {}: codes that reach {} times as far as 99.9 % of the values, or more: a few pictures take "
+                  "bits from all others (furthest '{}': codes to {:.4g}, values within {:.4g}); calibrate.method "
+                  "percentile leaves them out, octet calibrate --all compares",
+                  counted(static_cast<long>(wide.size()), "edge"), kWide, wide.front().node, wide.front().reach.codes,
+                  wide.front().reach.values));
 }
 
 }  // namespace
