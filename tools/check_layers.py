@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the tree to its one direction: who may include whom (README.md, "Layout").
+"""Holds the tree to its one direction: who may include whom (CONTRIBUTING.md).
 
 Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that uses a
 library its layer must not know.

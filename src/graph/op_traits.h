@@ -32,7 +32,7 @@ inline bool has_weight(Int8Op op) { return traits(op).weighted; }
 inline bool passes_codes_on(Op op) { return traits(op).passes_codes_on; }
 inline bool passes_codes_on(Int8Op op) { return traits(op).passes_codes_on; }
 
-/// "has 3 inputs, needs 1 to 2", or "".
+/// "3 inputs, needs 1 to 2", or "".
 std::string arity_fault(const OpTraits& op, size_t inputs);
 
 }  // namespace octet

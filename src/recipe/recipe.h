@@ -119,7 +119,7 @@ struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
   int reestimate_batch_norm = 0;      ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;     ///< scales observed: later than BatchNorm, whose freezing moves the ranges
   double scale_learning_rate = 0;     ///< of scales that learn; 0: learning_rate
-  double distill_weight = 0;          ///< of the float network's word in the loss; 0: no distillation
+  double distill_weight = 0;          ///< share of the float network's probabilities in the loss; 0: no distillation
   double distill_temperature = 4;
   bool float_control = false;  ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
