@@ -15,9 +15,10 @@ void require_output(const Task& task, const std::string& name, const Network& ne
   const Shape& first = network.nodes[network.outputs.front()].shape;
   const bool one = network.outputs.size() == 1;
   if (one && first == task.output) return;
-  const bool classifies = one && first.h == 1 && first.w == 1;
+  const bool classifies = first.h == 1 && first.w == 1;
   const std::string cure =
-      task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
+      !one                          ? "; train one output"
+      : task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
       : !task.pixels() && !classifies ? "; a network that answers for every pixel learns from data.labels: pixels"
                                       : "";
   throw usage_error(fmt::format("{}: gives {}, the data set has {} classes for {}, so it must give one output, {}{}",
@@ -44,7 +45,7 @@ void require_answers(const Task& task, const Graph& graph) { require_output(task
 void require_answers(const Task& task, const Int8Graph& graph, const std::string& name) {
   require_output(task, name, graph);
   if (graph.nodes[graph.outputs.front()].float_output) return;
-  throw usage_error(fmt::format("{}: its output '{}' are codes, the answers must be float logits", name,
+  throw usage_error(fmt::format("{}: its output '{}' gives codes, the answers must be float logits", name,
                                 graph.nodes[graph.outputs.front()].name));
 }
 

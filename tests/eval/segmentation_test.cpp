@@ -6,6 +6,7 @@
 #include "src/common/progress.h"
 #include "src/data/loader.h"
 #include "src/eval/compare.h"
+#include "src/graph/window.h"
 #include "tests/error_of.h"
 #include "tests/eval/fakes.h"
 
@@ -153,7 +154,15 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   EXPECT_NE(refusal(pixels).find(last + "[3, 2, 2], the data set has 2 classes"), std::string::npos);
   graph.nodes.back().shape = {2, 2, 2};
   graph.nodes.back().float_output = false;
-  EXPECT_NE(refusal(pixels).find("'fc' are codes"), std::string::npos);
+  EXPECT_NE(refusal(pixels).find("its output 'fc' gives codes, the answers"), std::string::npos);
+  graph.nodes.back().shape = {2, 1, 1};
+  graph.outputs.push_back(0);
+  for (const Task& task : {pixels, image}) {
+    EXPECT_NE(refusal(task).find("so it must give one output, " + to_string(task.output) + "; train one output"),
+              std::string::npos)
+        << refusal(task);
+    EXPECT_EQ(refusal(task).find("data.labels"), std::string::npos) << refusal(task);
+  }
 }
 
 }  // namespace
