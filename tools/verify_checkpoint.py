@@ -93,6 +93,8 @@ def read_checkpoint(path):
 
 
 def check_outputs(nodes, outputs):
+    indices = isinstance(outputs, list) and all(type(i) is int for i in outputs)
+    check(indices, f"outputs {outputs}: expected a list of nodes' indices")
     check(outputs and len(set(outputs)) == len(outputs), f"outputs {outputs}")
     check(all(0 < i < len(nodes) for i in outputs), f"outputs {outputs} are not nodes behind the input")
     for index, node in enumerate(nodes):

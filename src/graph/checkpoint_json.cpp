@@ -71,10 +71,19 @@ json write_node(const Int8Node& node, int version) {
   return out;
 }
 
+Int8Op read_op(JsonObject& object, const std::string& node) {
+  const std::string name = object.string("op");
+  try {
+    return int8_op_from_name(name);
+  } catch (const Error& error) {
+    throw data_error(fmt::format("{} '{}': {}", object.where(), node, error.what()));
+  }
+}
+
 Int8Node read_node(JsonObject object, int version) {
   Int8Node node;
   node.name = object.string("name");
-  node.op = int8_op_from_name(object.string("op"));
+  node.op = read_op(object, node.name);
   node.inputs = object.integers("inputs");
   const std::vector<int> shape = object.integers("shape", 3);
   node.shape = {shape[0], shape[1], shape[2]};

@@ -109,6 +109,12 @@ bool same(const QParams& a, const QParams& b) {
   return a.scale == b.scale && a.zero_point == b.zero_point && a.quant_min == b.quant_min;
 }
 
+[[noreturn]] void refuse_quantized(const NodeReader& node) {
+  node.fail(
+      "a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors makes a "
+      "checkpoint of it");
+}
+
 }  // namespace
 
 void bound(NodeReader& node, float low, float high) {
@@ -130,8 +136,7 @@ std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int6
 
 void quantize_linear(NodeReader& node) {
   Network& network = node.network();
-  if (network.marks == nullptr)
-    node.fail("a quantized network; octet run and bench take it, and octet export FILE.onnx --out int8.safetensors");
+  if (network.marks == nullptr) refuse_quantized(node);
   take_attributes(node);
   if (node.input(0).constant) return convert_constant(node, true);
   node.integer("axis", 1);
@@ -158,8 +163,7 @@ void quantize_linear(NodeReader& node) {
 
 void dequantize_linear(NodeReader& node) {
   Network& network = node.network();
-  if (network.marks == nullptr)
-    node.fail("a quantized network; octet run and bench take it, and octet export FILE.onnx --out int8.safetensors");
+  if (network.marks == nullptr) refuse_quantized(node);
   take_attributes(node);
   OnnxValue y = node.input(0);
   if (y.constant) return convert_constant(node, false);

@@ -12,7 +12,7 @@ namespace octet {
 /// Logits against the float network's over the same pictures.
 struct LogitsLoss {
   double sqnr_db = 0;    ///< 10 log10(E[x^2] / E[(x - y)^2]); infinite: none is lost
-  double agreement = 0;  ///< share of the pictures with the same best class
+  double agreement = 0;  ///< share of the pictures, or of their pixels, with the same best class
 };
 
 struct ChannelLoss {

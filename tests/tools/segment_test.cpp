@@ -78,6 +78,8 @@ TEST_F(Segment, TrainsComparesAndReportsMeanIou) {
   const double same = json::parse(analyzed.out).at("all").at("same_class");
   EXPECT_GT(same, 0.5);  // of pixels
   EXPECT_LE(same, 1);
+  expect_part(octet({"analyze", path("run"), "--quiet", "--images", "4"}).out,
+              "% of the pixels of 4 validation images");
   const Answer benched = octet({"bench", path("run"), "--engine", "cpu", "--seconds", "0.05"});
   EXPECT_EQ(benched.code, 0) << benched.err;
 }

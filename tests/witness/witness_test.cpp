@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
@@ -15,6 +16,7 @@
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "src/quant/fuse.h"
+#include "src/tensor_files/safetensors.h"
 #include "tests/engine/network_coverage.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
@@ -224,6 +226,23 @@ TEST_F(Witness, RefusesDamagedFiles) {
   const std::string bytes = read_file(file("int8.safetensors"));
   write_file_atomically(file("int8.safetensors"), bytes.substr(0, bytes.size() - 1));
   EXPECT_EQ(verify().status, 3);
+}
+
+TEST_F(Witness, NamesOutputsThatAreNoIndices) {
+  Int8Graph graph = random_graph({.name = "resnet8"}, ActivationScheme::affine_u8);
+  graph.outputs.push_back(1);
+  write_both_dumps(graph, 1);
+  TensorFile checkpoint = read_safetensors(file("int8.safetensors"));
+  auto document = nlohmann::json::parse(checkpoint.metadata.at("octet"));
+  for (const nlohmann::json& outputs : {nlohmann::json{"x"}, nlohmann::json(3), nlohmann::json{{1}, {2}}}) {
+    document["outputs"] = outputs;
+    checkpoint.metadata["octet"] = document.dump();
+    write_safetensors(file("int8.safetensors"), checkpoint);
+    const Outcome outcome = verify();
+    EXPECT_EQ(outcome.status, 3);
+    EXPECT_NE(outcome.output.find("BadFile: outputs "), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("expected a list of nodes' indices"), std::string::npos) << outcome.output;
+  }
 }
 
 }  // namespace

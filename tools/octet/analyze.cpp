@@ -38,7 +38,8 @@ std::vector<LayerSensitivity> sorted(std::vector<LayerSensitivity> layers) {
   return layers;
 }
 
-std::string text(const Sensitivity& result, size_t images) {
+/// `labels`: what has a class, the pictures or their pixels.
+std::string text(const Sensitivity& result, size_t images, Labels labels) {
   TextTable table({{"layer", Align::left},
                    {"op", Align::left},
                    {"weights"},
@@ -58,11 +59,11 @@ std::string text(const Sensitivity& result, size_t images) {
                    db(layer.sqnr_db), worst});
   }
   return fmt::format(
-      "{}\nall layers quantized: logits {} dB, the float network's class on {} of {}\n"
+      "{}\nall layers quantized: logits {} dB, the float network's class on {} of {}{}\n"
       "dB: 10 log10(signal / error) of the logits with this layer alone quantized (the worst first), with all but this "
       "one, and of its own output and channels with all; weights, codes: bits\n",
       table.render(), db(result.all.sqnr_db), percent(result.all.agreement, 1),
-      counted(static_cast<long>(images), "validation image"));
+      labels == Labels::pixels ? "the pixels of " : "", counted(static_cast<long>(images), "validation image"));
 }
 
 nlohmann::ordered_json json_of(double sqnr_db) {
@@ -128,7 +129,7 @@ ExitCode analyze(const Common& common, const Options& options) {
         throw_if_interrupted();
       });
   progress.reset();
-  print_result(common, text(result, images), [&] { return json(result, images); });
+  print_result(common, text(result, images, run.data.task().labels), [&] { return json(result, images); });
   return ExitCode::ok;
 }
 
