@@ -111,7 +111,8 @@ void add_model(std::vector<Field>& fields) {
   s.add("onnx", &M::onnx, {}, "name onnx: the file of the network, with its weights");
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
-  s.add("outputs", &M::outputs, {}, "name graph: names of the nodes that the network gives; []: the last");
+  s.add("outputs", &M::outputs, {},
+        "name graph: names of the nodes that the network gives; []: the last. Training wants one");
 }
 
 template <auto Section>

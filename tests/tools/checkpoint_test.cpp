@@ -99,6 +99,25 @@ TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {
   expect_part(answer.out, "2 images");
 }
 
+TEST_F(Checkpoint, ANetworkOfSeveralOutputsIsDumpedForTheWitness) {
+  Int8Graph graph = read_checkpoint(checkpoint_);
+  graph.class_names.clear();
+  graph.outputs.push_back(1);  // codes
+  write_checkpoint(path("two.safetensors"), graph);
+  const Answer dumped = octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump")});
+  ASSERT_EQ(dumped.code, 0) << dumped.err;
+  expect_part(dumped.out, path("dump") + ": every node for 1 picture; no classes: it gives '");
+  expect_refusal(
+      octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump"), "--masks", path(".")}), 2,
+      {"gives '"});
+  const std::string python = python_with_numpy();
+  if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
+  const Answer answer = command(
+      {python, source_dir() + "/tools/verify_checkpoint.py", path("two.safetensors"), "--against", path("dump")});
+  EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
+  expect_part(answer.out, fmt::format("EQUAL: {} layers, 1 images", graph.nodes.size()));
+}
+
 TEST_F(Checkpoint, InspectShowsEveryNode) {
   const Int8Graph graph = read_checkpoint(checkpoint_);
   const std::string text = octet({"inspect", checkpoint_}).out;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,9 +17,11 @@
 #include "src/common/text_table.h"
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
+#include "src/engine/output_buffers.h"
 #include "src/eval/metrics.h"
 #include "src/eval/picture.h"
 #include "src/graph/code_dump.h"
+#include "src/graph/outputs_text.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"
 #include "tools/octet/target.h"
@@ -101,12 +104,31 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// The shape of the logits; throws Error(usage) for a network that gives none, or more than them.
-Shape answers_of(const Int8Graph& graph) {
+/// Whether the network gives logits, and nothing else.
+bool gives_answers(const Int8Graph& graph) {
   const Int8Node& output = graph.nodes[graph.outputs.front()];
   constexpr int kMostClasses = 256;  // a pixel of a mask is a byte
-  const bool segments = graph.outputs.size() == 1 && output.float_output && output.shape.c <= kMostClasses;
-  return segments ? output.shape : Shape{graph.classes(), 1, 1};
+  return is_classifier(graph) || (graph.outputs.size() == 1 && output.float_output && output.shape.c <= kMostClasses);
+}
+
+/// The shape of the logits; throws Error(usage) for a network that gives none, or more than them.
+Shape answers_of(const Int8Graph& graph) {
+  if (gives_answers(graph)) return graph.nodes[graph.outputs.front()].shape;
+  throw usage_error(
+      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]; of other networks --dump FILE "
+                  "writes what every node gives",
+                  graph.name, outputs_text(graph)));
+}
+
+/// Of a network without classes to rank.
+void print_dump(const Common& common, const Options& options, const Int8Graph& graph) {
+  const std::string what = counted(static_cast<long>(options.images.size()), "picture");
+  print_result(
+      common,
+      fmt::format("wrote {}: every node for {}; no classes: it gives {}", options.dump, what, outputs_text(graph)),
+      [&] {
+        return nlohmann::json{{"dump", options.dump}}.dump(2);
+      });
 }
 
 /// --masks where there are none, or where they would lie over each other.
@@ -126,7 +148,8 @@ void check_masks(const Options& options, const Shape& answers) {
 
 ExitCode run(const Common& common, const Options& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
-  const Shape answers = answers_of(graph);
+  const bool only_dump = !options.dump.empty() && options.masks.empty() && !gives_answers(graph);
+  const Shape answers = only_dump ? Shape{} : answers_of(graph);
   check_masks(options, answers);
   CompileOptions compile;
   compile.threads = options.threads;
@@ -139,15 +162,18 @@ ExitCode run(const Common& common, const Options& options) {
   const Transform transform = transform_of(graph);
 
   std::vector<Prediction> predictions;
+  const OutputBuffers outputs(graph, 1);
   CodeDump dump(graph);  // what tools/verify_checkpoint.py --against reads
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
     std::string note;
     const Image image = fit(read_image(path, graph.input_shape().c), transform, path, note);
     if (!note.empty()) say("note: " + note);
-    std::vector<float> logits(answers.elements());
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
-    program->run(image.pixels.data(), 1, logits.data(), options.dump.empty() ? nullptr : tap);
+    program->run(image.pixels.data(), 1, outputs.memory(), options.dump.empty() ? nullptr : tap);
+    if (only_dump) continue;
+    std::vector<float> logits(answers.elements());
+    std::memcpy(logits.data(), outputs[0].data(), outputs[0].size());
     if (is_classifier(graph)) {
       predictions.push_back(rank(path, logits, options.top));
       continue;
@@ -158,6 +184,10 @@ ExitCode run(const Common& common, const Options& options) {
       write_file_atomically(mask_file(options.masks, path), encode_png({answers.h, answers.w, 1, mask}));
   }
   if (!options.dump.empty()) dump.write(options.dump);
+  if (only_dump) {
+    print_dump(common, options, graph);
+    return ExitCode::ok;
+  }
   print_result(common, text(graph, predictions), [&] { return json(graph, predictions); });
   return ExitCode::ok;
 }
