@@ -18,12 +18,9 @@ class FloatWriter {
         rows_(find_rows(graph)) {}
 
   std::string run(const Preprocessing& preprocessing) {
-    const int classes = graph_.classes();
-    const Node& last = graph_.nodes.back();
-    if (&last != &graph_.nodes[static_cast<size_t>(graph_.outputs.front())]) fail(last, "stands behind the output");
     for (size_t n = 0; n < graph_.nodes.size(); ++n) edges_.push_back(emit(graph_.nodes[n], rows_[n]));
-    if (last.op != Op::linear && last.op != Op::flatten) writer_.flatten("logits/Flatten", edges_.back());
-    return writer_.finish(classes, preprocessing, {});
+    writer_.outputs(graph_, edges_, rows_);
+    return writer_.finish(preprocessing, {});
   }
 
  private:

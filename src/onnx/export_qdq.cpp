@@ -38,16 +38,13 @@ class QdqWriter {
         rows_(find_rows(graph)) {}
 
   std::string run() {
-    const int classes = graph_.classes();
-    const Int8Node& last = graph_.nodes.back();
-    if (!last.float_output) fail(last, "stands behind the output");
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       check_expressible(graph_, graph_.nodes[n], options_.profile);
       follow_flatten(static_cast<int>(n));
       edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     }
-    if (last.op != Int8Op::linear) writer_.flatten("logits/Flatten", edges_.back());
-    return writer_.finish(classes, graph_.preprocessing, graph_.class_names);
+    writer_.outputs(graph_, edges_, rows_);
+    return writer_.finish(graph_.preprocessing, graph_.class_names);
   }
 
  private:
@@ -119,8 +116,8 @@ class QdqWriter {
         return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
       case Int8Op::flatten:
         return writer_.flatten(node.name, x);
-      case Int8Op::requantize:
-        return x;
+      case Int8Op::requantize:  // an output is a value of its own
+        return node.float_output ? writer_.node("Identity", node.name, {x}) : x;
       case Int8Op::lookup:
         return write_curve(writer_, *read_curve(node.function), node.name, x);
       default:

@@ -27,18 +27,18 @@ class Int8Maker {
   }
 
   ImportedInt8 run() {
-    std::vector<int> readers(graph_.nodes.size(), 0);
+    readers_.assign(graph_.nodes.size(), 0);
     for (const Node& node : graph_.nodes)
-      for (const int input : node.inputs) ++readers[static_cast<size_t>(input)];
+      for (const int input : node.inputs) ++readers_[static_cast<size_t>(input)];
     for (int n = 0; n < count(); ++n) {
-      const bool weighted = has_weight(at(n).op) && !is_last(n) && mark(n) == nullptr;
-      merged_.push_back(weighted && readers[static_cast<size_t>(n)] == 1 && feeds_add(n));
+      const bool weighted = has_weight(at(n).op) && !is_output(n) && mark(n) == nullptr;
+      merged_.push_back(weighted && readers_[static_cast<size_t>(n)] == 1 && feeds_add(n));
       place_.push_back(-1);
       if (merged_.back()) continue;
       result_.graph.nodes.push_back(make(n));
       place_.back() = static_cast<int>(result_.graph.nodes.size()) - 1;
     }
-    result_.graph.outputs = {place_.back()};
+    for (const int output : graph_.outputs) result_.graph.outputs.push_back(place_[static_cast<size_t>(output)]);
     return std::move(result_);
   }
 
@@ -48,7 +48,17 @@ class Int8Maker {
   }
 
   int count() const { return static_cast<int>(graph_.nodes.size()); }
-  bool is_last(int n) const { return n + 1 == count(); }
+  bool is_output(int n) const {
+    return std::find(graph_.outputs.begin(), graph_.outputs.end(), n) != graph_.outputs.end();
+  }
+
+  /// The only output gives logits, whatever the file says of it; of several, those that have no scale.
+  bool gives_floats(int n) const {
+    const bool alone = graph_.outputs.size() == 1;
+    return is_output(n) && readers_[static_cast<size_t>(n)] == 0 &&
+           (alone || (mark(n) == nullptr && !passes_codes_on(at(n).op)));
+  }
+
   const Node& at(int n) const { return graph_.nodes[static_cast<size_t>(n)]; }
   bool is_merged(int n) const { return merged_[static_cast<size_t>(n)]; }
 
@@ -105,7 +115,7 @@ class Int8Maker {
 
   /// Bounds are those of the codes; the picture's codes have no clamp of their own but a range.
   void set_output(int n, Int8Node& y) {
-    y.float_output = is_last(n);
+    y.float_output = gives_floats(n);
     const QdqMarks::Edge* marked = mark(n);
     if (y.float_output) {
       if (marked != nullptr)
@@ -208,6 +218,7 @@ class Int8Maker {
   const Graph& graph_;
   const TensorFile& weights_;
   const QdqMarks& marks_;
+  std::vector<int> readers_;  ///< of each node
   std::vector<bool> merged_;  ///< a convolution that the Add behind it takes in
   std::vector<int> place_;    ///< of each node in the Int8Graph
   ImportedInt8 result_;
@@ -265,9 +276,6 @@ ImportedInt8 import_quantized(OnnxFile file) {
   const ImportedNetwork network = import_file(file, &marks);
   if (marks.edges.empty())
     throw data_error(file.name + ": a float network; octet inspect and a recipe's model.onnx take it");
-  if (network.graph.outputs.size() != 1)
-    throw data_error(
-        fmt::format("{}: {} outputs; quantized networks of one are taken", file.name, network.graph.outputs.size()));
   move_marks_before_copies(network.graph, marks);
   ImportedInt8 result = Int8Maker(file.name, network, marks).run();
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);

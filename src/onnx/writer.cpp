@@ -200,11 +200,27 @@ std::string OnnxWriter::subsample_pad(const std::string& name, const std::string
               {pixels, int64s(name + "/pads", {0, side, 0, 0, 0, side, 0, 0}), scalar(name + "/zero", 0)});
 }
 
-std::string OnnxWriter::finish(int classes, const Preprocessing& preprocessing,
-                               const std::vector<std::string>& class_names) {
+/// Where an output's name is taken by another value or constant, the two change theirs, wherever they are read.
+void OnnxWriter::name_outputs(std::vector<Output> all) {
   onnx::GraphProto& graph = *model_.mutable_graph();
-  graph.mutable_node(graph.node_size() - 1)->set_output(0, kLogits);
-  describe(*graph.add_output(), kLogits, {classes});
+  for (Output& output : all) {
+    const std::string& name = output.name;
+    if (name == kImages) throw usage_error(fmt::format("export: an output is called '{}', as ONNX's input is", name));
+    const bool pixel = output.shape.h == 1 && output.shape.w == 1;
+    const std::string value = pixel && !output.row ? flatten(name + "/Flatten", output.value) : output.value;
+    const auto swap = [&](std::string& other) { other = other == name ? value : other == value ? name : other; };
+    for (TensorProto& tensor : *graph.mutable_initializer()) swap(*tensor.mutable_name());
+    for (onnx::NodeProto& node : *graph.mutable_node()) {
+      for (std::string& input : *node.mutable_input()) swap(input);
+      for (std::string& result : *node.mutable_output()) swap(result);
+    }
+    for (Output& later : all) swap(later.value);
+    const std::vector<int64_t> picture = {output.shape.c, output.shape.h, output.shape.w};
+    describe(*graph.add_output(), name, pixel ? std::vector<int64_t>{output.shape.c} : picture);
+  }
+}
+
+std::string OnnxWriter::finish(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) {
   model_.set_doc_string("Images: RGB or grey pixels in 0..1, (pixel - mean) / std a channel, float32 [N, C, H, W]");
   const auto add = [&](const char* key, const std::string& value) {
     onnx::StringStringEntryProto& entry = *model_.add_metadata_props();

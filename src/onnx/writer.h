@@ -1,9 +1,10 @@
-// An ONNX model while it is written: nodes in order, constants, one input "images" and one output "logits".
+// An ONNX model while it is written: nodes in order, constants, one input "images", outputs by name.
 #pragma once
 
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onnx.pb.h"
@@ -60,10 +61,29 @@ class OnnxWriter {
 
   int opset() const { return static_cast<int>(model_.opset_import(0).version()); }
 
-  /// The file's bytes; the last node's output becomes "logits" with `classes` columns.
-  std::string finish(int classes, const Preprocessing& preprocessing, const std::vector<std::string>& class_names);
+  /// What the graph's `outputs` are called: the only one "logits", several as their nodes. Of one pixel each is [N, C],
+  /// of more [N, C, H, W]. `edges`, `rows`: of the graph's nodes.
+  template <typename AnyGraph>
+  void outputs(const AnyGraph& graph, const std::vector<std::string>& edges, const std::vector<bool>& rows) {
+    std::vector<Output> all;
+    for (const int index : graph.outputs) {
+      const auto at = static_cast<size_t>(index);
+      const auto& node = graph.nodes[at];
+      all.push_back({graph.outputs.size() == 1 ? kLogits : node.name, edges[at], node.shape, rows[at]});
+    }
+    name_outputs(std::move(all));
+  }
+
+  /// The file's bytes.
+  std::string finish(const Preprocessing& preprocessing, const std::vector<std::string>& class_names);
 
  private:
+  struct Output {
+    std::string name, value;
+    Shape shape;
+    bool row;
+  };
+  void name_outputs(std::vector<Output> all);
   std::string fresh(std::string name);
   std::string constant(const std::string& stem, int type, const std::vector<int64_t>& shape, const void* data,
                        size_t size);

@@ -1,10 +1,12 @@
 // What is written means what the engine computes: every edge of a QDQ model against the reference's codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "onnx.pb.h"
 #include "src/engine/engine.h"
+#include "src/engine/output_buffers.h"
 #include "src/graph/graph_builder.h"
 #include "src/graph/zoo.h"
 #include "src/onnx/export.h"
@@ -12,6 +14,7 @@
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
 #include "tests/onnx/qdq_walk.h"
+#include "tests/onnx/with_outputs.h"
 
 namespace octet {
 namespace {
@@ -24,6 +27,7 @@ Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
   ModelSpec model;
   model.name = name;
   model.input = {3, 20, 20};
+  model.width = name == "unet2" ? 0.125 : 1;
   model.shortcut = 'A';
   QuantSpec spec;
   spec.activation = scheme;
@@ -95,40 +99,54 @@ Values real_images(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
   return values;
 }
 
-/// The engine's codes of each edge in C, H, W order, by the name of its QuantizeLinear; and the logits.
-std::map<std::string, std::vector<double>> engine_codes(const Int8Graph& graph, const std::vector<uint8_t>& pixels,
-                                                        std::vector<float>& logits) {
-  std::map<std::string, std::vector<double>> edges;
-  const auto tap = [&](int index, const void* data, size_t bytes) {
+/// A node's numbers in C, H, W order: codes, or reals.
+std::vector<double> in_planes(const Int8Node& node, const void* data) {
+  std::vector<double> numbers(static_cast<size_t>(kImages * node.shape.elements()));
+  const int pixel_count = node.shape.h * node.shape.w;
+  for (int n = 0; n < kImages; ++n)
+    for (int pixel = 0; pixel < pixel_count; ++pixel)
+      for (int c = 0; c < node.shape.c; ++c) {
+        const auto from = static_cast<size_t>((n * pixel_count + pixel) * node.shape.c + c);
+        const uint8_t byte = static_cast<const uint8_t*>(data)[node.float_output ? 0 : from];
+        numbers[static_cast<size_t>((n * node.shape.c + c) * pixel_count + pixel)] =
+            node.float_output      ? static_cast<const float*>(data)[from]
+            : node.out.is_signed() ? static_cast<int8_t>(byte)
+                                   : byte;
+      }
+  return numbers;
+}
+
+/// The engine's codes of each edge by the name of its QuantizeLinear, and what each output is in reals, by its name.
+struct EngineValues {
+  std::map<std::string, std::vector<double>> edges, outputs;
+};
+
+EngineValues engine_values(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
+  EngineValues values;
+  const auto tap = [&](int index, const void* data, size_t) {
     const Int8Node& node = graph.nodes[static_cast<size_t>(index)];
-    if (node.float_output || node.op == Int8Op::flatten) return;  // a flatten's order is its own
-    std::vector<double>& codes = edges[node.name + "/QuantizeLinear"];
-    codes.resize(bytes);
-    const int pixel_count = node.shape.h * node.shape.w;
-    for (int n = 0; n < kImages; ++n)
-      for (int pixel = 0; pixel < pixel_count; ++pixel)
-        for (int c = 0; c < node.shape.c; ++c) {
-          const uint8_t byte =
-              static_cast<const uint8_t*>(data)[static_cast<size_t>((n * pixel_count + pixel) * node.shape.c + c)];
-          codes[static_cast<size_t>((n * node.shape.c + c) * pixel_count + pixel)] =
-              node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
-        }
+    std::vector<double> numbers = in_planes(node, data);
+    if (!node.float_output && node.op != Int8Op::flatten)  // a flatten's order is its own
+      values.edges[node.name + "/QuantizeLinear"] = numbers;
+    if (std::find(graph.outputs.begin(), graph.outputs.end(), index) == graph.outputs.end()) return;
+    for (double& number : numbers)
+      if (!node.float_output) number = dequantize(static_cast<int32_t>(number), node.out);
+    values.outputs[graph.outputs.size() == 1 ? "logits" : node.name] = std::move(numbers);
   };
-  logits.resize(static_cast<size_t>(kImages * graph.classes()));
-  find_engine("reference").compile(graph, {.max_batch = kImages})->run(pixels.data(), kImages, logits.data(), tap);
-  return edges;
+  const OutputBuffers memory(graph, kImages);
+  find_engine("reference").compile(graph, {.max_batch = kImages})->run(pixels.data(), kImages, memory.memory(), tap);
+  return values;
 }
 
 /// Largest distance of a code of the model from the engine's, and the share of codes that differ: each edge by itself,
 /// from the engine's codes before it.
 struct Distance {
-  double largest = 0, differing = 0, logits = 0;
+  double largest = 0, differing = 0, outputs = 0;
 };
 
 Distance distance(const Int8Graph& graph, const std::string& onnx) {
   const std::vector<uint8_t> pixels = random_images(graph, kImages, 5);
-  std::vector<float> logits;
-  const auto edges = engine_codes(graph, pixels, logits);
+  const auto [edges, outputs] = engine_values(graph, pixels);
   const auto values = walk_onnx(onnx, real_images(graph, pixels), edges);
   Distance result;
   size_t codes = 0;
@@ -143,12 +161,16 @@ Distance distance(const Int8Graph& graph, const std::string& onnx) {
     codes += ours.size();
   }
   result.differing /= static_cast<double>(codes);
-  double size = 1e-9;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    size = std::max(size, std::abs(static_cast<double>(logits[i])));
-    result.logits = std::max(result.logits, std::abs(values.at("logits").numbers[i] - logits[i]));
+  for (const auto& [name, ours] : outputs) {
+    const std::vector<double>& theirs = values.at(name).numbers;
+    EXPECT_EQ(ours.size(), theirs.size()) << name;
+    double size = 1e-9, off = 0;
+    for (size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
+      size = std::max(size, std::abs(ours[i]));
+      off = std::max(off, std::abs(theirs[i] - ours[i]));
+    }
+    result.outputs = std::max(result.outputs, off / size);
   }
-  result.logits /= size;
   return result;
 }
 
@@ -157,7 +179,7 @@ void expect_same(const Int8Graph& graph, int opset = 13) {
   const Distance found = distance(graph, write_qdq(graph, {.opset = opset}));
   EXPECT_LE(found.largest, 1) << graph.name;
   EXPECT_LT(found.differing, 1e-5) << graph.name;
-  EXPECT_LT(found.logits, 1e-5) << graph.name;
+  EXPECT_LT(found.outputs, 1e-5) << graph.name;
 }
 
 TEST(OnnxExport, EveryEdgeHasTheEnginesCodes) {
@@ -190,6 +212,41 @@ TEST(OnnxExport, ATableThatIsNotItsFunctionsIsRefused) {
 TEST(OnnxExport, PicksAndUnevenPaddingAreWrittenAsTheyAre) {
   for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8})
     expect_same(with_picks(scheme));
+}
+
+/// "name [N, 2, 9, 9]" of each output, as the file says.
+std::vector<std::string> written_outputs(const std::string& bytes) {
+  onnx::ModelProto model;
+  EXPECT_TRUE(model.ParseFromString(bytes));
+  std::vector<std::string> outputs;
+  for (const onnx::ValueInfoProto& output : model.graph().output()) {
+    std::string& text = outputs.emplace_back(output.name() + " [N");
+    for (int i = 1; i < output.type().tensor_type().shape().dim_size(); ++i)
+      text += ", " + std::to_string(output.type().tensor_type().shape().dim(i).dim_value());
+    text += "]";
+  }
+  return outputs;
+}
+
+TEST(OnnxExport, ClassesOfPixelsAreWritten) {
+  for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8}) {
+    const Int8Graph graph = random_int8("unet2", scheme);
+    EXPECT_EQ(written_outputs(write_qdq(graph, {})), std::vector<std::string>{"logits [N, 10, 20, 20]"});
+    expect_same(graph);
+  }
+}
+
+TEST(OnnxExport, EveryOutputIsWrittenByItsName) {
+  const std::vector<std::string> expected = {"fc [N, 4]", "features [N, 8, 9, 9]", "pixels [N, 2, 9, 9]",
+                                             "mean [N, 8]"};
+  for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8}) {
+    const Int8Graph graph = with_outputs(scheme);
+    EXPECT_EQ(written_outputs(write_qdq(graph, {})), expected);
+    expect_same(graph);
+  }
+  Int8Graph graph = with_outputs(ActivationScheme::affine_u8);
+  graph.nodes[static_cast<size_t>(graph.outputs[0])].name = "images";
+  EXPECT_NE(error_of([&] { write_qdq(graph, {}); }).find("an output is called 'images'"), std::string::npos);
 }
 
 TEST(OnnxExport, ALinearBehindAFlattenTakesItsColumnsInOnnxsOrder) { expect_same(with_flatten()); }

@@ -8,6 +8,7 @@
 
 #include "onnx.pb.h"
 #include "src/engine/engine.h"
+#include "src/engine/output_buffers.h"
 #include "src/graph/graph_builder.h"
 #include "src/graph/zoo.h"
 #include "src/onnx/export.h"
@@ -17,6 +18,7 @@
 #include "tests/error_of.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/onnx/qdq_walk.h"
+#include "tests/onnx/with_outputs.h"
 
 namespace octet {
 namespace {
@@ -32,10 +34,10 @@ ImportedInt8 parsed(const std::string& bytes) {
 /// Every node's bytes, by name.
 std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
   std::map<std::string, std::vector<uint8_t>> codes;
-  std::vector<float> logits(static_cast<size_t>(kBatch * graph.classes()));
+  const OutputBuffers outputs(graph, kBatch);
   find_engine("reference")
       .compile(graph, {.max_batch = kBatch})
-      ->run(pixels.data(), kBatch, logits.data(), [&](int n, const void* data, size_t bytes) {
+      ->run(pixels.data(), kBatch, outputs.memory(), [&](int n, const void* data, size_t bytes) {
         const auto* first = static_cast<const uint8_t*>(data);
         codes[n == 0 ? "picture" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
       });
@@ -47,6 +49,7 @@ void expect_back(const Int8Graph& graph, int opset) {
   EXPECT_EQ(back.graph.preprocessing, graph.preprocessing);
   EXPECT_EQ(back.graph.class_names, graph.class_names);
   ASSERT_EQ(back.graph.nodes.size(), graph.nodes.size()) << graph.name;
+  EXPECT_EQ(back.graph.outputs, graph.outputs) << graph.name;
   const std::vector<uint8_t> pixels = random_images(graph, kBatch, 5);
   const auto ours = codes_of(graph, pixels), theirs = codes_of(back.graph, pixels);
   for (const auto& [name, codes] : ours) {
@@ -59,10 +62,11 @@ Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
   ModelSpec model;
   model.name = name;
   model.input = {3, 20, 20};
+  if (name == "unet") model.input = {3, 32, 32}, model.width = 0.125;
   QuantSpec spec;
   spec.activation = scheme;
   Int8Graph graph = random_int8_graph(build_model(model), spec, 3);
-  graph.class_names.assign(static_cast<size_t>(graph.classes()), "a name");
+  graph.class_names.assign(static_cast<size_t>(model.classes), "a name");
   return graph;
 }
 
@@ -77,6 +81,18 @@ TEST(QdqImport, WhatOctetWroteComesBackToTheByte) {
   expect_back(random_int8("mobilenet_v2", ActivationScheme::affine_u8), 13);
   expect_back(random_int8("shufflenet_v2_x0_5", ActivationScheme::affine_u8), 13);
   expect_back(random_int8("efficientnet_b0", ActivationScheme::affine_u8), 21);
+}
+
+TEST(QdqImport, ClassesOfPixelsComeBack) {
+  for (const ActivationScheme scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8})
+    expect_back(random_int8("unet", scheme), 13);
+}
+
+TEST(QdqImport, SeveralOutputsComeBack) {
+  for (const ActivationScheme scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8})
+    expect_back(with_outputs(scheme), 13);
 }
 
 TEST(QdqImport, FourBitCodesAndAFlattenComeBack) {
@@ -193,7 +209,9 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
   EXPECT_NE(error_of([&] {
               const std::string bytes = model.SerializeAsString();
               parse_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
-            }).find("a quantized network"),
+            })
+                .find("a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors "
+                      "makes a checkpoint of it"),
             std::string::npos);
 }
 

@@ -26,11 +26,12 @@ ModelSpec picks() {
 }
 
 TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
-  for (const std::string name :
-       {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large", "efficientnet_b0", "graph"}) {
+  for (const std::string name : {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large",
+                                 "efficientnet_b0", "unet2", "graph"}) {
     ModelSpec spec = name == "graph" ? picks() : ModelSpec{.name = name};
     spec.input = {3, 32, 32};
     spec.dropout = 0.2;
+    if (name == "unet2") spec.width = 0.125;
     Graph graph = build_model(spec);
     for (Node& node : graph.nodes)  // one whose double is a float, and that is not the usual one
       if (spec.name == "resnet8" && node.op == Op::batch_norm) node.epsilon = 0x1p-10;
@@ -51,6 +52,29 @@ TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
       const at::NoGradGuard no_grad;
       EXPECT_TRUE(at::equal(outputs(network, x), walk(graph, weights, x, {}))) << name;
     }
+  }
+}
+
+TEST(OnnxRoundTrip, SeveralOutputsComeBackInTheirOrder) {
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"fc", "up", "gap"}, std::vector<std::string>{"up", "gap", "fc"}}) {
+    ModelSpec spec = picks();
+    spec.input = {3, 32, 32};
+    spec.outputs = names;
+    const Graph graph = build_model(spec);
+    const Weights weights = initial_weights(graph, 2);
+    TensorFile file;
+    for (const auto& [key, value] : weights)
+      file.tensors[key] = float_tensor(value.sizes().vec(), value.detach().contiguous().const_data_ptr<float>());
+    const ImportedNetwork network = imported(write_float(graph, file, {.mean = {0}, .std = {1}}, 13));
+    ASSERT_EQ(network.graph.outputs.size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i)
+      EXPECT_EQ(network.graph.nodes[static_cast<size_t>(network.graph.outputs[i])].shape,
+                graph.nodes[static_cast<size_t>(graph.outputs[i])].shape)
+          << names[i];
+    const at::Tensor x = images(3, 32, 32);
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(outputs(network, x), walk(graph, weights, x, {}))) << names[0];
   }
 }
 

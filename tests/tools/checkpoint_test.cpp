@@ -171,9 +171,6 @@ TEST_F(Checkpoint, WhatIsNoClassifierIsShownAndNotRunForClasses) {
   const std::vector<std::string> parts = {"'" + logits + "' float32 [10, 1, 1]", "'" + first + "' codes [16, 32, 32]",
                                           "a classifier gives one output"};
   expect_refusal(run(path("two.safetensors"), path("picture.png")), 2, parts);
-#if OCTET_TRAINING  // what exports is there
-  expect_refusal(octet({"export", path("two.safetensors"), "--onnx", path("two.onnx")}), 2, parts);
-#endif
   const Answer inspected = octet({"inspect", path("two.safetensors")});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
   expect_part(inspected.out, "outputs " + logits + " " + first);

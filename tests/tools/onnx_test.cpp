@@ -1,6 +1,7 @@
 // A network from an ONNX file through the whole program: inspect, PTQ, QAT, compare.
 #include <nlohmann/json.hpp>
 
+#include "src/graph/checkpoint.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"
 
@@ -72,6 +73,18 @@ TEST_F(Onnx, PtqAndQatGiveTheSameCodesEverywhere) {
   }
   const auto layers = nlohmann::json::parse(octet({"inspect", path("qat.epochs=0"), "--json"}).out).at("nodes");
   EXPECT_EQ(layers.at(1).at("name"), "stem");
+}
+
+TEST_F(Onnx, SeveralOutputsGoOutAndComeBack) {
+  Int8Graph graph = read_checkpoint(random_checkpoint());
+  graph.class_names.clear();
+  graph.outputs.push_back(1);  // codes
+  write_checkpoint(path("two.safetensors"), graph);
+  const Answer exported = octet({"export", path("two.safetensors"), "--onnx", path("two.onnx")});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  const Answer back = octet({"export", path("two.onnx"), "--out", path("back.safetensors")});
+  ASSERT_EQ(back.code, 0) << back.err;
+  EXPECT_EQ(read_checkpoint(path("back.safetensors")).outputs, graph.outputs);
 }
 
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {

@@ -1,0 +1,22 @@
+// A network of four outputs: classes, codes that others read, classes of pixels, and codes of one pixel.
+#pragma once
+
+#include "src/graph/graph_builder.h"
+#include "src/quant/convert.h"
+
+namespace octet::test {
+
+inline Int8Graph with_outputs(ActivationScheme scheme) {
+  GraphBuilder builder("outputs", {3, 9, 9}, false);
+  const int features = builder.conv("features", 0, {.out_channels = 8, .kernel = 3, .pad = 1, .bias = true});
+  const int pixels = builder.conv("pixels", features, {.out_channels = 2, .bias = true});
+  const int mean = builder.unary(Op::global_avg_pool, "mean", features);
+  const int fc = builder.linear("fc", mean, 4);
+  Graph graph = builder.finish();
+  graph.outputs = {fc, features, pixels, mean};
+  QuantSpec spec;
+  spec.activation = scheme;
+  return random_int8_graph(graph, spec, 4);
+}
+
+}  // namespace octet::test
