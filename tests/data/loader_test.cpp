@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "src/common/random.h"
 #include "tests/data/pictures.h"
@@ -167,7 +169,6 @@ TEST(Loader, MayBeLeftEarly) {
   Batch batch;
   EXPECT_TRUE(loader.next(batch));
   EXPECT_EQ(loader.batches(), 250);
-  EXPECT_GE(loader.waited_seconds(), 0);
 }
 
 /// Refuses one picture.
@@ -187,6 +188,31 @@ class Broken : public Dataset {
  private:
   std::vector<std::string> names_ = {"only"};
 };
+
+/// Takes its time over each picture.
+class Slow : public Broken {
+ public:
+  static constexpr std::chrono::milliseconds kTime{2};
+  Image read(size_t index) const override {
+    std::this_thread::sleep_for(kTime);
+    return Broken::read(index);
+  }
+};
+
+TEST(Loader, TellsHowLongItsReaderWaited) {
+  const Slow dataset;
+  Loader loader(dataset, all(20), augmented(), options_of(false, 0));
+  EXPECT_EQ(loader.waited_seconds(), 0);
+  Batch batch;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(loader.next(batch));
+  const std::chrono::duration<double> wait = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(loader.waited_seconds(), 20 * std::chrono::duration<double>(Slow::kTime).count());
+  EXPECT_LE(loader.waited_seconds(), wait.count());
+  const double waited = loader.waited_seconds();
+  std::this_thread::sleep_for(Slow::kTime);  // its reader's own work is no waiting
+  EXPECT_EQ(loader.waited_seconds(), waited);
+}
 
 TEST(Loader, ErrorsArriveInOrderAndNameThePicture) {
   const Broken dataset;
