@@ -105,7 +105,7 @@ std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& wei
   }
   const std::vector<GainAndBias> gains = gains_and_biases(folded);
   for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);
-  const bool mse = options_.weights == WeightCalibrator::mse;
+  const bool mse = least_squares(options_.weights);
   quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
   quantizer.scales = learned_scales;

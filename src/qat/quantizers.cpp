@@ -16,14 +16,15 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 
 std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
                                  WeightCalibrator calibrator) {
-  const bool mse = calibrator != WeightCalibrator::minmax;
+  const bool mse = least_squares(calibrator);
   // Row-major for the search, whose sums depend on the order; a maximum does not.
   at::Tensor w = weight.is_cpu() ? weight.detach() : to_host(weight.detach());
   if (mse || !w.is_contiguous(at::MemoryFormat::ChannelsLast)) w = w.contiguous();
   const int channels = static_cast<int>(w.size(0));
-  const auto search = mse ? weight_scales_mse : static_cast<decltype(&weight_scales_mse)>(weight_scales);
-  return search(w.const_data_ptr<float>(), channels, w.numel() / channels,
-                {prepared.weight_codes(node), prepared.spec.weight_granularity});
+  const float* values = w.const_data_ptr<float>();
+  const WeightSpec spec{prepared.weight_codes(node), prepared.spec.weight_granularity};
+  return mse ? weight_scales_mse(values, channels, w.numel() / channels, spec)
+             : weight_scales(values, channels, w.numel() / channels, spec);
 }
 
 std::vector<at::Tensor> scalars(const at::Tensor& edges, size_t nodes) {

@@ -19,6 +19,9 @@ enum class WeightCalibrator {
 inline constexpr std::array<Named<WeightCalibrator>, 3> kWeightCalibrators = {
     {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}, {WeightCalibrator::lsq, "lsq"}}};
 
+/// Whether its scales are, or begin as, weight_scales_mse() gives them; else as weight_scales() does.
+inline bool least_squares(WeightCalibrator calibrator) { return calibrator != WeightCalibrator::minmax; }
+
 /// Codes and scales of one weight.
 struct WeightSpec {
   WeightCodes codes;

@@ -25,6 +25,12 @@ TEST(WeightScales, MaximumOfEachChannelOrOfAll) {
   EXPECT_THROW(weight_scales(bad.data(), 1, 2, {}), Error);
 }
 
+TEST(WeightScales, OnlyMinmaxSearchesForNothing) {
+  EXPECT_FALSE(least_squares(WeightCalibrator::minmax));
+  EXPECT_TRUE(least_squares(WeightCalibrator::mse));
+  EXPECT_TRUE(least_squares(WeightCalibrator::lsq)) << "learned scales begin as mse gives them, on every device";
+}
+
 /// Codes [-2, 1] and [-8, 7]: the end that needs the wider step decides.
 TEST(WeightScales, OfCodesThatReachFurtherBelow) {
   const std::vector<float> weight{1, -2.54f, 0, 0, 0.5f, -0.25f};
