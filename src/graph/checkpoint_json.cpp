@@ -18,8 +18,6 @@ using nlohmann::json;
 /// Says which nodes the network gives, and the padding of each side; before, the last node and both sides alike.
 constexpr int kOutputsVersion = 3;
 
-bool has_groups(Int8Op op) { return op == Int8Op::conv2d || op == Int8Op::channel_shuffle; }
-bool has_factor(Int8Op op) { return op == Int8Op::resize || op == Int8Op::depth_to_space; }
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -63,9 +61,9 @@ json write_node(const Int8Node& node, int version) {
               {"clamp", {node.clamp_min, node.clamp_max}},
               {"float_output", node.float_output}};
   if (traits(node.op).windowed) out["window"] = write_window(node.window, version);
-  if (has_groups(node.op)) out["groups"] = node.groups;
+  if (traits(node.op).grouped) out["groups"] = node.groups;
   if (node.op == Int8Op::slice) out["first_channel"] = node.first_channel;
-  if (has_factor(node.op)) out["factor"] = {node.factor_h, node.factor_w};
+  if (traits(node.op).has_factor) out["factor"] = {node.factor_h, node.factor_w};
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
   if (node.op == Int8Op::lookup) out["function"] = node.function;
   return out;
@@ -93,9 +91,9 @@ Int8Node read_node(JsonObject object, int version) {
   node.clamp_max = clamp[1];
   node.float_output = object.boolean("float_output");
   if (traits(node.op).windowed) node.window = read_window(object.object("window"), version);
-  if (has_groups(node.op)) node.groups = object.integer("groups");
+  if (traits(node.op).grouped) node.groups = object.integer("groups");
   if (node.op == Int8Op::slice) node.first_channel = object.integer("first_channel");
-  if (has_factor(node.op)) {
+  if (traits(node.op).has_factor) {
     const std::vector<int> factor = object.integers("factor", 2);
     node.factor_h = factor[0], node.factor_w = factor[1];
   }

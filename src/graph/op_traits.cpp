@@ -13,34 +13,37 @@ namespace octet {
 namespace {
 
 constexpr size_t kMany = kMaxNodes;
+using I = Int8Op;
 using M = Multipliers;
+constexpr bool Y = true, N = false;
 
 // In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
 // A convolution's second input is the residual of a fused one.
+// w: windowed, g: grouped, f: has_factor, W: weighted, p: passes_codes_on.
 // clang-format off
 constexpr std::array<OpTraits, 21> kOps = {{
-    // op                 name               int8                      inputs    window weight passes multipliers         version
-    {Op::input,           "input",           Int8Op::input,            0, 0,     false, false, false, M::none,            1},
-    {Op::conv2d,          "conv2d",          Int8Op::conv2d,           1, 2,     true,  true,  false, M::one_per_channel, 1},
-    {Op::batch_norm,      "batch_norm",      std::nullopt,             1, 1,     false, false, false, M::none,            1},
-    {Op::relu,            "relu",            std::nullopt,             1, 1,     false, false, false, M::none,            1},
-    {Op::relu6,           "relu6",           std::nullopt,             1, 1,     false, false, false, M::none,            1},
-    {Op::add,             "add",             Int8Op::add,              2, 2,     false, false, false, M::one_per_input,   1},
-    {Op::concat,          "concat",          Int8Op::concat,           2, kMany, false, false, false, M::one_per_input,   1},
-    {Op::max_pool,        "max_pool",        Int8Op::max_pool,         1, 1,     true,  false, true,  M::none,            1},
-    {Op::avg_pool,        "avg_pool",        Int8Op::avg_pool,         1, 1,     true,  false, false, M::one,             1},
-    {Op::global_avg_pool, "global_avg_pool", Int8Op::global_avg_pool,  1, 1,     false, false, false, M::one,             1},
-    {Op::flatten,         "flatten",         Int8Op::flatten,          1, 1,     false, false, true,  M::none,            1},
-    {Op::linear,          "linear",          Int8Op::linear,           1, 1,     false, true,  false, M::one_per_channel, 1},
-    {Op::dropout,         "dropout",         std::nullopt,             1, 1,     false, false, false, M::none,            1},
-    {Op::subsample_pad,   "subsample_pad",   Int8Op::subsample_pad,    1, 1,     true,  false, true,  M::none,            1},
-    {Op::requantize,      "requantize",      Int8Op::requantize,       1, 1,     false, false, false, M::one,             1},
-    {Op::mul,             "mul",             Int8Op::mul,              2, 2,     false, false, false, M::one,             2},
-    {Op::lookup,          "lookup",          Int8Op::lookup,           1, 1,     false, false, false, M::none,            2},
-    {Op::slice,           "slice",           Int8Op::slice,            1, 1,     false, false, true,  M::none,            3},
-    {Op::resize,          "resize",          Int8Op::resize,           1, 1,     false, false, true,  M::none,            3},
-    {Op::channel_shuffle, "channel_shuffle", Int8Op::channel_shuffle,  1, 1,     false, false, true,  M::none,            4},
-    {Op::depth_to_space,  "depth_to_space",  Int8Op::depth_to_space,   1, 1,     false, false, true,  M::none,            4},
+    // op                 name               int8                 inputs    w  g  f  W  p  multipliers         version
+    {Op::input,           "input",           I::input,            0, 0,     N, N, N, N, N, M::none,            1},
+    {Op::conv2d,          "conv2d",          I::conv2d,           1, 2,     Y, Y, N, Y, N, M::one_per_channel, 1},
+    {Op::batch_norm,      "batch_norm",      std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
+    {Op::relu,            "relu",            std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
+    {Op::relu6,           "relu6",           std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
+    {Op::add,             "add",             I::add,              2, 2,     N, N, N, N, N, M::one_per_input,   1},
+    {Op::concat,          "concat",          I::concat,           2, kMany, N, N, N, N, N, M::one_per_input,   1},
+    {Op::max_pool,        "max_pool",        I::max_pool,         1, 1,     Y, N, N, N, Y, M::none,            1},
+    {Op::avg_pool,        "avg_pool",        I::avg_pool,         1, 1,     Y, N, N, N, N, M::one,             1},
+    {Op::global_avg_pool, "global_avg_pool", I::global_avg_pool,  1, 1,     N, N, N, N, N, M::one,             1},
+    {Op::flatten,         "flatten",         I::flatten,          1, 1,     N, N, N, N, Y, M::none,            1},
+    {Op::linear,          "linear",          I::linear,           1, 1,     N, N, N, Y, N, M::one_per_channel, 1},
+    {Op::dropout,         "dropout",         std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
+    {Op::subsample_pad,   "subsample_pad",   I::subsample_pad,    1, 1,     Y, N, N, N, Y, M::none,            1},
+    {Op::requantize,      "requantize",      I::requantize,       1, 1,     N, N, N, N, N, M::one,             1},
+    {Op::mul,             "mul",             I::mul,              2, 2,     N, N, N, N, N, M::one,             2},
+    {Op::lookup,          "lookup",          I::lookup,           1, 1,     N, N, N, N, N, M::none,            2},
+    {Op::slice,           "slice",           I::slice,            1, 1,     N, N, N, N, Y, M::none,            3},
+    {Op::resize,          "resize",          I::resize,           1, 1,     N, N, Y, N, Y, M::none,            3},
+    {Op::channel_shuffle, "channel_shuffle", I::channel_shuffle,  1, 1,     N, Y, N, N, Y, M::none,            4},
+    {Op::depth_to_space,  "depth_to_space",  I::depth_to_space,   1, 1,     N, N, Y, N, Y, M::none,            4},
 }};
 // clang-format on
 

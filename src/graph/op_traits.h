@@ -19,6 +19,8 @@ struct OpTraits {
   std::optional<Int8Op> int8;  ///< of the same name; none: fuse and convert leave none of these
   size_t least_inputs, most_inputs;
   bool windowed;         ///< has a Window; of subsample_pad's the strides count
+  bool grouped;          ///< has groups
+  bool has_factor;       ///< factor_h and factor_w
   bool weighted;         ///< has weights
   bool passes_codes_on;  ///< writes the codes it reads, with one set of qparams for both edges
   Multipliers multipliers;

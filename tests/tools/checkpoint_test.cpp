@@ -9,6 +9,7 @@
 #include "src/graph/checkpoint.h"
 #include "src/tensor_files/safetensors.h"
 #include "tests/data/pictures.h"
+#include "tests/graph/test_graphs.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
 
@@ -128,6 +129,41 @@ TEST_F(Checkpoint, InspectShowsEveryNode) {
     EXPECT_EQ(document["nodes"][i]["name"], graph.nodes[i].name);
     EXPECT_EQ(document["nodes"][i]["weights"], graph.nodes[i].weight.size());
   }
+}
+
+TEST_F(Checkpoint, InspectShowsWhatItsNodesAreLike) {
+  Int8Graph graph = every_op_graph();
+  graph.class_names.clear();
+  graph.nodes.push_back(node_named(graph, "max_pool"));  // of the same concat, higher than wide
+  graph.nodes.back().name = "high";
+  graph.nodes.back().window = {.kernel_h = 3, .kernel_w = 1, .stride_h = 3, .pad = {1, 0, 1, 0}};
+  graph.nodes.back().shape = {8, 2, 6};
+  graph.outputs.push_back(static_cast<int>(graph.nodes.size()) - 1);
+  write_checkpoint(path("every.safetensors"), graph);
+  const Answer answer = octet({"inspect", path("every.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(octet({"inspect", path("every.safetensors"), "--json"}).out);
+  const auto expect_node = [&](const std::string& name, const std::string& text, const nlohmann::json& attributes) {
+    const size_t line = answer.out.find("\n" + name + " ");
+    ASSERT_NE(line, std::string::npos) << name;
+    expect_part(answer.out.substr(line + 1, answer.out.find('\n', line + 1) - line), text);
+    for (const auto& node : document.at("nodes")) {
+      if (node["name"] != name) continue;
+      for (const auto& [key, value] : attributes.items()) EXPECT_EQ(node.value(key, nlohmann::json()), value) << name;
+    }
+  };
+  const auto window = [](std::vector<int> kernel, std::vector<int> stride, std::vector<int> pad, int dilation) {
+    return nlohmann::json{{"kernel", kernel}, {"stride", stride}, {"pad", pad}, {"dilation", {dilation, dilation}}};
+  };
+  expect_node("conv1", "  3x3 pad 1  ", {{"window", window({3, 3}, {1, 1}, {1, 1, 1, 1}, 1)}, {"groups", 1}});
+  expect_node("conv2", "  3x3 pad 1,2,3,2 dilation 2 2 groups  ",
+              {{"window", window({3, 3}, {1, 1}, {1, 2, 3, 2}, 2)}, {"groups", 2}});
+  expect_node("high", "  3x1/3x1 pad 1x0  ", {{"window", window({3, 1}, {3, 1}, {1, 0, 1, 0}, 1)}});
+  expect_node("subsample_pad", "  1x1/2  ", {{"window", window({1, 1}, {2, 2}, {0, 0, 0, 0}, 1)}});
+  expect_node("slice", "  channels 3..6  ", {{"first_channel", 3}});
+  expect_node("resize", "  times 2x3  ", {{"factor", {2, 3}}});
+  expect_node("channel_shuffle", "  4 groups  ", {{"groups", 4}});
+  expect_node("depth_to_space", "  times 1x2  ", {{"factor", {1, 2}}});
 }
 
 TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {

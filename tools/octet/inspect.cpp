@@ -12,25 +12,11 @@
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/inspect_onnx.h"
+#include "tools/octet/node_attributes.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
 namespace {
-
-std::string window_text(const Int8Node& node) {
-  const Window& w = node.window;
-  if (node.op == Int8Op::slice)
-    return fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.shape.c - 1);
-  if (node.op == Int8Op::channel_shuffle) return fmt::format("{} groups", node.groups);
-  if (node.op == Int8Op::resize || node.op == Int8Op::depth_to_space)
-    return fmt::format("times {}x{}", node.factor_h, node.factor_w);
-  if (node.op != Int8Op::conv2d && node.op != Int8Op::max_pool && node.op != Int8Op::avg_pool) return "";
-  std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
-  if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
-  if (w.dilation_h != 1 || w.dilation_w != 1) text += fmt::format(" dilation {}", w.dilation_h);
-  if (node.groups != 1) text += node.groups == node.shape.c ? " depthwise" : fmt::format(" {} groups", node.groups);
-  return text;
-}
 
 std::string op_text(const Int8Node& node) {
   std::string name(int8_op_name(node.op));
@@ -74,7 +60,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
     std::vector<std::string> inputs;
     for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
     weights += static_cast<long>(node.weight.size());
-    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), window_text(node),
+    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), text_of(attributes_of(node)),
                    fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
@@ -109,6 +95,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                      {"float_output", node.float_output},
                      {"weights", node.weight.size()},
                      {"kernel", kernels[i].kernel}});
+    add_attributes(attributes_of(node), nodes.back());
     if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
   }
   const nlohmann::json document = {{"name", graph.name},

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/text_table.h"
-#include "src/graph/op_traits.h"
 #include "src/graph/window.h"
 #include "src/onnx/import.h"
+#include "tools/octet/node_attributes.h"
 
 namespace octet::cli {
 namespace {
@@ -22,16 +22,6 @@ long own_weights(const ImportedNetwork& network, const std::string& node) {
       count += static_cast<long>(found->second.bytes.size() / dtype_size(found->second.dtype));
   }
   return count;
-}
-
-std::string window_text(const Node& node) {
-  if (!traits(node.op).windowed) return "";
-  const Window& w = node.window;
-  std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
-  if (w.stride_h != 1 || w.stride_w != 1) text += fmt::format("/{}", w.stride_h);
-  if (w.dilation_h != 1 || w.dilation_w != 1) text += fmt::format(" dilation {}", w.dilation_h);
-  if (node.groups != 1) text += fmt::format(" {} groups", node.groups);
-  return text;
 }
 
 std::string text(const ImportedNetwork& network, const std::string& path) {
@@ -48,7 +38,7 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
     const long own = own_weights(network, node.name);
     weights += own;
     table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
-                   window_text(node), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+                   text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    own == 0 ? "" : with_thousands(own)});
   }
   std::vector<std::string> outputs;
@@ -70,6 +60,7 @@ std::string json(const ImportedNetwork& network) {
                      {"inputs", node.inputs},
                      {"shape", {node.shape.c, node.shape.h, node.shape.w}},
                      {"weights", own_weights(network, node.name)}});
+    add_attributes(attributes_of(node), nodes.back());
   }
   const nlohmann::json document = {{"name", network.graph.name},   {"opset", network.opset},
                                    {"producer", network.producer}, {"multiply_adds", multiply_adds(network.graph)},
