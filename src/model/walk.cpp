@@ -19,10 +19,10 @@
 #include <ATen/ops/tanh.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "src/common/error.h"
-#include "src/graph/op_traits.h"
 #include "src/model/convolve.h"
 #include "src/model/model.h"
 #include "src/model/padding.h"
@@ -176,10 +176,11 @@ struct Step {
     if (has_weight(node.op)) {
       y = weighted();
     } else {
-      // These may return their input's own memory.
-      const bool passes_on = node.op == Op::dropout || node.op == Op::requantize || passes_codes_on(node.op);
-      y.owned = !passes_on && !keeps_output(node);
       y.value = operate();
+      // An identity, a view: not ours to write over.
+      const bool is_input =
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int n) { return y.value.is_alias_of(values[n]); });
+      y.owned = !is_input && !keeps_output(node);
     }
     return hooks.finish ? hooks.finish(index, y) : activate(add_up(y), node.activation, y.owned);
   }

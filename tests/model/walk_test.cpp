@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "src/graph/zoo.h"
 #include "src/model/model.h"
@@ -253,6 +254,31 @@ TEST(Walk, HooksSeeAndReplace) {
   const at::Tensor logits = walk(graph, weights, x, {}, hooks);
   EXPECT_EQ(seen.size(), graph.nodes.size());
   EXPECT_TRUE(at::equal(logits, weights.at("fc.bias").expand({2, 5})));
+}
+
+/// Identities and views are other nodes' memory; a pool's maxima and a slice are not, though codes pass through both.
+TEST(Walk, WhatIsOwnedIsNobodyElsesMemory) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {4, 6, 6};
+  spec.graph = {node("pool", "max_pool", {{"kernel", 2}, {"stride", 2}}), node("drop", "dropout", {{"dropout", 0.5}}),
+                node("part", "slice", {{"first_channel", 1}, {"out_channels", 2}}),
+                node("sum", "add", {}, {"part", "part"}), node("flat", "flatten")};
+  spec.outputs = {"flat"};
+  const Graph graph = build_model(spec);
+  const at::Tensor x = at::rand({2, 4, 6, 6});
+  std::vector<at::Tensor> seen = {x};
+  std::map<std::string, bool> owned;
+  WalkHooks hooks;
+  hooks.finish = [&](int n, const Unfinished& y) {
+    owned[graph.nodes[n].name] = y.owned;
+    for (const at::Tensor& other : seen) EXPECT_FALSE(y.owned && y.value.is_alias_of(other)) << graph.nodes[n].name;
+    seen.push_back(y.value);
+    return y.value;
+  };
+  walk(graph, {}, x, {}, hooks);
+  EXPECT_EQ(owned, (std::map<std::string, bool>{
+                       {"pool", true}, {"drop", false}, {"part", true}, {"sum", true}, {"flat", false}}));
 }
 
 TEST(Walk, NamesWhereNonFiniteBegins) {
