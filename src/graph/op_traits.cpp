@@ -19,31 +19,31 @@ constexpr bool Y = true, N = false;
 
 // In the order of Op. A relu on its own becomes a requantize, whose clamp it is (src/quant/convert.cpp).
 // A convolution's second input is the residual of a fused one.
-// w: windowed, g: grouped, f: has_factor, W: weighted, p: passes_codes_on.
+// The flags: windowed, grouped, has_factor, weighted, passes_codes_on, keeps_sign, passes_scale_on.
 // clang-format off
 constexpr std::array<OpTraits, 21> kOps = {{
-    // op                 name               int8                 inputs    w  g  f  W  p  multipliers         version
-    {Op::input,           "input",           I::input,            0, 0,     N, N, N, N, N, M::none,            1},
-    {Op::conv2d,          "conv2d",          I::conv2d,           1, 2,     Y, Y, N, Y, N, M::one_per_channel, 1},
-    {Op::batch_norm,      "batch_norm",      std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
-    {Op::relu,            "relu",            std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
-    {Op::relu6,           "relu6",           std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
-    {Op::add,             "add",             I::add,              2, 2,     N, N, N, N, N, M::one_per_input,   1},
-    {Op::concat,          "concat",          I::concat,           2, kMany, N, N, N, N, N, M::one_per_input,   1},
-    {Op::max_pool,        "max_pool",        I::max_pool,         1, 1,     Y, N, N, N, Y, M::none,            1},
-    {Op::avg_pool,        "avg_pool",        I::avg_pool,         1, 1,     Y, N, N, N, N, M::one,             1},
-    {Op::global_avg_pool, "global_avg_pool", I::global_avg_pool,  1, 1,     N, N, N, N, N, M::one,             1},
-    {Op::flatten,         "flatten",         I::flatten,          1, 1,     N, N, N, N, Y, M::none,            1},
-    {Op::linear,          "linear",          I::linear,           1, 1,     N, N, N, Y, N, M::one_per_channel, 1},
-    {Op::dropout,         "dropout",         std::nullopt,        1, 1,     N, N, N, N, N, M::none,            1},
-    {Op::subsample_pad,   "subsample_pad",   I::subsample_pad,    1, 1,     Y, N, N, N, Y, M::none,            1},
-    {Op::requantize,      "requantize",      I::requantize,       1, 1,     N, N, N, N, N, M::one,             1},
-    {Op::mul,             "mul",             I::mul,              2, 2,     N, N, N, N, N, M::one,             2},
-    {Op::lookup,          "lookup",          I::lookup,           1, 1,     N, N, N, N, N, M::none,            2},
-    {Op::slice,           "slice",           I::slice,            1, 1,     N, N, N, N, Y, M::none,            3},
-    {Op::resize,          "resize",          I::resize,           1, 1,     N, N, Y, N, Y, M::none,            3},
-    {Op::channel_shuffle, "channel_shuffle", I::channel_shuffle,  1, 1,     N, Y, N, N, Y, M::none,            4},
-    {Op::depth_to_space,  "depth_to_space",  I::depth_to_space,   1, 1,     N, N, Y, N, Y, M::none,            4},
+    // op                 name               int8                 inputs    w  g  f  w  c  s  s  multipliers         version
+    {Op::input,           "input",           I::input,            0, 0,     N, N, N, N, N, N, N, M::none,            1},
+    {Op::conv2d,          "conv2d",          I::conv2d,           1, 2,     Y, Y, N, Y, N, N, N, M::one_per_channel, 1},
+    {Op::batch_norm,      "batch_norm",      std::nullopt,        1, 1,     N, N, N, N, N, N, N, M::none,            1},
+    {Op::relu,            "relu",            std::nullopt,        1, 1,     N, N, N, N, N, Y, Y, M::none,            1},
+    {Op::relu6,           "relu6",           std::nullopt,        1, 1,     N, N, N, N, N, Y, Y, M::none,            1},
+    {Op::add,             "add",             I::add,              2, 2,     N, N, N, N, N, Y, N, M::one_per_input,   1},
+    {Op::concat,          "concat",          I::concat,           2, kMany, N, N, N, N, N, Y, N, M::one_per_input,   1},
+    {Op::max_pool,        "max_pool",        I::max_pool,         1, 1,     Y, N, N, N, Y, Y, Y, M::none,            1},
+    {Op::avg_pool,        "avg_pool",        I::avg_pool,         1, 1,     Y, N, N, N, N, Y, Y, M::one,             1},
+    {Op::global_avg_pool, "global_avg_pool", I::global_avg_pool,  1, 1,     N, N, N, N, N, Y, Y, M::one,             1},
+    {Op::flatten,         "flatten",         I::flatten,          1, 1,     N, N, N, N, Y, Y, Y, M::none,            1},
+    {Op::linear,          "linear",          I::linear,           1, 1,     N, N, N, Y, N, N, N, M::one_per_channel, 1},
+    {Op::dropout,         "dropout",         std::nullopt,        1, 1,     N, N, N, N, N, Y, Y, M::none,            1},
+    {Op::subsample_pad,   "subsample_pad",   I::subsample_pad,    1, 1,     Y, N, N, N, Y, Y, N, M::none,            1},
+    {Op::requantize,      "requantize",      I::requantize,       1, 1,     N, N, N, N, N, Y, Y, M::one,             1},
+    {Op::mul,             "mul",             I::mul,              2, 2,     N, N, N, N, N, Y, N, M::one,             2},
+    {Op::lookup,          "lookup",          I::lookup,           1, 1,     N, N, N, N, N, Y, N, M::none,            2},
+    {Op::slice,           "slice",           I::slice,            1, 1,     N, N, N, N, Y, Y, N, M::none,            3},
+    {Op::resize,          "resize",          I::resize,           1, 1,     N, N, Y, N, Y, Y, Y, M::none,            3},
+    {Op::channel_shuffle, "channel_shuffle", I::channel_shuffle,  1, 1,     N, Y, N, N, Y, Y, N, M::none,            4},
+    {Op::depth_to_space,  "depth_to_space",  I::depth_to_space,   1, 1,     N, N, Y, N, Y, Y, N, M::none,            4},
 }};
 // clang-format on
 
@@ -99,6 +99,10 @@ Int8Op int8_op_from_name(std::string_view name) {
 }
 
 bool has_weight(Op op) { return traits(op).weighted; }
+
+bool activates(const Node& node) {
+  return node.activation != Activation::none || node.op == Op::relu || node.op == Op::relu6;
+}
 
 std::string arity_fault(const OpTraits& op, size_t inputs) {
   if (inputs >= op.least_inputs && inputs <= op.most_inputs) return "";

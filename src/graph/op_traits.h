@@ -23,6 +23,8 @@ struct OpTraits {
   bool has_factor;       ///< factor_h and factor_w
   bool weighted;         ///< has weights
   bool passes_codes_on;  ///< writes the codes it reads, with one set of qparams for both edges
+  bool keeps_sign;       ///< gives nothing negative where no input is
+  bool passes_scale_on;  ///< f(s x) = s f(x) for s > 0, each channel on its own; of relu6 once it is a relu
   Multipliers multipliers;
   int version;  ///< of the checkpoint's format that brought it
 };
@@ -33,6 +35,12 @@ const OpTraits& traits(Int8Op op);
 inline bool has_weight(Int8Op op) { return traits(op).weighted; }
 inline bool passes_codes_on(Op op) { return traits(op).passes_codes_on; }
 inline bool passes_codes_on(Int8Op op) { return traits(op).passes_codes_on; }
+
+/// Whether an int8 node may give floats: only what multiplies has a number that is not yet a code.
+inline bool can_give_floats(const OpTraits& op) { return op.multipliers != Multipliers::none; }
+
+/// A relu or relu6, alone or fused into the node: it gives nothing negative.
+bool activates(const Node& node);
 
 /// "3 inputs, needs 1 to 2", or "".
 std::string arity_fault(const OpTraits& op, size_t inputs);

@@ -31,7 +31,7 @@ class NodeCheck {
     check_qparams();
     check_vectors();
     check_operation();
-    if (node_.float_output) require(!copies_codes(), "copies codes, so it cannot give floats");
+    if (node_.float_output) require(can_give_floats(traits(node_.op)), "copies codes, so it cannot give floats");
   }
 
  private:
@@ -47,9 +47,6 @@ class NodeCheck {
   }
 
   const Int8Node& in(size_t i) const { return graph_.nodes[static_cast<size_t>(node_.inputs[i])]; }
-  bool copies_codes() const {
-    return node_.op == Int8Op::input || node_.op == Int8Op::lookup || passes_codes_on(node_.op);
-  }
   bool weighted() const { return traits(node_.op).weighted; }
   bool has_residual() const { return node_.op == Int8Op::conv2d && node_.inputs.size() == 2; }
 

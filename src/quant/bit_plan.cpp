@@ -254,8 +254,7 @@ std::vector<bool> float_outputs(const Graph& graph) {
   std::vector<bool> floats(graph.nodes.size());
   for (const int output : graph.outputs) {
     const Node& node = graph.nodes[output];
-    const bool activates = node.activation != Activation::none || node.op == Op::relu || node.op == Op::relu6;
-    floats[output] = !activates && !passes_codes_on(node.op) && node.op != Op::lookup;
+    floats[output] = can_give_floats(traits(node.op)) && !activates(node);
   }
   for (const Node& node : graph.nodes) {
     for (const int input : node.inputs) floats[input] = false;

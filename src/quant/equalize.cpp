@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 
 namespace octet {
 namespace {
@@ -19,21 +20,6 @@ std::vector<std::vector<int>> readers(const Graph& graph) {
   for (size_t n = 0; n < graph.nodes.size(); ++n)
     for (const int input : graph.nodes[n].inputs) of_node[input].push_back(static_cast<int>(n));
   return of_node;
-}
-
-/// f(s x) = s f(x) for s > 0, channel by channel; relu6 once it is a relu.
-bool passes_scale_on(Op op) {
-  switch (op) {
-    case Op::relu:
-    case Op::relu6:
-    case Op::max_pool:
-    case Op::avg_pool:
-    case Op::global_avg_pool:
-    case Op::flatten:
-      return true;
-    default:
-      return false;
-  }
 }
 
 /// A layer of a pair on its way: its weights, and what they are to be multiplied by.
@@ -172,7 +158,7 @@ std::vector<LayerPair> layer_pairs(const Graph& fused) {
         if (node.inputs[0] == at) pairs.push_back(pair);  // else it is the reader's residual
         break;
       }
-      if (!passes_scale_on(node.op)) break;
+      if (!traits(node.op).passes_scale_on) break;
       pair.between.push_back(at = reader);
     }
   }
@@ -184,7 +170,8 @@ Graph equalizable(Graph fused) {
   if (pairs.empty()) {
     throw usage_error("calibrate.equalize: in '" + fused.name +
                       "' no two layers can be equalized: it takes a conv2d or linear whose output goes through "
-                      "BatchNorm, relu, relu6 and pools to another one, and nowhere else; set equalize: false");
+                      "BatchNorm, relu, relu6, pools and resize to another one, and nowhere else; set equalize: "
+                      "false");
   }
   const auto relax = [](Node& node) {
     if (node.op == Op::relu6) node.op = Op::relu;

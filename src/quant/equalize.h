@@ -12,7 +12,8 @@
 
 namespace octet {
 
-/// Two convolutions or linears with nothing between them but relu, pools and flatten, each read by the next alone.
+/// Two convolutions or linears with nothing between them but what passes a channel's scale on (src/graph/op_traits.h:
+/// relu, pools, flatten, resize), each read by the next alone.
 struct LayerPair {
   int first = 0, second = 0;
   std::vector<int> between;  ///< nodes from first's reader to second's input

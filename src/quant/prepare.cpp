@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 #include "src/quant/prepare.h"
 
 namespace octet {
@@ -26,30 +27,9 @@ void check_nodes(const Graph& graph) {
 }
 
 bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
-  if (node.activation != Activation::none) return true;
-  switch (node.op) {
-    case Op::relu:
-    case Op::relu6:
-      return true;
-    case Op::add:
-    case Op::mul:
-    case Op::concat:
-    case Op::max_pool:
-    case Op::avg_pool:
-    case Op::global_avg_pool:
-    case Op::flatten:
-    case Op::subsample_pad:
-    case Op::requantize:
-    case Op::slice:
-    case Op::resize:
-    case Op::channel_shuffle:
-    case Op::depth_to_space:
-      return std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
-    case Op::lookup:
-      return never_negative(node.curve.function) || known[node.inputs[0]];
-    default:
-      return false;
-  }
+  if (activates(node) || (node.op == Op::lookup && never_negative(node.curve.function))) return true;
+  return traits(node.op).keeps_sign &&
+         std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
 }
 
 /// Scale and, for affine_u8, zero point are to be calibrated. Float outputs have no codes.

@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "src/graph/op_traits.h"
 #include "src/quant/convert.h"
 #include "src/quant/float_params.h"
 #include "src/quant/fuse.h"
@@ -83,8 +84,7 @@ class RandomParameters {
 
   /// What an activation, if there is one, leaves of a term: half of a value of either sign, all of a nonnegative one.
   double kept(const Node& node, double term, bool nonnegative) const {
-    const bool activated = node.activation != Activation::none || node.op == Op::relu || node.op == Op::relu6;
-    return activated && !nonnegative ? term / 2 : term;
+    return activates(node) && !nonnegative ? term / 2 : term;
   }
 
   double kept_input(const Node& node, size_t i) const {

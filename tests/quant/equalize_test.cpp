@@ -150,6 +150,18 @@ TEST(Equalize, LogitsOfRandomNetworksStay) {
   EXPECT_GT(pairs, 50);  // or this says little
 }
 
+TEST(Equalize, AScalePassesThroughResize) {
+  NodeSpec up = node("up", "resize");
+  up.attributes = {{"factor", 2}};
+  const Graph graph = fuse(graph_of({conv("a", 4), node("r", "relu"), up, conv("b", 4, 3)}));
+  ASSERT_EQ(layer_pairs(graph).size(), 1u);
+  const FloatParams before = uneven_params(graph, 6);
+  FloatParams after = before;
+  equalize(graph, after);
+  EXPECT_NE(after.at("a.weight"), before.at("a.weight"));
+  EXPECT_LT(moved(graph, before, after, 6), 1e-5);
+}
+
 TEST(Equalize, AChannelWithoutWeightsOnOneSideStays) {
   const Graph graph = fuse(graph_of({conv("a", 3), node("r", "relu"), conv("b", 2)}));
   FloatParams params = uneven_params(graph, 5);
