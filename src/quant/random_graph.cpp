@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <random>
 #include <utility>
 
+#include "src/common/random.h"
 #include "src/graph/op_traits.h"
 #include "src/quant/convert.h"
 #include "src/quant/float_params.h"
@@ -14,23 +14,12 @@
 namespace octet {
 namespace {
 
-// std's distributions differ between libraries; the same seed must give the same graph everywhere.
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  double uniform(double lo, double hi) { return lo + (hi - lo) * static_cast<double>(engine_() >> 11) * 0x1p-53; }
-  int integer(int lo, int hi) { return lo + static_cast<int>(engine_() % static_cast<uint64_t>(hi - lo + 1)); }
-
- private:
-  std::mt19937_64 engine_;
-};
-
 /// Random parameters such that each edge's mean square is known in advance: a row of weights w and an input of mean
 /// square m give a value of mean square m * |w|^2, of which a ReLU keeps half (He et al. 2015). Rows are scaled to make
 /// that kMeanSquare, as a BatchNorm would: a ReLU6 then cuts hardly anything.
 class RandomParameters {
  public:
-  RandomParameters(const Prepared& prepared, uint64_t seed) : prepared_(prepared), random_(seed) {
+  RandomParameters(const Prepared& prepared, uint64_t seed) : prepared_(prepared), random_({seed}) {
     for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) add_node(prepared.graph.nodes[n]);
   }
 
@@ -125,6 +114,7 @@ class RandomParameters {
     const Shape& in = prepared_.graph.nodes[node.inputs[0]].shape;
     const long row = static_cast<long>(in.c / node.groups) * node.window.kernel_h * node.window.kernel_w;
     const WeightCodes codes = prepared_.weight_codes(static_cast<int>(edges.size()));
+    const auto count_of_codes = static_cast<uint32_t>(codes.highest - codes.lowest + 1);
     const double norm_square = kMeanSquare / mean_square_[node.inputs[0]];
     const size_t channels = static_cast<size_t>(node.out_channels);
     std::vector<float>& weight = params[node.name + ".weight"];
@@ -133,7 +123,7 @@ class RandomParameters {
     for (size_t k = 0; k < channels; ++k) {
       double squares = 0;
       for (long i = 0; i < row; ++i) {
-        const int code = random_.integer(codes.lowest, codes.highest);
+        const int code = codes.lowest + static_cast<int>(random_.below(count_of_codes));
         squares += static_cast<double>(code) * code;
         weight.push_back(static_cast<float>(code));
       }
