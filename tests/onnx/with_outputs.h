@@ -1,4 +1,5 @@
-// A network of four outputs: classes, codes that others read, classes of pixels, and codes of one pixel.
+// A network of six outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that none
+// reads: a function's, and copies.
 #pragma once
 
 #include "src/graph/graph_builder.h"
@@ -10,10 +11,12 @@ inline Int8Graph with_outputs(ActivationScheme scheme) {
   GraphBuilder builder("outputs", {3, 9, 9}, false);
   const int features = builder.conv("features", 0, {.out_channels = 8, .kernel = 3, .pad = 1, .bias = true});
   const int pixels = builder.conv("pixels", features, {.out_channels = 2, .bias = true});
+  const int gate = builder.lookup(Function::sigmoid, "gate", features);
+  const int up = builder.resize("up", features, 2);
   const int mean = builder.unary(Op::global_avg_pool, "mean", features);
   const int fc = builder.linear("fc", mean, 4);
   Graph graph = builder.finish();
-  graph.outputs = {fc, features, pixels, mean};
+  graph.outputs = {fc, features, pixels, mean, gate, up};
   QuantSpec spec;
   spec.activation = scheme;
   return random_int8_graph(graph, spec, 4);
