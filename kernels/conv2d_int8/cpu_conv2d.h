@@ -22,6 +22,8 @@
 
 namespace octet::kernels {
 
+struct LookupTable;
+
 /// Instruction sets, from the slowest to the fastest. avx512_vnni needs AVX-512 F, BW, VL, DQ and VNNI.
 enum class CpuIsa { portable, avx2, avx512_vnni };
 
@@ -38,9 +40,10 @@ inline constexpr size_t kCpuReadSlack = 64;
 /// The tensors of one run.
 struct CpuConv2dBatch {
   int images = 1;
-  const uint8_t* x = nullptr;         ///< [images, in_h, in_w, in_stride]
-  const uint8_t* residual = nullptr;  ///< [images, out_h, out_w, residual_stride], when has_residual
-  void* y = nullptr;                  ///< uint8, or float with float_output: [images, out_h, out_w, out_stride]
+  const uint8_t* x = nullptr;           ///< [images, in_h, in_w, in_stride]
+  const uint8_t* residual = nullptr;    ///< [images, out_h, out_w, residual_stride], when has_residual
+  void* y = nullptr;                    ///< uint8, or float with float_output: [images, out_h, out_w, out_stride]
+  const LookupTable* lookup = nullptr;  ///< not with float_output: y holds table[code], looked up while it is in L1
 };
 
 /// One convolution with its packed weights; run() is const and may be called by many threads at once, each with its own

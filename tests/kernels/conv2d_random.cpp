@@ -136,6 +136,10 @@ std::vector<uint8_t> run_reference(const ConvCase& c) {
     conv2d_int8_reference(g, c.params, c.weights, c.x.data() + static_cast<size_t>(i) * g.in_h * g.in_w * g.in_stride,
                           residual, y.data() + i * pixels * g.out_stride * element_bytes(c));
   }
+  for (size_t pixel = 0; c.lookup && pixel < static_cast<size_t>(c.images) * g.out_h * g.out_w; ++pixel) {
+    uint8_t* codes = y.data() + pixel * g.out_stride;
+    lookup_int8_reference(*c.lookup, codes, g.out_c, codes);
+  }
   return y;
 }
 
@@ -150,6 +154,7 @@ std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard) {
   CpuConv2dBatch batch;
   batch.images = c.images;
   batch.x = x.data();
+  if (c.lookup) batch.lookup = &*c.lookup;
   batch.residual = c.params.has_residual ? residual.data() : nullptr;
   batch.y = y.data();
   const int tasks = conv->tasks(c.images), half = tasks / 2;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "kernels/elementwise_int8/lookup_int8.h"
 #include "tests/kernels/guarded_bytes.h"
 
 namespace octet::kernels::testing {
@@ -20,6 +22,7 @@ struct ConvCase {
   std::vector<float> multiplier, bias;
   int images = 1;
   std::vector<uint8_t> x, residual;
+  std::optional<LookupTable> lookup;  ///< of the codes that the convolution writes
 
   void bind();
   std::string describe() const;

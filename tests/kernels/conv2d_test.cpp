@@ -40,6 +40,23 @@ TEST(Conv2d, RandomShapesEqualTheReference) {
   }
 }
 
+void draw_lookup(ConvCase& c, std::mt19937& random) {
+  c.lookup.emplace();
+  for (uint8_t& byte : c.lookup->byte) byte = static_cast<uint8_t>(random());
+}
+
+// Lanes behind the channels keep their bytes: only codes are looked up, each of them once.
+TEST(Conv2d, CodesAreLookedUp) {
+  for (unsigned seed = first_seed(); seed < first_seed() + 700; ++seed) {
+    std::mt19937 random(seed);
+    ConvCase c = random_case(random);
+    if (c.params.y.float_output) continue;
+    draw_lookup(c, random);
+    expect_equal_on_all_paths(c, "OCTET_TEST_SEED=" + std::to_string(seed));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
 ConvCase named_case(Conv2dShape shape, int images = 1) {
   ConvCase c;
   c.shape = shape;
@@ -114,6 +131,16 @@ TEST(Conv2d, LayersOfNetworksEqualTheReference) {
       if (::testing::Test::HasFatalFailure()) return;
     }
   }
+}
+
+// Weights beyond the share of L2 that they may take go block by block, not panel by panel.
+TEST(Conv2d, CodesOfLargeWeightsAreLookedUp) {
+  std::mt19937 random(9);
+  ConvCase c = named_case(
+      {.in_c = 200, .in_h = 7, .in_w = 7, .out_c = 300, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}, 2);
+  fill_random(c, random);
+  draw_lookup(c, random);
+  expect_equal_on_all_paths(c, "large weights");
 }
 
 TEST(Conv2d, LinearLayersWriteFloatLogits) {

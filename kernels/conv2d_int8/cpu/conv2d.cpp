@@ -3,6 +3,7 @@
 
 #include "kernels/conv2d_int8/conv2d_check.h"
 #include "kernels/conv2d_int8/cpu/paths.h"
+#include "kernels/elementwise_int8/lookup_int8.h"
 #include "src/common/error.h"
 
 namespace octet::kernels {
@@ -21,6 +22,11 @@ void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) 
 
 }  // namespace
 
+void look_up_rows(CpuIsa isa, const LookupTable& table, uint8_t* y, int rows, ptrdiff_t stride, int channels) {
+  if (stride == channels) return cpu_lookup_u8(isa, table, y, static_cast<long>(rows) * channels, y);
+  for (int row = 0; row < rows; ++row, y += stride) cpu_lookup_u8(isa, table, y, channels, y);
+}
+
 std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Conv2dParams& params,
                                              const Conv2dWeights& weights, CpuIsa isa) {
   check(shape, params, weights);
@@ -29,14 +35,12 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
   }
 #if defined(__x86_64__)
-  const bool wide = isa == CpuIsa::avx512_vnni;
   if (isa != CpuIsa::portable) {
     const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
     if (depthwise && !params.y.float_output) {
-      return make_depthwise_conv2d(shape, params, weights,
-                                   wide ? avx512_depthwise_kernels() : avx2_depthwise_kernels());
+      return make_depthwise_conv2d(shape, params, weights, isa);
     }
-    return make_gemm_conv2d(shape, params, weights, wide ? avx512_gemm_kernels() : avx2_gemm_kernels());
+    return make_gemm_conv2d(shape, params, weights, isa);
   }
 #endif
   return make_portable_conv2d(shape, params, weights);

@@ -27,17 +27,19 @@ struct Grid {
 
 class DepthwiseConv2d final : public CpuConv2d {
  public:
-  DepthwiseConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
-                  const DepthwiseKernels& kernels)
-      : g_(shape), kernels_(kernels), epilogue_(make_epilogue(params)) {
+  DepthwiseConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, CpuIsa isa)
+      : g_(shape),
+        isa_(isa),
+        kernels_(isa == CpuIsa::avx512_vnni ? avx512_depthwise_kernels() : avx2_depthwise_kernels()),
+        epilogue_(make_epilogue(params)) {
     taps_ = g_.kernel_h * g_.kernel_w;
     tap_groups_ = ceil_div(taps_, kTapGroup);
-    blocks_ = ceil_div(g_.out_c, kernels.channels);
+    blocks_ = ceil_div(g_.out_c, kernels_.channels);
     table_ = g_.out_w <= kTableWidth && blocks_ > 1;
     // A run steps through the padding as it does through the image: it holds a whole image row.
     padding_.assign(static_cast<size_t>(g_.in_w + 1) * g_.in_stride + kCpuReadSlack,
                     static_cast<uint8_t>(params.x.zero_point));
-    const size_t slots = static_cast<size_t>(blocks_) * kernels.slots;
+    const size_t slots = static_cast<size_t>(blocks_) * kernels_.slots;
     weight_ = AlignedArray<int8_t>(slots * tap_groups_ * kTapGroup);
     init_ = AlignedArray<int32_t>(slots);
     multiplier_ = AlignedArray<float>(slots);
@@ -134,6 +136,10 @@ class DepthwiseConv2d final : public CpuConv2d {
       const ptrdiff_t pixel = static_cast<ptrdiff_t>(row) * g_.out_w + ox;
       for (int block = first_block; block < last_block; ++block) run_block(batch, pixel, block, run);
     }
+    if (batch.lookup == nullptr) return;
+    const int channel = first_block * kernels_.channels, end = std::min(last_block * kernels_.channels, g_.out_c);
+    uint8_t* y = static_cast<uint8_t*>(batch.y) + static_cast<ptrdiff_t>(row) * g_.out_w * g_.out_stride + channel;
+    look_up_rows(isa_, *batch.lookup, y, g_.out_w, g_.out_stride, end - channel);
   }
 
   /// The taps of all pixels of a row; between the borders each pixel's follow from its neighbour's.
@@ -183,6 +189,7 @@ class DepthwiseConv2d final : public CpuConv2d {
   }
 
   Conv2dShape g_;
+  CpuIsa isa_;
   const DepthwiseKernels& kernels_;
   Epilogue epilogue_;
   int taps_ = 0, tap_groups_ = 0, blocks_ = 0;
@@ -197,8 +204,8 @@ class DepthwiseConv2d final : public CpuConv2d {
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                                 const Conv2dWeights& weights, const DepthwiseKernels& kernels) {
-  return std::make_unique<DepthwiseConv2d>(shape, params, weights, kernels);
+                                                 const Conv2dWeights& weights, CpuIsa isa) {
+  return std::make_unique<DepthwiseConv2d>(shape, params, weights, isa);
 }
 
 }  // namespace octet::kernels

@@ -38,21 +38,21 @@ struct Grid {
 
 class GemmConv2d final : public CpuConv2d {
  public:
-  GemmConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights,
-             const GemmKernels& kernels)
+  GemmConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, CpuIsa isa)
       : g_(shape),
-        kernels_(kernels),
+        isa_(isa),
+        kernels_(isa == CpuIsa::avx512_vnni ? avx512_gemm_kernels() : avx2_gemm_kernels()),
         epilogue_(make_epilogue(params)),
         flat_(shape.out_h * shape.out_w == 1),
-        panel_(flat_ ? kernels.flat_rows : kernels.rows),
-        weights_(pack_gemm(shape, params, weights, kernels, flat_ ? kernels.flat_width : kernels.width)),
-        im2row_(shape, params.x.zero_point, weights_.tap_bytes, kernels) {
+        panel_(flat_ ? kernels_.flat_rows : kernels_.rows),
+        weights_(pack_gemm(shape, params, weights, kernels_, flat_ ? kernels_.flat_width : kernels_.width)),
+        im2row_(shape, params.x.zero_point, weights_.tap_bytes, kernels_) {
     const bool pixel_by_pixel = g_.kernel_h == 1 && g_.kernel_w == 1 && g_.stride_h == 1 && g_.stride_w == 1 &&
                                 g_.out_h == g_.in_h && g_.out_w == g_.in_w;
-    direct_ = pixel_by_pixel && kernels.activation_bytes == 1;
+    direct_ = pixel_by_pixel && kernels_.activation_bytes == 1;
     by_panel_ = static_cast<double>(weights_.k) * weights_.padded_channels <= kWeightBudget;
     // An odd number of cache lines between rows spreads them over all sets of the L1 cache.
-    row_bytes_ = direct_ ? g_.in_stride : (round_up(weights_.k * kernels.activation_bytes, 64) | 64);
+    row_bytes_ = direct_ ? g_.in_stride : (round_up(weights_.k * kernels_.activation_bytes, 64) | 64);
     max_rows_ = by_panel_ && !direct_ ? panel_ : std::max(panel_, kRowBudget / row_bytes_ / panel_ * panel_);
     for (int group = 0; group < g_.groups; ++group) {
       for (int block = 0; block < weights_.blocks; ++block) tiles_.push_back(make_tile(group, block));
@@ -149,6 +149,7 @@ class GemmConv2d final : public CpuConv2d {
         GemmTile tile = tiles_[part.group * weights_.blocks + block];
         run_tile(batch, part.group, block, row, rows, a, tile);
       }
+      look_up(batch, part, part.first_block, part.last_block, row, rows);
       done += rows;
     }
   }
@@ -164,6 +165,7 @@ class GemmConv2d final : public CpuConv2d {
         const int rows = panel_rows(part.rows - done, panels - panel);
         run_tile(batch, part.group, block, part.first_row + done, rows, a + static_cast<ptrdiff_t>(done) * row_bytes_,
                  tile);
+        look_up(batch, part, block, block + 1, part.first_row + done, rows);
         tile.next_w = tile.w;
         done += rows;
       }
@@ -194,7 +196,17 @@ class GemmConv2d final : public CpuConv2d {
     kernels_.kernel[width - 1][rows - 1](tile);
   }
 
+  /// What rows [row, row + rows) hold in the part's channel blocks [first, last) is looked up.
+  void look_up(const CpuConv2dBatch& batch, const Part& part, int first, int last, ptrdiff_t row, int rows) const {
+    if (batch.lookup == nullptr) return;
+    const int channel = first * weights_.block_channels;
+    const int end = std::min(last * weights_.block_channels, weights_.group_channels);
+    uint8_t* y = static_cast<uint8_t*>(batch.y) + row * g_.out_stride + part.group * weights_.group_channels + channel;
+    look_up_rows(isa_, *batch.lookup, y, rows, g_.out_stride, end - channel);
+  }
+
   Conv2dShape g_;
+  CpuIsa isa_;
   const GemmKernels& kernels_;
   Epilogue epilogue_;
   bool flat_;  // one pixel an image: a linear layer
@@ -211,8 +223,8 @@ class GemmConv2d final : public CpuConv2d {
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
-                                            const Conv2dWeights& weights, const GemmKernels& kernels) {
-  return std::make_unique<GemmConv2d>(shape, params, weights, kernels);
+                                            const Conv2dWeights& weights, CpuIsa isa) {
+  return std::make_unique<GemmConv2d>(shape, params, weights, isa);
 }
 
 }  // namespace octet::kernels

@@ -50,6 +50,9 @@ class PortableConv2d final : public CpuConv2d {
         for (; k < last; ++k) channels<1>(batch, pixel, k, window);
       }
     }
+    if (batch.lookup == nullptr) return;
+    uint8_t* y = static_cast<uint8_t*>(batch.y) + static_cast<ptrdiff_t>(row) * g_.out_w * g_.out_stride;
+    look_up_rows(CpuIsa::portable, *batch.lookup, y, g_.out_w, g_.out_stride, g_.out_c);
   }
 
   void gather(const uint8_t* x, int oy, int ox, int group, int16_t* window) const {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/engine/cpu/unsigned_edges.h"
+#include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
 namespace octet {
@@ -20,15 +21,22 @@ constexpr int kPiecesPerThread = 8;
 
 CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options, kernels::CpuIsa isa)
     : max_batch_(options.max_batch), pool_(options.threads), outputs_(original.outputs) {
-  const Int8Graph graph = with_unsigned_edges(original);
+  Int8Graph graph = with_unsigned_edges(original);
+  const std::vector<int> merged = merged_convolutions(graph);
   const Lowering lowering{graph, kernels::cpu_channel_stride};
   std::vector<size_t> bytes;
   std::vector<int> buffer;
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
-    const Int8Node& n = graph.nodes[node];
+    Int8Node& n = graph.nodes[node];
     Layer layer;
     layer.name = n.name;
-    layer.step = make_cpu_step(lowering, node, isa);
+    if (const int convolution = merged[node]; convolution >= 0) {
+      layer.step = layers_[convolution].step->with_lookup(lowering.lookup_table(node));
+      layers_[convolution].only_for_tap = true;
+      n.inputs = layers_[convolution].inputs;
+    } else {
+      layer.step = make_cpu_step(lowering, node, isa);
+    }
     layer.inputs = n.inputs;
     layer.buffer = layer.step ? node : buffer[n.inputs[0]];
     layer.shape = n.shape;
@@ -46,12 +54,16 @@ CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options,
   }
   lives_ = lifetimes(graph, bytes, buffer);
   workspaces_ = AlignedBuffer(workspace_bytes_ * pool_.size());
-  chunk_memory_ = make_memory(std::min(max_batch_, kChunk));
+  chunk_memory_ = make_memory(std::min(max_batch_, kChunk), false);
 }
 
-CpuProgram::Memory CpuProgram::make_memory(int images) const {
+CpuProgram::Memory CpuProgram::make_memory(int images, bool with_tap) const {
   std::vector<BufferLife> lives = lives_;
-  for (BufferLife& life : lives) life.bytes = life.bytes * images + (life.bytes > 0 ? kernels::kCpuReadSlack : 0);
+  for (size_t node = 0; node < lives.size(); ++node) {
+    BufferLife& life = lives[node];
+    if (layers_[node].only_for_tap && !with_tap) life.bytes = 0;
+    life.bytes = life.bytes * images + (life.bytes > 0 ? kernels::kCpuReadSlack : 0);
+  }
   const MemoryPlan plan = plan_memory(lives);
   Memory memory;
   memory.images = images;
@@ -67,8 +79,8 @@ CpuProgram::Memory CpuProgram::make_memory(int images) const {
 
 void CpuProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
   check_run(batch, max_batch_, outputs, outputs_.size());
-  if (tap && batch > chunk_memory_.images) {
-    run_chunk(make_memory(batch), {images, 0, batch}, outputs, tap);  // a tap sees the whole batch at once
+  if (tap) {
+    run_chunk(make_memory(batch, true), {images, 0, batch}, outputs, tap);  // a tap sees the whole batch at once
     return;
   }
   const size_t image_bytes = layers_.front().shape.elements();
@@ -84,6 +96,7 @@ void CpuProgram::run_chunk(const Memory& memory, const Chunk& chunk, const Outpu
   };
   for (size_t node = 0; node < layers_.size(); ++node) {
     const Layer& layer = layers_[node];
+    if (layer.only_for_tap && !tap) continue;
     void* y = layer.output < 0 ? memory.outputs[node] : place(layer.output);
     const uint8_t* const* inputs = node == 0 ? &chunk.images : memory.inputs[node].data();
     if (layer.step) run_step(*layer.step, {chunk.count, inputs, y});

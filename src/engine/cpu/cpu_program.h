@@ -25,8 +25,9 @@ class CpuProgram final : public Program {
   struct Layer {
     std::string name;
     std::unique_ptr<CpuStep> step;  ///< null: the output is the input's memory
-    std::vector<int> inputs;
-    int buffer = 0;  ///< node whose memory holds the output
+    std::vector<int> inputs;        ///< of a merged lookup: the convolution's
+    bool only_for_tap = false;      ///< a convolution merged into the lookup that reads it (fusion.h)
+    int buffer = 0;                 ///< node whose memory holds the output
     Shape shape;
     bool is_signed = false;   ///< in the graph; here codes are raised by 128
     size_t image_bytes = 0;   ///< of the output, with lanes between channels and stride
@@ -39,11 +40,11 @@ class CpuProgram final : public Program {
   struct Memory {
     int images = 0;
     AlignedBuffer arena;
-    std::vector<uint8_t*> outputs;                    ///< one a layer
+    std::vector<uint8_t*> outputs;                    ///< one a layer; for a tap's runs those of all
     std::vector<std::vector<const uint8_t*>> inputs;  ///< one list a layer
   };
 
-  Memory make_memory(int images) const;
+  Memory make_memory(int images, bool with_tap) const;
   /// Images of a batch that go through the network together.
   struct Chunk {
     const uint8_t* images = nullptr;

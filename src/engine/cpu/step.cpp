@@ -1,6 +1,7 @@
 #include "src/engine/cpu/step.h"
 
 #include <memory>
+#include <optional>
 
 #include "src/engine/cpu/image_step.h"
 
@@ -13,18 +14,25 @@ class ConvStep final : public CpuStep {
       : conv_(kernels::CpuConv2d::create(lowering.conv2d_shape(node), lowering.conv2d_params(node),
                                          lowering.conv2d_weights(node), isa)),
         has_residual_(lowering.graph.nodes[node].inputs.size() > 1) {}
-  std::string kernel() const override { return conv_->name(); }
+  std::string kernel() const override { return conv_->name() + (lookup_ ? "_lookup" : ""); }
   size_t workspace_bytes() const override { return conv_->workspace_bytes(); }
   int tasks(int images) const override { return conv_->tasks(images); }
   void run(const StepData& data, kernels::Range tasks, void* workspace) const override {
     const kernels::CpuConv2dBatch batch{data.images, data.inputs[0], has_residual_ ? data.inputs[1] : nullptr,
-                                        data.output};
+                                        data.output, lookup_ ? &*lookup_ : nullptr};
     conv_->run(batch, tasks.begin, tasks.end, workspace);
   }
 
+  std::unique_ptr<CpuStep> with_lookup(const kernels::LookupTable& table) const override {
+    auto step = std::make_unique<ConvStep>(*this);
+    step->lookup_ = table;
+    return step;
+  }
+
  private:
-  std::unique_ptr<kernels::CpuConv2d> conv_;
+  std::shared_ptr<const kernels::CpuConv2d> conv_;
   bool has_residual_;
+  std::optional<kernels::LookupTable> lookup_;
 };
 
 }  // namespace

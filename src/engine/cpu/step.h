@@ -27,6 +27,8 @@ class CpuStep {
   virtual size_t workspace_bytes() const { return 0; }  ///< scratch each thread needs
   virtual int tasks(int images) const = 0;              ///< independent pieces
   virtual void run(const StepData& data, kernels::Range tasks, void* workspace) const = 0;
+  /// The same on the same packed weights, with a look-up of every code that it writes; null if it is no convolution.
+  virtual std::unique_ptr<CpuStep> with_lookup(const kernels::LookupTable&) const { return nullptr; }
 };
 
 /// The step of a node of a graph with unsigned edges, or null when its output shares its input's memory. Packs weights:
