@@ -30,11 +30,7 @@ std::string svg_layer_bars(const std::string& title, const std::vector<std::stri
       first = false;
     }
   }
-  std::string svg = svg_bars(chart);
-  // Charts are made to stand in a page, which has these for them.
-  svg.insert(std::string_view("<svg").size(),
-             " xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" style=\"background: #fff\"");
-  return svg;
+  return svg_file(svg_bars(chart));
 }
 
 std::string series_colour(size_t index) {

@@ -52,6 +52,43 @@ void fill(LayerSensitivity& layer, const ChannelSums& sums, size_t worst_channel
   layer.worst.resize(std::min(layer.worst.size(), worst_channels));
 }
 
+/// The network over the same pictures, more or less of it quantized.
+class Partly {
+ public:
+  Partly(QuantizedModel& model, const std::vector<at::Tensor>& x)
+      : model_(model), x_(x), nodes_(model.prepared().graph.nodes.size()) {
+    wanted_ = logits(none());
+  }
+  std::vector<bool> all() const { return std::vector<bool>(nodes_, true); }
+  std::vector<bool> none() const { return std::vector<bool>(nodes_, false); }
+  LogitsLoss loss(const std::vector<bool>& quantized) const {
+    const Graph& graph = model_.prepared().graph;
+    return loss_of(wanted_, logits(quantized), graph.nodes[graph.outputs.front()].shape.c);
+  }
+  LogitsLoss alone(int node) const {
+    std::vector<bool> one = none();
+    one[node] = true;
+    return loss(one);
+  }
+  LogitsLoss all_but(int node) const {
+    std::vector<bool> others = all();
+    others[node] = false;
+    return loss(others);
+  }
+
+ private:
+  at::Tensor logits(const std::vector<bool>& quantized) const {
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& part : x_) parts.push_back(model_.forward_partly(part, quantized));
+    return at::cat(parts);
+  }
+
+  QuantizedModel& model_;
+  const std::vector<at::Tensor>& x_;
+  size_t nodes_;
+  at::Tensor wanted_;
+};
+
 }  // namespace
 
 Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x, size_t worst_channels,
@@ -60,23 +97,14 @@ Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x,
   const FullPrecision full;
   const Prepared& prepared = model.prepared();
   const std::vector<Node>& nodes = prepared.graph.nodes;
-  const auto logits = [&](const std::vector<bool>& quantized) {
-    std::vector<at::Tensor> parts;
-    for (const at::Tensor& part : x) parts.push_back(model.forward_partly(part, quantized));
-    return at::cat(parts);
-  };
-  const std::vector<bool> all(nodes.size(), true), none(nodes.size(), false);
+  const Partly partly(model, x);
   std::vector<ChannelSums> sums(nodes.size());
-  std::vector<at::Tensor> floats, simulated;
   for (const at::Tensor& part : x) {
     std::vector<at::Tensor> outputs(nodes.size());
-    floats.push_back(model.forward_partly(part, none, [&](int n, const at::Tensor& y) { outputs[n] = y.clone(); }));
-    simulated.push_back(
-        model.forward_partly(part, all, [&](int n, const at::Tensor& y) { sums[n].add(outputs[n], y); }));
+    model.forward_partly(part, partly.none(), [&](int n, const at::Tensor& y) { outputs[n] = y.clone(); });
+    model.forward_partly(part, partly.all(), [&](int n, const at::Tensor& y) { sums[n].add(outputs[n], y); });
   }
-  const at::Tensor wanted = at::cat(floats);
-  const int classes = nodes[prepared.graph.outputs.front()].shape.c;
-  Sensitivity result{.all = loss_of(wanted, at::cat(simulated), classes), .layers = {}};
+  Sensitivity result{.all = partly.loss(partly.all()), .layers = {}};
 
   std::vector<int> measured;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
@@ -85,16 +113,33 @@ Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x,
     LayerSensitivity layer{.name = nodes[n].name, .op = std::string(op_name(nodes[n].op))};
     layer.weight_bits = prepared.bits.weight_bits[n];
     layer.activation_bits = prepared.bits.activation_bits[n];
-    std::vector<bool> alone = none, all_but = all;
-    alone[n] = true;
-    all_but[n] = false;
-    layer.alone = loss_of(wanted, logits(alone), classes);
-    layer.all_but = loss_of(wanted, logits(all_but), classes);
+    layer.alone = partly.alone(n);
+    layer.all_but = partly.all_but(n);
     fill(layer, sums[n], worst_channels);
     result.layers.push_back(std::move(layer));
     done(result.layers.size(), measured.size());
   }
   return result;
+}
+
+std::vector<LogitsLoss> each_alone(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                   const std::vector<int>& nodes, const std::function<void()>& done) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  const Partly partly(model, x);
+  std::vector<LogitsLoss> losses;
+  for (const int n : nodes) {
+    losses.push_back(partly.alone(n));
+    done();
+  }
+  return losses;
+}
+
+LogitsLoss all_quantized(QuantizedModel& model, const std::vector<at::Tensor>& x) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  const Partly partly(model, x);
+  return partly.loss(partly.all());
 }
 
 }  // namespace octet

@@ -34,6 +34,13 @@ std::string close(std::string_view element, std::string_view tooltip) {
 
 }  // namespace
 
+std::string svg_file(std::string chart) {
+  chart.insert(
+      std::string_view("<svg").size(),
+      " xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" style=\"background: #fff\"");
+  return chart;
+}
+
 void Canvas::rect(const Box& box, const Style& style, std::string_view tooltip) {
   body_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}", number(box.x), number(box.y),
                        number(std::max(0.0, box.width)), number(std::max(0.0, box.height)), paint(style)) +

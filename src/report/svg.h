@@ -57,6 +57,9 @@ std::string svg_heat_map(const HeatMap& map);
 /// Counts on a square-root scale (a ReLU's spike at 0 would flatten everything else), at most 64 bars; 200 units wide.
 std::string svg_histogram(const Histogram& histogram, const std::string& title, const std::string& colour);
 
+/// A chart as a file of its own, with what a page has for its charts: the namespace, a font, a white ground.
+std::string svg_file(std::string chart);
+
 // Parts that the charts share.
 
 enum class Anchor { start, middle, end };

@@ -99,7 +99,7 @@ TEST_F(Usage, AFullStdoutIsAnErrorAndAClosedPipeIsNot) {
 
 #if !OCTET_TRAINING
 TEST_F(Usage, WithoutLibTorchTrainingCommandsSayWhy) {
-  for (const char* name : {"train", "calibrate", "analyze", "export"})
+  for (const char* name : {"train", "calibrate", "analyze", "search", "export"})
     expect_refusal(octet({name, "x.yaml"}), 2, {name, "needs LibTorch", "OCTET_TRAINING=OFF"});
 }
 #endif

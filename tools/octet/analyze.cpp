@@ -16,6 +16,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
 #include "trainers/run/run.h"
+#include "trainers/run/validation_pictures.h"
 
 namespace octet::cli {
 namespace {
@@ -92,21 +93,6 @@ std::string json(const Sensitivity& result, size_t images) {
       2, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The first validation images, in batches of evaluate.batch_size: on them bits and layers are chosen.
-std::vector<at::Tensor> pictures(const Run& run, int images) {
-  const EvaluationSet set = run.data.validation_images();
-  const size_t count = std::min<size_t>(static_cast<size_t>(images), set.indices.size());
-  std::vector<size_t> indices;
-  for (size_t i = 0; i < count; ++i) indices.push_back(set.indices[i * set.indices.size() / count]);
-  Loader loader(*run.data.validation_set, indices, run.data.evaluation_transform,
-                {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
-  std::vector<at::Tensor> batches;
-  for (Batch batch; loader.next(batch);)
-    batches.push_back(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, run.data.mean,
-                                       run.data.std, run.device));
-  return batches;
-}
-
 ExitCode analyze(const Common& common, const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
@@ -118,7 +104,7 @@ ExitCode analyze(const Common& common, const Options& options) {
   say(fmt::format("device: {}", describe_device(run.device)));
   QuantizedModel model = is_run ? load_quantized(run) : make_quantized(run, starting_weights(run));
   if (!is_run) calibrate(model, run);
-  const std::vector<at::Tensor> batches = pictures(run, options.images);
+  const std::vector<at::Tensor> batches = validation_pictures(run, options.images);
   size_t images = 0;
   for (const at::Tensor& batch : batches) images += static_cast<size_t>(batch.size(0));
   std::unique_ptr<Progress> progress;

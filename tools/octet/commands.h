@@ -14,7 +14,7 @@ namespace octet::cli {
 /// Flags with one meaning in all commands that have them (main.cpp says which).
 struct Common {
   std::vector<std::string> set;  ///< key.path=value, checked like the recipe file
-  std::string out;               ///< train: the run directory; calibrate, export: the checkpoint to write
+  std::string out;               ///< train: the run directory; calibrate, export: the checkpoint; search: the recipe
   std::string device = "auto";
   bool resume = false;
   bool quiet = false;
@@ -35,6 +35,7 @@ void add_run(CLI::App& app, const Common& common, Action& action);
 void add_analyze(CLI::App& app, const Common& common, Action& action);
 void add_calibrate(CLI::App& app, const Common& common, Action& action);
 void add_export(CLI::App& app, const Common& common, Action& action);
+void add_search(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);
 #endif
 

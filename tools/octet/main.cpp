@@ -43,7 +43,7 @@ void add_recipe_flags(CLI::App& command, Common& common) {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), command.get_name()) != names.end();
   };
-  if (is_one_of({"train", "calibrate", "analyze", "evaluate", "compare", "export"})) {
+  if (is_one_of({"train", "calibrate", "analyze", "search", "evaluate", "compare", "export"})) {
     command.add_option("--set", common.set, "override a recipe key: --set quant.activation=affine_u8")
         ->allow_extra_args(false);
   }
@@ -52,6 +52,7 @@ void add_recipe_flags(CLI::App& command, Common& common) {
     command.add_flag("--resume", common.resume, "go on from the last checkpoint");
   }
   if (is_one_of({"calibrate", "export"})) command.add_option("--out", common.out, "the int8 checkpoint to write");
+  if (is_one_of({"search"})) command.add_option("--out", common.out, "the recipe to write, with the chosen plan");
 }
 
 std::string typed(int argc, char** argv) {
@@ -85,7 +86,7 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> names = command_names(app);
     std::string line = fmt::format("unknown command '{}'{}", unknown.front(), did_you_mean(unknown.front(), names));
 #if !OCTET_TRAINING
-    for (const char* name : {"train", "calibrate", "analyze", "export"})
+    for (const char* name : {"train", "calibrate", "analyze", "search", "export"})
       if (unknown.front() == name)
         line = fmt::format("'{}' needs LibTorch, and this build has none (-DOCTET_TRAINING=OFF)", name);
 #endif
@@ -115,6 +116,7 @@ ExitCode run(int argc, char** argv) {
   add_train(app, common, action);
   add_calibrate(app, common, action);
   add_analyze(app, common, action);
+  add_search(app, common, action);
 #endif
   add_evaluate(app, common, action);
 #if OCTET_TRAINING

@@ -19,15 +19,14 @@ std::vector<std::string> all_of(const Table& table) {
   return {names.begin(), names.end()};
 }
 
-/// The weights stay: repairs change a copy.
-Int8Graph quantized(const Run& run, Weights weights) {
+}  // namespace
+
+Int8Graph quantize_trained(const Run& run, Weights weights) {
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   QuantizedModel model = make_quantized(run, weights);
   calibrate(model, run);
   return to_int8(run, model);
 }
-
-}  // namespace
 
 bool PtqResult::better_than(const PtqResult& other) const {
   if (!refused.empty() || !other.refused.empty()) return refused.empty();
@@ -49,7 +48,7 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
       run.recipe.quant.activation = activation;
       run.recipe.calibrate.method = method;
       PtqResult result{.activation = activation, .method = method};
-      Int8Graph graph = quantized(run, weights);
+      Int8Graph graph = quantize_trained(run, weights);
       std::unique_ptr<Program> program;
       try {
         program = compile(run, graph);

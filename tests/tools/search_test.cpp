@@ -1,0 +1,90 @@
+// octet search: what it measures, the recipe it writes, what it refuses.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "src/common/files.h"
+#include "tests/tools/program.h"
+#include "tests/tools/tiny_recipe.h"
+
+namespace octet::test {
+namespace {
+
+class Search : public ToolTest {
+ protected:
+  void SetUp() override {
+    write("tiny.yaml", kTinyRecipe);
+    const Answer trained = octet({"train", path("tiny.yaml"), "--out", path("run"), "--device", "cpu", "--quiet",
+                                  "--set", "qat.epochs=0", "--set", "train.epochs=3"});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+  }
+  Answer search(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"search", path("run"), "--quiet", "--images", "16", "--points", "3"};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  }
+};
+
+TEST_F(Search, PlansFallInBitsAndInPredictedSqnr) {
+  const Answer answer = search({"--json", "--bits", "8,3,2", "--cost", "operations", "--svg", path("front.svg")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  const auto& plans = document.at("plans");
+  ASSERT_GE(plans.size(), 3u);
+  EXPECT_TRUE(plans.front().at("layers").empty());
+  for (size_t i = 1; i < plans.size(); ++i) {
+    EXPECT_LT(plans[i].at("bit_operations"), plans[i - 1].at("bit_operations"));
+    EXPECT_LE(plans[i].at("predicted_sqnr_db"), plans[i - 1].at("predicted_sqnr_db"));
+  }
+  for (const auto& layer : plans.back().at("layers")) {
+    EXPECT_EQ(layer.value("weight_bits", 2), 2) << layer;
+    EXPECT_EQ(layer.value("activation_bits", 2), 2) << layer;
+  }
+  EXPECT_TRUE(document.at("chosen").is_null());
+  expect_part(read_file(path("front.svg")), "xmlns=");
+}
+
+TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
+  const Answer answer = search({"--mean-bits", "6.5", "--json", "--out", path("plan.yaml")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  const auto& plan = document.at("plans").at(document.at("chosen").get<size_t>());
+  EXPECT_LE(plan.at("weight_bits"), 6.5);
+  EXPECT_FALSE(plan.at("layers").empty());
+  const Answer trained = octet({"train", path("plan.yaml"), "--out", path("planned"), "--device", "cpu", "--quiet"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Answer analyzed = octet({"analyze", path("planned"), "--json", "--quiet", "--images", "8"});
+  ASSERT_EQ(analyzed.code, 0) << analyzed.err;
+  const auto layers = nlohmann::json::parse(analyzed.out).at("layers");
+  for (const auto& entry : plan.at("layers")) {
+    const auto layer =
+        std::find_if(layers.begin(), layers.end(), [&](const auto& l) { return l.at("layer") == entry.at("match"); });
+    ASSERT_NE(layer, layers.end()) << entry;
+    EXPECT_EQ(layer->at("weight_bits"), entry.at("weight_bits"));
+  }
+}
+
+TEST_F(Search, AnAccuracyDropIsKeptOrRefused) {
+  const Answer kept = search({"--accuracy-drop", "100"});
+  ASSERT_EQ(kept.code, 0) << kept.err;
+  expect_part(kept.out, "chosen");
+  const Answer refused =
+      search({"--bits", "3,2", "--set", "quant.first_layer_bits=2", "--set", "quant.last_layer_bits=2", "--set",
+              "quant.input_bits=2", "--accuracy-drop", "0", "--out", path("none.yaml")});
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  expect_part(refused.out, "lost points");  // what was measured is shown all the same
+  expect_part(refused.err, "no plan loses at most 0 points: the best of");
+  EXPECT_FALSE(std::filesystem::exists(path("none.yaml")));
+}
+
+TEST_F(Search, WhatCannotBeSearchedIsRefused) {
+  expect_refusal(octet({"search", path("tiny.yaml")}), 2, {"tiny.yaml", "needs trained weights"});
+  expect_refusal(search({"--bits", "4,8"}), 2, {"bits 4,8", "falling"});
+  expect_refusal(search({"--bits", "8"}), 2, {"bits 8", "at least two"});
+  expect_refusal(search({"--out", path("plan.yaml")}), 2, {"--accuracy-drop or --mean-bits"});
+  expect_refusal(search({"--set", "quant.layers=[{match: '*', weight_bits: 8}]"}), 2, {"nothing to search"});
+  EXPECT_EQ(search({"--mean-bits", "5", "--accuracy-drop", "1"}).code, 2);
+}
+
+}  // namespace
+}  // namespace octet::test

@@ -1,0 +1,206 @@
+#include "trainers/run/bit_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "src/qat/sensitivity.h"
+#include "src/quant/fuse.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/validation_pictures.h"
+
+namespace octet {
+namespace {
+
+double noise_of(const LogitsLoss& loss) { return std::pow(10.0, -loss.sqnr_db / 10); }
+
+Weights copied(Weights weights) {
+  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  return weights;
+}
+
+void require_candidates(const std::vector<int>& bits) {
+  const bool fall = std::adjacent_find(bits.begin(), bits.end(), std::less_equal<>()) == bits.end();
+  if (bits.size() >= 2 && fall && bits.front() <= 8 && bits.back() >= 2) return;
+  throw usage_error(fmt::format("bits {}: name at least two of 8 to 2, falling, as in 8,4", fmt::join(bits, ",")));
+}
+
+void set_general_bits(QuantRecipe& quant, BitCostKind cost, int bits) {
+  quant.weight_bits = bits;
+  if (cost == BitCostKind::operations) quant.activation_bits = bits;
+}
+
+class Search {
+ public:
+  Search(const Run& run, const Weights& weights, const BitSearchOptions& options, const CompileInt8& compile)
+      : run_(run), weights_(weights), options_(options), compile_(compile), fused_(fuse(run.graph)) {
+    require_candidates(options.bits);
+    set_general_bits(run_.recipe.quant, options.cost, options.bits.front());
+    spec_ = quant_spec(run_.recipe.quant);
+    choices_ = bit_choices(fused_, spec_, options.cost == BitCostKind::operations);
+    if (choices_.empty())
+      throw usage_error("nothing to search: first and last layer and quant.layers pin the bits of every layer");
+    costs_.emplace(fused_, spec_, choices_, options.bits);
+  }
+
+  BitSearch run() {
+    measure_noise();
+    steps_ = bit_steps(choices_, [&](const BitLevels& levels) {
+      const BitCost cost = (*costs_)(levels);
+      return options_.cost == BitCostKind::size ? cost.weight_bytes : cost.bit_operations;
+    });
+    result_.choices = choices_.size();
+    result_.steps = steps_.size();
+    const std::unique_ptr<Program> network = float_program(run_.graph, weights_, run_.preprocessing);
+    result_.float_score = octet::measure(run_, "float", *network, run_.data.validation_images()).evaluation.score();
+    for (const size_t step : spread()) measured(step);
+    const std::optional<size_t> chosen = options_.mean_bits       ? step_of_bits()
+                                         : options_.accuracy_drop ? step_of_score()
+                                                                  : std::nullopt;
+    for (auto& [step, plan] : plans_) {
+      if (chosen == step) result_.chosen = result_.plans.size();
+      result_.plans.push_back(std::move(plan));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// What each choice costs at each candidate. A node's weights and its edge are quantized together, and what both cost
+  /// with the most bits is taken off again.
+  void measure_noise() {
+    const std::vector<at::Tensor> pictures = validation_pictures(run_, options_.images);
+    Progress progress("sensitivity", static_cast<long>(choices_.size() * options_.bits.size()), "choices");
+    long seen = 0;
+    /// By choice of `of`, in the network quantized as `quant` says.
+    const auto noises = [&](const QuantRecipe& quant, const std::vector<size_t>& of) {
+      Run run = run_;
+      run.recipe.quant = quant;
+      QuantizedModel model = make_quantized(run, copied(weights_));
+      calibrate(model, run);
+      std::vector<int> nodes;
+      for (const size_t c : of)
+        nodes.push_back(node_named(model.prepared().graph, fused_.nodes[choices_[c].node].name));
+      const std::vector<LogitsLoss> losses = each_alone(model, pictures, nodes, [&] {
+        progress.update(++seen);
+        throw_if_interrupted();
+      });
+      if (quant == run_.recipe.quant) base_noise_ = noise_of(all_quantized(model, pictures));
+      std::vector<double> result;
+      for (const LogitsLoss& loss : losses) result.push_back(noise_of(loss));
+      return result;
+    };
+    std::vector<size_t> all(choices_.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    const std::vector<double> base = noises(run_.recipe.quant, all);
+    for (BitChoice& choice : choices_) choice.noise = {0};
+    for (const int bits : std::vector<int>(options_.bits.begin() + 1, options_.bits.end())) {
+      for (const BitChoice::What what : {BitChoice::What::weights, BitChoice::What::edge}) {
+        std::vector<size_t> of;
+        std::copy_if(all.begin(), all.end(), std::back_inserter(of),
+                     [&](size_t c) { return choices_[c].what == what; });
+        if (of.empty()) continue;
+        QuantRecipe quant = run_.recipe.quant;
+        (what == BitChoice::What::edge ? quant.activation_bits : quant.weight_bits) = bits;
+        const std::vector<double> fewer = noises(quant, of);
+        for (size_t i = 0; i < of.size(); ++i) choices_[of[i]].noise.push_back(std::max(0.0, fewer[i] - base[of[i]]));
+      }
+    }
+  }
+
+  static int node_named(const Graph& graph, const std::string& name) {
+    for (size_t n = 0; n < graph.nodes.size(); ++n)
+      if (graph.nodes[n].name == name) return static_cast<int>(n);
+    throw promise_error(fmt::format("the prepared network has no layer '{}'", name));
+  }
+
+  /// Steps at about equal distances in cost, both ends among them.
+  std::vector<size_t> spread() const {
+    std::vector<size_t> chosen;
+    const double first = steps_.front().cost, last = steps_.back().cost;
+    size_t step = 0;
+    for (int p = 0; p < options_.points; ++p) {
+      const double wanted = first + (last - first) * p / std::max(1, options_.points - 1);
+      while (step + 1 < steps_.size() && steps_[step].cost > wanted) ++step;
+      if (chosen.empty() || chosen.back() != step) chosen.push_back(step);
+    }
+    return chosen;
+  }
+
+  const MeasuredPlan& measured(size_t step) {
+    if (const auto known = plans_.find(step); known != plans_.end()) return known->second;
+    const BitStep& s = steps_[step];
+    MeasuredPlan plan{.step = step,
+                      .layers = layers_of(fused_, choices_, s.levels, options_.bits),
+                      .cost = (*costs_)(s.levels),
+                      .predicted_db = -10 * std::log10(base_noise_ + s.noise)};
+    Run run = run_;
+    run.recipe = with_plan(run.recipe, options_, plan.layers);
+    const Int8Graph graph = quantize_trained(run, weights_);
+    const std::string name = fmt::format("{:.2f} bits", plan.cost.weight_bits);
+    plan.score = octet::measure(run, name, *compile_(run, graph), run.data.validation_images()).evaluation.score();
+    return plans_.emplace(step, std::move(plan)).first->second;
+  }
+
+  std::optional<size_t> step_of_bits() {
+    for (size_t step = 0; step < steps_.size(); ++step) {
+      if ((*costs_)(steps_[step].levels).weight_bits > *options_.mean_bits) continue;
+      measured(step);
+      return step;
+    }
+    return std::nullopt;
+  }
+
+  /// Between the cheapest plan so far that keeps to the promise and the next that does not, halving.
+  std::optional<size_t> step_of_score() {
+    const auto keeps = [&](size_t step) {
+      return 100 * (result_.float_score - measured(step).score) <= *options_.accuracy_drop;
+    };
+    std::vector<size_t> known;
+    for (const auto& [step, plan] : plans_) known.push_back(step);
+    const auto good = std::find_if(known.rbegin(), known.rend(), keeps);
+    if (good == known.rend()) return std::nullopt;
+    size_t kept = *good, lost = good == known.rbegin() ? kept + 1 : *std::prev(good);
+    while (lost - kept > 1) {
+      const size_t middle = kept + (lost - kept) / 2;
+      (keeps(middle) ? kept : lost) = middle;
+    }
+    return kept;
+  }
+
+  Run run_;
+  const Weights& weights_;
+  const BitSearchOptions& options_;
+  const CompileInt8& compile_;
+  Graph fused_;
+  QuantSpec spec_;
+  std::vector<BitChoice> choices_;
+  std::optional<BitCosts> costs_;
+  double base_noise_ = 0;  ///< with all bits
+  std::vector<BitStep> steps_;
+  std::map<size_t, MeasuredPlan> plans_;  ///< by step
+  BitSearch result_;
+};
+
+}  // namespace
+
+Recipe with_plan(Recipe recipe, const BitSearchOptions& options, const std::vector<LayerBits>& layers) {
+  set_general_bits(recipe.quant, options.cost, options.bits.front());
+  for (const LayerBits& layer : layers)
+    recipe.quant.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
+  return recipe;
+}
+
+BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOptions& options,
+                      const CompileInt8& compile) {
+  return Search(run, weights, options, compile).run();
+}
+
+}  // namespace octet
