@@ -163,8 +163,45 @@ long predicted_differently(const uint8_t* a, const uint8_t* b, size_t count, siz
   return differing;
 }
 
-/// Runs every program on one batch. outputs[node] keeps program 0's bytes; the vectors are reused between batches.
-void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch,
+/// What is counted, for the exchange with other processes.
+std::vector<long*> counts(Comparison& c) {
+  std::vector<long*> all{&c.images};
+  for (LayerDifference& layer : c.layers) {
+    all.push_back(&layer.codes);
+    for (long& differing : layer.differing) all.push_back(&differing);
+  }
+  for (long& differing : c.differing_predictions) all.push_back(&differing);
+  for (long& images : c.program_images) all.push_back(&images);
+  return all;
+}
+
+/// Of all processes: counts are added, the largest differences are the largest of all.
+void take_all(const Sharing& sharing, Comparison& c) {
+  std::vector<long> mine;
+  for (const long* count : counts(c)) mine.push_back(*count);
+  std::vector<int> largest;
+  for (const LayerDifference& layer : c.layers)
+    largest.insert(largest.end(), layer.largest_lsb.begin(), layer.largest_lsb.end());
+  const std::vector<std::vector<long>> all_counts = sharing.all(mine);
+  const std::vector<std::vector<int>> all_largest = sharing.all(largest);
+  size_t i = 0;
+  for (long* count : counts(c)) {
+    *count = 0;
+    for (const std::vector<long>& of_one : all_counts) *count += of_one.at(i);
+    ++i;
+  }
+  i = 0;
+  for (LayerDifference& layer : c.layers) {
+    for (int& lsb : layer.largest_lsb) {
+      for (const std::vector<int>& of_one : all_largest) lsb = std::max(lsb, of_one.at(i));
+      ++i;
+    }
+  }
+}
+
+/// Runs every program on one batch, before which `seen` pictures of the set come. outputs[node] keeps
+/// program 0's bytes; the vectors are reused between batches.
+void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch, long seen,
                    std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
   const OutputBuffers expected(graph, batch.size), given(graph, batch.size);
   {
@@ -182,7 +219,7 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   }
   for (size_t other = 0; other + 1 < programs.size(); ++other) {
     const NamedProgram& p = programs[other + 1];
-    const int count = wanted_images(p, c.program_images[other], batch.size);
+    const int count = wanted_images(p, seen, batch.size);
     if (count == 0) continue;
     TapCheck check(graph, p.name, count);
     p.program->run(batch.images.data(), count, given.memory(), [&](int node, const void* data, size_t bytes) {
@@ -255,14 +292,19 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   LoaderOptions loading;
   loading.batch_size = batch_size;
   loading.workers = set.workers;
-  Loader loader(*set.dataset, set.indices, set.transform, loading);
-  Progress progress("compare", static_cast<long>(set.indices.size()));
-  Batch batch;
-  while (loader.next(batch)) {
-    throw_if_interrupted();
-    compare_batch(graph, programs, batch, outputs, c);
-    progress.update(c.images, fmt::format("{} codes differ", c.differing_codes()));
+  const Sharing alone, &sharing = set.sharing ? *set.sharing : alone;
+  const std::vector<size_t> mine = sharing.mine(set.indices, batch_size);
+  if (!mine.empty()) {
+    Loader loader(*set.dataset, mine, set.transform, loading);
+    Progress progress("compare", static_cast<long>(mine.size()));
+    Batch batch;
+    for (long number = sharing.rank; loader.next(batch); number += sharing.size) {
+      throw_if_interrupted();
+      compare_batch(graph, programs, batch, number * batch_size, outputs, c);
+      progress.update(c.images, fmt::format("{} codes differ", c.differing_codes()));
+    }
   }
+  if (set.sharing) take_all(sharing, c);
   return c;
 }
 

@@ -56,9 +56,9 @@ struct OwnedProgram {
 std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs);
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
-/// Outputs of the network are those that run() returns, not those of a tap. Throws Error(promise) when a program does
-/// not show a node, or shows it with another size; Error(usage) for fewer than two programs; Error(interrupted) on
-/// Ctrl-C.
+/// Outputs of the network are those that run() returns, not those of a tap. Of a set that processes share all of them
+/// get the result of the whole. Throws Error(promise) when a program does not show a node, or shows it with another
+/// size; Error(usage) for fewer than two programs; Error(interrupted) on Ctrl-C.
 Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
                    int batch_size);
 

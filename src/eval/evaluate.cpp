@@ -58,65 +58,98 @@ void add_pictures(const Batch& batch, Evaluation& result) {
   }
 }
 
+/// What a pass over the set's pictures, or this process's, leaves beside the result.
+struct Pass {
+  explicit Pass(int classes) : metrics(classes) {}
+  Metrics metrics;
+  std::vector<Answer> answers;          // of a set that is shared
+  std::vector<uint8_t> latency_images;  // the first ones
+};
+
+void add(const Answer& answer, Pass& pass, Evaluation& result) {
+  pass.metrics.add(answer);
+  result.predictions.push_back(answer.prediction);
+  result.right.push_back(answer.prediction == answer.label);
+}
+
+/// Over `indices`, which may be none.
+void run_over(const std::vector<size_t>& indices, Program& program, const EvaluationSet& set,
+              const EvaluateOptions& options, Pass& pass, Evaluation& result) {
+  if (indices.empty()) return;
+  const long total = static_cast<long>(indices.size());
+  const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
+  const size_t classes = options.classes, answers = result.task.answers();
+  std::vector<float> logits;
+  double timed_seconds = 0;
+  long timed_images = 0;
+  LoaderOptions loading;
+  loading.batch_size = options.batch_size;
+  loading.workers = set.workers;
+  Loader loader(*set.dataset, indices, set.transform, loading);
+  Progress progress("evaluate " + result.name, total);
+  Batch batch;
+  while (loader.next(batch)) {
+    throw_if_interrupted();
+    program.prepare(batch.size);  // the last batch is a size of its own
+    logits.resize(batch.size * answers * classes);
+    const auto start = Clock::now();
+    program.run(batch.images.data(), batch.size, logits.data());
+    const double seconds = seconds_since(start);
+    if (result.images > 0 || batch.size == total) {
+      timed_seconds += seconds;
+      timed_images += batch.size;
+    }
+    for (size_t i = 0; i < batch.labels.size(); ++i) {
+      const Answer answer = judge({logits.data() + i * classes, classes}, batch.labels[i]);
+      add(answer, pass, result);
+      if (set.sharing) pass.answers.push_back(answer);
+    }
+    if (result.task.pixels()) add_pictures(batch, result);
+    result.images += batch.size;
+    const size_t wanted = static_cast<size_t>(options.latency_images) * image_bytes;
+    const size_t missing = wanted - std::min(wanted, pass.latency_images.size());
+    pass.latency_images.insert(pass.latency_images.end(), batch.images.begin(),
+                               batch.images.begin() + static_cast<long>(std::min(missing, batch.size * image_bytes)));
+    progress.update(result.images,
+                    fmt::format("{} {}", score_names(result.task.labels).share, percent(pass.metrics.top1())));
+  }
+  if (timed_seconds > 0) result.images_per_second = static_cast<double>(timed_images) / timed_seconds;
+}
+
+/// The answers of all processes, counted in the order of the set: sums have the bits that one process gives them.
+void take_all(const Sharing& sharing, const EvaluateOptions& options, Pass& pass, Evaluation& result) {
+  const std::vector<Answer> all = Sharing::in_order(sharing.all(pass.answers), options.batch_size);
+  pass.metrics = Metrics(options.classes);
+  result.predictions.clear();
+  result.right.clear();
+  for (const Answer& answer : all) add(answer, pass, result);
+  result.images = static_cast<long>(all.size());
+}
+
 }  // namespace
 
 Evaluation evaluate(const std::string& name, Program& program, const EvaluationSet& set,
                     const EvaluateOptions& options) {
   if (set.indices.empty()) throw data_error(fmt::format("evaluation of {}: the {} set is empty", name, set.name));
-  const long total = static_cast<long>(set.indices.size());
-  const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
-  const size_t classes = options.classes;
-
   Evaluation result;
   result.name = name;
   result.task = task_of(*set.dataset, set.transform);
   result.task.output.c = options.classes;
-  const size_t answers = result.task.answers();
-  Metrics metrics(options.classes);
-  std::vector<float> logits;
-  std::vector<uint8_t> latency_images;
-  double timed_seconds = 0;
-  long timed_images = 0;
-
-  LoaderOptions loading;
-  loading.batch_size = options.batch_size;
-  loading.workers = set.workers;
-  Loader loader(*set.dataset, set.indices, set.transform, loading);
-  {
-    Progress progress("evaluate " + name, total);
-    Batch batch;
-    while (loader.next(batch)) {
-      throw_if_interrupted();
-      program.prepare(batch.size);  // the last batch is a size of its own
-      logits.resize(batch.size * answers * classes);
-      const auto start = Clock::now();
-      program.run(batch.images.data(), batch.size, logits.data());
-      const double seconds = seconds_since(start);
-      if (result.images > 0 || batch.size == total) {
-        timed_seconds += seconds;
-        timed_images += batch.size;
-      }
-      for (size_t i = 0; i < batch.labels.size(); ++i) {
-        result.predictions.push_back(metrics.add({logits.data() + i * classes, classes}, batch.labels[i]));
-        result.right.push_back(result.predictions.back() == batch.labels[i]);
-      }
-      if (result.task.pixels()) add_pictures(batch, result);
-      result.images += batch.size;
-      const size_t wanted = static_cast<size_t>(options.latency_images) * image_bytes;
-      const size_t missing = wanted - std::min(wanted, latency_images.size());
-      latency_images.insert(latency_images.end(), batch.images.begin(),
-                            batch.images.begin() + static_cast<long>(std::min(missing, batch.size * image_bytes)));
-      progress.update(result.images,
-                      fmt::format("{} {}", score_names(result.task.labels).share, percent(metrics.top1())));
-    }
-  }
-  result.top1 = metrics.top1();
-  result.top5 = metrics.top5();
-  result.loss = metrics.loss();
-  result.confusion = metrics.confusion();
-  if (result.task.pixels()) result.mean_iou = mean_iou(result.overlaps, classes);
-  if (timed_seconds > 0) result.images_per_second = static_cast<double>(timed_images) / timed_seconds;
-  if (!latency_images.empty()) measure_latency(program, latency_images, image_bytes, options, result);
+  if (set.sharing && result.task.pixels()) throw usage_error("evaluation of pixels' classes is one process's");
+  Pass pass(options.classes);
+  const Sharing* const sharing = set.sharing.get();
+  run_over(sharing ? sharing->mine(set.indices, options.batch_size) : set.indices, program, set, options, pass, result);
+  if (sharing) take_all(*sharing, options, pass, result);
+  result.top1 = pass.metrics.top1();
+  result.top5 = pass.metrics.top5();
+  result.loss = pass.metrics.loss();
+  result.confusion = pass.metrics.confusion();
+  if (result.task.pixels()) result.mean_iou = mean_iou(result.overlaps, options.classes);
+  const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
+  const bool times_single_images = sharing == nullptr || sharing->first();
+  if (times_single_images && !pass.latency_images.empty())
+    measure_latency(program, pass.latency_images, image_bytes, options, result);
+  if (sharing) sharing->gather({});  // the others leave the machine to the first while it is timed
   return result;
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
+#include "src/eval/sharing.h"
 #include "src/eval/task.h"
 
 namespace octet {
@@ -18,6 +20,9 @@ struct EvaluationSet {
   std::vector<size_t> indices;
   Transform transform;
   int workers = 2;  ///< threads that decode ahead
+  /// With the others of these processes, all of which get the results of the whole set; speeds are the first one's,
+  /// which alone is timed with single images. Null: this process alone.
+  std::shared_ptr<const Sharing> sharing;
 };
 
 /// Pixels of a class in one picture: that have it and were taken for it; that have it or were taken for it.

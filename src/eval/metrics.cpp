@@ -40,21 +40,27 @@ double cross_entropy(std::span<const float> logits, int label) {
   return std::log(sum) + (largest - static_cast<double>(logits[label]));
 }
 
-int Metrics::add(std::span<const float> logits, int64_t label) {
-  if (label == kNoLabel) return arg_max(logits);
-  if (label < 0 || label >= classes_) {
+Answer judge(std::span<const float> logits, int64_t label) {
+  const int predicted = arg_max(logits);
+  if (label == kNoLabel) return {.label = label, .prediction = predicted};
+  const auto classes = static_cast<int64_t>(logits.size());
+  if (label < 0 || label >= classes) {
     throw data_error(
         fmt::format("evaluation: an image has label {} but the model has classes 0..{}; the data set does "
                     "not belong to this model",
-                    label, classes_ - 1));
+                    label, classes - 1));
   }
-  const int predicted = arg_max(logits);
+  const int known = static_cast<int>(label);
+  return {label, predicted, rank_of(logits, known), cross_entropy(logits, known)};
+}
+
+void Metrics::add(const Answer& answer) {
+  if (answer.label == kNoLabel) return;
   ++labels_;
-  top1_ += predicted == label;
-  top5_ += rank_of(logits, static_cast<int>(label)) < 5;
-  loss_ += cross_entropy(logits, static_cast<int>(label));
-  ++confusion_[static_cast<size_t>(label) * classes_ + predicted];
-  return predicted;
+  top1_ += answer.prediction == answer.label;
+  top5_ += answer.rank < 5;
+  loss_ += answer.cross_entropy;
+  ++confusion_[static_cast<size_t>(answer.label) * classes_ + answer.prediction];
 }
 
 }  // namespace octet

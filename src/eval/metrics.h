@@ -18,13 +18,21 @@ int rank_of(std::span<const float> logits, int label);
 /// -log softmax(logits)[label], by log-sum-exp in double with the maximum taken out.
 double cross_entropy(std::span<const float> logits, int label);
 
+/// What counts of an answer; label kNoLabel: nothing.
+struct Answer {
+  int64_t label = 0;
+  int prediction = 0, rank = 0;  ///< arg_max(), rank_of()
+  double cross_entropy = 0;
+};
+
+/// Throws Error(data) for a label that is none of the logits' classes.
+Answer judge(std::span<const float> logits, int64_t label);
+
 /// Sums over answers, one a picture or one a pixel; the shares are exact ratios of counts.
 class Metrics {
  public:
   explicit Metrics(int classes) : classes_(classes), confusion_(static_cast<size_t>(classes) * classes) {}
-  /// logits: [classes]. Throws Error(data) for a label the model has no class for. Returns the prediction; of a pixel
-  /// of kNoLabel nothing is counted.
-  int add(std::span<const float> logits, int64_t label);
+  void add(const Answer& answer);
   long labels() const { return labels_; }
   double top1() const { return share(top1_); }
   double top5() const { return share(top5_); }

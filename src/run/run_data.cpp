@@ -55,7 +55,8 @@ EvaluationSet all_of(const RunData& data, const char* name, const std::shared_pt
           .dataset = dataset.get(),
           .indices = indices,
           .transform = data.evaluation_transform,
-          .workers = data.workers};
+          .workers = data.workers,
+          .sharing = data.sharing};
 }
 
 Transform evaluation_transform(const DataRecipe& recipe) {

@@ -65,6 +65,7 @@ void FakeProgram::run(const uint8_t* images, int batch, const OutputMemory& outp
         codes[i * elements + e] = static_cast<uint8_t>(images[i * pixels + e % pixels] * (node + 1) + 31 * e);
       }
       if (change) change(node, images_ + i, &codes[i * elements]);
+      if (change_by_picture) change_by_picture(node, images[i * pixels] / 4, &codes[i * elements]);
     }
     if (!tap || node == hidden_node) continue;
     tap(node, codes.data(), codes.size() - (node == short_node ? 1 : 0));

@@ -43,6 +43,7 @@ class FakeProgram : public Program {
 
   /// May change the codes of one picture's output of a node, as stored; `image` counts from the first run.
   std::function<void(int node, long image, uint8_t* codes)> change;
+  std::function<void(int node, int picture, uint8_t* codes)> change_by_picture;  ///< its number in the data set
   std::function<void(long image, float* logits)> change_logits;
   int hidden_node = -1;   ///< never shown to the tap
   int doubled_node = -1;  ///< shown twice

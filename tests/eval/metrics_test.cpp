@@ -37,17 +37,21 @@ TEST(Metrics, CrossEntropyIsStableAndExact) {
 
 TEST(Metrics, CountsAndConfusion) {
   Metrics metrics(6);
-  EXPECT_EQ(metrics.add(std::vector<float>{9, 1, 2, 3, 4, 5}, 0), 0);  // right
-  EXPECT_EQ(metrics.add(std::vector<float>{9, 5, 4, 3, 2, 1}, 4), 0);  // fifth
-  EXPECT_EQ(metrics.add(std::vector<float>{9, 5, 4, 3, 2, 1}, 5), 0);  // sixth
+  const auto add = [&](const std::vector<float>& logits, int64_t label) {
+    metrics.add(judge(logits, label));
+    return judge(logits, label).prediction;
+  };
+  EXPECT_EQ(add({9, 1, 2, 3, 4, 5}, 0), 0);  // right
+  EXPECT_EQ(add({9, 5, 4, 3, 2, 1}, 4), 0);  // fifth
+  EXPECT_EQ(add({9, 5, 4, 3, 2, 1}, 5), 0);  // sixth
   EXPECT_EQ(metrics.labels(), 3);
   EXPECT_DOUBLE_EQ(metrics.top1(), 1.0 / 3);
   EXPECT_DOUBLE_EQ(metrics.top5(), 2.0 / 3);
   EXPECT_EQ(metrics.confusion()[0 * 6 + 0], 1);
   EXPECT_EQ(metrics.confusion()[4 * 6 + 0], 1);
   EXPECT_EQ(metrics.confusion()[5 * 6 + 0], 1);
-  EXPECT_THROW(metrics.add(std::vector<float>(6), 6), Error);
-  EXPECT_THROW(metrics.add(std::vector<float>(6), -1), Error);
+  EXPECT_THROW(judge(std::vector<float>(6), 6), Error);
+  EXPECT_THROW(judge(std::vector<float>(6), -1), Error);
 }
 
 }  // namespace

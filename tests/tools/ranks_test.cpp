@@ -1,5 +1,8 @@
 // octet train --ranks 2: two processes train one network on this machine's CPU.
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -46,6 +49,39 @@ TEST_F(RanksTool, ANetworkWithoutBatchNorm) {
   const Answer answer = train({"--out", path("run"), "--ranks", "2", "--set", "model.folded=true", "--set",
                                "qat.epochs=0", "--set", "qat.float_control=false", "--quiet"});
   EXPECT_EQ(answer.code, 0) << answer.err;
+}
+
+/// Rows without times, comparison and confusion: what the pictures decide.
+nlohmann::json measured(const Answer& answer) {
+  const auto report = nlohmann::json::parse(answer.out);
+  nlohmann::json rows = report.at("rows");
+  for (nlohmann::json& row : rows)
+    for (const char* time : {"images_per_second", "latency_median_ms", "latency_p99_ms", "latency_runs"})
+      row.erase(time);
+  return {rows, report.at("comparison"), report.at("confusion")};
+}
+
+/// Every loss is a sum over pictures whose last bits hang on the order; every count is of each picture once.
+TEST_F(RanksTool, TwoMeasureWhatOneDoes) {
+  ASSERT_EQ(train({"--out", path("trained"), "--set", "qat.epochs=0", "--set", "qat.float_control=false"}).code, 0);
+  const std::vector<std::string> words{"--set",  "model.weights=" + RunDirectory{path("trained")}.float_weights(),
+                                       "--set",  "train.epochs=0",
+                                       "--set",  "qat.epochs=0",
+                                       "--set",  "qat.float_control=false",
+                                       "--set",  "evaluate.batch_size=16",
+                                       "--set",  "evaluate.reference_images=40",
+                                       "--json", "--quiet"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return train(all);
+  };
+  const Answer one = with({"--out", path("one")}), two = with({"--out", path("two"), "--gpus", "2"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_EQ(measured(one), measured(two));
+  EXPECT_EQ(read_file(RunDirectory{path("one")}.int8("int8.safetensors")).size(),
+            read_file(RunDirectory{path("two")}.int8("int8.safetensors")).size());
 }
 
 /// Processes that `parent` started.
@@ -109,6 +145,48 @@ TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   const Answer observed = train({"--out", path("run"), "--ranks", "2", "--set", "quant.scales=observed"});
   EXPECT_EQ(observed.code, 2) << observed.err;
   expect_part(observed.err, "quant.scales: observed lets each process follow the ranges of its own pictures");
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+/// A socket at 127.0.0.1 that listens at a port of the system's choice.
+class Listener {
+ public:
+  Listener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(socket_, 1), 0);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { ::close(socket_); }
+  int port() const { return port_; }
+
+ private:
+  const int socket_;
+  int port_ = 0;
+};
+
+/// As torchrun starts it.
+std::string as_rank(int rank, int port, const std::string& arguments) {
+  return fmt::format("WORLD_SIZE=2 RANK={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} train {}", rank, port, OCTET_PROGRAM,
+                     arguments);
+}
+
+TEST_F(RanksTool, StartedByOthersWhatDiffersIsNamedAndAPortInUse) {
+  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
+  const int port = Listener().port();
+  const Answer differing = command({"bash", "-c",
+                                    fmt::format("{} --set seed=2 & {}; code=$?; wait; exit $code",
+                                                as_rank(1, port, recipe), as_rank(0, port, recipe))});
+  EXPECT_EQ(differing.code, 2) << differing.err;
+  expect_part(differing.err, "rank 1 was started otherwise than rank 0: seed: 2 here, seed: 1 on rank 0");
+  const Listener taken;
+  const Answer in_use = command({"bash", "-c", as_rank(0, taken.port(), recipe)});
+  EXPECT_EQ(in_use.code, 2) << in_use.err;
+  expect_part(in_use.err, fmt::format("rank 0 cannot listen at 127.0.0.1:{}: Address already in use", taken.port()));
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

@@ -6,7 +6,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
+#include <set>
+#include <sstream>
 
 #include "src/common/error.h"
 #include "tests/trainers/ranks.h"
@@ -38,6 +43,20 @@ TEST(Ranks, SumsOfEveryTypeAndLayout) {
                         EXPECT_EQ(ranks.sum(std::vector<double>{mine, 0.5}), (std::vector<double>{3, 1}));
                       }),
             kNobodyThrew);
+}
+
+TEST(Ranks, BytesOfAnyLengthAndPatienceWithOnesThatMeasure) {
+  const Ranks::Faults faults{.patience = std::chrono::seconds(1)};
+  const auto work = [](Ranks& ranks) {
+    if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    using Bytes = std::vector<uint8_t>;
+    const Bytes mine(static_cast<size_t>(ranks.rank()) * 3, static_cast<uint8_t>(7 + ranks.rank()));
+    EXPECT_EQ(ranks.gather(mine), (std::vector<Bytes>{{}, {8, 8, 8}, {9, 9, 9, 9, 9, 9}}));
+    EXPECT_EQ(ranks.gather(Bytes()), std::vector<Bytes>(3));
+  };
+  EXPECT_EQ(run_ranks(
+                3, work, [](int) { return "the same"; }, faults),
+            std::vector<std::string>(3));
 }
 
 TEST(Ranks, TheFirstOnesTextAndTensorsReachAll) {
@@ -73,6 +92,9 @@ TEST(Ranks, AnotherStartIsRefusedByItsLine) {
       2, [](Ranks&) {}, [](int rank) { return fmt::format("octet 0.1.0\nseed: {}\n", rank); });
   expect_part(thrown[0], "another rank was started otherwise than rank 0");
   expect_part(thrown[1], "rank 1 was started otherwise than rank 0: seed: 1 here, seed: 0 on rank 0");
+  const std::vector<std::string> versions = run_ranks(
+      2, [](Ranks&) {}, [](int rank) { return fmt::format("octet 0.{}.0\nseed: 0\n", rank); });
+  expect_part(versions[1], "rank 1 was started otherwise than rank 0: octet 0.1.0 here, octet 0.0.0 on rank 0");
 }
 
 TEST(Ranks, AreToldAtOnceWhoEndedAndWhy) {
@@ -135,6 +157,40 @@ TEST(Ranks, ListenWhereTheyWereTold) {
   EXPECT_EQ(own_address_towards("127.0.0.1", 29500), "127.0.0.1");
   expect_part(message_of(ExitCode::usage, [] { listen_at("192.0.2.1", 29500); }),  // RFC 5737: nobody's address
               "MASTER_ADDR is an address of the host on which rank 0 runs");
+}
+
+/// Addresses, as /proc/self/net/tcp writes them, at which this process listens.
+std::set<std::string> listens_at() {
+  std::set<std::string> own;  // sockets by inode
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  std::set<std::string> addresses;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string line;
+    std::getline(lines, line);  // names of the columns
+    while (std::getline(lines, line)) {
+      std::istringstream words(line);
+      const std::vector<std::string> row{std::istream_iterator<std::string>(words), {}};
+      constexpr size_t kLocal = 1, kState = 3, kInode = 9;
+      if (row.size() > kInode && row[kState] == "0A" && own.contains(row[kInode]))
+        addresses.insert(row[kLocal].substr(0, row[kLocal].find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(Ranks, NothingListensAtAnotherAddress) {
+  EXPECT_EQ(run_ranks(2,
+                      [&](Ranks& ranks) {
+                        ranks.meet();
+                        EXPECT_EQ(listens_at(), std::set<std::string>{"0100007F"});  // 127.0.0.1, and not 0.0.0.0
+                        ranks.meet();
+                      }),
+            kNobodyThrew);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "tests/trainers/ranks.h"
 #include "tests/trainers/training.h"
+#include "trainers/loop/take_from_first.h"
 
 namespace octet {
 namespace {
@@ -123,6 +124,28 @@ TEST(RanksTrain, AfterAStopAnyNumberGoesOn) {
   rest.phase.resume = true;
   rest.run();
   EXPECT_LT(distance(alone.weights, rest.weights), 1e-5);
+}
+
+/// AdaRound and bias correction change weights, calibration the quantizers: each rank by itself.
+TEST(RanksTrain, WhatEachFoundBecomesTheFirstOnes) {
+  Comparable first(short_recipe(), "", true), second(short_recipe(), "", true);
+  const at::Tensor kept = first.weights.begin()->second.detach().clone();
+  const auto thrown = run_ranks(2, [&](Ranks& ranks) {
+    const c10::NoGradGuard no_grad;
+    Comparable& mine = ranks.first() ? first : second;
+    if (!ranks.first()) {
+      for (const auto& [name, tensor] : mine.weights) tensor.add_(0.5);
+      mine.quantized->forward(at::full({1, 1, 8, 8}, 9.0F), {.observe = true, .quantize = false});
+      mine.quantized->calibrate(CalibrationMethod::minmax, 99.99);
+    }
+    take_from_first(ranks, mine.weights, mine.quantized.get());
+  });
+  EXPECT_EQ(thrown, kNobodyThrew);
+  EXPECT_TRUE(first.weights.begin()->second.equal(kept));
+  for (const auto& [name, tensor] : first.weights) EXPECT_TRUE(tensor.equal(second.weights.at(name))) << name;
+  const auto found = first.quantized->state(), taken = second.quantized->state();
+  ASSERT_FALSE(found.empty());
+  for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(taken.at(name))) << name;
 }
 
 TEST(RanksTrain, LiveBatchNormKeepsTheMeanOfTheStatistics) {

@@ -22,6 +22,7 @@
 #include "trainers/loop/schedule.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/step_graph.h"
+#include "trainers/loop/take_from_first.h"
 #include "trainers/loop/totals.h"
 #include "trainers/loop/training_state.h"
 
@@ -129,6 +130,7 @@ void Trainer::finish() {
   if (averaged) step_.average()->apply();
   if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
   if (observes() && (averaged || reestimates)) observe_again(*phase_.quantized, data_, recipe_.batch_size);
+  if (phase_.ranks != nullptr && reestimates) take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
   require_same_network("at the end");
   position_.finished = true;
   save();

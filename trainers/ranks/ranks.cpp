@@ -12,6 +12,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +37,7 @@ namespace octet {
 namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
+constexpr std::chrono::hours kWhileOthersMeasure{24};
 
 using Group = c10::intrusive_ptr<c10d::Backend>;
 
@@ -228,6 +230,26 @@ std::vector<double> Ranks::sum(std::vector<double> mine) {
   const at::Tensor values = at::from_blob(mine.data(), {static_cast<int64_t>(mine.size())}, at::kDouble);
   with_others([&] { add_up(groups_->host, values); });
   return mine;
+}
+
+std::vector<std::vector<uint8_t>> Ranks::gather(const std::vector<uint8_t>& mine) {
+  const c10d::AllgatherOptions options{.timeout = kWhileOthersMeasure};
+  at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
+  at::Tensor lengths = at::empty({size()}, length.options()), all;
+  with_others([&] {
+    groups_->host->_allgather_base(lengths, length, options)->wait();
+    at::Tensor padded = at::zeros({lengths.max().item<int64_t>()}, at::kByte);
+    std::copy(mine.begin(), mine.end(), padded.data_ptr<uint8_t>());
+    all = at::empty({size(), padded.numel()}, at::kByte);
+    at::Tensor flat = all.flatten();
+    if (padded.numel() > 0) groups_->host->_allgather_base(flat, padded, options)->wait();
+  });
+  std::vector<std::vector<uint8_t>> result;
+  for (int rank = 0; rank < size(); ++rank) {
+    const uint8_t* const begin = all.const_data_ptr<uint8_t>() + rank * all.size(1);
+    result.emplace_back(begin, begin + lengths[rank].item<int64_t>());
+  }
+  return result;
 }
 
 std::string Ranks::from_first(const std::string& text) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -55,6 +56,8 @@ class Ranks {
   // These wait, on the host.
   bool any(bool mine);
   std::vector<double> sum(std::vector<double> mine);
+  /// Every rank's bytes, by rank. Waits for ranks that measure, or work, for as long as their processes live.
+  std::vector<std::vector<uint8_t>> gather(const std::vector<uint8_t>& mine);
   std::string from_first(const std::string& text);           ///< rank 0's
   void copy_from_first(std::map<std::string, at::Tensor>&);  ///< values of CPU tensors of the same names and shapes
   void meet();                                               ///< until all are here

@@ -14,6 +14,7 @@
 #include "src/qat/correct_biases.h"
 #include "src/qat/reconstruct/adaround.h"
 #include "src/quant/equalize.h"
+#include "trainers/loop/take_from_first.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -132,10 +133,7 @@ void calibrate(QuantizedModel& model, const Run& run) {
         fmt::format("calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one",
                     recipe.batch_size, repairs ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
   }
-  if (run.ranks == nullptr) return;
-  std::map<std::string, at::Tensor> state = model.state();  // on GPUs sums may differ in their last bits
-  run.ranks->copy_from_first(state);
-  model.load_state(state);
+  if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 
 }  // namespace octet

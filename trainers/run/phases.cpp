@@ -1,7 +1,6 @@
 // The training phases of a run, with validation and metrics after each epoch.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "src/common/files.h"
@@ -37,32 +36,6 @@ std::string hash_of(const Weights& weights) {
   return sha256(bytes);
 }
 
-struct Validation {
-  double loss = 0, top1 = 0;
-  std::optional<double> mean_iou;
-
-  double score() const { return mean_iou.value_or(top1); }
-};
-
-/// Of all validation images; each rank takes its share of them.
-Validation validate(const Run& run, const std::string& phase, Program& program) {
-  EvaluationSet images = run.data.validation_images();
-  const EvaluateOptions options{
-      .classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0};
-  if (run.ranks == nullptr) {
-    const Evaluation all = evaluate(phase, program, images, options);
-    return {all.loss, all.top1, all.task.pixels() ? std::optional(all.mean_iou) : std::nullopt};
-  }
-  const size_t count = images.indices.size(), rank = run.ranks->rank(), ranks = run.ranks->size();
-  const auto begin = images.indices.begin();
-  images.indices = std::vector<size_t>(begin + count * rank / ranks, begin + count * (rank + 1) / ranks);
-  Evaluation share;
-  if (!images.indices.empty()) share = evaluate(phase, program, images, options);
-  const auto right = static_cast<double>(std::count(share.right.begin(), share.right.end(), true));
-  const std::vector<double> sums = run.ranks->sum({share.loss * static_cast<double>(share.images), right});
-  return {sums[0] / static_cast<double>(count), sums[1] / static_cast<double>(count), std::nullopt};
-}
-
 /// "qat: epoch 3 of 10 is done, about 4 min to go"
 std::string progress(const std::string& phase, int epochs, const EpochResult& result) {
   const int left = epochs - result.epoch - 1;
@@ -73,21 +46,24 @@ std::string progress(const std::string& phase, int epochs, const EpochResult& re
 /// Validates, tells the user, adds a line to metrics.jsonl and shows it on the page and to TensorBoard.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
                   const QuantizedModel* model = nullptr) {
-  const Validation evaluation = validate(run, phase, program);
+  const Evaluation evaluation =
+      evaluate(phase, program, run.data.validation_images(),
+               {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   if (!run.writes()) return;
-  const EpochMetrics metrics = {.phase = phase,
-                                .epoch = result.epoch + 1,
-                                .train_loss = result.train_loss,
-                                .train_cross_entropy = result.train_cross_entropy,
-                                .train_top1 = result.train_top1,
-                                .validation_loss = evaluation.loss,
-                                .validation_top1 = evaluation.top1,
-                                .learning_rate = result.learning_rate,
-                                .images_per_second = result.images_per_second,
-                                .data_wait_share = result.data_wait_share,
-                                .seconds = result.seconds,
-                                .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
-                                .validation_mean_iou = evaluation.mean_iou};
+  const EpochMetrics metrics = {
+      .phase = phase,
+      .epoch = result.epoch + 1,
+      .train_loss = result.train_loss,
+      .train_cross_entropy = result.train_cross_entropy,
+      .train_top1 = result.train_top1,
+      .validation_loss = evaluation.loss,
+      .validation_top1 = evaluation.top1,
+      .learning_rate = result.learning_rate,
+      .images_per_second = result.images_per_second,
+      .data_wait_share = result.data_wait_share,
+      .seconds = result.seconds,
+      .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
+      .validation_mean_iou = evaluation.task.pixels() ? std::optional(evaluation.mean_iou) : std::nullopt};
   add_metrics(run.directory.metrics(), metrics);
   record_epoch(run, metrics, model);
   show_running(run, progress(phase, epochs, result));

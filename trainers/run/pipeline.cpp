@@ -129,7 +129,7 @@ std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, Quantize
   train_qat(run, model, resume);
   if (run.writes()) save_quantized(model, run.directory.quantized());
   if (run.recipe.qat.float_control) train_float_control(run, resume);
-  if (run.ranks) run.ranks->leave();
+  if (run.ranks) run.ranks->meet();  // all measure what the first one wrote
   return ptq;
 }
 
@@ -152,7 +152,8 @@ std::vector<Row> measure_phases(const Run& run, const QuantizedModel& model, Pro
 
 /// The int8 checkpoint, without accuracies, read again: what ships is what is measured.
 Int8Graph write_int8(const Run& run, const QuantizedModel& model, const std::string& file) {
-  write_checkpoint(file, to_int8(run, model));
+  if (run.writes()) write_checkpoint(file, to_int8(run, model));
+  if (run.ranks) run.ranks->meet();
   return read_checkpoint(file);
 }
 
@@ -170,6 +171,7 @@ void measure_engines(const Run& run, const std::vector<OwnedProgram>& engines, I
   const size_t first = rows.size();
   for (const OwnedProgram& engine : engines)
     rows.push_back(measure(run, engine.name, *engine.program, run.data.test_images(engine.images)));
+  if (!run.writes()) return;
   count_differing(rows);
   for (const Row& row : rows) graph.accuracies[accuracy_key(row.evaluation)] = row.evaluation.score();
   write_checkpoint(file, graph);
@@ -193,7 +195,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   const Int8Graph graph = write_int8(run, model, file);
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
-  report.layers = layers_with_kernels(run, model, engines);
+  if (run.writes()) report.layers = layers_with_kernels(run, model, engines);
   if (run.data.task().pixels()) {
     const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
     report.pictures = shown_pictures(run.data, *network, *engines.front().program);
@@ -207,8 +209,10 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
                                        const EngineNames& engines, bool resume) try {
   show_running(run, "training has begun");
   const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume);
+  Report report = measure_and_report(run, model, *ptq, engines);
+  if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
-  return measure_and_report(run, model, *ptq, engines);
+  return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());
   throw;

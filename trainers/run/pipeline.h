@@ -42,8 +42,8 @@ std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel&
 inline constexpr long kCountedImages = 1000;  ///< shares of differing codes need no more; they run at training's speed
 
 /// The whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; every file of the run directory.
-/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's. With several
-/// ranks they train together, and the first alone measures and reports: the others return nothing.
+/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's. Several
+/// ranks train, measure and compare together; the first alone reports: the others return nothing.
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
 
 }  // namespace octet

@@ -114,6 +114,11 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .command = {},
           .machine = {},
           .events = nullptr};
+  if (run.ranks) {
+    run.data.sharing = std::make_shared<Sharing>(
+        Sharing{run.ranks->rank(), run.ranks->size(),
+                [ranks = run.ranks](const Sharing::Bytes& mine) { return ranks->gather(mine); }});
+  }
   run.graph = network(recipe, run.data);
   require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {

@@ -1,0 +1,139 @@
+// Several processes that share an evaluation, here threads, give what one gives, to the last bit.
+#include "src/eval/sharing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "src/common/progress.h"
+#include "src/eval/compare.h"
+#include "src/eval/evaluate.h"
+#include "tests/eval/fakes.h"
+
+namespace octet {
+namespace {
+
+using testing::fake_graph;
+using testing::FakeDataset;
+using testing::FakeProgram;
+using testing::FunctionProgram;
+
+constexpr int kClasses = 5, kBatch = 4;
+
+class SharingTest : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { set_verbosity(Verbosity::quiet); }
+
+  /// What each of so many processes returns.
+  template <class Result>
+  std::vector<Result> each(const std::function<Result(const EvaluationSet&)>& work, const EvaluationSet& whole) {
+    const int size = GetParam();
+    std::vector<Sharing::Bytes> sent(static_cast<size_t>(size));
+    std::barrier all(size);
+    std::vector<Result> results(static_cast<size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        EvaluationSet set = whole;
+        set.sharing = std::make_shared<Sharing>(Sharing{rank, size, [&, rank](const Sharing::Bytes& mine) {
+                                                          sent[static_cast<size_t>(rank)] = mine;
+                                                          all.arrive_and_wait();
+                                                          std::vector<Sharing::Bytes> received = sent;
+                                                          all.arrive_and_wait();
+                                                          return received;
+                                                        }});
+        results[static_cast<size_t>(rank)] = work(set);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+
+  const FakeDataset dataset_{27, kClasses};  // seven batches, the last of three pictures
+};
+
+/// Logits of which no two pictures' are alike, so that sums of losses depend on their order.
+void uneven(const uint8_t* images, int batch, float* logits) {
+  for (int i = 0; i < batch; ++i)
+    for (int k = 0; k < kClasses; ++k) logits[i * kClasses + k] = std::sin(static_cast<float>(images[4 * i] * 7 + k));
+}
+
+TEST_P(SharingTest, EvaluationsAreThoseOfOneProcess) {
+  const EvaluateOptions options{.classes = kClasses, .batch_size = kBatch, .latency_images = 3};
+  const auto work = [&](const EvaluationSet& set) {
+    FunctionProgram program(uneven);
+    return evaluate("shared", program, set, options);
+  };
+  const EvaluationSet whole = testing::all_of(dataset_);
+  const Evaluation alone = work(whole);
+  const std::vector<Evaluation> shared = each<Evaluation>(work, whole);
+  for (const Evaluation& e : shared) {
+    EXPECT_EQ(e.images, alone.images);
+    EXPECT_EQ(e.predictions, alone.predictions);
+    EXPECT_EQ(e.right, alone.right);
+    EXPECT_EQ(e.confusion, alone.confusion);
+    EXPECT_EQ(e.top1, alone.top1);
+    EXPECT_EQ(e.top5, alone.top5);
+    EXPECT_EQ(std::bit_cast<uint64_t>(e.loss), std::bit_cast<uint64_t>(alone.loss));
+    EXPECT_EQ(e.latency_runs, &e == &shared[0] ? 3 : 0);
+  }
+}
+
+TEST_P(SharingTest, EveryPictureIsSeenOnce) {
+  std::mutex mutex;
+  std::vector<int> seen;
+  const auto work = [&](const EvaluationSet& set) {
+    FunctionProgram program([&](const uint8_t* images, int batch, float* logits) {
+      uneven(images, batch, logits);
+      const std::lock_guard<std::mutex> lock(mutex);
+      for (int i = 0; i < batch; ++i) seen.push_back(images[4 * i] / 4);
+    });
+    return evaluate("shared", program, set, {.classes = kClasses, .batch_size = kBatch, .latency_images = 0});
+  };
+  each<Evaluation>(work, testing::all_of(dataset_));
+  std::sort(seen.begin(), seen.end());
+  std::vector<int> once(27);
+  for (int i = 0; i < 27; ++i) once[static_cast<size_t>(i)] = i;
+  EXPECT_EQ(seen, once);
+}
+
+TEST_P(SharingTest, ComparisonsAreThoseOfOneProcess) {
+  const Int8Graph graph = fake_graph(kClasses);
+  const auto work = [&](const EvaluationSet& set) {
+    FakeProgram first{graph}, second{graph}, slow{graph};
+    // A picture is known by its first code, whichever process sees it.
+    second.change_by_picture = [](int node, int picture, uint8_t* codes) {
+      if (node == 1 && picture % 9 == 4) codes[5] = static_cast<uint8_t>(codes[5] + 1 + picture / 9);
+    };
+    slow.change_by_picture = [](int node, int picture, uint8_t* codes) {
+      if (node == 1 && (picture == 9 || picture == 10)) codes[2] = static_cast<uint8_t>(codes[2] + 1);
+    };
+    return compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &slow, 10}}, set, kBatch);
+  };
+  const EvaluationSet whole = testing::all_of(dataset_);
+  const Comparison alone = work(whole);
+  EXPECT_EQ(alone.layers[1].differing, (std::vector<long>{3, 1}));
+  for (const Comparison& c : each<Comparison>(work, whole)) {
+    EXPECT_EQ(c.images, alone.images);
+    EXPECT_EQ(c.program_images, alone.program_images);
+    EXPECT_EQ(c.differing_predictions, alone.differing_predictions);
+    ASSERT_EQ(c.layers.size(), alone.layers.size());
+    for (size_t i = 0; i < c.layers.size(); ++i) {
+      EXPECT_EQ(c.layers[i].codes, alone.layers[i].codes);
+      EXPECT_EQ(c.layers[i].differing, alone.layers[i].differing);
+      EXPECT_EQ(c.layers[i].largest_lsb, alone.layers[i].largest_lsb);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, SharingTest, ::testing::Values(1, 2, 3, 9));
+
+}  // namespace
+}  // namespace octet
