@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "tools" / "gpu"), str(ROOT / "tools" / "bench")]
 sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
 import gpus  # noqa: E402
 import parts  # noqa: E402
+import pictures  # noqa: E402
 import sanitize  # noqa: E402
 import step_model  # noqa: E402
 import tensors  # noqa: E402
@@ -128,6 +129,20 @@ class Tensors(WithFolder):
         self.assertAlmostEqual(apart["of_all"], 0.5 / 29**0.5)
         with self.assertRaisesRegex(ValueError, "different tensors"):
             tensors.largest_distance(one, self.put("third", a=[3, 4]))
+
+
+class Pictures(WithFolder):
+    def test_all_are_in_the_files_in_their_order(self):
+        train, test = pictures.records(32, seed=1), pictures.records(7, seed=2)
+        pictures.write(self.folder / "all", train, test)
+        files = [(self.folder / "all" / name).read_bytes() for name in pictures.TRAIN_FILES]
+        self.assertTrue(all(files))
+        self.assertEqual(b"".join(files), b"".join(train))
+        self.assertEqual({len(record) for record in train}, {3073})
+        self.assertEqual([record[0] for record in train[8:12]], [8, 9, 0, 1])
+        self.assertNotEqual(train[0], train[10])
+        self.assertEqual(pictures.records(32, seed=1), train)
+        self.assertEqual((self.folder / "all/test_batch.bin").read_bytes(), b"".join(test))
 
 
 class StepModel(unittest.TestCase):

@@ -3,8 +3,9 @@
 
 Parts, each with a time limit of its own; what is known is in parallel.json after every part:
     speed    a QAT step in fp16 on random pictures: images/s of all GPUs beside one, in this call
-    agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are. After each step
-             octet itself holds the bits of all ranks together, ranges included, and stops where they differ.
+    agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are, and, as a control
+             (other_order), those of one GPU that gets the pictures of each batch in another order. After each step octet itself holds
+             the bits of all ranks together, ranges included, and stops where they differ.
     faults   a process is killed: do the others stop, how soon, with which words; --resume goes on with as many
     hang     a process is stopped (SIGSTOP): likewise
     report   a run of ResNet-18 on CIFAR-10 from data to report, on one GPU and on all, with octet compare after it
@@ -22,6 +23,7 @@ import tempfile
 import time
 
 import gpus
+import pictures
 import programs
 import tensors
 
@@ -108,18 +110,26 @@ def of_one(options):
 
 
 def agree(options):
-    """BatchNorm would normalize each share by itself: a network without."""
+    """BatchNorm would normalize each share by itself: a network without. An epoch is a step with one batch of all pictures: bits are compared
+    after each, and the pictures' order in their files is that in the batch, shuffled alike. The control says what an order is worth."""
     steps, batch = 3 if options.dry else 50, 256 if options.device == "cuda" else 32
-    settings = [*SYNTHETIC, *NETWORK, "model.folded=true", "train.precision=fp32", "qat.precision=fp32", "cuda.deterministic=true", "cuda.tf32=false",
-                "data.synthetic_size=400", f"data.limit_train={batch}", f"train.batch_size={batch}", f"qat.batch_size={batch}", "train.learning_rate=0.01",
-                f"train.epochs={steps}", "quant.scales=fixed"]  # an epoch is a step: bits are compared after each
-    seconds = []
-    for count in (1, options.count):
+    train_pictures, others = pictures.records(batch, seed=1), pictures.records(320, seed=2)
+    for name, records in {"pictures": train_pictures, "other_order": train_pictures[::-1]}.items():
+        pictures.write(options.folder / name, records, others[:64])
+    pictures.write(options.folder / "test", train_pictures, others[64:])
+    settings = [*NETWORK, "model.folded=true", "train.precision=fp32", "qat.precision=fp32", "cuda.deterministic=true", "cuda.tf32=false",
+                "data.validation=test", "data.validation_fraction=0", "data.test=test", f"data.test_path={options.folder / 'test'}",
+                "data.pad=0", "data.flip=false", "data.cutout=0", f"train.batch_size={batch}", f"qat.batch_size={batch}",
+                "train.learning_rate=0.01", f"train.epochs={steps}", "quant.scales=fixed"]
+    seconds = {}
+    for name, count, of in (("one", 1, "pictures"), ("all", options.count, "pictures"), ("control", 1, "other_order")):
         start = time.monotonic()
-        run(train("resnet20_cifar10_int8", options.folder / f"agree{count}", count, settings, options), 90, of_one(options) if count == 1 else None)
-        seconds.append(round(time.monotonic() - start, 1))
-    apart = tensors.largest_distance(*(options.folder / f"agree{count}/float.safetensors" for count in (1, options.count)))
-    return {"good": apart["largest"] <= LARGEST_DISTANCE, "steps": steps, **apart, "seconds": seconds}
+        words = train("resnet20_cifar10_int8", options.folder / f"agree_{name}", count, [*settings, f"data.path={options.folder / of}"], options)
+        run(words, 90, of_one(options) if count == 1 else None)
+        seconds[name] = round(time.monotonic() - start, 1)
+    apart, other_order = (tensors.largest_distance(*(options.folder / f"agree_{name}/float.safetensors" for name in ("one", other)))
+                          for other in ("all", "control"))
+    return {"good": apart["largest"] <= LARGEST_DISTANCE, "steps": steps, **apart, "other_order": other_order, "seconds": seconds}
 
 
 def disturbed(options, name, number, limit):
