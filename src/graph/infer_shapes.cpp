@@ -11,6 +11,7 @@
 #include "src/graph/infer_shape.h"
 #include "src/graph/limits.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/output_shape.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -28,164 +29,23 @@ void check_inputs(const Node& node, int index) {
   }
 }
 
-void check_out_channels(const Node& node) {
-  if (node.out_channels < 1 || node.out_channels > kMaxDimension) {
-    fail(node, fmt::format("out_channels {} is not in 1..{}", node.out_channels, kMaxDimension));
-  }
+/// What an operator has beside its shape.
+void check_parameters(const Node& node) {
+  if (!(node.dropout >= 0.0f && node.dropout < 1.0f))
+    fail(node, fmt::format("dropout {} is not in [0, 1)", node.dropout));
+  if (node.op == Op::batch_norm && !(node.epsilon > 0 && node.epsilon <= 1))
+    fail(node, fmt::format("epsilon {} is not in (0, 1]", node.epsilon));
+  if (!(node.curve.slope >= 0.0f && node.curve.slope < 1.0f))
+    fail(node, fmt::format("slope {} is not in [0, 1)", node.curve.slope));
 }
 
-Shape conv_shape(const Node& node, const Shape& in) {
-  check_out_channels(node);
-  if (const std::string fault = window_fault(node.window, in, false); !fault.empty()) {
-    fail(node, fmt::format("input {}: {}", to_string(in), fault));
-  }
-  if (node.groups < 1 || in.c % node.groups != 0 || node.out_channels % node.groups != 0) {
-    fail(node,
-         fmt::format("groups {} must divide {} input and {} output channels", node.groups, in.c, node.out_channels));
-  }
-  Shape out = window_output(node.window, in);
-  out.c = node.out_channels;
-  return out;
-}
-
-Shape pool_shape(const Node& node, const Shape& in) {
-  if (const std::string fault = window_fault(node.window, in, true); !fault.empty()) {
-    fail(node, fmt::format("input {}: {}", to_string(in), fault));
-  }
-  Shape out = window_output(node.window, in);
-  out.c = in.c;
-  return out;
-}
-
-Shape linear_shape(const Node& node, const Shape& in) {
-  check_out_channels(node);
-  if (in.h != 1 || in.w != 1) {
-    fail(node, fmt::format("input {} is not flat: put a flatten or global_avg_pool before it", to_string(in)));
-  }
-  return {node.out_channels, 1, 1};
-}
-
-Shape flatten_shape(const Node& node, const Shape& in) {
-  if (in.elements() > kMaxDimension) {
-    fail(node, fmt::format("input {} has more than {} elements: pool it first", to_string(in), kMaxDimension));
-  }
-  return {static_cast<int>(in.elements()), 1, 1};
-}
-
-Shape subsample_shape(const Node& node, const Shape& in) {
-  check_out_channels(node);
-  const Window strides{.stride_h = node.window.stride_h, .stride_w = node.window.stride_w};
-  if (const std::string fault = window_fault(strides, in, false); !fault.empty()) fail(node, fault);
-  if (node.out_channels < in.c || (node.out_channels - in.c) % 2 != 0) {
-    fail(node, fmt::format("cannot pad {} channels evenly to {}", in.c, node.out_channels));
-  }
-  Shape out = subsample_output(node.window, in);
-  out.c = node.out_channels;
-  return out;
-}
-
-Shape slice_shape(const Node& node, const Shape& in) {
-  if (const std::string fault = slice_fault(node.first_channel, node.out_channels, in); !fault.empty())
-    fail(node, fault);
-  return {node.out_channels, in.h, in.w};
-}
-
-Shape resize_shape(const Node& node, const Shape& in) {
-  if (const std::string fault = resize_fault(node.factor_h, node.factor_w, in); !fault.empty()) fail(node, fault);
-  return {in.c, in.h * node.factor_h, in.w * node.factor_w};
-}
-
-Shape shuffle_shape(const Node& node, const Shape& in) {
-  if (const std::string fault = shuffle_fault(node.groups, in); !fault.empty()) fail(node, fault);
-  return in;
-}
-
-Shape depth_to_space_shape(const Node& node, const Shape& in) {
-  if (const std::string fault = depth_to_space_fault(node.factor_h, node.factor_w, in); !fault.empty())
-    fail(node, fault);
-  return {in.c / (node.factor_h * node.factor_w), in.h * node.factor_h, in.w * node.factor_w};
-}
-
-Shape add_shape(const Node& node, const Shape& a, const Shape& b) {
-  if (a != b) fail(node, fmt::format("shapes {} and {} differ", to_string(a), to_string(b)));
-  return a;
-}
-
-Shape mul_shape(const Node& node, const Shape& a, const Shape& b) {
-  if (b != a && b != Shape{a.c, 1, 1}) {
-    fail(node, fmt::format("cannot multiply {} by {}: the second input must be equal or [{}, 1, 1]", to_string(a),
-                           to_string(b), a.c));
-  }
-  return a;
-}
-
-Shape concat_shape(const Graph& graph, const Node& node) {
-  Shape out = graph.nodes[static_cast<size_t>(node.inputs.front())].shape;
-  for (size_t i = 1; i < node.inputs.size(); ++i) {
-    const Shape& in = graph.nodes[static_cast<size_t>(node.inputs[i])].shape;
-    if (in.h != out.h || in.w != out.w) {
-      fail(node, fmt::format("sizes of {} and {} differ", to_string(out), to_string(in)));
-    }
-    out.c += in.c;
-    if (out.c > kMaxDimension) fail(node, fmt::format("more than {} channels", kMaxDimension));
-  }
-  return out;
-}
-
-Shape output_shape(const Graph& graph, const Node& node) {
-  const auto in = [&](size_t i) -> const Shape& { return graph.nodes[static_cast<size_t>(node.inputs[i])].shape; };
-  switch (node.op) {
-    case Op::input:
-      return node.shape;
-    case Op::conv2d: {
-      const Shape out = conv_shape(node, in(0));
-      return node.inputs.size() == 2 ? add_shape(node, out, in(1)) : out;
-    }
-    case Op::linear:
-      return linear_shape(node, in(0));
-    case Op::max_pool:
-    case Op::avg_pool:
-      return pool_shape(node, in(0));
-    case Op::global_avg_pool:
-      return {in(0).c, 1, 1};
-    case Op::flatten:
-      return flatten_shape(node, in(0));
-    case Op::subsample_pad:
-      return subsample_shape(node, in(0));
-    case Op::slice:
-      return slice_shape(node, in(0));
-    case Op::resize:
-      return resize_shape(node, in(0));
-    case Op::channel_shuffle:
-      return shuffle_shape(node, in(0));
-    case Op::depth_to_space:
-      return depth_to_space_shape(node, in(0));
-    case Op::add:
-      return add_shape(node, in(0), in(1));
-    case Op::mul:
-      return mul_shape(node, in(0), in(1));
-    case Op::concat:
-      return concat_shape(graph, node);
-    case Op::dropout:
-      if (!(node.dropout >= 0.0f && node.dropout < 1.0f)) {
-        fail(node, fmt::format("dropout {} is not in [0, 1)", node.dropout));
-      }
-      return in(0);
-    case Op::batch_norm:
-      if (!(node.epsilon > 0 && node.epsilon <= 1))
-        fail(node, fmt::format("epsilon {} is not in (0, 1]", node.epsilon));
-      return in(0);
-    case Op::relu:
-    case Op::relu6:
-    case Op::requantize:
-      return in(0);
-    case Op::lookup:
-      if (!(node.curve.slope >= 0.0f && node.curve.slope < 1.0f)) {
-        fail(node, fmt::format("slope {} is not in [0, 1)", node.curve.slope));
-      }
-      return in(0);
-  }
-  fail(node, "unknown op");
+Shape shape_of(const Graph& graph, const Node& node) {
+  if (node.op == Op::input) return node.shape;
+  std::vector<Shape> inputs;
+  for (const int input : node.inputs) inputs.push_back(graph.nodes[static_cast<size_t>(input)].shape);
+  const OutputShape out = output_shape(shape_attributes(node), inputs);
+  if (!out.fault.empty()) fail(node, out.fault);
+  return out.shape;
 }
 
 void check_outputs(const Graph& graph) {
@@ -205,7 +65,8 @@ void check_outputs(const Graph& graph) {
 
 void infer_shape(const Graph& graph, Node& node, int index) {
   check_inputs(node, index);
-  node.shape = output_shape(graph, node);
+  check_parameters(node);
+  node.shape = shape_of(graph, node);
   if (const std::string fault = shape_fault(node.shape); !fault.empty()) fail(node, fault);
 }
 

@@ -12,6 +12,7 @@
 #include "src/graph/int8_graph.h"
 #include "src/graph/limits.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/output_shape.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -40,10 +41,6 @@ class NodeCheck {
   }
   void require(bool good, std::string_view what) const {
     if (!good) fail(std::string(what));
-  }
-
-  void check_fault(const std::string& fault) const {
-    if (!fault.empty()) fail(fault);
   }
 
   const Int8Node& in(size_t i) const { return graph_.nodes[static_cast<size_t>(node_.inputs[i])]; }
@@ -130,22 +127,6 @@ class NodeCheck {
     return std::max(q.quant_max - q.zero_point, q.zero_point - q.quant_min);
   }
 
-  void check_shape(const Shape& expected) const {
-    if (node_.shape != expected) {
-      fail(fmt::format("shape {}, its inputs give {}", to_string(node_.shape), to_string(expected)));
-    }
-  }
-
-  void check_window(bool pool) const {
-    if (const std::string fault = window_fault(node_.window, in(0).shape, pool); !fault.empty()) fail(fault);
-  }
-
-  Shape windowed(int channels) const {
-    Shape out = window_output(node_.window, in(0).shape);
-    out.c = channels;
-    return out;
-  }
-
   void check_weight() const {
     const int64_t per_channel = weights_per_channel();
     check_count("weights", node_.weight.size(), saturating_product({node_.shape.c, per_channel}));
@@ -161,40 +142,6 @@ class NodeCheck {
     }
   }
 
-  void check_convolution() const {
-    check_window(false);
-    if (node_.groups < 1 || in(0).shape.c % node_.groups != 0 || node_.shape.c % node_.groups != 0) {
-      fail(fmt::format("groups {} must divide {} input and {} output channels", node_.groups, in(0).shape.c,
-                       node_.shape.c));
-    }
-    check_shape(windowed(node_.shape.c));
-    if (has_residual()) check_shape(in(1).shape);
-    check_weight();
-  }
-
-  void check_pool_sum(int64_t pixels) const {
-    require(pixels * magnitude(in(0)) < kAccumulatorLimit, "sums of the pool can leave int32");
-  }
-
-  void check_concat() const {
-    Shape out{0, in(0).shape.h, in(0).shape.w};
-    for (size_t i = 0; i < node_.inputs.size(); ++i) {
-      require(in(i).shape.h == out.h && in(i).shape.w == out.w, "inputs of different height or width");
-      out.c += in(i).shape.c;
-      require(out.c <= kMaxDimension, "too many channels");
-    }
-    check_shape(out);
-  }
-
-  void check_subsample_pad() const {
-    const Window strides{.stride_h = node_.window.stride_h, .stride_w = node_.window.stride_w};
-    if (const std::string fault = window_fault(strides, in(0).shape, false); !fault.empty()) fail(fault);
-    Shape out = subsample_output(node_.window, in(0).shape);
-    out.c = node_.shape.c;
-    check_shape(out);
-    require(out.c >= in(0).shape.c && (out.c - in(0).shape.c) % 2 == 0, "cannot pad the channels evenly");
-  }
-
   /// An engine stores what the table says: also entries that no code of the input reaches must be codes of the output.
   void check_table() const {
     require(!node_.float_output, "it gives codes, not floats");
@@ -205,7 +152,15 @@ class NodeCheck {
             fmt::format("table entry {} is {}, outside the clamp [{}, {}]", i, code, node_.clamp_min, node_.clamp_max));
       }
     }
-    check_shape(in(0).shape);
+  }
+
+  void check_shape() const {
+    std::vector<Shape> inputs;
+    for (size_t i = 0; i < node_.inputs.size(); ++i) inputs.push_back(in(i).shape);
+    const OutputShape out = output_shape(shape_attributes(node_), inputs);
+    if (!out.fault.empty()) fail(out.fault);
+    if (node_.shape != out.shape)
+      fail(fmt::format("shape {}, its inputs give {}", to_string(node_.shape), to_string(out.shape)));
   }
 
   void check_operation() const {
@@ -213,56 +168,12 @@ class NodeCheck {
     if (passes_codes_on(node_.op) && node_.op != Int8Op::max_pool) {
       require(node_.clamp_min == node_.out.quant_min && node_.clamp_max == node_.out.quant_max, "it cannot clamp");
     }
-    switch (node_.op) {
-      case Int8Op::input:
-        return;
-      case Int8Op::conv2d:
-        return check_convolution();
-      case Int8Op::linear:
-        check_shape({node_.shape.c, 1, 1});
-        require(in(0).shape.h == 1 && in(0).shape.w == 1, "its input is not flat");
-        return check_weight();
-      case Int8Op::add:
-        check_shape(in(0).shape);
-        return check_shape(in(1).shape);
-      case Int8Op::mul:
-        if (in(1).shape != Shape{in(0).shape.c, 1, 1}) check_shape(in(1).shape);
-        return check_shape(in(0).shape);
-      case Int8Op::concat:
-        return check_concat();
-      case Int8Op::max_pool:
-        check_window(true);
-        return check_shape(windowed(in(0).shape.c));
-      case Int8Op::avg_pool:
-        check_window(true);
-        check_pool_sum(saturating_product({node_.window.kernel_h, node_.window.kernel_w}));
-        return check_shape(windowed(in(0).shape.c));
-      case Int8Op::global_avg_pool:
-        check_pool_sum(saturating_product({in(0).shape.h, in(0).shape.w}));
-        return check_shape({in(0).shape.c, 1, 1});
-      case Int8Op::subsample_pad:
-        return check_subsample_pad();
-      case Int8Op::flatten:
-        require(in(0).shape.elements() <= kMaxDimension, "too many elements");
-        return check_shape({static_cast<int>(in(0).shape.elements()), 1, 1});
-      case Int8Op::requantize:
-        return check_shape(in(0).shape);
-      case Int8Op::slice:
-        check_fault(slice_fault(node_.first_channel, node_.shape.c, in(0).shape));
-        return check_shape({node_.shape.c, in(0).shape.h, in(0).shape.w});
-      case Int8Op::resize:
-        check_fault(resize_fault(node_.factor_h, node_.factor_w, in(0).shape));
-        return check_shape({in(0).shape.c, in(0).shape.h * node_.factor_h, in(0).shape.w * node_.factor_w});
-      case Int8Op::channel_shuffle:
-        check_fault(shuffle_fault(node_.groups, in(0).shape));
-        return check_shape(in(0).shape);
-      case Int8Op::depth_to_space:
-        check_fault(depth_to_space_fault(node_.factor_h, node_.factor_w, in(0).shape));
-        return check_shape({in(0).shape.c / (node_.factor_h * node_.factor_w), in(0).shape.h * node_.factor_h,
-                            in(0).shape.w * node_.factor_w});
-      case Int8Op::lookup:
-        return check_table();
-    }
+    if (node_.op == Int8Op::input) return;
+    check_shape();
+    if (weighted()) check_weight();
+    if (node_.op == Int8Op::lookup) check_table();
+    const double codes = sum_divisor(shape_attributes(node_), in(0).shape);
+    require(codes * magnitude(in(0)) < kAccumulatorLimit, "sums of the pool can leave int32");
   }
 
   const Int8Graph& graph_;

@@ -12,6 +12,7 @@
 
 #include "src/common/error.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/output_shape.h"
 #include "src/onnx/importer.h"
 #include "src/quant/lookup_table.h"
 
@@ -149,25 +150,13 @@ class Int8Maker {
   }
 
   void set_multipliers(const Node& node, double y_scale, Int8Node& y) const {
-    double divisor = 1;
-    switch (y.op) {
-      case Int8Op::mul:
-        y.multiplier = {
-            static_cast<float>(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale / y_scale)};
-        return;
-      case Int8Op::avg_pool:
-        divisor = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
-        break;
-      case Int8Op::global_avg_pool:
-        divisor = static_cast<double>(at(node.inputs[0]).shape.h) * at(node.inputs[0]).shape.w;
-        break;
-      case Int8Op::add:
-      case Int8Op::concat:
-      case Int8Op::requantize:
-        break;
-      default:
-        return;
+    if (y.op == Int8Op::mul) {
+      y.multiplier = {
+          static_cast<float>(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale / y_scale)};
+      return;
     }
+    if (has_weight(y.op) || traits(y.op).multipliers == Multipliers::none) return;
+    const double divisor = sum_divisor(shape_attributes(node), at(node.inputs[0]).shape);
     for (const int input : node.inputs)
       y.multiplier.push_back(static_cast<float>(edge(input).scale / divisor / y_scale));
   }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "src/common/error.h"
+#include "src/graph/output_shape.h"
 #include "src/onnx/curves.h"
 
 namespace octet {
@@ -26,14 +27,13 @@ void check_profile(const Int8Node& node, OnnxProfile profile) {
 
 /// In QDQ form the scales of two edges say by what factor a value changes between them.
 void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
+  if (node.op == Int8Op::input) return;
   const auto input_of = [&](size_t i) -> const Int8Node& { return graph.nodes[static_cast<size_t>(node.inputs[i])]; };
   const bool weighted = node.op == Int8Op::conv2d || node.op == Int8Op::linear;
   const double y_scale = node.float_output ? 1.0 : node.out.scale;
-  double pixels = 1;
-  if (node.op == Int8Op::avg_pool) pixels = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
-  if (node.op == Int8Op::global_avg_pool) pixels = static_cast<double>(input_of(0).shape.h) * input_of(0).shape.w;
+  const double divisor = sum_divisor(shape_attributes(node), input_of(0).shape);
   const auto require = [&](double multiplier, size_t input) {
-    const double ratio = input_of(input).out.scale / (y_scale * pixels);
+    const double ratio = input_of(input).out.scale / (y_scale * divisor);
     if (std::abs(multiplier - ratio) > 1e-5 * ratio)
       fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
   };

@@ -5,6 +5,7 @@
 
 #include "src/common/error.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/output_shape.h"
 #include "src/quant/float_params.h"
 #include "src/quant/fold.h"
 #include "src/quant/lookup_table.h"
@@ -97,26 +98,12 @@ class Converter {
 
   void set_multipliers(int n, Int8Node& result) const {
     const Node& node = graph_.nodes[n];
-    double divisor = 1;
-    switch (result.op) {
-      case Int8Op::avg_pool:
-        divisor = static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
-        break;
-      case Int8Op::global_avg_pool: {
-        const Shape& in = graph_.nodes[node.inputs[0]].shape;
-        divisor = static_cast<double>(in.h) * in.w;
-        break;
-      }
-      case Int8Op::mul:
-        result.multiplier = {ratio(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale, n)};
-        return;
-      case Int8Op::add:
-      case Int8Op::concat:
-      case Int8Op::requantize:
-        break;
-      default:
-        return;  // codes are copied
+    if (node.op == Op::mul) {
+      result.multiplier = {ratio(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale, n)};
+      return;
     }
+    if (traits(result.op).multipliers == Multipliers::none) return;  // codes are copied
+    const double divisor = sum_divisor(shape_attributes(node), graph_.nodes[node.inputs[0]].shape);
     for (const int input : node.inputs) result.multiplier.push_back(ratio(edge(input).scale / divisor, n));
   }
 

@@ -76,8 +76,9 @@ const Corruption kCorruptions[] = {
     {"PadBehind", "conv1", "its inputs give [4, 6, 7]", [](Int8Node& n) { n.window.pad.right = 2; }},
     {"GroupsZero", "conv2", "groups 0", [](Int8Node& n) { n.groups = 0; }},
     {"GroupsUneven", "conv2", "groups 3", [](Int8Node& n) { n.groups = 3; }},
+    {"ResidualShape", "conv2", "gives [4, 6, 6], and its residual is [3, 6, 6]", [](Int8Node& n) { n.inputs[1] = 0; }},
     {"ConvShape", "conv1", "its inputs give [4, 6, 6]", [](Int8Node& n) { n.shape.w = 5; }},
-    {"AddShape", "add", "its inputs give", [](Int8Node& n) { n.inputs[1] = 0; }},
+    {"AddShape", "add", "shapes [3, 6, 6] and [4, 6, 6] differ", [](Int8Node& n) { n.inputs[0] = 0; }},
     {"ConcatShape", "concat", "its inputs give [8, 6, 6]", [](Int8Node& n) { n.shape.c = 9; }},
     {"PoolShape", "avg_pool", "its inputs give", [](Int8Node& n) { n.shape.c = 9; }},
     {"PadOddChannels", "subsample_pad", "evenly", [](Int8Node& n) { n.shape.c = 11; }},
@@ -96,7 +97,7 @@ const Corruption kCorruptions[] = {
        n.out = {0.05f, 0, 0, 128}, n.clamp_min = 0, n.clamp_max = 128;
      }},
     {"MulShape", "mul", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.h = 2; }},
-    {"MulByAnotherShape", "mul", "its inputs give [12, 2, 2]", [](Int8Node& n) { n.inputs[1] = 8; }},
+    {"MulByAnotherShape", "mul", "cannot multiply [5, 1, 1] by [12, 2, 2]", [](Int8Node& n) { n.inputs[1] = 8; }},
     {"LookupShape", "lookup", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.c = 4; }},
     {"SliceShape", "slice", "its inputs give [4, 3, 3]", [](Int8Node& n) { n.shape.h = 4; }},
     {"SliceBefore", "slice", "4 channels from -1 on", [](Int8Node& n) { n.first_channel = -1; }},
@@ -265,7 +266,7 @@ TEST(Validate, RefusesConcatOfDifferentSizes) {
     (wide ? half.shape.h : half.shape.w) = 3;
     node_named(graph, "add").inputs = {2, 2};
     node_named(graph, "concat").inputs = {1, 3};
-    EXPECT_NE(error_of([&] { validate(graph); }).find("of different height or width"), std::string::npos)
+    EXPECT_NE(error_of([&] { validate(graph); }).find("sizes of"), std::string::npos)
         << error_of([&] { validate(graph); });
   }
 }
