@@ -1,5 +1,7 @@
 #include "src/engine/lowering.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace octet {
@@ -12,6 +14,11 @@ kernels::CodeOutput code_output(const Int8Node& node) {
 }
 
 }  // namespace
+
+Error no_step(const Int8Node& node, std::string_view engine) {
+  return promise_error(fmt::format("node '{}': engine {} has no step for int8 op number {}", node.name, engine,
+                                   static_cast<int>(node.op)));
+}
 
 int Lowering::output_stride(int node) const {
   const Int8Node& n = graph.nodes[node];

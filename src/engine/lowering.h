@@ -2,18 +2,24 @@
 // lie (ChannelStride) and otherwise share this translation, so that there is one place where it can be wrong.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/conv2d_int8/conv2d_int8.h"
 #include "kernels/elementwise_int8/elementwise_int8.h"
 #include "kernels/elementwise_int8/lookup_int8.h"
 #include "kernels/elementwise_int8/pick_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
 #include "kernels/pool_int8/pool_int8.h"
+#include "src/common/error.h"
 #include "src/graph/int8_graph.h"
 
 namespace octet {
 
 /// Bytes between neighbouring pixels of a tensor with that many channels.
 using ChannelStride = int (*)(int channels);
+
+/// For what stands behind a switch over all operators: no engine goes on with a node that it does not know.
+Error no_step(const Int8Node& node, std::string_view engine);
 
 struct Lowering {
   const Int8Graph& graph;

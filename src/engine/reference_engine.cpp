@@ -69,18 +69,18 @@ class ReferenceProgram final : public Program {
       case Int8Op::input:
         kernels::quantize_image({n.shape.c, n.shape.c}, {0, n.shape.h * n.shape.w}, input_tables_.data(),
                                 images + n.shape.elements() * image, y);
-        break;
+        return;
       case Int8Op::conv2d:
       case Int8Op::linear:
         kernels::conv2d_int8_reference(lowering.conv2d_shape(node), lowering.conv2d_params(node),
                                        lowering.conv2d_weights(node), x(0), n.inputs.size() > 1 ? x(1) : nullptr, y);
-        break;
+        return;
       case Int8Op::add:
         kernels::add_int8_reference(lowering.elementwise_shape(node, 0), lowering.add_params(node), x(0), x(1), y);
-        break;
+        return;
       case Int8Op::mul:
         kernels::mul_int8_reference(lowering.mul_shape(node), lowering.mul_params(node), x(0), x(1), y);
-        break;
+        return;
       case Int8Op::requantize:
       case Int8Op::concat:
         for (size_t input = 0, channel = 0; input < n.inputs.size(); ++input) {
@@ -89,29 +89,30 @@ class ReferenceProgram final : public Program {
                                              y + channel * (n.float_output ? sizeof(float) : 1));
           channel += lowering.input(node, input).shape.c;
         }
-        break;
+        return;
       case Int8Op::max_pool:
         kernels::max_pool_int8_reference(lowering.pool_shape(node), lowering.max_pool_params(node), x(0), y);
-        break;
+        return;
       case Int8Op::avg_pool:
       case Int8Op::global_avg_pool:
         kernels::avg_pool_int8_reference(lowering.pool_shape(node), lowering.avg_pool_params(node), x(0), y);
-        break;
+        return;
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
-        break;
+        return;
       case Int8Op::slice:
       case Int8Op::resize:
       case Int8Op::channel_shuffle:
       case Int8Op::depth_to_space:
         kernels::pick_int8(lowering.pick_shape(node), {0, n.shape.h}, x(0), y);
-        break;
+        return;
       case Int8Op::lookup:
         kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);
-        break;
+        return;
       case Int8Op::flatten:
-        break;  // the same memory
+        return;  // the same memory
     }
+    throw no_step(n, "reference");
   }
 
   Int8Graph graph_;

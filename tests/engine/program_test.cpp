@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/common/error.h"
+#include "src/engine/cpu/step.h"
 #include "src/engine/cpu/unsigned_edges.h"
 #include "src/engine/output_buffers.h"
 #include "tests/engine/random_network.h"
@@ -155,6 +156,16 @@ TEST(EngineList, IsOrderedAndNamed) {
   EXPECT_EQ(names, (std::vector<std::string>{"cuda", "cudnn", "cpu", "reference"}));
   EXPECT_EQ(exact_engines().back()->name(), "reference");
   EXPECT_THROW(find_engine("abacus"), Error);
+}
+
+/// Null is a node whose output is its input's memory, and nothing else.
+TEST(CpuStep, AnUnknownOperatorIsRefusedByItsNode) {
+  Int8Graph graph;
+  graph.nodes.resize(2);
+  graph.nodes[1] = {.name = "odd", .op = static_cast<Int8Op>(99), .inputs = {0}};
+  const Lowering lowering{graph, [](int channels) { return channels; }};
+  EXPECT_EQ(error_of([&] { make_cpu_step(lowering, 1, kernels::CpuIsa::portable); }),
+            "node 'odd': engine cpu has no step for int8 op number 99");
 }
 
 }  // namespace

@@ -156,6 +156,7 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       }
       case Op::flatten:
       case Op::dropout:
+      case Op::requantize:
         result = input(0);
         break;
       case Op::slice:

@@ -68,7 +68,7 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : make_flatten_step(lowering, node);
   }
-  return nullptr;
+  throw no_step(lowering.graph.nodes[node], "cpu");
 }
 
 }  // namespace octet

@@ -32,7 +32,7 @@ class CpuStep {
 };
 
 /// The step of a node of a graph with unsigned edges, or null when its output shares its input's memory. Packs weights:
-/// the graph may go away afterwards.
+/// the graph may go away afterwards. Throws Error(promise) for an operator it does not know.
 std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 
 }  // namespace octet

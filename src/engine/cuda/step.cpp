@@ -220,7 +220,7 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
     case Int8Op::flatten:
       return lowering.flatten_is_alias(node) ? nullptr : std::make_unique<FlattenStep>(lowering, node);
   }
-  return nullptr;
+  throw no_step(lowering.graph.nodes[node], "cuda");
 }
 
 }  // namespace octet

@@ -55,7 +55,8 @@ class CudaStep {
 /// `lowering` and its graph stay as long as the step.
 using CudaStepFactory = std::function<std::unique_ptr<CudaStep>(const Lowering& lowering, int node)>;
 
-/// A step with octet's own kernels. `kernels`: CompileOptions::kernels, for convolutions.
+/// A step with octet's own kernels. `kernels`: CompileOptions::kernels, for convolutions. Throws Error(promise) for an
+/// operator it does not know.
 std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, const std::string& kernels);
 
 }  // namespace octet
