@@ -19,10 +19,10 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4)
-NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4}
+FORMAT_VERSIONS = (1, 2, 3, 4, 5)
+NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
-SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize")
+SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
 
@@ -118,8 +118,9 @@ def output_shape(node, shapes):
     if op == "slice":
         check(0 <= node["first_channel"] <= c - node["shape"][0], "channels that the input does not have")
         return [node["shape"][0], h, w]
-    if op == "resize":
+    if op in ("resize", "resize_bilinear"):
         check(min(node["factor"]) >= 1, f"factor {node['factor']}")
+        check(op == "resize" or 4 * 255 * math.prod(node["factor"]) <= 2**24, f"factor {node['factor']}: sums beyond float32")
         return [c, h * node["factor"][0], w * node["factor"][1]]
     if op == "channel_shuffle":
         check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")

@@ -105,9 +105,22 @@ def scaled_value(node, inputs, sources):
     codes = inputs[0].astype(np.int64) - sources[0]["out"]["zero_point"]
     if op == "global_avg_pool":
         total = codes.sum((1, 2), keepdims=True)
+    elif op == "resize_bilinear":
+        rows, columns = (hats(size, factor) for size, factor in zip(codes.shape[1:3], node["factor"]))
+        total = np.einsum("yh,nhwc,xw->nyxc", rows, codes, columns, optimize=True)
     else:
         total = sum(pixels for _, _, pixels in taps(codes, node, 0))
     return total.astype(np.float32) * multiplier[0]
+
+
+def hats(size, factor):
+    """[size * factor, size]: how much of each input pixel an output pixel is, in 1 / (2 factor). A pixel's weight falls
+    from its centre to 0 at the neighbours' centres; those of the picture's edge go on outside."""
+    outer, inner = np.arange(size * factor)[:, None], np.arange(-1, size + 1)[None, :]
+    weight = np.maximum(2 * factor - np.abs(2 * outer + 1 - factor * (2 * inner + 1)), 0)
+    weight[:, 1] += weight[:, 0]
+    weight[:, -2] += weight[:, -1]
+    return weight[:, 1:-1]
 
 
 def passed_codes(node, x):

@@ -88,6 +88,17 @@ kernels::AvgPoolParams Lowering::avg_pool_params(int node) const {
   return {code_input(input(node, 0)), n.multiplier[0], code_output(n)};
 }
 
+kernels::BilinearShape Lowering::bilinear_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape& in = input(node, 0).shape;
+  return {in.c, in.h, in.w, stride(in.c), output_stride(node), n.factor_h, n.factor_w};
+}
+
+kernels::BilinearParams Lowering::bilinear_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), n.multiplier[0], code_output(n)};
+}
+
 kernels::ElementwiseShape Lowering::elementwise_shape(int node, size_t index) const {
   const Int8Node& n = graph.nodes[node];
   const int channels = input(node, index).shape.c;

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "kernels/bilinear_int8/bilinear_int8.h"
 #include "kernels/conv2d_int8/conv2d_int8.h"
 #include "kernels/elementwise_int8/elementwise_int8.h"
 #include "kernels/elementwise_int8/lookup_int8.h"
@@ -34,6 +35,9 @@ struct Lowering {
   kernels::PoolShape pool_shape(int node) const;
   kernels::MaxPoolParams max_pool_params(int node) const;
   kernels::AvgPoolParams avg_pool_params(int node) const;
+
+  kernels::BilinearShape bilinear_shape(int node) const;
+  kernels::BilinearParams bilinear_params(int node) const;
 
   /// add, requantize and one input of a concat.
   kernels::ElementwiseShape elementwise_shape(int node, size_t input) const;

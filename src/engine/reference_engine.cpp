@@ -97,6 +97,9 @@ class ReferenceProgram final : public Program {
       case Int8Op::global_avg_pool:
         kernels::avg_pool_int8_reference(lowering.pool_shape(node), lowering.avg_pool_params(node), x(0), y);
         return;
+      case Int8Op::resize_bilinear:
+        kernels::bilinear_int8_reference(lowering.bilinear_shape(node), lowering.bilinear_params(node), x(0), y);
+        return;
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
         return;

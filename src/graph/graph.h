@@ -37,6 +37,7 @@ enum class Op {
   channel_shuffle,  ///< channel c is channel c % groups * (C / groups) + c / groups of the input: groups take turns
   depth_to_space,   ///< every pixel becomes factor_h x factor_w: pixel (i, j) of them is part i * factor_w + j of its
                     ///< channels. Behind a convolution it is a transposed one
+  resize_bilinear,  ///< factor_h x factor_w times as high and wide, with straight lines between the centres of pixels
 };
 
 const std::vector<Op>& all_ops();
@@ -81,7 +82,7 @@ struct Node {
   Window window;                   ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
   int out_channels = 0;            ///< conv2d, linear, subsample_pad, slice
   int first_channel = 0;           ///< slice
-  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space
+  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
   int groups = 1;                  ///< conv2d, channel_shuffle
   bool bias = false;               ///< conv2d, linear
   float dropout = 0.0f;            ///< probability

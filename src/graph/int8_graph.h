@@ -32,6 +32,7 @@ enum class Int8Op {
   resize,           ///< every pixel's codes factor_h x factor_w times; qparams of its input
   channel_shuffle,  ///< the codes of all channels in another order; qparams of its input
   depth_to_space,   ///< factor_h x factor_w pixels, each some of a pixel's channels; qparams of its input
+  resize_bilinear,  ///< t = float(sum over four pixels of whole weights * (xq - zx)) * multiplier[0]
 };
 
 std::string_view int8_op_name(Int8Op op);
@@ -46,7 +47,7 @@ struct Int8Node {
   Window window;                   ///< conv2d, max_pool, avg_pool; strides of subsample_pad
   int groups = 1;                  ///< conv2d, channel_shuffle
   int first_channel = 0;           ///< slice
-  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space
+  int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
   Shape shape;                     ///< of the output
   QParams out;                     ///< of the output edge: every consumer reads these codes
   int32_t clamp_min = -128;        ///< >= out.quant_min; ReLU raises it to the zero point
@@ -55,12 +56,12 @@ struct Int8Node {
 
   std::vector<int8_t> weight;       ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
   std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
-  std::vector<float>
-      multiplier;           ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, requantize [1]; else empty
-  std::vector<float> bias;  ///< conv2d, linear [K], in units of the output scale (reals when float_output)
-  float residual_multiplier = 0;  ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
-  std::vector<uint8_t> table;     ///< lookup [256]: the output code's stored byte, by the input code's stored byte
-  std::string function;           ///< lookup: what the table was made from ("silu"), for people and exporters
+  std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
+                                    ///< requantize [1]; else empty
+  std::vector<float> bias;          ///< conv2d, linear [K], in units of the output scale (reals when float_output)
+  float residual_multiplier = 0;    ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
+  std::vector<uint8_t> table;       ///< lookup [256]: the output code's stored byte, by the input code's stored byte
+  std::string function;             ///< lookup: what the table was made from ("silu"), for people and exporters
 
   /// Of one image's output without gaps: codes, or float32.
   size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }

@@ -120,6 +120,9 @@ OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inp
     case Op::resize:
       if (std::string fault = resize_fault(fh, fw, in); !fault.empty()) return refuse(std::move(fault));
       return {{in.c, in.h * fh, in.w * fw}, ""};
+    case Op::resize_bilinear:
+      if (std::string fault = bilinear_fault(fh, fw, in); !fault.empty()) return refuse(std::move(fault));
+      return {{in.c, in.h * fh, in.w * fw}, ""};
     case Op::channel_shuffle:
       return unless(shuffle_fault(node.groups, in), in);
     case Op::depth_to_space:
@@ -148,6 +151,8 @@ double sum_divisor(const ShapeAttributes& node, const Shape& in) {
       return static_cast<double>(node.window.kernel_h) * node.window.kernel_w;
     case Op::global_avg_pool:
       return static_cast<double>(in.h) * in.w;
+    case Op::resize_bilinear:
+      return 4.0 * node.factor_h * node.factor_w;
     default:
       return 1;
   }

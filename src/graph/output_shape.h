@@ -30,8 +30,8 @@ struct OutputShape {
 /// shape may still be beyond the bounds of shape_fault() (src/graph/window.h).
 OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inputs);
 
-/// What makes a mean of a node's sum of codes: of an average pool the pixels of its window, of a global one those of
-/// its input `in`; 1 for all others.
+/// What makes a mean of a node's sum of codes: the pixels of an average pool's window, of a global one those of its
+/// input `in`, the sum of a bilinear resize's weights; 1 for all others.
 double sum_divisor(const ShapeAttributes& node, const Shape& in);
 
 }  // namespace octet

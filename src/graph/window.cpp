@@ -81,6 +81,15 @@ std::string resize_fault(int factor_h, int factor_w, const Shape& in) {
   return "";
 }
 
+std::string bilinear_fault(int factor_h, int factor_w, const Shape& in) {
+  if (std::string fault = resize_fault(factor_h, factor_w, in); !fault.empty()) return fault;
+  constexpr int64_t kExact = int64_t{1} << 24, kLargestCode = 255, kMost = kExact / (4 * kLargestCode);
+  const int64_t product = static_cast<int64_t>(factor_h) * factor_w;
+  if (product <= kMost) return "";
+  return fmt::format("{} x {} times as many pixels: above {} float32 cannot hold the sums; resize in two steps",
+                     factor_h, factor_w, kMost);
+}
+
 std::string shuffle_fault(int groups, const Shape& in) {
   if (groups >= 1 && in.c % groups == 0) return "";
   return fmt::format("{} channels are not {} groups of one size", in.c, groups);

@@ -26,6 +26,10 @@ std::string slice_fault(int first, int channels, const Shape& in);
 /// "" if an image can be made so many times as high and wide, else what is wrong.
 std::string resize_fault(int factor_h, int factor_w, const Shape& in);
 
+/// "" if an image can be made so many times as high and wide with sums that float32 holds exactly
+/// (kernels/bilinear_int8), else what is wrong.
+std::string bilinear_fault(int factor_h, int factor_w, const Shape& in);
+
 /// "" if an image's channels make that many groups of one size, else what is wrong.
 std::string shuffle_fault(int groups, const Shape& in);
 

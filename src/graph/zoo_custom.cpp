@@ -42,6 +42,7 @@ Attributes attributes_of(const Node& node) {
       return {{"groups"}, {}};
     case Op::resize:
     case Op::depth_to_space:
+    case Op::resize_bilinear:
       return {{"factor"}, {}};
     case Op::lookup:
       return node.curve.function == Function::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};

@@ -23,6 +23,7 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/model/bilinear.h"
 #include "src/model/convolve.h"
 #include "src/model/model.h"
 #include "src/model/padding.h"
@@ -161,6 +162,8 @@ struct Step {
         return picked_channels(input(), node);
       case Op::resize:
         return repeated_pixels(input(), node);
+      case Op::resize_bilinear:
+        return interpolated_pixels(input(), node);
       case Op::channel_shuffle:
         return shuffled_channels(input(), node);
       case Op::depth_to_space:

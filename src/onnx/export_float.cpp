@@ -93,7 +93,8 @@ class FloatWriter {
         writer_.attribute("blocksize", node.factor_h);
         return y;
       case Op::resize:
-        return writer_.resize(node.name, x[0], node.factor_h, node.factor_w);
+      case Op::resize_bilinear:
+        return writer_.resize(node.name, x[0], node.factor_h, node.factor_w, node.op == Op::resize_bilinear);
       case Op::subsample_pad:
         return writer_.subsample_pad(node.name, x[0], node.window,
                                      node.out_channels - graph_.nodes[static_cast<size_t>(node.inputs[0])].shape.c);

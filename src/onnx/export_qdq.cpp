@@ -111,7 +111,8 @@ class QdqWriter {
         return y;
       }
       case Int8Op::resize:
-        return writer_.resize(node.name, x, node.factor_h, node.factor_w);
+      case Int8Op::resize_bilinear:
+        return writer_.resize(node.name, x, node.factor_h, node.factor_w, node.op == Int8Op::resize_bilinear);
       case Int8Op::subsample_pad:
         return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
       case Int8Op::flatten:

@@ -50,6 +50,11 @@ bool repeats_pixels(const std::string& coordinates, const std::string& rounding)
   return coordinates == "half_pixel" && (rounding == "round_prefer_floor" || rounding == "round_prefer_ceil");
 }
 
+/// With whole factors the two are one: they differ where the output has one pixel.
+bool is_bilinear(const std::string& mode, const std::string& coordinates) {
+  return mode == "linear" && (coordinates == "half_pixel" || coordinates == "pytorch_half_pixel");
+}
+
 /// Between the pixels of a one-pixel image there is nothing else, however they are weighted.
 bool repeats_one_pixel(const Shape& in, const std::string& mode, const std::string& coordinates) {
   return in.h == 1 && in.w == 1 && (mode == "nearest" || mode == "linear") && coordinates != "tf_crop_and_resize";
@@ -132,17 +137,20 @@ void resize(NodeReader& node) {
   node.integer("antialias", 0);
   if (const std::string policy = node.text("keep_aspect_ratio_policy", "stretch"); policy != "stretch")
     node.fail(fmt::format("keep_aspect_ratio_policy '{}'; expected stretch", shown_name(policy)));
-  const bool repeats = mode == "nearest" && repeats_pixels(coordinates, rounding);
-  if (!repeats && !repeats_one_pixel(node.network().shape(x), mode, coordinates)) {
-    node.fail(fmt::format("mode '{}', {}, {}; expected pixels repeated: nearest, asymmetric, floor", shown_name(mode),
-                          shown_name(coordinates), shown_name(rounding)));
+  const bool repeats = (mode == "nearest" && repeats_pixels(coordinates, rounding)) ||
+                       repeats_one_pixel(node.network().shape(x), mode, coordinates);
+  if (!repeats && !is_bilinear(mode, coordinates)) {
+    node.fail(
+        fmt::format("mode '{}', {}, {}; expected pixels repeated (nearest, asymmetric, floor) or bilinear (linear, "
+                    "half_pixel)",
+                    shown_name(mode), shown_name(coordinates), shown_name(rounding)));
   }
   const std::array<double, 2> factors = read_factors(node, node.network().shape(x));
   for (const double factor : factors) {
     if (!(factor >= 1 && factor <= kMaxDimension) || factor != std::floor(factor))
       node.fail(fmt::format("by {} x {}; expected whole numbers", factors[0], factors[1]));
   }
-  node.result(node.network().append({.op = Op::resize,
+  node.result(node.network().append({.op = repeats ? Op::resize : Op::resize_bilinear,
                                      .inputs = {x.node},
                                      .factor_h = static_cast<int>(factors[0]),
                                      .factor_w = static_cast<int>(factors[1])},

@@ -179,12 +179,13 @@ std::string OnnxWriter::channel_shuffle(const std::string& name, const std::stri
   return node("Reshape", name, {turns, int64s(name + "/channels", {-1, s.c, s.h, s.w})});
 }
 
-std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w) {
+std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w,
+                               bool bilinear) {
   const float scales[] = {1, 1, static_cast<float>(factor_h), static_cast<float>(factor_w)};
   const std::string y = node("Resize", name, {x, "", floats(name + "/scales", {4}, scales)});
-  text_attribute("mode", "nearest");
-  text_attribute("coordinate_transformation_mode", "asymmetric");
-  text_attribute("nearest_mode", "floor");
+  text_attribute("mode", bilinear ? "linear" : "nearest");
+  text_attribute("coordinate_transformation_mode", bilinear ? "half_pixel" : "asymmetric");
+  if (!bilinear) text_attribute("nearest_mode", "floor");
   return y;
 }
 

@@ -53,8 +53,8 @@ class OnnxWriter {
   std::string slice(const std::string& name, const std::string& x, int first, int channels);
   /// Groups of channels take turns.
   std::string channel_shuffle(const std::string& name, const std::string& x, const Shape& shape, int groups);
-  /// Every pixel so many times.
-  std::string resize(const std::string& name, const std::string& x, int factor_h, int factor_w);
+  /// So many times as high and wide: every pixel repeated, or bilinear with half-pixel centres.
+  std::string resize(const std::string& name, const std::string& x, int factor_h, int factor_w, bool bilinear);
 
   /// Every stride-th pixel, and channels of zeros on both sides.
   std::string subsample_pad(const std::string& name, const std::string& x, const Window& window, int extra_channels);

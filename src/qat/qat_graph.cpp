@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/model/bilinear.h"
 #include "src/model/device.h"
 #include "src/model/padding.h"
 #include "src/model/picks.h"
@@ -172,6 +173,9 @@ class QatGraphProgram : public TorchProgram {
         layer.multipliers.push_back(multiplier(0, static_cast<double>(shape.h) * shape.w));
         break;
       }
+      case Op::resize_bilinear:
+        layer.multipliers.push_back(multiplier(0, 4.0 * node.factor_h * node.factor_w));
+        break;
       case Op::lookup: {
         const Rounding& r = layer.epilogue.rounding;
         const std::vector<uint8_t> table = lookup_table(node.curve, edges_[node.inputs[0]], out, {r.lo, r.hi});
@@ -236,6 +240,8 @@ class QatGraphProgram : public TorchProgram {
         return picked_channels(x, node);
       case Op::resize:
         return repeated_pixels(x, node);
+      case Op::resize_bilinear:  // sums below 2^24: exact in float32
+        return rescaled(interpolated_sums(x, node), 0);
       case Op::channel_shuffle:
         return shuffled_channels(x, node);
       case Op::depth_to_space:

@@ -259,6 +259,16 @@ int NetworkBuilder::resize(int x) {
   return index;
 }
 
+int NetworkBuilder::resize_bilinear(int x) {
+  Int8Node n;
+  n.op = Int8Op::resize_bilinear, n.inputs = {x}, n.factor_h = random_.between(1, 4),
+  n.factor_w = random_.between(1, 4);
+  n.shape = {shape(x).c, shape(x).h * n.factor_h, shape(x).w * n.factor_w};
+  n.multiplier = {random_multiplier(random_, 60.0 * 4 * n.factor_h * n.factor_w)};
+  set_edge(n);
+  return push(std::move(n));
+}
+
 int NetworkBuilder::channel_shuffle(int x) {
   const int groups = random_divisor(random_, shape(x).c), index = pass_on(Int8Op::channel_shuffle, x, shape(x));
   graph_.nodes[index].groups = groups;
@@ -300,12 +310,13 @@ void NetworkBuilder::output(int x) {
 }
 
 void NetworkBuilder::float_output(int x) {
-  const int op = random_.between(0, 5);
+  const int op = random_.between(0, 6);
   const int head = op == 0   ? add(x, x)
                    : op == 1 ? concat({x, x})
                    : op == 2 ? avg_pool(x)
                    : op == 3 ? requantize(x)
                    : op == 4 ? mul(x, x)
+                   : op == 5 ? resize_bilinear(x)
                              : convolution(x);
   graph_.nodes[head].float_output = true;
   output(head);

@@ -44,6 +44,7 @@ class NetworkBuilder {
   int subsample_pad(int x);
   int slice(int x);
   int resize(int x);
+  int resize_bilinear(int x);
   int channel_shuffle(int x);
   int depth_to_space(int x);
   int transposed_convolution(int x);  ///< a convolution that has pixels as channels, and depth_to_space

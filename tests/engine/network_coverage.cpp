@@ -47,7 +47,7 @@ NetworkCoverage::NetworkCoverage() {
   }
   for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kCodes, kPictures}) networks_with_[form] = 0;
   for (const char* count : kOutputs) networks_with_[count] = 0;
-  for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space})
+  for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space, Int8Op::resize_bilinear})
     networks_with_[std::string(int8_op_name(op)) + kBothWays] = 0;
 }
 

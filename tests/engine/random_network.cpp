@@ -7,7 +7,7 @@
 namespace octet::test {
 namespace {
 
-// Pixels of the largest image that is made larger, up to nine times.
+// Pixels of the largest image that is made larger, up to sixteen times.
 constexpr int kSmallImage = 44;
 
 }  // namespace
@@ -40,7 +40,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 14)) {
+    switch (random.between(0, 15)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -73,16 +73,18 @@ Int8Graph random_network(uint64_t seed) {
         break;
       case 10:
       case 11:
+      case 12:
         if (network.shape(x).h * network.shape(x).w > kSmallImage) {
           nodes.push_back(network.max_pool(x));
         } else {
-          const int kind = random.between(0, 2);
+          const int kind = random.between(0, 3);
           nodes.push_back(kind == 0   ? network.resize(x)
                           : kind == 1 ? network.depth_to_space(x)
+                          : kind == 2 ? network.resize_bilinear(x)
                                       : network.transposed_convolution(x));
         }
         break;
-      case 12:
+      case 13:
         nodes.push_back(network.channel_shuffle(x));
         break;
       default:

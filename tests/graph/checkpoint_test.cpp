@@ -93,8 +93,8 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "5"}) {
-    const std::string message = refusal(edited("\"format_version\":4", std::string("\"format_version\":") + version));
+  for (const char* version : {"0", "6"}) {
+    const std::string message = refusal(edited("\"format_version\":5", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
         << message;
@@ -109,6 +109,8 @@ Int8Graph graph_of_operators_until(int version) {
   graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
   return graph;
 }
+
+Int8Graph graph_of_version_4() { return graph_of_operators_until(4); }
 
 Int8Graph graph_of_version_3() { return graph_of_operators_until(3); }
 
@@ -131,7 +133,8 @@ TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   EXPECT_EQ(checkpoint_version(graph_of_version_1()), 1);
   EXPECT_EQ(checkpoint_version(graph_of_version_2()), 2);
   EXPECT_EQ(checkpoint_version(graph_of_version_3()), 3);
-  EXPECT_EQ(checkpoint_version(every_op_graph()), 4);
+  EXPECT_EQ(checkpoint_version(graph_of_version_4()), 4);
+  EXPECT_EQ(checkpoint_version(every_op_graph()), 5);
   const auto version_with = [](const std::function<void(Int8Graph&)>& change) {
     Int8Graph graph = graph_of_version_1();
     graph.class_names.clear();
@@ -160,6 +163,8 @@ TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
 TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
   const std::string first = serialize_checkpoint(graph_of_version_1());
   const std::string second = serialize_checkpoint(graph_of_version_2());
+  EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_4())),
+            "a98f0004c07b2718019fbf671a74ae0495ddebd5457d1d4e09235e143530bdbc");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_3())),
             "32ad21d48f681d8682e34f59457b8ef825e95e7775430af2ee7f9af8b7879d88");
   EXPECT_EQ(sha256(first), "9e7b3600ea81c2520a9fe018a6c1cbc664c406e97f618b679d15ab5ff597f9a1");
@@ -175,24 +180,24 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
 TEST(Checkpoint, SeveralOutputsComeBack) {
   Int8Graph graph = every_op_graph();
   graph.class_names.clear();
-  graph.outputs = {3, 18, 15};
+  graph.outputs = {3, 19, 15};
   EXPECT_EQ(parse(serialize_checkpoint(graph)).outputs, graph.outputs);
 }
 
 TEST(Checkpoint, RefusesDamagedOutputs) {
   const auto with = [](const std::string& outputs) {
-    return refusal(edited("\"outputs\":[18]", "\"outputs\":" + outputs));
+    return refusal(edited("\"outputs\":[19]", "\"outputs\":" + outputs));
   };
-  EXPECT_NE(with("[18,19]").find("output 19 is not one of the 19 nodes"), std::string::npos);
+  EXPECT_NE(with("[19,20]").find("output 20 is not one of the 20 nodes"), std::string::npos);
   EXPECT_NE(with("[2147483647]").find("output 2147483647 is not one"), std::string::npos);
-  EXPECT_NE(with("[18,-1]").find("output -1 is not one"), std::string::npos);
-  EXPECT_NE(with("[18,18]").find("'fc' is an output twice"), std::string::npos);
-  EXPECT_NE(with("[18,0]").find("nothing but the input"), std::string::npos);
+  EXPECT_NE(with("[19,-1]").find("output -1 is not one"), std::string::npos);
+  EXPECT_NE(with("[19,19]").find("'fc' is an output twice"), std::string::npos);
+  EXPECT_NE(with("[19,0]").find("nothing but the input"), std::string::npos);
   EXPECT_NE(with("[]").find("has no outputs"), std::string::npos);
-  EXPECT_NE(with("18").find("octet.outputs is not an array"), std::string::npos) << with("18");
-  EXPECT_NE(with("[18.5]").find("not a 32-bit integer"), std::string::npos) << with("[18.5]");
-  EXPECT_NE(refusal(edited(",\"outputs\":[18]", "")).find("'outputs' is missing"), std::string::npos);
-  EXPECT_NE(refusal(edited("\"format_version\":4", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
+  EXPECT_NE(with("19").find("octet.outputs is not an array"), std::string::npos) << with("19");
+  EXPECT_NE(with("[19.5]").find("not a 32-bit integer"), std::string::npos) << with("[19.5]");
+  EXPECT_NE(refusal(edited(",\"outputs\":[19]", "")).find("'outputs' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":5", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
             std::string::npos);
 }
 

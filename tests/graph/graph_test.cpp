@@ -32,7 +32,7 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  EXPECT_EQ(all_ops().back(), Op::depth_to_space);
+  EXPECT_EQ(all_ops().back(), Op::resize_bilinear);
   for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
 }
@@ -97,6 +97,10 @@ TEST(Graph, PicksShapes) {
   EXPECT_NE(refusal(slice, {3, 7, 5}).find("3 channels from 1 on are not among 3"), std::string::npos);
   EXPECT_EQ(shape_of({.name = "r", .op = Op::resize, .factor_h = 2, .factor_w = 3}, in), (Shape{4, 14, 15}));
   EXPECT_NE(refusal({.name = "r", .op = Op::resize, .factor_w = 0}).find("8 pixels cannot become 0 times as many"),
+            std::string::npos);
+  EXPECT_EQ(shape_of({.name = "b", .op = Op::resize_bilinear, .factor_h = 2, .factor_w = 3}, in), (Shape{4, 14, 15}));
+  EXPECT_NE(refusal({.name = "b", .op = Op::resize_bilinear, .factor_h = 129, .factor_w = 128})
+                .find("node 'b' (resize_bilinear): 129 x 128 times as many pixels: above 16448"),
             std::string::npos);
   EXPECT_EQ(shape_of({.name = "c", .op = Op::channel_shuffle, .groups = 2}, in), in);
   EXPECT_NE(refusal({.name = "c", .op = Op::channel_shuffle, .groups = 3}).find("4 channels are not 3 groups of one"),

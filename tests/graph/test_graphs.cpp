@@ -90,6 +90,9 @@ Int8Graph every_op_graph() {
   nodes.back().groups = 4;
   nodes.push_back(make("depth_to_space", Int8Op::depth_to_space, {16}, {4, 3, 6}, kAffine));
   nodes.back().factor_w = 2;
+  nodes.push_back(make("resize_bilinear", Int8Op::resize_bilinear, {14}, {4, 6, 9}, kSigned));
+  nodes.back().factor_h = 2, nodes.back().factor_w = 3;
+  nodes.back().multiplier = {0.025f};
   nodes.push_back(make("fc", Int8Op::linear, {13}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);

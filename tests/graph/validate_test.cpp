@@ -114,6 +114,14 @@ const Corruption kCorruptions[] = {
     {"DepthParts", "depth_to_space", "8 channels are not 3 x 2 pixels", [](Int8Node& n) { n.factor_h = 3; }},
     {"DepthNone", "depth_to_space", "cannot become 0 times as many", [](Int8Node& n) { n.factor_w = 0; }},
     {"DepthShape", "depth_to_space", "its inputs give [4, 3, 6]", [](Int8Node& n) { n.shape.h = 6; }},
+    {"BilinearShape", "resize_bilinear", "its inputs give [4, 6, 9]", [](Int8Node& n) { n.shape.w = 8; }},
+    {"BilinearNone", "resize_bilinear", "cannot become 0 times as many", [](Int8Node& n) { n.factor_h = 0; }},
+    {"BilinearHuge", "resize_bilinear", "cannot become",
+     [](Int8Node& n) { n.factor_w = std::numeric_limits<int>::max(); }},
+    {"BilinearSums", "resize_bilinear",
+     "node 18 'resize_bilinear' (resize_bilinear): 257 x 65 times as many pixels: above 16448 float32 cannot hold",
+     [](Int8Node& n) { n.factor_h = 257, n.factor_w = 65; }},
+    {"BilinearMultipliers", "resize_bilinear", "0 multipliers, needs 1", [](Int8Node& n) { n.multiplier.clear(); }},
     {"FloatInside", "hidden", "reads 'hidden', which gives floats", [](Int8Node& n) { n.float_output = true; }},
     {"FloatCopies", "flatten", "copies codes", [](Int8Node& n) { n.float_output = true; }},
 };
@@ -141,11 +149,11 @@ TEST(Validate, OutputsAreNodesOfTheirOwn) {
   const int last = static_cast<int>(graph.nodes.size()) - 1;
   EXPECT_EQ(refusal({last, 3, 6}), "");
   EXPECT_EQ(refusal({}), "graph 'every_op' has no outputs");
-  EXPECT_EQ(refusal({last, last + 1}), "output 19 is not one of the 19 nodes of 'every_op'");
-  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 19 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, last + 1}), "output 20 is not one of the 20 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 20 nodes of 'every_op'");
   EXPECT_EQ(refusal({3, last, 3}), "node 'requantize' is an output twice");
   EXPECT_EQ(refusal({0, last}), "output 'input' is nothing but the input");
-  EXPECT_EQ(refusal({3}), "node 18 'fc' gives floats and is no output");
+  EXPECT_EQ(refusal({3}), "node 19 'fc' gives floats and is no output");
 }
 
 TEST(Validate, ClassNamesBelongToAnOnlyOutput) {
@@ -253,6 +261,21 @@ TEST(Validate, SumsOfPoolsUpToTheirEdge) {
   }
 }
 
+/// 256 x 64 + 64 = 16448 is the most: 4 * 16448 * 255 is 2^24 - 256.
+TEST(Validate, BilinearSumsUpToWhatFloat32Holds) {
+  const auto resized = [](int factor_h, int factor_w) {
+    Int8Graph graph = every_op_graph();
+    Int8Node& node = node_named(graph, "resize_bilinear");
+    node.factor_h = factor_h, node.factor_w = factor_w;
+    node.shape = {4, 3 * factor_h, 3 * factor_w};
+    return error_of([&] { validate(graph); });
+  };
+  EXPECT_EQ(resized(257, 64), "");
+  EXPECT_EQ(resized(1, 16448), "");
+  EXPECT_NE(resized(1, 16449).find("above 16448"), std::string::npos);
+  EXPECT_NE(resized(257, 65).find("above 16448"), std::string::npos);
+}
+
 TEST(Validate, RefusesConcatOfDifferentSizes) {
   for (const bool wide : {false, true}) {
     Int8Graph graph = every_op_graph();
@@ -314,7 +337,7 @@ TEST(InputTable, QuantizesEveryPixel) {
 }
 
 TEST(Int8Ops, NamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Int8Op::lookup); ++i) {
+  for (int i = 0; i <= static_cast<int>(Int8Op::resize_bilinear); ++i) {
     EXPECT_EQ(int8_op_from_name(int8_op_name(static_cast<Int8Op>(i))), static_cast<Int8Op>(i));
   }
   EXPECT_NE(error_of([] { int8_op_from_name("softmax"); }).find("softmax"), std::string::npos);

@@ -216,12 +216,13 @@ TEST(CustomGraph, ChannelsAreSplitAndPixelsRepeated) {
       {.name = "low", .op = "slice", .attributes = {{"first_channel", 0}, {"out_channels", 1}}},
       {.name = "high", .op = "slice", .inputs = {"input"}, .attributes = {{"first_channel", 1}, {"out_channels", 2}}},
       {.name = "up", .op = "resize", .inputs = {"low"}, .attributes = {{"factor", 2}}},
-      {.name = "up2", .op = "resize", .inputs = {"high"}, .attributes = {{"factor", 2}}},
+      {.name = "up2", .op = "resize_bilinear", .inputs = {"high"}, .attributes = {{"factor", 2}}},
       {.name = "cat", .op = "concat", .inputs = {"up", "up2"}},
       {.op = "flatten"},
       {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
   }));
   EXPECT_EQ(graph.nodes[2].shape, (Shape{2, 8, 8}));
+  EXPECT_EQ(graph.nodes[4].op, Op::resize_bilinear);
   EXPECT_EQ(graph.nodes[5].shape, (Shape{3, 16, 16}));
   EXPECT_NE(
       error_of([] {

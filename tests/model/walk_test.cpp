@@ -161,6 +161,45 @@ TEST(Walk, SliceAndResizeCopyValues) {
   EXPECT_TRUE(at::equal(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), expected));
 }
 
+Graph bilinear(int factor, const Shape& input) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = input;
+  spec.graph = {node("b", "resize_bilinear", {{"factor", factor}})};
+  spec.outputs = {"b"};
+  return build_model(spec);
+}
+
+/// The same values and gradients as LibTorch's.
+TEST(Walk, ResizeBilinearIsLibTorchs) {
+  at::manual_seed(4);
+  for (const int factor : {1, 2, 3, 4, 7}) {
+    for (const Shape& shape : {Shape{3, 5, 4}, Shape{2, 1, 6}, Shape{1, 1, 1}}) {
+      const Graph graph = bilinear(factor, shape);
+      const at::Tensor x = at::randn({2, shape.c, shape.h, shape.w}).requires_grad_();
+      const at::Tensor expected = at::upsample_bilinear2d(x, {shape.h * factor, shape.w * factor}, false);
+      const at::Tensor y = walk(graph, {}, x, {});
+      EXPECT_TRUE(at::allclose(y, expected.flatten(1), 1e-5, 1e-6)) << factor;
+      EXPECT_TRUE(at::equal(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), y)) << factor;
+      const at::Tensor from_above = at::randn(expected.sizes());
+      expected.backward(from_above);
+      const at::Tensor gradient = x.grad().clone();
+      x.mutable_grad().reset();
+      y.backward(from_above.flatten(1));
+      EXPECT_TRUE(at::allclose(x.grad(), gradient, 1e-5, 1e-5)) << factor;
+    }
+  }
+}
+
+/// Weights of 0 read nothing: infinity stays where straight lines to it begin.
+TEST(Walk, InfinityGoesNoFurtherThanItsNeighbours) {
+  at::Tensor x = at::zeros({1, 1, 1, 5});
+  x[0][0][0][2] = std::numeric_limits<float>::infinity();
+  const at::Tensor y = walk(bilinear(3, {1, 1, 5}), {}, x, {}).view({3, 15});
+  EXPECT_TRUE(at::equal(y.isinf().sum(0), at::tensor({0, 0, 0, 0, 0, 3, 3, 3, 3, 3, 0, 0, 0, 0, 0})));
+  EXPECT_FALSE(y.isnan().any().item<bool>());
+}
+
 TEST(Walk, ChannelsAreShuffledAndBecomePixels) {
   ModelSpec spec;
   spec.name = "graph";

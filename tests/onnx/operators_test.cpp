@@ -190,6 +190,20 @@ TEST(OnnxOperators, OnePixelIsRepeatedHoweverItIsResized) {
   }
 }
 
+TEST(OnnxOperators, BilinearResizeIsPyTorchsInterpolate) {
+  const at::Tensor x = images(3, 5, 4);
+  for (const char* coordinates : {"half_pixel", "pytorch_half_pixel"}) {
+    ModelBuilder model({3, 5, 4});
+    model.reals("scales", {1, 1, 2, 3});
+    model.node("Resize", {"image", "", "scales"}, "y")
+        .text("mode", "linear")
+        .text("coordinate_transformation_mode", coordinates);
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes.back().op, Op::resize_bilinear);
+    expect_close(outputs(network, x), at::upsample_bilinear2d(x, {10, 12}, false));
+  }
+}
+
 TEST(OnnxOperators, AMaxPoolsLastWindowMayHangOverTheEdge) {
   for (const auto& [size, kernel, stride, pad] :
        std::vector<std::array<int64_t, 4>>{{8, 3, 2, 0}, {9, 2, 2, 0}, {8, 3, 3, 1}, {9, 4, 2, 1}, {8, 2, 3, 0}}) {
@@ -276,8 +290,15 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
     model.node("Resize", {"image", "", "scales"}, "y").text("mode", mode).text("nearest_mode", rounding);
     return model;
   };
+  ModelBuilder corners;
+  corners.reals("scales", {1, 1, 2, 2});
+  corners.node("Resize", {"image", "", "scales"}, "y")
+      .text("mode", "linear")
+      .text("coordinate_transformation_mode", "align_corners");
+  expect_refused(corners, "mode 'linear', align_corners");
   const auto expect_resize_refused = [&](ModelBuilder model, const std::string& part) { expect_refused(model, part); };
-  expect_resize_refused(resized({1, 1, 2, 2}, "linear", "floor"), "expected pixels repeated");
+  expect_resize_refused(resized({1, 1, 2, 2}, "cubic", "floor"), "expected pixels repeated");
+  expect_resize_refused(resized({1, 1, 1.5f, 2}, "linear", "floor"), "by 1.5 x 2; expected whole numbers");
   expect_resize_refused(resized({1, 1, 2, 2}, "nearest", "floor"), "half_pixel, floor; expected pixels repeated");
   expect_resize_refused(resized({1, 1, 1.5f, 2}, "nearest", "round_prefer_ceil"), "by 1.5 x 2; expected whole numbers");
   expect_resize_refused(resized({1, 2, 2, 2}, "nearest", "round_prefer_ceil"), "expected [1, 1, vertical, horizontal]");

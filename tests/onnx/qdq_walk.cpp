@@ -92,7 +92,7 @@ class Walk {
     if (op == "Gemm") return gemm(node, x);
     if (op == "Concat") return concat(node);
     if (op == "Slice") return input(node, 3).numbers.size() == 2 ? every_second(node, x) : channels(node, x);
-    if (op == "Resize") return repeated(node, x);
+    if (op == "Resize") return resized(node, x);
     if (op == "Pad") return padded(node, x);
     if (op == "Add" || op == "Mul") return joined(node, x, input(node, 1));
     Typed y = x;
@@ -258,15 +258,35 @@ class Walk {
   }
 
   /// Pixel i is pixel i / scale, rounded down.
-  Typed repeated(const onnx::NodeProto& node, const Typed& x) const {
+  static std::string text(const onnx::NodeProto& node, const char* name) {
+    for (const auto& a : node.attribute())
+      if (a.name() == name) return a.s();
+    return "";
+  }
+
+  /// Repeated pixels, or straight lines between their centres.
+  Typed resized(const onnx::NodeProto& node, const Typed& x) const {
+    const bool linear = text(node, "mode") == "linear";
+    if (linear && text(node, "coordinate_transformation_mode") != "half_pixel") throw std::runtime_error("coordinates");
     const auto scale_h = static_cast<int64_t>(input(node, 2).numbers[2]),
                scale_w = static_cast<int64_t>(input(node, 2).numbers[3]);
     Typed y{{{x.shape[0], x.shape[1], x.shape[2] * scale_h, x.shape[3] * scale_w}, {}}, x.type};
-    for (int64_t plane = 0; plane < x.shape[0] * x.shape[1]; ++plane)
+    for (int64_t plane = 0; plane < x.shape[0] * x.shape[1]; ++plane) {
+      const auto at = [&](int64_t row, int64_t column) {
+        row = std::clamp(row, int64_t{0}, x.shape[2] - 1), column = std::clamp(column, int64_t{0}, x.shape[3] - 1);
+        return x.numbers[static_cast<size_t>((plane * x.shape[2] + row) * x.shape[3] + column)];
+      };
       for (int64_t r = 0; r < y.shape[2]; ++r)
-        for (int64_t s = 0; s < y.shape[3]; ++s)
-          y.numbers.push_back(
-              x.numbers[static_cast<size_t>((plane * x.shape[2] + r / scale_h) * x.shape[3] + s / scale_w)]);
+        for (int64_t s = 0; s < y.shape[3]; ++s) {
+          const double row = (static_cast<double>(r) + 0.5) / static_cast<double>(scale_h) - 0.5;
+          const double column = (static_cast<double>(s) + 0.5) / static_cast<double>(scale_w) - 0.5;
+          const auto top = static_cast<int64_t>(std::floor(row)), left = static_cast<int64_t>(std::floor(column));
+          const double above = std::lerp(at(top, left), at(top, left + 1), column - std::floor(column));
+          const double below = std::lerp(at(top + 1, left), at(top + 1, left + 1), column - std::floor(column));
+          y.numbers.push_back(linear ? static_cast<float>(std::lerp(above, below, row - std::floor(row)))
+                                     : at(r / scale_h, s / scale_w));
+        }
+    }
     return y;
   }
 

@@ -17,6 +17,7 @@ ModelSpec picks() {
   spec.graph = {{"conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"stride", 2}, {"pad_bottom", 1}}},
                 {"high", "slice", {"conv"}, {{"first_channel", 2}, {"out_channels", 4}}},
                 {"up", "resize", {}, {{"factor", 2}}},
+                {"smooth", "resize_bilinear", {}, {{"factor", 2}}},
                 {"mix", "channel_shuffle", {}, {{"groups", 2}}},
                 {"pixels", "depth_to_space", {}, {{"factor", 2}}},
                 {"pool", "max_pool", {}, {{"kernel", 3}, {"stride", 2}, {"pad_right", 1}}},

@@ -1,5 +1,5 @@
-// A network of six outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that none
-// reads: a function's, and copies.
+// A network of seven outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that
+// none reads: a function's, copies, and pixels between others.
 #pragma once
 
 #include "src/graph/graph_builder.h"
@@ -16,7 +16,11 @@ inline Int8Graph with_outputs(ActivationScheme scheme) {
   const int mean = builder.unary(Op::global_avg_pool, "mean", features);
   const int fc = builder.linear("fc", mean, 4);
   Graph graph = builder.finish();
-  graph.outputs = {fc, features, pixels, mean, gate, up};
+  graph.nodes.push_back(
+      {.name = "smooth", .op = Op::resize_bilinear, .inputs = {features}, .factor_h = 3, .factor_w = 2});
+  const int smooth = static_cast<int>(graph.nodes.size()) - 1;
+  infer_shapes(graph);
+  graph.outputs = {fc, features, pixels, mean, gate, up, smooth};
   QuantSpec spec;
   spec.activation = scheme;
   return random_int8_graph(graph, spec, 4);

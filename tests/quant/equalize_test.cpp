@@ -151,15 +151,17 @@ TEST(Equalize, LogitsOfRandomNetworksStay) {
 }
 
 TEST(Equalize, AScalePassesThroughResize) {
-  NodeSpec up = node("up", "resize");
-  up.attributes = {{"factor", 2}};
-  const Graph graph = fuse(graph_of({conv("a", 4), node("r", "relu"), up, conv("b", 4, 3)}));
-  ASSERT_EQ(layer_pairs(graph).size(), 1u);
-  const FloatParams before = uneven_params(graph, 6);
-  FloatParams after = before;
-  equalize(graph, after);
-  EXPECT_NE(after.at("a.weight"), before.at("a.weight"));
-  EXPECT_LT(moved(graph, before, after, 6), 1e-5);
+  for (const char* op : {"resize", "resize_bilinear"}) {
+    NodeSpec up = node("up", op);
+    up.attributes = {{"factor", 2}};
+    const Graph graph = fuse(graph_of({conv("a", 4), node("r", "relu"), up, conv("b", 4, 3)}));
+    ASSERT_EQ(layer_pairs(graph).size(), 1u);
+    const FloatParams before = uneven_params(graph, 6);
+    FloatParams after = before;
+    equalize(graph, after);
+    EXPECT_NE(after.at("a.weight"), before.at("a.weight"));
+    EXPECT_LT(moved(graph, before, after, 6), 1e-5) << op;
+  }
 }
 
 TEST(Equalize, AChannelWithoutWeightsOnOneSideStays) {

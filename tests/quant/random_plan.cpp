@@ -90,10 +90,10 @@ class Grower {
     });
   }
 
-  /// Some of the channels or all in another order, each pixel several times or several pixels of one.
+  /// Some of the channels or all in another order, each pixel several times, several pixels of one or between them.
   void pick() {
     const Shape in = shape();
-    switch (between(0, 3)) {
+    switch (between(0, 4)) {
       case 0:
         return push(Op::slice, [&](Node& n) {
           n.out_channels = between(1, in.c);
@@ -103,6 +103,10 @@ class Grower {
         return push(Op::channel_shuffle, [&](Node& n) { n.groups = std::gcd(in.c, between(2, 6)); });
       case 2:
         return push(Op::depth_to_space, [&](Node& n) { n.factor_h = std::gcd(in.c, 2), n.factor_w = 1; });
+      case 3:
+        push(Op::resize_bilinear, [&](Node& n) { n.factor_h = between(1, 3), n.factor_w = between(1, 3); });
+        if (chance(30)) push(chance(50) ? Op::relu : Op::relu6);
+        return;
       default:
         return push(Op::resize, [&](Node& n) { n.factor_h = between(1, 2), n.factor_w = between(1, 2); });
     }

@@ -47,6 +47,27 @@ size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
   return row * in.w + static_cast<size_t>(x / n.factor_w);
 }
 
+/// What a bilinear resize makes of one axis: for each pixel of the output, weights of the input's pixels that are 1 at
+/// their centre and 0 at the neighbours', times 2 * factor; the edge's pixels go on outside.
+int64_t hat(int out, int in, int factor, int size) {
+  const auto weight = [&](int at) {
+    return std::max<int64_t>(0, 2 * factor - std::abs(2 * out + 1 - factor * (2 * at + 1)));
+  };
+  return weight(in) + (in == 0 ? weight(-1) : 0) + (in == size - 1 ? weight(size) : 0);
+}
+
+/// Calls body(weight, input offset) for every pixel that output (k, y, x) is made of; CHW.
+template <typename AnyNode, typename Body>
+void around(const AnyNode& n, const Shape& in, int k, int y, int x, const Body& body) {
+  const int row = y / n.factor_h, column = x / n.factor_w;  // the others are too far
+  for (int iy = std::max(0, row - 1); iy <= std::min(in.h - 1, row + 1); ++iy) {
+    for (int ix = std::max(0, column - 1); ix <= std::min(in.w - 1, column + 1); ++ix) {
+      const int64_t weight = hat(y, iy, n.factor_h, in.h) * hat(x, ix, n.factor_w, in.w);
+      if (weight != 0) body(weight, (static_cast<size_t>(k) * in.h + iy) * in.w + ix);
+    }
+  }
+}
+
 Window whole(const Shape& in) { return {.kernel_h = in.h, .kernel_w = in.w}; }
 
 double act(double value, Activation activation) {
@@ -76,6 +97,7 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
     node.window = {kernel, kernel, stride, stride, even_padding(pad, pad)};
     node.out_channels = number("out_channels", 0);
     node.groups = number("groups", 1);
+    node.factor_h = node.factor_w = number("factor", 1);
     node.bias = number("bias", 0) != 0;
     if (spec.attributes.contains("epsilon")) node.epsilon = spec.attributes.at("epsilon");
     if (spec.inputs.empty()) node.inputs = {static_cast<int>(graph.nodes.size()) - 1};
@@ -164,6 +186,13 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       case Op::channel_shuffle:
       case Op::depth_to_space:
         pixels_of(out, [&](int k, int y, int x, size_t at) { result[at] = input(0)[picked(node, in, k, y, x)]; });
+        break;
+      case Op::resize_bilinear:
+        pixels_of(out, [&](int k, int y, int x, size_t at) {
+          around(node, in, k, y, x, [&](int64_t weight, size_t from) {
+            result[at] += input(0)[from] * weight / (4.0 * node.factor_h * node.factor_w);
+          });
+        });
         break;
       case Op::lookup:
         for (size_t i = 0; i < result.size(); ++i) result[i] = evaluate(node.curve, input(0)[i]);
@@ -269,6 +298,12 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
         case Int8Op::depth_to_space:
           result[at] = code(0, picked(node, in, k, y, x));
           break;
+        case Int8Op::resize_bilinear: {
+          int64_t sum = 0;
+          around(node, in, k, y, x, [&](int64_t weight, size_t from) { sum += weight * centred(0, from); });
+          finish(at, static_cast<float>(sum) * node.multiplier[0]);
+          break;
+        }
         case Int8Op::flatten: {
           const size_t pixel = at / in.c, c = at % in.c;
           result[at] = code(0, c * (static_cast<size_t>(in.h) * in.w) + pixel);

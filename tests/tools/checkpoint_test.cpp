@@ -162,6 +162,7 @@ TEST_F(Checkpoint, InspectShowsWhatItsNodesAreLike) {
   expect_node("subsample_pad", "  1x1/2  ", {{"window", window({1, 1}, {2, 2}, {0, 0, 0, 0}, 1)}});
   expect_node("slice", "  channels 3..6  ", {{"first_channel", 3}});
   expect_node("resize", "  times 2x3  ", {{"factor", {2, 3}}});
+  expect_node("resize_bilinear", "  times 2x3  ", {{"factor", {2, 3}}});
   expect_node("channel_shuffle", "  4 groups  ", {{"groups", 4}});
   expect_node("depth_to_space", "  times 1x2  ", {{"factor", {1, 2}}});
 }

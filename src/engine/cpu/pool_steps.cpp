@@ -1,3 +1,4 @@
+#include "kernels/bilinear_int8/cpu_bilinear_int8.h"
 #include "kernels/pool_int8/cpu_pool_int8.h"
 #include "src/engine/cpu/image_step.h"
 
@@ -49,6 +50,24 @@ class AvgPoolStep final : public ImageStep {
   CpuIsa isa_;
 };
 
+// Rows are the units.
+class BilinearStep final : public ImageStep {
+ public:
+  BilinearStep(const Lowering& lowering, int node, CpuIsa isa)
+      : ImageStep(lowering, node, kernel_name("resize_bilinear", isa), lowering.graph.nodes[node].shape.h),
+        shape_(lowering.bilinear_shape(node)),
+        params_(lowering.bilinear_params(node)),
+        isa_(isa) {}
+
+ private:
+  void run_image(const StepData& data, int image, Range rows) const override {
+    kernels::cpu_bilinear_u8(isa_, shape_, params_, rows, input(data, 0, image), output(data, image));
+  }
+  kernels::BilinearShape shape_;
+  kernels::BilinearParams params_;
+  CpuIsa isa_;
+};
+
 }  // namespace
 
 std::unique_ptr<CpuStep> make_max_pool_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
@@ -57,6 +76,10 @@ std::unique_ptr<CpuStep> make_max_pool_step(const Lowering& lowering, int node, 
 
 std::unique_ptr<CpuStep> make_avg_pool_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
   return std::make_unique<AvgPoolStep>(lowering, node, isa);
+}
+
+std::unique_ptr<CpuStep> make_bilinear_step(const Lowering& lowering, int node, kernels::CpuIsa isa) {
+  return std::make_unique<BilinearStep>(lowering, node, isa);
 }
 
 }  // namespace octet

@@ -56,6 +56,8 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
     case Int8Op::avg_pool:
     case Int8Op::global_avg_pool:
       return make_avg_pool_step(lowering, node, isa);
+    case Int8Op::resize_bilinear:
+      return make_bilinear_step(lowering, node, isa);
     case Int8Op::lookup:
       return make_lookup_step(lowering, node, isa);
     case Int8Op::subsample_pad:

@@ -1,6 +1,7 @@
 // Steps that are one kernel without a choice: input, pools, add, mul, requantize and concat, lookup, copies.
 #include <vector>
 
+#include "kernels/bilinear_int8/cuda_bilinear_int8.h"
 #include "kernels/elementwise_int8/cuda_copy_codes.h"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
 #include "kernels/elementwise_int8/cuda_lookup_int8.h"
@@ -69,6 +70,20 @@ class AvgPoolStep final : public CudaStep {
  private:
   kernels::PoolShape shape_;
   kernels::AvgPoolParams params_;
+};
+
+class BilinearStep final : public CudaStep {
+ public:
+  BilinearStep(const Lowering& lowering, int node)
+      : shape_(lowering.bilinear_shape(node)), params_(lowering.bilinear_params(node)) {}
+  std::string kernel(int) const override { return "resize_bilinear"; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::cuda_bilinear_int8(shape_, params_, {data.images, data.inputs[0], data.output}, stream);
+  }
+
+ private:
+  kernels::BilinearShape shape_;
+  kernels::BilinearParams params_;
 };
 
 // add and mul: one kernel on two inputs.
@@ -208,6 +223,8 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
     case Int8Op::avg_pool:
     case Int8Op::global_avg_pool:
       return std::make_unique<AvgPoolStep>(lowering, node);
+    case Int8Op::resize_bilinear:
+      return std::make_unique<BilinearStep>(lowering, node);
     case Int8Op::lookup:
       return std::make_unique<LookupStep>(lowering, node);
     case Int8Op::subsample_pad:
