@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds the tree to its one direction: who may include whom (CONTRIBUTING.md).
+"""Holds the tree to its one direction, who may include whom (CONTRIBUTING.md), and to lines that fit a screen.
 
-Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that uses a
-library its layer must not know.
+Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that
+uses a library its layer must not know; also each line of C++ or CUDA, and of the first documents' prose, that is too long.
 """
 import pathlib
 import re
@@ -50,6 +50,9 @@ LIBRARIES = {
     r"CLI/": ["tools"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],
 }
+SOURCES = {".h", ".cpp", ".cu", ".cuh"}
+COLUMNS = 140  # clang-format breaks at 120 what it may break: not strings and comments
+PROSE = {"CONTRIBUTING.md": 120, "README.md": 120, "src/graph/README.md": 120}  # tables and code apart
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -65,7 +68,7 @@ def may_include(allowed, folder):
 
 def faults(root):
     for path in sorted(p for f in ("kernels", "src", "trainers", "tools") for p in (root / f).rglob("*")):
-        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+        if path.suffix not in SOURCES:
             continue
         name = path.relative_to(root).as_posix()
         here = folder_of(name)
@@ -82,10 +85,32 @@ def faults(root):
                     yield f"{name}:{number}: {here} must not include {target}; only {', '.join(users)} may"
 
 
+def prose(text):
+    """(number, line) of what is neither a table's row nor code."""
+    code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            code = not code
+        elif not code and not line.startswith(("|", "    ")):
+            yield number, line
+
+
+def long_lines(root):
+    for folder in ("include", "kernels", "src", "trainers", "tools", "tests"):
+        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if len(line) > COLUMNS:
+                    yield f"{path.relative_to(root).as_posix()}:{number}: {len(line)} columns, at most {COLUMNS}"
+    for name, columns in PROSE.items():
+        for number, line in prose((root / name).read_text(encoding="utf-8")):
+            if len(line) > columns:
+                yield f"{name}:{number}: {len(line)} columns, at most {columns}"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = list(faults(root))
-    print("\n".join(found) if found else "layers: every include points down")
+    found = [*faults(root), *long_lines(root)]
+    print("\n".join(found) if found else "layers: every include points down, no line is too long")
     return 1 if found else 0
 
 

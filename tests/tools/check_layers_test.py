@@ -34,6 +34,22 @@ class Layers(unittest.TestCase):
     def test_loops_on_threads_have_one_place(self):
         self.assertEqual(len(self.faults("src/qat/a.cpp", "ATen/Parallel.h", "ATen/Functions.h")), 1)
 
+    def test_long_lines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, columns in check_layers.PROSE.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                long = "x" * (columns + 1)
+                (root / name).write_text(f"{'x' * columns}\n| {long} |\n```\n{long}\n```\n{long}\n")
+            (root / "tests").mkdir()
+            (root / "tests" / "a.cu").write_text("é" * 140 + "\n" + "x" * 141 + "\n", encoding="utf-8")
+            found = list(check_layers.long_lines(root))
+        self.assertEqual(found, ["tests/a.cu:2: 141 columns, at most 140"] +
+                         [f"{name}:6: {columns + 1} columns, at most {columns}" for name, columns in check_layers.PROSE.items()])
+
+    def test_no_line_of_the_tree_is_too_long(self):
+        self.assertEqual(list(check_layers.long_lines(pathlib.Path(__file__).resolve().parents[2])), [])
+
 
 if __name__ == "__main__":
     unittest.main()

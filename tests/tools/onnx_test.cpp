@@ -9,7 +9,8 @@ namespace octet::test {
 namespace {
 
 constexpr const char* kRecipe = R"(threads: 1
-data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 96, validation_fraction: 0.2, limit_test: 60, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
+data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 96, validation_fraction: 0.2,
+  limit_test: 60, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
 model: {name: onnx, onnx: net.onnx}
 train: {epochs: 0}
 calibrate: {images: 16, batch_size: 8}

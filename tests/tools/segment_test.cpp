@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kRecipe = R"(threads: 1
-data: {format: synthetic, labels: pixels, channels: 1, image_size: 16, synthetic_size: 160, synthetic_classes: 2, validation_fraction: 0.25, limit_test: 24, mean: [0.4], std: [0.2], workers: 1, pad: 2, flip: true, cutout: 4}
+data: {format: synthetic, labels: pixels, channels: 1, image_size: 16, synthetic_size: 160, synthetic_classes: 2,
+  validation_fraction: 0.25, limit_test: 24, mean: [0.4], std: [0.2], workers: 1, pad: 2, flip: true, cutout: 4}
 model: {name: unet2, width: 0.125}
 train: {epochs: 8, batch_size: 12, optimizer: adamw, learning_rate: 0.01}
 calibrate: {images: 16, batch_size: 8}

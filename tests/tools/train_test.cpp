@@ -270,7 +270,8 @@ train: {epochs: 1, batch_size: 32}
   write(
       "two_outputs.yaml",
       R"(data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 64, synthetic_classes: 4, mean: [0.5], std: [0.25]}
-model: {name: graph, outputs: [l, c], graph: [{name: c, op: conv2d, out_channels: 2, kernel: 3}, {name: f, op: flatten}, {name: l, op: linear, out_channels: 4}]}
+model: {name: graph, outputs: [l, c], graph: [{name: c, op: conv2d, out_channels: 2, kernel: 3},
+  {name: f, op: flatten}, {name: l, op: linear, out_channels: 4}]}
 train: {epochs: 1, batch_size: 32}
 )");
   expect_refusal(octet({"train", path("two_outputs.yaml"), "--out", path("run")}), 2,
