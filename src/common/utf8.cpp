@@ -19,4 +19,21 @@ size_t utf8_length(std::string_view text) {
   return 0;
 }
 
+std::string printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const auto first = static_cast<unsigned char>(text[0]);
+    const size_t length = utf8_length(text);
+    const bool c0 = first < 0x20 || first == 0x7F;
+    const bool c1 = length == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;  // U+0080 to U+009F
+    if (length == 0 || c0 || c1) {
+      shown += '?';
+    } else {
+      shown += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return shown;
+}
+
 }  // namespace octet

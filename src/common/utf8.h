@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace octet {
@@ -9,5 +10,8 @@ namespace octet {
 /// Bytes of the valid sequence at the start of `text`, which is not empty; 0: broken (RFC 3629: no overlong forms, no
 /// surrogates, nothing beyond U+10FFFF).
 size_t utf8_length(std::string_view text);
+
+/// A name that a file gave, for a terminal: '?' for every control character and for every byte that is no UTF-8.
+std::string printable(std::string_view text);
 
 }  // namespace octet

@@ -13,6 +13,7 @@
 #include "src/graph/limits.h"
 #include "src/graph/op_traits.h"
 #include "src/graph/output_shape.h"
+#include "src/graph/outputs_text.h"
 #include "src/graph/window.h"
 
 namespace octet {
@@ -202,10 +203,14 @@ void check_outputs(const Int8Graph& graph) {
 
 void check_class_names(const Int8Graph& graph) {
   if (graph.class_names.empty()) return;
-  const int channels = graph.nodes[static_cast<size_t>(graph.outputs.front())].shape.c;
-  if (graph.outputs.size() != 1 || graph.class_names.size() != static_cast<size_t>(channels)) {
-    throw data_error(fmt::format("{} class names for {} outputs, the first of {} channels", graph.class_names.size(),
-                                 graph.outputs.size(), channels));
+  if (graph.outputs.size() != 1) {
+    throw data_error(
+        fmt::format("class names need one output, the network has {}: {}", graph.outputs.size(), outputs_text(graph)));
+  }
+  const Int8Node& output = graph.nodes[static_cast<size_t>(graph.outputs.front())];
+  if (graph.class_names.size() != static_cast<size_t>(output.shape.c)) {
+    throw data_error(fmt::format("{} class names for the {} channels of the output '{}'", graph.class_names.size(),
+                                 output.shape.c, output.name));
   }
 }
 

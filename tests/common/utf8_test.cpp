@@ -24,5 +24,14 @@ TEST(Utf8, BrokenSequencesHaveNone) {
   }
 }
 
+TEST(Utf8, NamesAreShownWithoutControlCharacters) {
+  EXPECT_EQ(printable("layer1.0 caf\u00e9 \u4f60"), "layer1.0 caf\u00e9 \u4f60");
+  EXPECT_EQ(printable("a\x1b[2J\nb\x7f\t"), "a?[2J?b??");
+  EXPECT_EQ(printable("a\xC2\x9B\xC2\x80\xC2\xA0z"),
+            "a??\u00a0z");  // U+009B starts a control sequence, U+00A0 is a space
+  EXPECT_EQ(printable("a\xFF\xE2\x82"), "a???");
+  EXPECT_EQ(printable(""), "");
+}
+
 }  // namespace
 }  // namespace octet

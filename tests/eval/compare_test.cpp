@@ -76,6 +76,30 @@ TEST_F(Compare, ASlowProgramSeesTheFirstPicturesAndTheOthersAll) {
   EXPECT_EQ(broken.layers[kConv].differing, (std::vector<long>{1, 1}));
 }
 
+/// What a program gives is compared, not what its tap shows; and no output is taken for classes.
+TEST_F(Compare, EveryOneOfSeveralOutputsIsHeldAgainstItsOwn) {
+  Int8Graph several = graph;
+  several.outputs = {kFc, kPool, kConv};
+  const auto differing = [&](size_t index, size_t byte) {
+    FakeProgram good(several), bad(several);
+    bad.change_output = [&](size_t i, void* values) {
+      if (i == index) static_cast<uint8_t*>(values)[byte] ^= 1;  // of each batch's first picture
+    };
+    const Comparison c = compare(several, {{"cpu", &good}, {"reference", &bad}}, all_of(dataset), kBatch);
+    EXPECT_FALSE(c.identical());
+    EXPECT_EQ(c.differing_predictions, std::vector<long>{0});
+    EXPECT_EQ(c.codes(), (4 + 12 + 2 + kClasses) * kImages);
+    std::vector<long> layers;
+    for (const LayerDifference& layer : c.layers) layers.push_back(layer.differing[0]);
+    return layers;
+  };
+  EXPECT_EQ(differing(0, 2), (std::vector<long>{0, 0, 0, 3}));
+  EXPECT_EQ(differing(1, 1), (std::vector<long>{0, 0, 3, 0}));
+  EXPECT_EQ(differing(2, 11), (std::vector<long>{0, 3, 0, 0}));
+  FakeProgram one(several), other(several);
+  EXPECT_TRUE(compare(several, {{"cpu", &one}, {"reference", &other}}, all_of(dataset), kBatch).identical());
+}
+
 TEST_F(Compare, OneCodeOfOnePictureIsFound) {
   second.change = [](int node, long image, uint8_t* codes) {
     if (node == kConv && image == 9) codes[5] = static_cast<uint8_t>(codes[5] + 1);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <numeric>
 #include <thread>
 
@@ -53,10 +54,16 @@ Int8Graph fake_graph(int classes) {
 }
 
 void FakeProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
-  auto* logits = static_cast<float*>(outputs[0]);
   batches.push_back(batch);
   const long pixels = graph_.input_shape().elements();
   const int last = static_cast<int>(graph_.nodes.size()) - 1;
+  const auto give = [&](int node, const void* values, size_t bytes) {
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      if (graph_.outputs[i] != node) continue;
+      std::memcpy(outputs[i], values, bytes);
+      if (change_output) change_output(i, outputs[i]);
+    }
+  };
   for (int node = 0; node < last; ++node) {
     const long elements = graph_.nodes[node].shape.elements();
     std::vector<uint8_t> codes(batch * elements);
@@ -67,17 +74,20 @@ void FakeProgram::run(const uint8_t* images, int batch, const OutputMemory& outp
       if (change) change(node, images_ + i, &codes[i * elements]);
       if (change_by_picture) change_by_picture(node, images[i * pixels] / 4, &codes[i * elements]);
     }
+    give(node, codes.data(), codes.size());
     if (!tap || node == hidden_node) continue;
     tap(node, codes.data(), codes.size() - (node == short_node ? 1 : 0));
     if (node == doubled_node) tap(node, codes.data(), codes.size());
   }
-  const int classes = graph_.classes();
+  const int classes = graph_.nodes.back().shape.c;
+  std::vector<float> logits(static_cast<size_t>(batch) * classes);
   for (int i = 0; i < batch; ++i) {
     for (int k = 0; k < classes; ++k)
       logits[i * classes + k] = static_cast<float>((images[i * pixels] / 4 + k) % classes);
-    if (change_logits) change_logits(images_ + i, logits + i * classes);
+    if (change_logits) change_logits(images_ + i, &logits[i * classes]);
   }
-  if (tap) tap(last, logits, sizeof(float) * batch * classes);
+  give(last, logits.data(), sizeof(float) * logits.size());
+  if (tap) tap(last, logits.data(), sizeof(float) * logits.size());
   images_ += batch;
 }
 

@@ -33,7 +33,8 @@ EvaluationSet all_of(const FakeDataset& dataset);
 /// input u8 [1,2,2] > layer1.0.conv1 s8 [3,2,2] > pool u8 [2,1,1] > fc logits [classes].
 Int8Graph fake_graph(int classes);
 
-/// Runs fake_graph(): every output is a fixed function of the pixels, so that two of them agree in every byte.
+/// Runs fake_graph(), also with more outputs: each is a fixed function of the pixels, so that two of them agree in
+/// every byte.
 class FakeProgram : public Program {
  public:
   explicit FakeProgram(const Int8Graph& graph) : graph_(graph) {}
@@ -45,6 +46,8 @@ class FakeProgram : public Program {
   std::function<void(int node, long image, uint8_t* codes)> change;
   std::function<void(int node, int picture, uint8_t* codes)> change_by_picture;  ///< its number in the data set
   std::function<void(long image, float* logits)> change_logits;
+  /// May change what run() gives as output `index`, after the tap has seen the node.
+  std::function<void(size_t index, void* values)> change_output;
   int hidden_node = -1;   ///< never shown to the tap
   int doubled_node = -1;  ///< shown twice
   int short_node = -1;    ///< shown one byte short

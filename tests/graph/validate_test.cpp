@@ -159,7 +159,8 @@ TEST(Validate, OutputsAreNodesOfTheirOwn) {
 TEST(Validate, ClassNamesBelongToAnOnlyOutput) {
   Int8Graph graph = every_op_graph();
   graph.outputs.push_back(3);
-  EXPECT_EQ(error_of([&] { validate(graph); }), "3 class names for 2 outputs, the first of 3 channels");
+  EXPECT_EQ(error_of([&] { validate(graph); }),
+            "class names need one output, the network has 2: 'fc' float32 [3, 1, 1], 'requantize' codes [4, 6, 6]");
 }
 
 TEST(Int8Graph, OnlyAClassifierHasClasses) {
@@ -261,7 +262,7 @@ TEST(Validate, SumsOfPoolsUpToTheirEdge) {
   }
 }
 
-/// 256 x 64 + 64 = 16448 is the most: 4 * 16448 * 255 is 2^24 - 256.
+/// 257 x 64 = 16448 is the most: 4 * 16448 * 255 is 2^24 - 256.
 TEST(Validate, BilinearSumsUpToWhatFloat32Holds) {
   const auto resized = [](int factor_h, int factor_w) {
     Int8Graph graph = every_op_graph();
@@ -306,7 +307,7 @@ TEST(Validate, RefusesBadPreprocessingAndClasses) {
   EXPECT_NE(error_of([&] { validate(graph); }).find("crop -1"), std::string::npos);
   graph = every_op_graph();
   graph.class_names.pop_back();
-  EXPECT_NE(error_of([&] { validate(graph); }).find("2 class names for 1 outputs, the first of 3 channels"),
+  EXPECT_NE(error_of([&] { validate(graph); }).find("2 class names for the 3 channels of the output 'fc'"),
             std::string::npos);
 }
 

@@ -131,6 +131,25 @@ TEST_F(Checkpoint, InspectShowsEveryNode) {
   }
 }
 
+TEST_F(Checkpoint, InspectShowsNoControlCharactersOfAFile) {
+  Int8Graph graph = every_op_graph();
+  graph.name = "evil\x1b[2Jname";
+  node_named(graph, "conv1").name = "con\nv\t1\x7f";
+  node_named(graph, "lookup").function = "si\x1b]0;title\alu";
+  graph.recipe_hash = "0\x1b";
+  graph.accuracies = {{"to\xc2\x9bp1 caf\u00e9", 0.5}};
+  write_checkpoint(path("evil.safetensors"), graph);
+  const Answer answer = octet({"inspect", path("evil.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  for (const char* shown :
+       {"evil?[2Jname", "\ncon?v?1? ", " con?v?1?  ", "lookup si?]0;title?lu", "recipe 0?", "to?p1 caf\u00e9: 50.00"})
+    expect_part(answer.out, shown);
+  for (const char c : answer.out) EXPECT_TRUE(c == '\n' || (c != '\x7f' && static_cast<unsigned char>(c) >= ' '));
+  const Answer json = octet({"inspect", path("evil.safetensors"), "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out).at("name"), graph.name);
+  EXPECT_EQ(json.out.find('\x1b'), std::string::npos);
+}
+
 TEST_F(Checkpoint, InspectShowsWhatItsNodesAreLike) {
   Int8Graph graph = every_op_graph();
   graph.class_names.clear();

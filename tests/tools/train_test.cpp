@@ -10,6 +10,7 @@
 
 #include "src/common/files.h"
 #include "src/engine/engine.h"
+#include "src/graph/checkpoint.h"
 #include "src/run/run_directory.h"
 #include "src/tensor_files/safetensors.h"
 #include "tests/tools/program.h"
@@ -336,6 +337,19 @@ TEST_F(Train, ExportReplacesNoOtherWeightsAndMendsADamagedCheckpoint) {
   expect_refusal(octet({"compare", path("run")}), 3, {"int8.safetensors", "octet export " + path("run")});
   EXPECT_EQ(octet({"export", path("run")}).code, 0);
   EXPECT_EQ(read_file(directory("run").int8()), int8);
+}
+
+TEST_F(Train, ANetworkOfSeveralOutputsIsNotMeasuredByItsClasses) {
+  ASSERT_EQ(train("run").code, 0);
+  Int8Graph graph = read_checkpoint(directory("run").int8());
+  const std::string &logits = graph.nodes[graph.outputs[0]].name, &first = graph.nodes[1].name;
+  graph.class_names.clear();
+  graph.outputs.push_back(1);
+  write_checkpoint(path("two.safetensors"), graph);
+  for (const char* command : {"evaluate", "compare"})
+    expect_refusal(octet({command, path("run"), "--checkpoint", path("two.safetensors")}), 2,
+                   {"two.safetensors: gives '" + logits + "' float32 [4, 1, 1], '" + first + "' codes [",
+                    "so it must give one output, [4, 1, 1]; train one output"});
 }
 
 TEST_F(Train, KernelsOfAnEngineThatHasNoneAreRefused) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/text_table.h"
+#include "src/common/utf8.h"
 #include "src/engine/engine.h"
 #include "src/graph/checkpoint.h"
 #include "tools/octet/commands.h"
@@ -20,7 +21,7 @@ namespace {
 
 std::string op_text(const Int8Node& node) {
   std::string name(int8_op_name(node.op));
-  return node.function.empty() ? name : name + " " + node.function;
+  return node.function.empty() ? name : name + " " + printable(node.function);
 }
 
 std::string code_range(const Int8Node& node) {
@@ -36,7 +37,7 @@ std::string outputs_text(const Int8Graph& graph) {
   if (graph.outputs.size() == 1 && first.float_output)
     return fmt::format("{} classes for each of {}x{} pixels", first.shape.c, first.shape.h, first.shape.w);
   std::vector<std::string> outputs;
-  for (const int output : graph.outputs) outputs.push_back(graph.nodes[output].name);
+  for (const int output : graph.outputs) outputs.push_back(printable(graph.nodes[output].name));
   return fmt::format("outputs {}", fmt::join(outputs, " "));
 }
 
@@ -58,16 +59,16 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Int8Node& node = graph.nodes[i];
     std::vector<std::string> inputs;
-    for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
+    for (int input : node.inputs) inputs.push_back(printable(graph.nodes[input].name));
     weights += static_cast<long>(node.weight.size());
-    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), text_of(attributes_of(node)),
-                   fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+    table.add_row({printable(node.name), op_text(node), fmt::format("{}", fmt::join(inputs, " ")),
+                   text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
                    node.weight.empty() ? "" : fmt::format("{}..{}", lowest_weight(node), highest_weight(node)),
                    kernels[i].kernel});
   }
-  std::string out = fmt::format("{}: {} (format {})\n", path, graph.name, checkpoint_version(graph));
+  std::string out = fmt::format("{}: {} (format {})\n", path, printable(graph.name), checkpoint_version(graph));
   out += fmt::format("input {}x{}x{}, {}, {} int8 weights, {} multiply-adds an image, {} on disk\n",
                      graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, outputs_text(graph),
                      with_thousands(weights), human_count(static_cast<double>(multiply_adds(graph))),
@@ -75,8 +76,8 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
                      graph.preprocessing.crop, fmt::join(graph.preprocessing.mean, " "),
                      fmt::join(graph.preprocessing.std, " "));
-  out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : graph.recipe_hash);
-  for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", name, percent(value));
+  out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
+  for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));
   return out + "\n" + table.render();
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/text_table.h"
+#include "src/common/utf8.h"
 #include "src/graph/window.h"
 #include "src/onnx/import.h"
 #include "tools/octet/node_attributes.h"
@@ -34,21 +35,22 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
   long weights = 0;
   for (const Node& node : network.graph.nodes) {
     std::vector<std::string> inputs;
-    for (const int input : node.inputs) inputs.push_back(network.graph.nodes[static_cast<size_t>(input)].name);
+    for (const int input : node.inputs)
+      inputs.push_back(printable(network.graph.nodes[static_cast<size_t>(input)].name));
     const long own = own_weights(network, node.name);
     weights += own;
-    table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
+    table.add_row({printable(node.name), std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
                    text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    own == 0 ? "" : with_thousands(own)});
   }
   std::vector<std::string> outputs;
   for (const int output : network.graph.outputs)
     outputs.push_back(to_string(network.graph.nodes[static_cast<size_t>(output)].shape));
-  std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, network.producer);
+  std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, printable(network.producer));
   out += fmt::format("input {}, output {}, {} weights, {} multiply-adds an image\n",
                      to_string(network.graph.nodes.front().shape), fmt::join(outputs, " and "), with_thousands(weights),
                      human_count(static_cast<double>(multiply_adds(network.graph))));
-  for (const std::string& note : network.notes) out += fmt::format("note: {}\n", note);
+  for (const std::string& note : network.notes) out += fmt::format("note: {}\n", printable(note));
   return out + "\n" + table.render();
 }
 
