@@ -1,18 +1,8 @@
 #include "src/model/autocast.h"
 
 #include <ATen/autocast_mode.h>
-#include <fmt/core.h>
-
-#include "src/common/error.h"
 
 namespace octet {
-
-Precision precision_from_name(const std::string& name) {
-  if (name == "fp32") return Precision::fp32;
-  if (name == "bf16") return Precision::bf16;
-  if (name == "fp16") return Precision::fp16;
-  throw usage_error(fmt::format("precision: '{}' is none of fp32, bf16, fp16", name));
-}
 
 Autocast::Autocast(at::DeviceType device, Precision precision)
     : device_(device), active_(precision != Precision::fp32) {

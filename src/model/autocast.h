@@ -1,18 +1,13 @@
-// Mixed precision: the types of a recipe, and autocast as a guard. LibTorch has the building blocks in C++, not the
+// Mixed precision: autocast as a guard. LibTorch has the building blocks in C++, not the
 // class (pytorch#44710).
 #pragma once
 
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
-#include <string>
+#include "src/common/precision.h"
 
 namespace octet {
-
-enum class Precision { fp32, bf16, fp16 };
-
-/// The recipe's name. Throws Error(usage) listing the names.
-Precision precision_from_name(const std::string& name);
 
 /// While it lives, convolutions and linears of this thread run in the low precision (nothing for fp32). Restores what
 /// was set before, also when an exception passes, and drops the cache of cast weights.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/common/error.h"
+#include "src/recipe/choices.h"
 #include "src/recipe/fallback.h"
 
 namespace octet {
@@ -94,14 +95,16 @@ class Checker {
   }
 
   void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {
-    require(o.schedule != "step" || !o.milestones.empty(), section + ".schedule",
+    const ScheduleKind schedule = value_named(kSchedules, o.schedule, section + ".schedule");
+    const OptimizerKind optimizer = value_named(kOptimizers, o.optimizer, section + ".optimizer");
+    require(schedule != ScheduleKind::step || !o.milestones.empty(), section + ".schedule",
             "step needs " + section + ".milestones");
     for (size_t i = 1; i < o.milestones.size(); ++i) {
       require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
     }
     require(o.epochs == 0 || o.warmup_epochs < o.epochs, section + ".warmup_epochs",
             fmt::format("{} leaves nothing of {}.epochs {}", o.warmup_epochs, section, o.epochs));
-    require(!o.nesterov || o.optimizer != "sgd" || o.momentum > 0, section + ".nesterov",
+    require(!o.nesterov || optimizer != OptimizerKind::sgd || o.momentum > 0, section + ".nesterov",
             "needs " + section + ".momentum above 0");
     const int limit = recipe_.data.limit_train;
     require(o.epochs == 0 || limit == 0 || limit >= o.batch_size, "data.limit_train",
@@ -129,7 +132,8 @@ class Checker {
                       "repairs a network after training, and QAT would train another network than train did");
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
-    require_untrained(calibrate.rounding == "adaround", "calibrate.rounding",
+    const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
+    require_untrained(rounding == WeightRounding::adaround, "calibrate.rounding",
                       "adaround puts weights on their codes after training, and QAT would move them off again");
   }
 

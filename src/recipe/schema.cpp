@@ -6,10 +6,12 @@
 
 #include <type_traits>
 
+#include "src/common/precision.h"
 #include "src/graph/zoo.h"
 #include "src/quant/calibrator.h"
 #include "src/quant/quant_spec.h"
 #include "src/quant/weight_scales.h"
+#include "src/recipe/choices.h"
 
 namespace octet {
 namespace {
@@ -120,21 +122,21 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning) {
   using O = OptimizerRecipe;
   s.add("epochs", &O::epochs, range(0, 100000), epochs_meaning);
   s.add("batch_size", &O::batch_size, range(1, 65536), "images a step");
-  s.add("optimizer", &O::optimizer, one_of({"sgd", "adamw"}), "SGD with momentum, or AdamW");
+  s.add("optimizer", &O::optimizer, one_of(names_in(kOptimizers)), "SGD with momentum, or AdamW");
   s.add("learning_rate", &O::learning_rate, above_to(0, 1000), "peak of the schedule");
   s.add("momentum", &O::momentum, from_below(0, 1), "sgd");
   s.add("nesterov", &O::nesterov, {}, "sgd: Nesterov's momentum");
   s.add("beta1", &O::beta1, from_below(0, 1), "adamw: decay of the mean");
   s.add("beta2", &O::beta2, from_below(0, 1), "adamw: decay of the square");
   s.add("weight_decay", &O::weight_decay, range(0, 10), "on weights, not on BatchNorm, biases and quantizers");
-  s.add("schedule", &O::schedule, one_of({"step", "cosine", "one_cycle", "constant"}), "course of the learning rate");
+  s.add("schedule", &O::schedule, one_of(names_in(kSchedules)), "course of the learning rate");
   s.add("milestones", &O::milestones, range(1, 100000), "step: epochs after which the rate is multiplied by gamma");
   s.add("gamma", &O::gamma, above_to(0, 1), "step: the factor");
   s.add("warmup_epochs", &O::warmup_epochs, range(0, 100000), "linear rise of the rate from 0 at the start");
   s.add("label_smoothing", &O::label_smoothing, from_below(0, 1), "share of the target spread over all classes");
   s.add("ema", &O::ema, from_below(0, 1), "decay of the moving average of the weights that is kept; 0: off");
   s.add("clip_gradient", &O::clip_gradient, at_least(0), "largest global norm of the gradient; 0: off");
-  s.add("precision", &O::precision, one_of({"fp32", "bf16", "fp16"}), "autocast type of convolutions and linears");
+  s.add("precision", &O::precision, one_of(names_in(kPrecisions)), "autocast type of convolutions and linears");
   s.add("channels_last", &O::channels_last, {}, "memory layout NHWC");
 }
 
@@ -154,7 +156,7 @@ void add_training(std::vector<Field>& fields) {
         "are read; qat.epochs 0");
   s.add("bias_correction", &C::bias_correction, {},
         "biases take back by how much quantization moved the mean of each channel; qat.epochs 0");
-  s.add("rounding", &C::rounding, one_of({"nearest", "adaround"}),
+  s.add("rounding", &C::rounding, one_of(names_in(kWeightRoundings)),
         "of weights: each to the nearest code, or up or down as its layer's output comes nearest; adaround: qat.epochs "
         "0");
   s.add("rounding_steps", &C::rounding_steps, range(1, 10000000), "adaround: steps of Adam for each layer");

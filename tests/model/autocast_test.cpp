@@ -7,8 +7,6 @@
 
 #include <stdexcept>
 
-#include "src/common/error.h"
-
 namespace octet {
 namespace {
 
@@ -39,11 +37,6 @@ TEST(Autocast, SurvivesExceptions) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), before);
   EXPECT_EQ(at::autocast::increment_nesting(), 1);
   at::autocast::decrement_nesting();
-}
-
-TEST(Precision, NamesAreChecked) {
-  EXPECT_EQ(precision_from_name("bf16"), Precision::bf16);
-  EXPECT_THROW(precision_from_name("half"), Error);
 }
 
 }  // namespace

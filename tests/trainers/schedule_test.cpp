@@ -7,7 +7,7 @@
 namespace octet {
 namespace {
 
-using Kind = Schedule::Kind;
+using Kind = ScheduleKind;
 
 TEST(Schedule, WarmUpIsLinearAndEndsAtThePeak) {
   for (const Kind kind : {Kind::constant, Kind::step, Kind::cosine}) {

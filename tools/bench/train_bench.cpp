@@ -13,6 +13,7 @@
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/precision.h"
 #include "src/cuda/device.h"
 #include "trainers/gpu.h"
 #include "trainers/run/time_step.h"
@@ -34,6 +35,11 @@ std::optional<RankEnvironment> take_own_gpu() {
   if (environment)
     ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
   return environment;
+}
+
+std::vector<std::string> named_precisions() {
+  const std::vector<std::string_view> names = names_in(kPrecisions);
+  return {names.begin(), names.end()};
 }
 
 std::string run(StepBench bench, const Options& options) {
@@ -75,7 +81,7 @@ int main(int argc, char** argv) {
   bench.optimizer.precision = "fp16";
   app.add_option("--model", bench.model.name, "a network of the zoo")->required();
   app.add_option("--phase", options.phase, "float or qat")->check(CLI::IsMember({"float", "qat"}));
-  app.add_option("--precision", bench.optimizer.precision)->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--precision", bench.optimizer.precision)->check(CLI::IsMember(named_precisions()));
   app.add_option("--batch", bench.optimizer.batch_size, "of this process")->check(CLI::Range(1, 65536));
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));

@@ -8,10 +8,9 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-#include <fmt/core.h>
 
 #include "kernels/observe/edge_quantizer.h"
-#include "src/common/error.h"
+#include "src/recipe/choices.h"
 
 namespace octet {
 namespace {
@@ -26,10 +25,7 @@ bool decays(ParameterSpec::Kind kind) {
 }
 
 Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales)
-    : recipe_(recipe), adamw_(recipe.optimizer == "adamw") {
-  if (!adamw_ && recipe.optimizer != "sgd") {
-    throw usage_error(fmt::format("optimizer: '{}' is none of sgd, adamw", recipe.optimizer));
-  }
+    : recipe_(recipe), adamw_(value_named(kOptimizers, recipe.optimizer, "optimizer") == OptimizerKind::adamw) {
   for (const ParameterSpec& spec : octet::parameters(graph)) {
     if (!spec.trainable()) continue;
     add(spec.name, weights.at(spec.name), decays(spec.kind) ? Group::decaying : Group::other);

@@ -15,14 +15,6 @@ namespace {
 constexpr double kOneCycleStart = 1.0 / 25;  // of the peak
 constexpr double kOneCycleWarmupShare = 0.3;
 
-Schedule::Kind schedule_kind(const std::string& name) {
-  if (name == "constant") return Schedule::Kind::constant;
-  if (name == "step") return Schedule::Kind::step;
-  if (name == "cosine") return Schedule::Kind::cosine;
-  if (name == "one_cycle") return Schedule::Kind::one_cycle;
-  throw usage_error(fmt::format("schedule: '{}' is none of constant, step, cosine, one_cycle", name));
-}
-
 }  // namespace
 
 long steps_per_epoch(const OptimizerRecipe& recipe, size_t images, const std::string& phase) {
@@ -43,13 +35,13 @@ uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step
 
 Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
   Schedule schedule;
-  schedule.kind = schedule_kind(recipe.schedule);
+  schedule.kind = value_named(kSchedules, recipe.schedule, "schedule");
   schedule.peak = recipe.learning_rate;
   schedule.steps = std::max(1L, recipe.epochs * steps_per_epoch);
   schedule.warmup = std::lround(recipe.warmup_epochs * static_cast<double>(steps_per_epoch));
   schedule.gamma = recipe.gamma;
   for (int epoch : recipe.milestones) schedule.milestones.push_back(epoch * steps_per_epoch);
-  if (schedule.kind == Schedule::Kind::one_cycle && schedule.warmup == 0) {
+  if (schedule.kind == ScheduleKind::one_cycle && schedule.warmup == 0) {
     schedule.warmup = std::lround(kOneCycleWarmupShare * static_cast<double>(schedule.steps));
   }
   if (schedule.warmup >= schedule.steps && schedule.warmup > 0) {
@@ -62,23 +54,23 @@ Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
 double learning_rate(const Schedule& schedule, long step) {
   const auto s = static_cast<double>(step), warmup = static_cast<double>(schedule.warmup);
   const auto steps = static_cast<double>(schedule.steps);
-  const bool one_cycle = schedule.kind == Schedule::Kind::one_cycle;
+  const bool one_cycle = schedule.kind == ScheduleKind::one_cycle;
   if (step < schedule.warmup) {
     if (one_cycle) return schedule.peak * (kOneCycleStart + (1 - kOneCycleStart) * s / warmup);
     return schedule.peak * (s + 1) / warmup;
   }
   const double done = (s - warmup) / (steps - warmup);
   switch (schedule.kind) {
-    case Schedule::Kind::constant:
+    case ScheduleKind::constant:
       return schedule.peak;
-    case Schedule::Kind::step: {
+    case ScheduleKind::step: {
       const auto passed = std::count_if(schedule.milestones.begin(), schedule.milestones.end(),
                                         [&](long milestone) { return milestone <= step; });
       return schedule.peak * std::pow(schedule.gamma, static_cast<double>(passed));
     }
-    case Schedule::Kind::cosine:
+    case ScheduleKind::cosine:
       return schedule.peak / 2 * (1 + std::cos(std::numbers::pi * done));
-    case Schedule::Kind::one_cycle:
+    case ScheduleKind::one_cycle:
       return schedule.peak * (1 - done);
   }
   throw usage_error("schedule: unknown kind");

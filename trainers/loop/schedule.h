@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/recipe/choices.h"
 #include "src/recipe/recipe.h"
 
 namespace octet {
@@ -19,8 +20,7 @@ uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step
 
 /// All in optimizer steps.
 struct Schedule {
-  enum class Kind { constant, step, cosine, one_cycle };
-  Kind kind = Kind::constant;
+  ScheduleKind kind = ScheduleKind::constant;
   double peak = 0.1;             ///< the recipe's learning_rate
   long steps = 1;                ///< of the whole phase, >= 1
   long warmup = 0;               ///< < steps

@@ -39,7 +39,7 @@ TrainStep::TrainStep(const Phase& phase)
     : phase_(phase),
       recipe_(*phase.recipe),
       device_(phase.device()),
-      precision_(precision_from_name(recipe_.precision)),
+      precision_(value_named(kPrecisions, recipe_.precision, "precision")),
       optimizer_(recipe_, *phase.graph, laid_out(phase), learned_scales(phase)) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));

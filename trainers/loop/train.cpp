@@ -242,7 +242,7 @@ void Trainer::explain(long step, const std::string& what) {
   position_.step = step;
   batches_->begin({pictures_seed(), position_.epoch}, step);
   const Batches::Labelled* batch = batches_->next();
-  const Autocast autocast(device_.type(), precision_from_name(recipe_.precision));
+  const Autocast autocast(device_.type(), value_named(kPrecisions, recipe_.precision, "precision"));
   seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
   const WalkMode walk_mode{.training = true, .batch_norm_training = mode().batch_norm_training};
   throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));

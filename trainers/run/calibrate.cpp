@@ -14,6 +14,7 @@
 #include "src/qat/correct_biases.h"
 #include "src/qat/reconstruct/adaround.h"
 #include "src/quant/equalize.h"
+#include "src/recipe/choices.h"
 #include "trainers/loop/take_from_first.h"
 #include "trainers/run/run.h"
 
@@ -82,6 +83,10 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
                   100.0 * static_cast<double>(moved) / static_cast<double>(weights), 100 * rounded / nearest));
 }
 
+bool rounds(const CalibrateRecipe& recipe) {
+  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding") == WeightRounding::adaround;
+}
+
 /// Rounding first: what it leaves of a channel's mean goes into the bias.
 void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
@@ -92,7 +97,7 @@ void repair(QuantizedModel& model, const Run& run) {
     parts.push_back(x);
   });
   const at::Tensor pictures = at::cat(parts);
-  if (recipe.rounding == "adaround") round_model(model, run, pictures);
+  if (rounds(recipe)) round_model(model, run, pictures);
   if (recipe.bias_correction) correct_biases(model, moments.moments(), pictures);
 }
 
@@ -121,7 +126,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
 
 void calibrate(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const bool repairs = recipe.bias_correction || recipe.rounding == "adaround";
+  const bool repairs = recipe.bias_correction || rounds(recipe);
   const FullPrecision full;  // ranges are those of the float network, on every device
   const at::NoGradGuard no_grad;
   try {

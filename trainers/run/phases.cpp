@@ -114,7 +114,9 @@ void train_float(const Run& run, Weights& weights, bool resume) {
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
   const QatRecipe& recipe = run.recipe.qat;
   if (recipe.epochs == 0) return;
-  if (const std::string note = qat_precision_note(precision_from_name(recipe.precision)); !note.empty()) say(note);
+  if (const std::string note = qat_precision_note(value_named(kPrecisions, recipe.precision, "qat.precision"));
+      !note.empty())
+    say(note);
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
