@@ -10,6 +10,7 @@
 
 #include "src/graph/graph.h"
 #include "src/model/images.h"
+#include "src/model/shared_batch_norm.h"
 
 namespace octet {
 
@@ -66,6 +67,8 @@ inline constexpr double kBatchNormMomentum = 0.1;
 struct WalkMode {
   bool training = false;             ///< dropout on
   bool batch_norm_training = false;  ///< batch statistics; running statistics follow with kBatchNormMomentum
+  /// Those are of all shares of the batch, of which x is one; null: x is the batch. Must outlive the backward pass.
+  const GatherShares* shares = nullptr;
 };
 
 /// In place where x is owned (see Unfinished).

@@ -34,9 +34,14 @@ namespace {
 
 /// `name`: of the BatchNorm that the node is, or that fuse gave it.
 at::Tensor batch_norm(const at::Tensor& x, const Weights& weights, const Node& node, const std::string& name,
-                      bool training) {
+                      const WalkMode& mode) {
+  if (mode.batch_norm_training && mode.shares != nullptr) {
+    const BatchNormTensors tensors{weights.at(name + ".weight"), weights.at(name + ".bias"),
+                                   weights.at(name + ".running_mean"), weights.at(name + ".running_var")};
+    return shared_batch_norm(x, tensors, kBatchNormMomentum, node.epsilon, *mode.shares);
+  }
   return at::batch_norm(x, weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
-                        weights.at(name + ".running_var"), training, kBatchNormMomentum, node.epsilon,
+                        weights.at(name + ".running_var"), mode.batch_norm_training, kBatchNormMomentum, node.epsilon,
                         /*cudnn_enabled=*/true);
 }
 
@@ -103,7 +108,7 @@ struct Step {
     const bool later = layer.bias.defined() && !then_batch_norm && (hooks.finish || rounded);
     Unfinished y{.value = product(layer.weight, later ? at::Tensor() : layer.bias), .owned = true};
     if (later) y.bias = layer.bias;
-    if (then_batch_norm) y.value = batch_norm(y.value, weights, node, node.batch_norm, mode.batch_norm_training);
+    if (then_batch_norm) y.value = batch_norm(y.value, weights, node, node.batch_norm, mode);
     if (node.inputs.size() == 2) y.residual = input(1);
     return y;
   }
@@ -125,7 +130,7 @@ struct Step {
       case Op::linear:
         break;  // see weighted()
       case Op::batch_norm:
-        return batch_norm(input(), weights, node, node.name, mode.batch_norm_training);
+        return batch_norm(input(), weights, node, node.name, mode);
       case Op::relu:
         return at::relu(input());
       case Op::relu6:

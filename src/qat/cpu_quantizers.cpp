@@ -1,7 +1,9 @@
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "kernels/observe/edge_quantizer.h"
@@ -39,13 +41,21 @@ std::pair<float, float> extremes(const at::Tensor& x) {
   return {all.lo, all.hi};
 }
 
-void observe(Observer& observer, ObserverKind kind, const at::Tensor& x) {
+/// The same of all shares of a batch.
+std::pair<float, float> extremes(std::pair<float, float> mine, const GatherShares& gather) {
+  const auto [lo, hi] = at::aminmax(gather(at::tensor({mine.first, mine.second})));
+  return {lo.item<float>(), hi.item<float>()};
+}
+
+/// `shares`: of which x is one; null: x is the batch.
+void observe(Observer& observer, ObserverKind kind, const at::Tensor& x, const GatherShares* shares = nullptr) {
   const at::Tensor values = x.detach();
   if (kind == ObserverKind::histogram) {
     const at::Tensor flat = values.to(at::kFloat).contiguous(values.suggest_memory_format());
     observer.observe(flat.const_data_ptr<float>(), flat.numel());
   } else {
-    const auto [lo, hi] = extremes(values);
+    auto [lo, hi] = extremes(values);
+    if (shares != nullptr) std::tie(lo, hi) = extremes({lo, hi}, *shares);
     const float ends[] = {lo, hi};
     observer.observe(ends, 2);
   }
@@ -70,8 +80,8 @@ class CpuQuantizers : public Quantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   at::Tensor quantized_weight(int node, const at::Tensor& weight, const at::Tensor& scales) const;
-  at::Tensor quantized_edge(int node, const at::Tensor& y, const at::Tensor& scale, bool observe);
-  void follow(int node, const at::Tensor& x);
+  at::Tensor quantized_edge(int node, const at::Tensor& y, const at::Tensor& scale, const Walk& walk);
+  void follow(int node, const at::Tensor& x, const GatherShares* shares);
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -89,9 +99,9 @@ at::Tensor CpuQuantizers::quantized_weight(int node, const at::Tensor& weight, c
 }
 
 /// The observer sees a training batch and the edge's qparams follow it.
-void CpuQuantizers::follow(int n, const at::Tensor& x) {
+void CpuQuantizers::follow(int n, const at::Tensor& x, const GatherShares* shares) {
   Observer& observer = edges_.observers[n];
-  observe(observer, options_.observer, x);
+  observe(observer, options_.observer, x, shares);
   const Statistics& s = observer.statistics();
   const QParams& range = prepared_.range[n];
   edges_.set(n,
@@ -101,8 +111,8 @@ void CpuQuantizers::follow(int n, const at::Tensor& x) {
              prepared_);
 }
 
-at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, const at::Tensor& scale, bool observe) {
-  if (observe) follow(n, y);
+at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, const at::Tensor& scale, const Walk& walk) {
+  if (walk.observe) follow(n, y, walk.shares);
   return scale.defined() ? learned_fake_quantize(y, scale, edges_.qparams[n]) : fake_quantize(y, edges_.qparams[n]);
 }
 
@@ -119,7 +129,7 @@ WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const LearnedS
   };
   hooks.output = [this, walk, scales = scalars(learned.edges, nodes().size())](int node, at::Tensor y) {
     if (!prepared_.has_edge(node)) return y;
-    return at_node(nodes()[node], [&] { return quantized_edge(node, y, scales[node], walk.observe); });
+    return at_node(nodes()[node], [&] { return quantized_edge(node, y, scales[node], walk); });
   };
   return hooks;
 }

@@ -143,6 +143,8 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const a
 }
 
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
+  if (walk.observe && walk.shares != nullptr)
+    throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
   WalkHooks hooks;
   hooks.parameters = [layers = quantized_layers(weights, learned.weights, walk.fold_batch_norm)](
                          int node, const LayerParameters&) { return layers[node]; };

@@ -132,8 +132,9 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
   if (mode.quantize && mode.observe) require_observer(impl.options.observer, quantizers.device().type());
   WalkHooks hooks;
   if (mode.quantize)
-    hooks = quantizers.quantizing_hooks(impl.weights, impl.learned,
-                                        {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training});
+    hooks = quantizers.quantizing_hooks(
+        impl.weights, impl.learned,
+        {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training, .shares = mode.range_shares});
   if (mode.observe && !mode.quantize) hooks = quantizers.calibrating_hooks();
   if (look) {
     hooks.output = [&look, quantize = std::move(hooks.output)](int node, at::Tensor y) {
@@ -142,8 +143,8 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
       return y;
     };
   }
-  const at::Tensor logits =
-      walk(impl.prepared.graph, impl.weights, x, {mode.training, mode.batch_norm_training}, hooks);
+  const at::Tensor logits = walk(impl.prepared.graph, impl.weights, x,
+                                 {mode.training, mode.batch_norm_training, mode.batch_norm_shares}, hooks);
   if (mode.observe && mode.quantize) impl.edges.ready = true;
   return logits;
 }

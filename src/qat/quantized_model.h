@@ -28,6 +28,10 @@ class QuantizedModel {
     bool batch_norm_training = false;
     bool observe = false;  ///< observers see every edge; qparams follow them (QAT)
     bool quantize = true;  ///< false: float walk that only observes (calibration)
+    /// x is one share of a batch. With the first BatchNorm's statistics in training are those of all shares, with the
+    /// second observed ranges while quantizing. Null: x is the batch. Must outlive the backward pass.
+    const GatherShares* batch_norm_shares = nullptr;
+    const GatherShares* range_shares = nullptr;
   };
   /// x: normalized float [N, C, H, W]; logits [N, classes]. The float simulation: dequantized values, float
   /// convolutions.

@@ -33,8 +33,9 @@ class Quantizers {
   virtual at::Device device() const = 0;
 
   struct Walk {
-    bool observe = false;          ///< ranges follow the values first
-    bool fold_batch_norm = false;  ///< BatchNorm's statistics are fixed: it becomes part of weights and biases
+    bool observe = false;                  ///< ranges follow the values first
+    bool fold_batch_norm = false;          ///< BatchNorm's statistics are fixed: it becomes part of weights and biases
+    const GatherShares* shares = nullptr;  ///< ranges follow all shares of a batch; null: the batch is whole
   };
   /// For a walk that quantizes; to be made anew for each, of weights and scales as they are then. `weights` must
   /// outlive it.

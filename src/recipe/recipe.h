@@ -75,6 +75,7 @@ struct OptimizerRecipe {
   double clip_gradient = 0.0;      ///< global norm; 0: off
   std::string precision = "fp32";  ///< fp32, bf16, fp16
   bool channels_last = true;
+  bool sync_batch_norm = false;  ///< several processes: its statistics are of the whole batch
   bool operator==(const OptimizerRecipe&) const = default;
 };
 

@@ -138,6 +138,8 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning) {
   s.add("clip_gradient", &O::clip_gradient, at_least(0), "largest global norm of the gradient; 0: off");
   s.add("precision", &O::precision, one_of(names_in(kPrecisions)), "autocast type of convolutions and linears");
   s.add("channels_last", &O::channels_last, {}, "memory layout NHWC");
+  s.add("sync_batch_norm", &O::sync_batch_norm, {},
+        "several processes: BatchNorm sees the whole batch, not each its share");
 }
 
 void add_training(std::vector<Field>& fields) {

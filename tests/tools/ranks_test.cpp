@@ -142,9 +142,10 @@ TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   const Answer odd = train({"--out", path("run"), "--ranks", "2", "--set", "qat.batch_size=33"});
   EXPECT_EQ(odd.code, 2) << odd.err;
   expect_part(odd.err, "qat.batch_size 33: 2 processes share each batch, so it must be a multiple of 2");
-  const Answer observed = train({"--out", path("run"), "--ranks", "2", "--set", "quant.scales=observed"});
+  const Answer observed = train(
+      {"--out", path("run"), "--ranks", "2", "--set", "quant.scales=observed", "--set", "quant.observer=histogram"});
   EXPECT_EQ(observed.code, 2) << observed.err;
-  expect_part(observed.err, "quant.scales: observed lets each process follow the ranges of its own pictures");
+  expect_part(observed.err, "quant.observer: histogram would count each process's own pictures");
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

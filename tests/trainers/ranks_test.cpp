@@ -59,6 +59,19 @@ TEST(Ranks, BytesOfAnyLengthAndPatienceWithOnesThatMeasure) {
             std::vector<std::string>(3));
 }
 
+TEST(Ranks, GatherInTheirOrder) {
+  EXPECT_EQ(run_ranks(2,
+                      [](Ranks& ranks) {
+                        const at::Tensor mine = at::arange(6, at::kFloat).view({2, 3}) + 10 * ranks.rank();
+                        const at::Tensor all = ranks.gather(mine.t());  // not contiguous
+                        EXPECT_EQ(all.sizes(), at::IntArrayRef({2, 3, 2}));
+                        const at::Tensor first = at::arange(6, at::kFloat).view({2, 3}).t();
+                        EXPECT_TRUE(all[0].equal(first));
+                        EXPECT_TRUE(all[1].equal(first + 10));
+                      }),
+            kNobodyThrew);
+}
+
 TEST(Ranks, TheFirstOnesTextAndTensorsReachAll) {
   EXPECT_EQ(run_ranks(2,
                       [](Ranks& ranks) {

@@ -40,6 +40,8 @@ TrainStep::TrainStep(const Phase& phase)
       recipe_(*phase.recipe),
       device_(phase.device()),
       precision_(value_named(kPrecisions, recipe_.precision, "precision")),
+      gather_(phase.ranks == nullptr ? GatherShares()
+                                     : [&ranks = *phase.ranks](const at::Tensor& mine) { return ranks.gather(mine); }),
       optimizer_(recipe_, *phase.graph, laid_out(phase), learned_scales(phase)) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
@@ -94,11 +96,17 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
 }
 
 at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
+  const GatherShares* const shares = gather_ ? &gather_ : nullptr;
+  const GatherShares* const of_batch_norm = recipe_.sync_batch_norm ? shares : nullptr;
   if (phase_.quantized == nullptr)
-    return walk(*phase_.graph, *phase_.weights, x, {.training = true, .batch_norm_training = mode.batch_norm_training});
-  return phase_.quantized->forward(
-      x,
-      {.training = true, .batch_norm_training = mode.batch_norm_training, .observe = mode.observe, .quantize = true});
+    return walk(*phase_.graph, *phase_.weights, x,
+                {.training = true, .batch_norm_training = mode.batch_norm_training, .shares = of_batch_norm});
+  return phase_.quantized->forward(x, {.training = true,
+                                       .batch_norm_training = mode.batch_norm_training,
+                                       .observe = mode.observe,
+                                       .quantize = true,
+                                       .batch_norm_shares = of_batch_norm,
+                                       .range_shares = shares});
 }
 
 /// One exchange: gradients, the step's sums, BatchNorm's statistics.
@@ -109,7 +117,7 @@ void TrainStep::share_with_ranks(at::Tensor& sums, const Mode& mode) {
   sums[2].mul_(share);
   std::vector<at::Tensor> shared = optimizer_.gradients();
   shared.push_back(sums);
-  if (mode.batch_norm_training && !statistics_.empty()) {
+  if (mode.batch_norm_training && !recipe_.sync_batch_norm && !statistics_.empty()) {  // else the same already
     at::_foreach_mul_(statistics_, share);
     shared.insert(shared.end(), statistics_.begin(), statistics_.end());
   }

@@ -56,6 +56,7 @@ class TrainStep {
   const OptimizerRecipe& recipe_;
   const at::Device device_;
   const Precision precision_;
+  const GatherShares gather_;  // of the ranks; null without
   Optimizer optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;

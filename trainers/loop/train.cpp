@@ -129,8 +129,10 @@ void Trainer::finish() {
   const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
   if (averaged) step_.average()->apply();
   if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
-  if (observes() && (averaged || reestimates)) observe_again(*phase_.quantized, data_, recipe_.batch_size);
-  if (phase_.ranks != nullptr && reestimates) take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
+  const bool observes_again = observes() && (averaged || reestimates);
+  if (observes_again) observe_again(*phase_.quantized, data_, recipe_.batch_size);
+  if (phase_.ranks != nullptr && (reestimates || observes_again))
+    take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
   require_same_network("at the end");
   position_.finished = true;
   save();

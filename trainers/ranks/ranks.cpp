@@ -220,6 +220,14 @@ void Ranks::sum(const std::vector<at::Tensor>& tensors) {
   });
 }
 
+at::Tensor Ranks::gather(const at::Tensor& mine) {
+  std::vector<int64_t> shape = mine.sizes().vec();
+  shape.insert(shape.begin(), size());
+  at::Tensor part = mine.contiguous().flatten(), all = at::empty({size() * part.numel()}, part.options());
+  with_others([&] { groups_->device->_allgather_base(all, part)->wait(); });
+  return all.view(shape);
+}
+
 bool Ranks::any(bool mine) {
   const at::Tensor flag = at::full({1}, mine ? 1 : 0, at::kInt);
   with_others([&] { add_up(groups_->host, flag, c10d::ReduceOp::MAX); });

@@ -53,6 +53,9 @@ class Ranks {
   /// of any layout on the device; on a GPU queued in the current stream, so that a CUDA graph can record it.
   void sum(const std::vector<at::Tensor>& tensors);
 
+  /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is.
+  at::Tensor gather(const at::Tensor& mine);
+
   // These wait, on the host.
   bool any(bool mine);
   std::vector<double> sum(std::vector<double> mine);

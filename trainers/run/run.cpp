@@ -159,10 +159,15 @@ void require_trainable(const Run& run) {
     throw usage_error(
         "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
         "pictures; leave --ranks out");
-  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
-    throw usage_error(
-        "quant.scales: observed lets each process follow the ranges of its own pictures; with several "
-        "processes take quant.scales: fixed");
+  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant)) {
+    if (run.device.is_cuda())
+      throw usage_error(
+          "quant.scales: observed follows one process's pictures on a GPU; with several processes take fixed or lsq");
+    if (observer_kind(run.recipe.quant.observer) == ObserverKind::histogram)
+      throw usage_error(
+          "quant.observer: histogram would count each process's own pictures; with several processes take "
+          "moving_average or minmax");
+  }
   if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
     require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }

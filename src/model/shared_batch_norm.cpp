@@ -1,0 +1,95 @@
+// The formulas are those of Ioffe and Szegedy 2015 (arXiv 1502.03167), with sums over all shares. Each share sends mean
+// and variance about its own mean, which are then combined (Chan, Golub and LeVeque 1979): no sum of large squares.
+#include "src/model/shared_batch_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/var_mean.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
+#include <vector>
+
+namespace octet {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const std::vector<int64_t> kAllButChannels = {0, 2, 3};
+
+struct Numbers {
+  double momentum = 0, epsilon = 0;
+};
+
+/// What normalizes a batch: [C] each.
+struct MeanAndFactor {
+  at::Tensor mean, factor;  ///< factor: 1 / sqrt(variance + epsilon)
+};
+
+struct Gradients {
+  at::Tensor x, weight, bias;
+};
+
+at::Tensor by_channel(const at::Tensor& values) { return values.view({1, -1, 1, 1}); }
+
+/// Values of a channel in so many shares as large as x.
+double count_in(const at::Tensor& x, int64_t shares) { return static_cast<double>(shares * (x.numel() / x.size(1))); }
+
+/// Of all shares; moves the running ones.
+MeanAndFactor statistics(const at::Tensor& x, const BatchNormTensors& t, const Numbers& numbers,
+                         const GatherShares& gather) {
+  const auto [variance, mean] = at::var_mean(x.to(at::kFloat), kAllButChannels, /*correction=*/0);
+  const at::Tensor all = gather(at::stack({mean, variance}));
+  const at::Tensor means = all.select(1, 0), mean_of_all = means.mean(0);
+  const at::Tensor variance_of_all = (all.select(1, 1) + (means - mean_of_all).square()).mean(0);
+  const double count = count_in(x, all.size(0));
+  t.running_mean.mul_(1 - numbers.momentum).add_(mean_of_all, numbers.momentum);
+  t.running_var.mul_(1 - numbers.momentum).add_(variance_of_all, numbers.momentum * count / (count - 1));
+  return {mean_of_all, (variance_of_all + numbers.epsilon).rsqrt()};
+}
+
+Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, const MeanAndFactor& s,
+                    const GatherShares& gather) {
+  const at::Tensor gradient = dy.to(at::kFloat), centred = x.to(at::kFloat) - by_channel(s.mean);
+  const at::Tensor of_gradient = gradient.sum(kAllButChannels);
+  const at::Tensor of_product = (gradient * centred).sum(kAllButChannels);
+  const at::Tensor all = gather(at::stack({of_gradient, of_product}));
+  const at::Tensor means = all.sum(0) / count_in(x, all.size(0));
+  const at::Tensor d_x = (gradient - by_channel(means[0]) - centred * by_channel(means[1] * s.factor.square())) *
+                         by_channel(weight * s.factor);
+  return {d_x.to(x.scalar_type()), of_product * s.factor, of_gradient};
+}
+
+struct Holder : torch::CustomClassHolder {
+  explicit Holder(const GatherShares& gather_) : gather(gather_) {}
+  const GatherShares gather;
+};
+
+struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            const BatchNormTensors& tensors, const Numbers& numbers, const GatherShares& gather) {
+    const MeanAndFactor s = statistics(x, tensors, numbers, gather);
+    ctx->save_for_backward({x, weight, s.mean, s.factor});
+    ctx->saved_data["gather"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(gather));
+    const at::Tensor gain = weight * s.factor;
+    return (x.to(at::kFloat) * by_channel(gain) + by_channel(bias - s.mean * gain)).to(x.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& of_output) {
+    const variable_list saved = ctx->get_saved_variables();
+    const GatherShares& gather =
+        c10::static_intrusive_pointer_cast<Holder>(ctx->saved_data["gather"].toCapsule())->gather;
+    const Gradients d = gradients(of_output[0], saved[0], saved[1], {saved[2], saved[3]}, gather);
+    return {d.x, d.weight, d.bias, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor shared_batch_norm(const at::Tensor& x, const BatchNormTensors& tensors, double momentum, double epsilon,
+                             const GatherShares& gather) {
+  return SharedBatchNorm::apply(x, tensors.weight, tensors.bias, tensors, Numbers{momentum, epsilon}, gather);
+}
+
+}  // namespace octet
