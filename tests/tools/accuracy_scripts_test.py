@@ -141,7 +141,7 @@ class Calls(unittest.TestCase):
             self.assertEqual(settings["quant.activation"], "symmetric_s8")
 
     def test_final_runs_whole_recipes_on_all_data_and_then_what_starts_from_their_weights(self):
-        done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2")
+        done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2", "--only", "w4a4,w4a4-lsq,w2a2,w2a2-lsq")
         self.assertEqual((done.returncode, done.stderr.count("done")), (0, 10), done.stdout + done.stderr)
         few_bits = [f"final/resnet18-{name}-seed{seed}" for seed in (1, 2) for name in ("w4a4", "w4a4-lsq", "w2a2", "w2a2-lsq")]
         self.assertEqual(self.place.names(), ["final/resnet18-seed1", "final/resnet18-seed2", *few_bits])
@@ -165,7 +165,7 @@ class Calls(unittest.TestCase):
         self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout-12")
         self.assertEqual(self.place.accuracy(*words).returncode, 0)
         call, *few_bits = self.place.calls()
-        self.assertEqual(len(few_bits), 4)
+        self.assertEqual(len(few_bits), 9)
         self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout-12/float.safetensors"))
         self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("12", "0"))
         done = self.place.accuracy("final", "--float-from", "nonsense")

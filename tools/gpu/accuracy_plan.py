@@ -39,11 +39,16 @@ RATES = {  # and the peak of QAT's learning rate, around the recipe's
 
 W4A4 = ["quant.weight_bits=4", "quant.activation_bits=4",  # as papers mean it: the picture, the first and the last layer at 8 bits,
         "quant.input_bits=8", "quant.first_layer_bits=8", "quant.last_layer_bits=8", "quant.residual_bits=8"]  # and what adds read
-W2A2 = [*W4A4, "quant.weight_bits=2", "quant.activation_bits=2"]
-LSQ = ["quant.scales=lsq", "quant.weight_calibrator=lsq"]  # learned scales, beside plain straight-through gradients
-LONGER = {"resnet20": ["qat.epochs=60", "qat.learning_rate=0.01"], "resnet18": ["qat.epochs=20"]}  # as the recipes of few bits
-FEW_BITS = {  # of choose (plain and learned, with the same epochs and rates) and final
-    network: {"w4a4": [*W4A4, *more], "w4a4-lsq": [*W4A4, *more, *LSQ], "w2a2": [*W2A2, *more], "w2a2-lsq": [*W2A2, *more, *LSQ]}
+LONGER = {"resnet20": ["qat.epochs=60", "qat.learning_rate=0.01"], "resnet18": ["qat.epochs=20"],  # as the recipes of few bits
+          "vgg16_bn": ["qat.epochs=20"], "mobilenet_v2": ["qat.epochs=20"]}
+METHODS = {  # beside plain straight-through gradients: learned scales (arXiv 1902.08153), and with them the float network's answers
+    "": [],
+    "-lsq": ["quant.scales=lsq", "quant.weight_calibrator=lsq"],
+    "-lsq-distill": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.distill_weight=0.5"],
+}
+FEW_BITS = {  # of choose and final: every method with the same epochs and rates
+    network: {f"w{bits}a{bits}{name}": [*W4A4, f"quant.weight_bits={bits}", f"quant.activation_bits={bits}", *more, *method]
+              for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
 FINAL_TOO = FEW_BITS  # QAT of stage final, from the float weights of its own runs
@@ -123,8 +128,9 @@ def choose_jobs(folder, networks, seeds, only=None):
     return [*float_jobs(folder, networks, seeds, wanted), *qat_jobs(folder, networks, seeds, wanted)]
 
 
-def final_jobs(folder, networks, seeds, float_from=None):
-    """`float_from`: (stage choose's folder, {network: variant}): QAT and its control start from those float weights."""
+def final_jobs(folder, networks, seeds, float_from=None, only=None):
+    """`float_from`: (stage choose's folder, {network: variant}): QAT and its control start from those float weights. `only`: of
+    FINAL_TOO these."""
     runs, more = [], []
     for network in networks:
         for seed in seeds:
@@ -136,6 +142,8 @@ def final_jobs(folder, networks, seeds, float_from=None):
             root, settings = run_folder(folder, network, seed), [*FINAL, f"seed={seed}", *settings]
             runs.append(Job(root, network, settings, needs=weights))
             for name, changes in FINAL_TOO.get(network, {}).items():
+                if only is not None and name not in only:
+                    continue
                 own = root / "float.safetensors"
                 more.append(Job(run_folder(folder, f"{network}-{name}", seed), network, [*settings, *start_from(own), *changes], needs=own))
     return runs + more

@@ -26,7 +26,7 @@ options:
   --data DIR       choose, final, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
   --seeds LIST     choose, final (default: 1,2,3)
-  --only LIST      choose: these variants beside the recipe (default: all of accuracy_plan.py)
+  --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py)
   --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout-12
   --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
   --minutes N      choose, final: stop then, with every run saved; the same command later goes on
