@@ -19,8 +19,9 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
+PACKED_SINCE = 6
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -81,6 +82,8 @@ def read_checkpoint(path):
             key = f"{node['name']}.{name}"
             check(key in tensors, f"tensor '{key}' is missing")
             node[name] = tensors.pop(key)
+        if version >= PACKED_SINCE and node["op"] in WEIGHTED and node["weight_bits"] < 8:
+            node["weight"] = unpacked(graph["nodes"], node)
     check(not tensors, f"tensors of no node: {sorted(tensors)[:3]}")
     for index, node in enumerate(graph["nodes"]):
         try:
@@ -90,6 +93,20 @@ def read_checkpoint(path):
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
     check(len(mean) == len(std) == graph["nodes"][0]["shape"][0], "one mean and std a channel")
     return graph
+
+
+def unpacked(nodes, node):
+    """The weight's codes from its packed bytes: code i in bits [i * b, (i + 1) * b), the lowest first, two's complement."""
+    bits, packed, inputs = node["weight_bits"], node["weight"], nodes[node["inputs"][0]]["shape"]
+    linear = node["op"] == "linear"
+    shape = (node["shape"][0], inputs[0]) if linear else (node["shape"][0], *node["window"]["kernel"], inputs[0] // node["groups"])
+    check(2 <= bits <= 7 and packed.dtype == np.uint8 and packed.ndim == 1, f"packed weights of {bits} bits")
+    count = math.prod(shape)
+    check(len(packed) == (count * bits + 7) // 8, f"{len(packed)} bytes of packed weights for {count} of {bits} bits")
+    stream = np.unpackbits(packed, bitorder="little")
+    check(not stream[count * bits :].any(), "bits behind the last weight")
+    codes = stream[: count * bits].reshape(count, bits).astype(np.int32) @ (1 << np.arange(bits))
+    return np.where(codes >= 1 << (bits - 1), codes - (1 << bits), codes).astype(np.int8).reshape(shape)
 
 
 def check_outputs(nodes, outputs):

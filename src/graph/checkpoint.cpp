@@ -7,8 +7,10 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/saturating_product.h"
 #include "src/graph/checkpoint_json.h"
 #include "src/graph/op_traits.h"
+#include "src/graph/packed_codes.h"
 #include "src/tensor_files/safetensors.h"
 
 namespace octet {
@@ -27,6 +29,29 @@ TensorData to_tensor(DType dtype, std::vector<int64_t> shape, const std::vector<
   TensorData tensor{dtype, std::move(shape), std::vector<std::byte>(values.size() * sizeof(T))};
   if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
   return tensor;
+}
+
+bool packed(const Int8Node& node) { return node.weight_bits < 8; }
+
+TensorData weight_tensor(const Int8Graph& graph, const Int8Node& node) {
+  if (!packed(node)) return to_tensor(DType::i8, weight_shape(graph, node), node.weight);
+  const std::vector<uint8_t> bytes = pack_codes(node.weight, node.weight_bits);
+  return to_tensor(DType::u8, {static_cast<int64_t>(bytes.size())}, bytes);
+}
+
+/// Of a node that nothing has checked yet: all codes that the bytes can hold, without those that only fill the last
+/// byte. validate() says what does not fit.
+std::vector<int8_t> unpacked(const Int8Graph& graph, const Int8Node& node, const std::vector<uint8_t>& bytes) {
+  if (node.weight_bits < 2) throw data_error(fmt::format("'{}': weight_bits {}", node.name, node.weight_bits));
+  const size_t room = bytes.size() * 8 / static_cast<size_t>(node.weight_bits);
+  size_t count = room;
+  const bool readable = !node.inputs.empty() && node.inputs[0] >= 0 &&
+                        node.inputs[0] < static_cast<int>(graph.nodes.size()) && node.groups > 0;
+  if (readable) {
+    const auto wanted = static_cast<size_t>(saturating_product(weight_shape(graph, node)));
+    if (wanted <= room && packed_bytes(wanted, node.weight_bits) == bytes.size()) count = wanted;
+  }
+  return unpack_codes(bytes, count, node.weight_bits);
 }
 
 /// Takes tensors out of the file, so that what is left over is what nobody knows.
@@ -78,7 +103,8 @@ void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std
     if (scaled(node.op)) check(node.name + ".multiplier", {static_cast<int64_t>(node.multiplier.size())});
     if (node.op == Int8Op::lookup) check(node.name + ".table", {static_cast<int64_t>(node.table.size())});
     if (!has_weight(node.op)) continue;
-    check(node.name + ".weight", weight_shape(graph, node));
+    const auto bytes = static_cast<int64_t>(packed_bytes(node.weight.size(), node.weight_bits));
+    check(node.name + ".weight", packed(node) ? std::vector<int64_t>{bytes} : weight_shape(graph, node));
     check(node.name + ".bias", {node.shape.c});
     check(node.name + ".weight_scale", {node.shape.c});
   }
@@ -94,7 +120,8 @@ Int8Graph assemble(TensorFile& file, std::string_view document) {
     if (scaled(node.op)) node.multiplier = taker.floats(node.name + ".multiplier");
     if (node.op == Int8Op::lookup) node.table = taker.bytes(node.name + ".table", code_dtype(node));
     if (!has_weight(node.op)) continue;
-    node.weight = taker.codes(node.name + ".weight");
+    const std::string weight = node.name + ".weight";
+    node.weight = packed(node) ? unpacked(graph, node, taker.bytes(weight, DType::u8)) : taker.codes(weight);
     node.bias = taker.floats(node.name + ".bias");
     node.weight_scale = taker.floats(node.name + ".weight_scale");
   }
@@ -117,7 +144,7 @@ std::string serialize_checkpoint(const Int8Graph& graph) {
     }
     if (node.op == Int8Op::lookup) file.tensors[node.name + ".table"] = to_tensor(code_dtype(node), {256}, node.table);
     if (!has_weight(node.op)) continue;
-    file.tensors[node.name + ".weight"] = to_tensor(DType::i8, weight_shape(graph, node), node.weight);
+    file.tensors[node.name + ".weight"] = weight_tensor(graph, node);
     file.tensors[node.name + ".bias"] = to_tensor(DType::f32, {channels}, node.bias);
     file.tensors[node.name + ".weight_scale"] = to_tensor(DType::f32, {channels}, node.weight_scale);
   }

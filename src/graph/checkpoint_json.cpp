@@ -18,6 +18,9 @@ using nlohmann::json;
 /// Says which nodes the network gives, and the padding of each side; before, the last node and both sides alike.
 constexpr int kOutputsVersion = 3;
 
+/// Says the bits of weights; those of fewer than 8 are packed.
+constexpr int kPackedVersion = 6;
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -65,6 +68,7 @@ json write_node(const Int8Node& node, int version) {
   if (node.op == Int8Op::slice) out["first_channel"] = node.first_channel;
   if (traits(node.op).has_factor) out["factor"] = {node.factor_h, node.factor_w};
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
+  if (version >= kPackedVersion && has_weight(node.op)) out["weight_bits"] = node.weight_bits;
   if (node.op == Int8Op::lookup) out["function"] = node.function;
   return out;
 }
@@ -98,6 +102,7 @@ Int8Node read_node(JsonObject object, int version) {
     node.factor_h = factor[0], node.factor_w = factor[1];
   }
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
+  if (version >= kPackedVersion && has_weight(node.op)) node.weight_bits = object.integer("weight_bits");
   if (node.op == Int8Op::lookup) node.function = object.string("function");
   object.done();
   return node;
@@ -143,7 +148,8 @@ int checkpoint_version(const Int8Graph& graph) {
       is_classifier(graph) && graph.outputs.front() + 1 == static_cast<int>(graph.nodes.size());
   int version = last_classifies ? 1 : kOutputsVersion;
   for (const Int8Node& node : graph.nodes)
-    version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion});
+    version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
+                        node.weight_bits == 8 ? 1 : kPackedVersion});
   return version;
 }
 

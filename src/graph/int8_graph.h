@@ -54,7 +54,8 @@ struct Int8Node {
   int32_t clamp_max = 127;         ///< <= out.quant_max; ReLU6 lowers it
   bool float_output = false;
 
-  std::vector<int8_t> weight;       ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
+  std::vector<int8_t> weight;  ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
+  int weight_bits = 8;         ///< conv2d, linear: 2..8, which hold every weight in two's complement; a file packs them
   std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
   std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
                                     ///< requantize [1]; else empty

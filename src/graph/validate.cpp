@@ -131,12 +131,17 @@ class NodeCheck {
   void check_weight() const {
     const int64_t per_channel = weights_per_channel();
     check_count("weights", node_.weight.size(), saturating_product({node_.shape.c, per_channel}));
+    if (node_.weight_bits < 2 || node_.weight_bits > 8)
+      fail(fmt::format("weights of {} bits, allowed are 2..8", node_.weight_bits));
+    const int lowest = node_.weight_bits == 8 ? -127 : -(1 << (node_.weight_bits - 1));
+    const int highest = (1 << (node_.weight_bits - 1)) - 1;
     const int64_t input_magnitude = magnitude(in(0));
     for (size_t k = 0; k < static_cast<size_t>(node_.shape.c); ++k) {
       int64_t sum = 0;
       const int8_t* row = node_.weight.data() + k * static_cast<size_t>(per_channel);
       for (int64_t i = 0; i < per_channel; ++i) {
-        if (row[i] == -128) fail(fmt::format("channel {}: weight code -128, allowed are -127..127", k));
+        if (row[i] < lowest || row[i] > highest)
+          fail(fmt::format("channel {}: weight code {}, allowed are {}..{}", k, row[i], lowest, highest));
         sum += std::abs(static_cast<int>(row[i]));
       }
       if (sum * input_magnitude >= kAccumulatorLimit) fail(fmt::format("channel {}: sums can leave int32", k));

@@ -122,6 +122,7 @@ class Converter {
     if (node.inputs.size() > 1) result.residual_multiplier = ratio(edge(node.inputs[1]).scale, n);
 
     const WeightCodes codes = prepared_.weight_codes(n);
+    result.weight_bits = prepared_.bits.weight_bits[n];
     result.weight.resize(outputs * taps);
     for (size_t k = 0; k < outputs; ++k) {
       const QParams q = codes.qparams(result.weight_scale[k]);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/graph/limits.h"
+#include "src/graph/packed_codes.h"
 #include "src/graph/window.h"
 
 namespace octet::test {
@@ -103,6 +104,7 @@ int NetworkBuilder::weighted(Int8Node n) {
     if (i % per_channel == 0) sign = random_.pick({-1, 1});
     n.weight[i] = static_cast<int8_t>(extreme ? sign * 127 : random_.between(-largest, largest));
   }
+  n.weight_bits = code_bits(n.weight);
   const double typical = std::sqrt(per_channel) * 0.6 * largest * 0.3 * (x.out.quant_max - x.out.quant_min);
   for (int k = 0; k < n.shape.c; ++k) {
     n.multiplier.push_back(random_multiplier(random_, typical));

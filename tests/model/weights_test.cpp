@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -25,7 +26,9 @@ class WeightsFile : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = (std::filesystem::temp_directory_path() / (std::string("octet_") + info->name() + ".safetensors")).string();
+    path_ = (std::filesystem::temp_directory_path() /
+             ("octet_" + std::to_string(::getpid()) + "_" + info->name() + ".safetensors"))
+                .string();
   }
   void TearDown() override { std::filesystem::remove(path_); }
   std::string path_;

@@ -1,5 +1,6 @@
 // Wrong recipes: the message names file, line, column, key, the nearest valid key and what is allowed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -275,7 +276,8 @@ TEST(HostileRecipes, AreRefusedAtOnce) {
 
 TEST(RecipeFiles, MissingAndHugeFiles) {
   EXPECT_THROW(read_recipe("/nonexistent/recipe.yaml"), Error);
-  const auto path = std::filesystem::temp_directory_path() / "octet_huge_recipe.yaml";
+  const auto path =
+      std::filesystem::temp_directory_path() / ("octet_huge_recipe_" + std::to_string(::getpid()) + ".yaml");
   std::ofstream(path) << "#";
   std::filesystem::resize_file(path, (1u << 20) + 1);
   EXPECT_THROW(read_recipe(path.string()), Error);

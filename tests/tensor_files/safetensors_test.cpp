@@ -2,6 +2,7 @@
 #include "src/tensor_files/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -66,7 +67,7 @@ TEST(Safetensors, BytesAreAsDocumented) {
 }
 
 TEST(Safetensors, FilesRoundTrip) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "octet_safetensors_test";
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("octet_safetensors_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const std::string path = (folder / "sample.safetensors").string();
   write_safetensors(path, sample());

@@ -2,6 +2,7 @@
 // layer, byte for byte. Needs a Python with numpy: $OCTET_PYTHON, the one of tools/setup.sh, or python3.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -47,7 +48,8 @@ class Witness : public testing::Test {
       GTEST_SKIP() << python() << " has no numpy; name another one in OCTET_PYTHON";
     }
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(testing::TempDir()) / (std::string("octet_witness_") + test->name());
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              ("octet_witness_" + std::to_string(::getpid()) + "_" + test->name());
     std::filesystem::create_directories(folder_);
   }
 

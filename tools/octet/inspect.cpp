@@ -11,6 +11,7 @@
 #include "src/common/utf8.h"
 #include "src/engine/engine.h"
 #include "src/graph/checkpoint.h"
+#include "src/graph/op_traits.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/inspect_onnx.h"
 #include "tools/octet/node_attributes.h"
@@ -98,6 +99,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                      {"kernel", kernels[i].kernel}});
     add_attributes(attributes_of(node), nodes.back());
     if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
+    if (has_weight(node.op)) nodes.back()["weight_bits"] = node.weight_bits;
   }
   const nlohmann::json document = {{"name", graph.name},
                                    {"multiply_adds", multiply_adds(graph)},
