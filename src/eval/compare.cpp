@@ -76,11 +76,14 @@ bool predicts(const Int8Graph& graph) {
   return graph.outputs.size() == 1 && graph.nodes[graph.outputs[0]].float_output;
 }
 
-/// Watches the taps of one run: every node that is no output of the network must come by once, whole.
+bool shows(const NamedProgram& program, size_t node) { return program.shown.empty() || program.shown[node]; }
+
+/// Watches the taps of one run: every node that the program shows and that is no output of the network must come by
+/// once, whole.
 class TapCheck {
  public:
-  TapCheck(const Int8Graph& graph, std::string program, int batch)
-      : graph_(graph), program_(std::move(program)), batch_(batch), seen_(graph.nodes.size()) {}
+  TapCheck(const Int8Graph& graph, const NamedProgram& program, int batch)
+      : graph_(graph), program_(program), batch_(batch), seen_(graph.nodes.size()) {}
 
   /// False when this node's data cannot be compared. Throwing here would unwind through the program, so problems wait
   /// for finish().
@@ -98,9 +101,10 @@ class TapCheck {
 
   void finish() {
     for (size_t node = 0; node < seen_.size() && !problem_; ++node) {
-      if (!seen_[node] && !is_output(graph_, node)) fail(fmt::format("never showed '{}'", graph_.nodes[node].name));
+      if (!seen_[node] && !is_output(graph_, node) && shows(program_, node))
+        fail(fmt::format("never showed '{}'", graph_.nodes[node].name));
     }
-    if (problem_) throw promise_error(fmt::format("compare: program {} {}", program_, *problem_));
+    if (problem_) throw promise_error(fmt::format("compare: program {} {}", program_.name, *problem_));
   }
 
  private:
@@ -109,7 +113,7 @@ class TapCheck {
     return false;
   }
   const Int8Graph& graph_;
-  std::string program_;
+  const NamedProgram& program_;
   int batch_;
   std::vector<bool> seen_;
   std::optional<std::string> problem_;
@@ -120,7 +124,9 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
   for (const auto& p : programs) c.programs.push_back(p.name);
   const size_t others = programs.size() - 1;
   for (const Int8Node& node : graph.nodes) {
-    c.layers.push_back({node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others)});
+    LayerDifference& layer = c.layers.emplace_back();
+    layer = {node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others), {}};
+    for (size_t p = 1; p < programs.size(); ++p) layer.shown.push_back(shows(programs[p], c.layers.size() - 1));
   }
   c.differing_predictions.resize(others);
   if (predicts(graph))
@@ -205,7 +211,7 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
                    std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
   const OutputBuffers expected(graph, batch.size), given(graph, batch.size);
   {
-    TapCheck check(graph, programs[0].name, batch.size);
+    TapCheck check(graph, programs[0], batch.size);
     programs[0].program->run(batch.images.data(), batch.size, expected.memory(),
                              [&](int node, const void* data, size_t bytes) {
                                if (!check.accept(node, bytes)) return;
@@ -221,7 +227,7 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
     const NamedProgram& p = programs[other + 1];
     const int count = wanted_images(p, seen, batch.size);
     if (count == 0) continue;
-    TapCheck check(graph, p.name, count);
+    TapCheck check(graph, p, count);
     p.program->run(batch.images.data(), count, given.memory(), [&](int node, const void* data, size_t bytes) {
       if (!check.accept(node, bytes)) return;
       const auto* codes = static_cast<const uint8_t*>(data);
@@ -229,11 +235,12 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
     });
     check.finish();
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      if (!shows(p, graph.outputs[i])) continue;
       const Int8Node& node = graph.nodes[graph.outputs[i]];
       const size_t bytes = node.image_bytes() * count;
       record(c.layers[graph.outputs[i]], other, output_difference(node, expected[i].data(), given[i].data(), bytes));
     }
-    if (predicts(graph)) {
+    if (predicts(graph) && shows(p, graph.outputs[0])) {
       c.differing_predictions[other] += predicted_differently(expected[0].data(), given[0].data(), count * c.answers,
                                                               graph.nodes[graph.outputs[0]].shape.c);
     }
@@ -263,7 +270,11 @@ long Comparison::codes() const {
   return sum;
 }
 
-long Comparison::codes(size_t program) const { return images == 0 ? 0 : codes() / images * program_images[program]; }
+long Comparison::codes(size_t program) const {
+  long sum = 0;
+  for (const auto& layer : layers) sum += layer.shown_by(program) ? layer.codes : 0;
+  return images == 0 ? 0 : sum / images * program_images[program];
+}
 
 long Comparison::differing_codes() const {
   long sum = 0;
@@ -279,7 +290,7 @@ long Comparison::differing_codes(size_t program) const {
 
 std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs) {
   std::vector<NamedProgram> list;
-  for (const OwnedProgram& p : programs) list.push_back({p.name, p.program.get(), p.images, p.exact});
+  for (const OwnedProgram& p : programs) list.push_back({p.name, p.program.get(), p.images, p.exact, p.shown});
   return list;
 }
 

@@ -16,6 +16,9 @@ struct LayerDifference {
   long codes = 0;                ///< of program 0 over all images; a further program may stop earlier
   std::vector<long> differing;   ///< against program 0, one for each further program
   std::vector<int> largest_lsb;  ///< largest |difference| in codes (floats: in ULP, capped at the largest int)
+  std::vector<bool> shown;       ///< by each further program, compared where it does; empty: by all
+
+  bool shown_by(size_t program) const { return shown.empty() || shown[program]; }
 };
 
 struct Comparison {
@@ -44,6 +47,8 @@ struct NamedProgram {
   Program* program;
   long images = 0;    ///< compared over the first so many images only, for slow programs; 0: all. Not for program 0
   bool exact = true;  ///< promises the reference's bytes: Engine::exact()
+  /// By node, whether it shows what the node gives, other runtimes not all of it; empty: all. Not for program 0.
+  std::vector<bool> shown = {};
 };
 
 /// The same with the program in it.
@@ -52,13 +57,14 @@ struct OwnedProgram {
   std::unique_ptr<Program> program;
   long images = 0;
   bool exact = true;
+  std::vector<bool> shown = {};
 };
 std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs);
 
 /// Runs all programs over the same batches with taps on every node; holds one batch of program 0's outputs in memory.
 /// Outputs of the network are those that run() returns, not those of a tap. Of a set that processes share all of them
-/// get the result of the whole. Throws Error(promise) when a program does not show a node, or shows it with another
-/// size; Error(usage) for fewer than two programs; Error(interrupted) on Ctrl-C.
+/// get the result of the whole. Throws Error(promise) when a program does not show a node that it should, or shows it
+/// with another size; Error(usage) for fewer than two programs; Error(interrupted) on Ctrl-C.
 Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const EvaluationSet& set,
                    int batch_size);
 

@@ -76,7 +76,7 @@ std::string describe(const Comparison& c) {
     std::vector<std::string> cells;
     for (size_t p = 0; p < layer.differing.size(); ++p) {
       differs = differs || (c.exact[p] && layer.differing[p] > 0);
-      cells.push_back(with_thousands(layer.differing[p]));
+      cells.push_back(layer.shown_by(p) ? with_thousands(layer.differing[p]) : "not shown");
       cells.push_back(layer.differing[p] == 0 ? ""
                                               : fmt::format("{} {}", with_thousands(layer.largest_lsb[p]),
                                                             layer.is_logits ? "ULP" : "LSB"));

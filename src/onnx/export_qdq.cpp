@@ -41,11 +41,14 @@ class QdqWriter {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       check_expressible(graph_, graph_.nodes[n], options_.profile);
       follow_flatten(static_cast<int>(n));
+      codes_.emplace_back();
       edges_.push_back(emit(graph_.nodes[n], rows_[n]));
     }
     writer_.outputs(graph_, edges_, rows_);
     return writer_.finish(graph_.preprocessing, graph_.class_names);
   }
+
+  const std::vector<std::string>& codes() const { return codes_; }
 
  private:
   [[noreturn]] void fail(const Int8Node& node, const std::string& what) const {
@@ -230,8 +233,8 @@ class QdqWriter {
     const std::string scale = writer_.scalar(node.name + ".scale", node.out.scale);
     const std::string zero = writer_.zero_point(node.name + ".zero_point", node.out.zero_point, node.out.is_signed());
     const std::string bounded = node.op == Int8Op::input ? input_bounds(node, value) : value;
-    const std::string codes = writer_.node("QuantizeLinear", node.name + "/QuantizeLinear", {bounded, scale, zero});
-    return writer_.node("DequantizeLinear", node.name + "/DequantizeLinear", {codes, scale, zero});
+    codes_.back() = writer_.node("QuantizeLinear", node.name + "/QuantizeLinear", {bounded, scale, zero});
+    return writer_.node("DequantizeLinear", node.name + "/DequantizeLinear", {codes_.back(), scale, zero});
   }
 
   /// The image's codes have the range of `out`, with no clamp of their own.
@@ -247,11 +250,17 @@ class QdqWriter {
   OnnxWriter writer_;
   const std::vector<bool> rows_;
   std::vector<std::string> edges_;  ///< of each node, behind its DequantizeLinear
+  std::vector<std::string> codes_;  ///< of each node, before its DequantizeLinear
   std::vector<Shape> flattened_;    ///< what a flatten before each node took; h * w <= 1: none
 };
 
 }  // namespace
 
-std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options) { return QdqWriter(graph, options).run(); }
+std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes) {
+  QdqWriter writer(graph, options);
+  std::string bytes = writer.run();
+  if (codes != nullptr) *codes = writer.codes();
+  return bytes;
+}
 
 }  // namespace octet

@@ -28,6 +28,7 @@ ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string
 
 struct ImportedInt8 {
   Int8Graph graph;                 ///< validated; nodes are named as in the file
+  std::vector<std::string> codes;  ///< by node, what the file calls its codes; "": it has none of this node
   std::vector<std::string> notes;  ///< what differs from the file, for people
 };
 

@@ -38,6 +38,8 @@ class Int8Maker {
       if (merged_.back()) continue;
       result_.graph.nodes.push_back(make(n));
       place_.back() = static_cast<int>(result_.graph.nodes.size()) - 1;
+      const auto codes = marks_.codes.find(at(n).name);
+      result_.codes.push_back(codes == marks_.codes.end() ? "" : codes->second);
     }
     for (const int output : graph_.outputs) result_.graph.outputs.push_back(place_[static_cast<size_t>(output)]);
     return std::move(result_);

@@ -46,6 +46,7 @@ struct QdqMarks {
     float low = 0, high = 0;  ///< bounds of the value before it is quantized
   };
   std::map<std::string, Edge> edges;
+  std::map<std::string, std::string> codes;                 ///< what the file calls them
   std::map<std::string, std::vector<float>> weight_scales;  ///< one an output channel
 };
 

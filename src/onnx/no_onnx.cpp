@@ -2,6 +2,7 @@
 #include "src/common/error.h"
 #include "src/onnx/export.h"
 #include "src/onnx/import.h"
+#include "src/onnx/shown_codes.h"
 
 namespace octet {
 namespace {
@@ -14,7 +15,11 @@ ImportedNetwork import_onnx(const std::string& path) { throw usage_error(path + 
 
 ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
 
-std::string write_qdq(const Int8Graph&, const OnnxOptions&) { throw usage_error(kMissing); }
+std::string write_qdq(const Int8Graph&, const OnnxOptions&, std::vector<std::string>*) { throw usage_error(kMissing); }
+
+ShownCodes show_codes(const Int8Graph&) { throw usage_error(kMissing); }
+
+ShownCodes show_codes(const ImportedInt8&, const std::string& path) { throw usage_error(path + ": " + kMissing); }
 
 std::string write_float(const Graph&, const TensorFile&, const Preprocessing&, int) { throw usage_error(kMissing); }
 

@@ -154,6 +154,7 @@ void quantize_linear(NodeReader& node) {
   if (!fresh &&
       (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low || place->second.high != edge.high))
     node.fail("its input is quantized elsewhere in another way; octet has one scale an edge");
+  network.marks->codes.emplace(network.node(y).name, node.names().back());
   y.low = -std::numeric_limits<float>::infinity();
   y.high = std::numeric_limits<float>::infinity();
   y.direct = false;

@@ -160,6 +160,37 @@ TEST_F(Compare, CodesOfAProgramThatSawFewerPicturesAreCountedOverThese) {
       << verdict(c);
 }
 
+/// Another runtime has no value for some nodes.
+TEST_F(Compare, WhatAProgramDoesNotShowIsNotCompared) {
+  third.hidden_node = kConv;
+  third.change = [](int node, long, uint8_t* codes) {
+    if (node == kPool) codes[0] = static_cast<uint8_t>(codes[0] + 1);
+  };
+  third.change_logits = [](long, float* logits) { logits[0] += 100; };
+  std::vector<bool> shown = {true, false, true, false};  // nor the logits
+  const auto compared = [&] {
+    return compare(graph, {{"cpu", &first}, {"reference", &second}, {"onnxruntime", &third, 0, false, shown}},
+                   all_of(dataset), kBatch);
+  };
+  const Comparison c = compared();
+  EXPECT_TRUE(c.identical());
+  EXPECT_EQ(c.codes(0), 253);
+  EXPECT_EQ(c.codes(1), (4 + 2) * kImages);
+  EXPECT_EQ(c.layers[kPool].differing, (std::vector<long>{0, kImages}));
+  EXPECT_EQ(c.layers[kFc].differing, (std::vector<long>{0, 0}));
+  EXPECT_EQ(c.differing_predictions, (std::vector<long>{0, 0}));
+  EXPECT_NE(verdict(c).find("onnxruntime promises no equal codes: 11 of 66 codes and logits differ"), std::string::npos)
+      << verdict(c);
+  EXPECT_NE(describe(c).find("not shown"), std::string::npos);
+  shown[kConv] = true;
+  try {
+    compared();
+    FAIL() << "expected a complaint: it says that it shows the node";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("program onnxruntime never showed"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Compare, LsbRespectsTheSign) {
   // 0x7f and 0x80 are 127 and -128 as int8 (255 apart), 127 and 128 as uint8 (1 apart).
   const auto set_to = [](uint8_t value) {

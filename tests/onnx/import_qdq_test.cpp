@@ -45,7 +45,9 @@ std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& graph, con
 }
 
 void expect_back(const Int8Graph& graph, int opset) {
-  const ImportedInt8 back = parsed(write_qdq(graph, {.opset = opset}));
+  std::vector<std::string> codes;
+  const ImportedInt8 back = parsed(write_qdq(graph, {.opset = opset}, &codes));
+  EXPECT_EQ(back.codes, codes);  // by node, under the same names
   EXPECT_EQ(back.graph.preprocessing, graph.preprocessing);
   EXPECT_EQ(back.graph.class_names, graph.class_names);
   ASSERT_EQ(back.graph.nodes.size(), graph.nodes.size()) << graph.name;

@@ -88,7 +88,7 @@ TEST_F(Checkpoint, TheFallbackIsForCudnn) {
 }
 
 TEST_F(Checkpoint, TheDumpAgreesWithTheWitness) {
-  const std::string python = python_with_numpy();
+  const std::string python = python_with("numpy");
   if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
   write("second.png", testing::png_bytes(testing::noise(32, 32, 3, 6)));
   const Answer dumped = octet({"run", checkpoint_, path("picture.png"), path("second.png"), "--dump", path("dump")});
@@ -111,7 +111,7 @@ TEST_F(Checkpoint, ANetworkOfSeveralOutputsIsDumpedForTheWitness) {
   expect_refusal(
       octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump"), "--masks", path(".")}), 2,
       {"gives '"});
-  const std::string python = python_with_numpy();
+  const std::string python = python_with("numpy");
   if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
   const Answer answer = command(
       {python, source_dir() + "/tools/verify_checkpoint.py", path("two.safetensors"), "--against", path("dump")});

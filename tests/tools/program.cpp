@@ -97,11 +97,11 @@ std::string ToolTest::random_checkpoint(const std::string& name) const {
   return path(name);
 }
 
-std::string python_with_numpy() {
+std::string python_with(const std::string& modules) {
   const char* set = std::getenv("OCTET_PYTHON");
   const std::string from_setup = source_dir() + "/.deps/venv/bin/python";
   const std::string python = set != nullptr ? set : fs::exists(from_setup) ? from_setup : "python3";
-  return std::system((python + " -c 'import numpy' 2>/dev/null").c_str()) == 0 ? python : "";
+  return std::system((python + " -c 'import " + modules + "' 2>/dev/null").c_str()) == 0 ? python : "";
 }
 
 void expect_refusal(const Answer& answer, int code, const std::vector<std::string>& parts) {

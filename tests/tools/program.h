@@ -44,8 +44,8 @@ class ToolTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-/// A Python with numpy (OCTET_PYTHON, tools/setup.sh's, python3), or "".
-std::string python_with_numpy();
+/// A Python with these modules ("numpy, safetensors"): OCTET_PYTHON, tools/setup.sh's, python3; or "".
+std::string python_with(const std::string& modules);
 
 /// EXPECT: the exit code, and every part in stderr (stdout being empty).
 void expect_refusal(const Answer& answer, int code, const std::vector<std::string>& parts);

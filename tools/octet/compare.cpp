@@ -1,16 +1,14 @@
-// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images.
+// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images. With
+// --against: what another runtime makes of the network.
 #include "src/eval/compare.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "src/common/progress.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/compare_against.h"
 #include "tools/octet/measured_run.h"
+#include "tools/octet/onnx_runtime.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {
@@ -19,10 +17,11 @@ namespace {
 std::string json(const Comparison& comparison) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerDifference& layer : comparison.layers) {
-    layers.push_back({{"layer", layer.layer},
-                      {"codes", layer.codes},
-                      {"differing", layer.differing},
-                      {"largest_lsb", layer.largest_lsb}});
+    nlohmann::json differing = layer.differing, largest = layer.largest_lsb;
+    for (size_t p = 0; p < differing.size(); ++p)
+      if (!layer.shown_by(p)) differing[p] = largest[p] = nullptr;
+    layers.push_back(
+        {{"layer", layer.layer}, {"codes", layer.codes}, {"differing", differing}, {"largest_lsb", largest}});
   }
   const nlohmann::json identical = comparison.promised() ? nlohmann::json(comparison.identical()) : nullptr;
   return nlohmann::json{{"identical", identical},
@@ -36,20 +35,19 @@ std::string json(const Comparison& comparison) {
       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-ExitCode compare(const Common& common, const MeasureOptions& options) {
+Comparison compare_trained(const Common& common, const MeasureOptions& options) {
   const MeasuredRun run = open_measured_run(common, options, {"auto"});
   std::vector<OwnedProgram> programs = compared_programs(run.recipe, run.directory, common.device);
-  std::vector<std::string> engines = run.engines;
-  // Without the QAT graph the first engine is what the others are held against: one that promises its codes.
-  const auto is_exact = [](const std::string& name) { return find_engine(name).exact(); };
-  std::stable_partition(engines.begin(), engines.end(), is_exact);
-  for (const std::string& name : engines)
-    programs.push_back({name, find_engine(name).compile(run.graph, run.compile), 0, is_exact(name)});
+  add_engines(run.graph, run.engines, run.compile, programs);
   if (programs.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
+  return octet::compare(run.graph, named(programs), run.data.test_images(options.images),
+                        run.recipe.evaluate.batch_size);
+}
 
+ExitCode compare(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
   const Comparison comparison =
-      octet::compare(run.graph, named(programs), run.data.test_images(options.images), run.recipe.evaluate.batch_size);
+      against.empty() ? compare_trained(common, options) : compare_against(common, options, against);
   print_result(common, describe(comparison), [&] { return json(comparison); });
   return comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
@@ -58,10 +56,20 @@ ExitCode compare(const Common& common, const MeasureOptions& options) {
 
 void add_compare(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<MeasureOptions>();
+  auto against = std::make_shared<std::vector<std::string>>();
   CLI::App* command =
       app.add_subcommand("compare", "layer by layer: does every engine give the codes of the QAT graph?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
-  command->callback([&common, &action, options] { action = [&common, options] { return compare(common, *options); }; });
+  command
+      ->add_option(
+          "--against", *against,
+          "onnxruntime, onnxruntime_unfused: counts what a Python with it (OCTET_PYTHON) makes of the network, "
+          "of a checkpoint or quantized .onnx too, with random pictures then")
+      ->delimiter(',')
+      ->check(CLI::IsMember({kOnnxRuntime, kOnnxRuntimeUnfused}));
+  command->callback([&common, &action, options, against] {
+    action = [&common, options, against] { return compare(common, *options, *against); };
+  });
 }
 
 }  // namespace octet::cli

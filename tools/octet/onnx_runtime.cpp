@@ -1,0 +1,115 @@
+#include "tools/octet/onnx_runtime.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "kernels/quantize.h"
+#include "onnxruntime_codes.h"
+#include "src/common/error.h"
+#include "src/common/progress.h"
+#include "src/common/text_table.h"
+#include "tools/octet/child.h"
+
+namespace octet::cli {
+namespace {
+
+std::string python() {
+  const char* set = std::getenv("OCTET_PYTHON");
+  return set != nullptr && *set != '\0' ? set : "python3";
+}
+
+constexpr const char* kCure =
+    "python3 -m venv V && V/bin/pip install onnxruntime, then OCTET_PYTHON=V/bin/python octet compare ...";
+
+class OnnxRuntime : public Program {
+ public:
+  OnnxRuntime(const Int8Graph& graph, const ShownCodes& model, const std::string& name, int threads) try
+      : graph_(graph), outputs_(model.outputs), name_(name), child_({python(), "-c", kOnnxRuntimeScript}) {
+    std::vector<std::string> wanted;
+    for (const std::string& output : outputs_)
+      if (!output.empty()) wanted.push_back(output);
+    const Shape& in = graph.input_shape();
+    const nlohmann::json asked = {{"model_bytes", model.model.size()},
+                                  {"outputs", wanted},
+                                  {"picture", {in.h, in.w, in.c}},
+                                  {"optimize", name == kOnnxRuntime},
+                                  {"threads", threads}};
+    const std::string line = asked.dump(-1, ' ', true) + "\n";
+    child_.write(line.data(), line.size());
+    child_.write(model.model.data(), model.model.size());
+    const std::string answer = child_.read_line();
+    constexpr std::string_view kReady = "ready ", kMissing = "missing ";
+    if (answer.starts_with(kMissing))
+      throw data_error(fmt::format("{}: {}; {}", python(), answer.substr(kMissing.size()), kCure));
+    if (!answer.starts_with(kReady)) throw data_error(fmt::format("{} says: {}", name, answer));
+    say(fmt::format("{}: ONNX Runtime {}", name, answer.substr(kReady.size())));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data) throw;
+    const std::string what = error.what();
+    const bool cured = what.find(kCure) != std::string::npos || what.starts_with(name);
+    throw data_error(fmt::format("--against {}: {}{}{}", name, what, cured ? "" : "; ", cured ? "" : kCure));
+  }
+
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override {
+    send(images, batch);
+    for (size_t n = 0; n < outputs_.size(); ++n) {
+      if (outputs_[n].empty()) continue;
+      const std::vector<uint8_t> given = receive(graph_.nodes[n], outputs_[n], batch);
+      for (size_t i = 0; i < graph_.outputs.size(); ++i)
+        if (graph_.outputs[i] == static_cast<int>(n)) std::memcpy(outputs[i], given.data(), given.size());
+      if (tap) tap(static_cast<int>(n), given.data(), given.size());
+    }
+  }
+
+  std::vector<LayerInfo> layers() const override { return {}; }
+  size_t arena_bytes() const override { return 0; }
+
+ private:
+  void send(const uint8_t* images, int batch) {
+    const size_t channels = static_cast<size_t>(graph_.input_shape().c);
+    const size_t count = static_cast<size_t>(graph_.input_shape().elements()) * static_cast<size_t>(batch);
+    std::vector<float> reals(count);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t c = i % channels;
+      reals[i] = normalize_pixel(images[i], graph_.preprocessing.mean[c], graph_.preprocessing.std[c]);
+    }
+    const int64_t size = batch;
+    child_.write(&size, sizeof(size));
+    child_.write(reals.data(), reals.size() * sizeof(float));
+  }
+
+  std::vector<uint8_t> receive(const Int8Node& node, const std::string& output, int batch) {
+    int64_t bytes = 0;
+    child_.read(&bytes, sizeof(bytes));
+    if (bytes < 0) throw data_error(fmt::format("{} says: {}", name_, child_.read_line()));
+    std::vector<uint8_t> values(node.image_bytes() * static_cast<size_t>(batch));
+    if (bytes != static_cast<int64_t>(values.size()))
+      throw data_error(fmt::format("{} gives {} bytes of '{}' for {}, octet has {}", name_, bytes, output,
+                                   counted(batch, "picture"), values.size()));
+    child_.read(values.data(), values.size());
+    return values;
+  }
+
+  const Int8Graph& graph_;
+  const std::vector<std::string> outputs_;
+  const std::string name_;
+  Child child_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> start_onnx_runtime(const Int8Graph& graph, const ShownCodes& model, const std::string& name,
+                                            int threads) {
+  return std::make_unique<OnnxRuntime>(graph, model, name, threads);
+}
+
+std::vector<bool> shown_by(const ShownCodes& model) {
+  std::vector<bool> shown;
+  for (const std::string& output : model.outputs) shown.push_back(!output.empty());
+  return shown;
+}
+
+}  // namespace octet::cli
