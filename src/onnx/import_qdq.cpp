@@ -121,6 +121,10 @@ class Int8Maker {
     y.float_output = gives_floats(n);
     const QdqMarks::Edge* marked = mark(n);
     if (y.float_output) {
+      if (marked != nullptr && (std::isfinite(marked->low) || std::isfinite(marked->high)))
+        fail(n,
+             "a Relu or Clip before the QuantizeLinear of an output, which octet gives as unbounded reals; end the "
+             "network before the Relu or Clip");
       if (marked != nullptr)
         result_.notes.push_back(fmt::format("{}: the logits are not quantized in octet", at(n).name));
       return;

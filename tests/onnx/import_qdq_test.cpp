@@ -278,6 +278,42 @@ TEST(QdqImport, ATransposedConvolutionHasItsScalesAlongItsSecondAxis) {
         }
 }
 
+/// The logits are reals in octet, without bounds: a Relu or Clip between them and their QuantizeLinear would be lost.
+TEST(QdqImport, ABoundOfRealsIsRefused) {
+  const auto ends_in = [](const std::string& bound) {
+    onnx::ModelProto model = foreign();
+    onnx::GraphProto& graph = *model.mutable_graph();
+    const auto add = [&](const std::string& op, const std::vector<std::string>& inputs, const std::string& output) {
+      onnx::NodeProto& node = *graph.add_node();
+      node.set_op_type(op);
+      node.set_name(output);
+      for (const std::string& input : inputs) node.add_input(input);
+      node.add_output(output);
+    };
+    std::string scale, zero, y = graph.output(0).name();
+    for (const onnx::NodeProto& node : graph.node())
+      if (node.op_type() == "QuantizeLinear") scale = node.input(1), zero = node.input(2);
+    if (bound == "Clip") add(bound, {y, scale}, "bounded");  // from the scale on
+    if (bound == "Relu") add(bound, {y}, "bounded");
+    if (!bound.empty()) y = "bounded";
+    add("QuantizeLinear", {y, scale, zero}, "codes");
+    add("DequantizeLinear", {"codes", scale, zero}, "reals");
+    graph.mutable_output(0)->set_name("reals");
+    return model.SerializeAsString();
+  };
+  const ImportedInt8 unbounded = parsed(ends_in(""));
+  EXPECT_NE(unbounded.notes.back().find("the logits are not quantized in octet"), std::string::npos);
+  const std::string name = unbounded.graph.nodes.back().name;
+  for (const char* bound : {"Relu", "Clip"}) {
+    const std::string message = error_of([&] { parsed(ends_in(bound)); });
+    EXPECT_NE(message.find("test.onnx: node '" + name +
+                           "' (linear): a Relu or Clip before the QuantizeLinear of an "
+                           "output"),
+              std::string::npos)
+        << bound << ": " << message;
+  }
+}
+
 /// Damaged anywhere: an error or a valid network, nothing else.
 TEST(QdqImport, DamagedAnywhere) {
   const std::string whole = foreign().SerializeAsString();
