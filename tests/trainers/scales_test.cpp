@@ -38,7 +38,9 @@ TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
       }
       const std::vector<Node>& nodes = c.model.prepared().graph.nodes;
       for (size_t n = 0; n < nodes.size(); ++n) {
-        if (nodes[n].op == Op::conv2d) EXPECT_NE(after[n], before[n]) << observer << ", " << nodes[n].name;
+        if (nodes[n].op == Op::conv2d) {
+          EXPECT_NE(after[n], before[n]) << observer << ", " << nodes[n].name;
+        }
       }
     }
   }
