@@ -1,28 +1,17 @@
-#!/usr/bin/env python3
-"""Exports torchvision's networks, and detectors, by both of PyTorch's exporters and compares octet's float outputs with ONNX Runtime's.
+"""torchvision's networks and Ultralytics' detectors as ONNX, by both of PyTorch's exporters, for import_table.py.
 
-usage: torchvision_networks.py FOLDER PROGRAM [NETWORK ...]    PROGRAM: build/bin/onnx_logits
-Needs torch, torchvision, onnx, onnxscript and onnxruntime, for yolov8n, yolo11n and yolo26n ultralytics (random weights from its
-YAML files; the head gives each scale's boxes and classes as they come from its convolutions). yolox_nano reads the file
-$YOLOX_ONNX and is cut before the boxes are put together; the rest is what stays outside. Files that are in FOLDER already are not
-exported again.
-Weights are random by seed, BatchNorm's factors too, and its statistics are those of two random pictures: a mistake in them
-shows, and activations neither vanish nor explode on their way. Exits 1 where a
-network that octet imports gives other logits than ONNX Runtime: more than 1e-4 of the largest logit, or of 1.
+Needs torch, torchvision, onnx and onnxscript, for yolov8n, yolo11n and yolo26n ultralytics (random weights from its YAML files; the
+head gives each scale's boxes and classes as they come from its convolutions). yolox_nano reads the file $YOLOX_ONNX and is cut before
+the boxes are put together; the rest is what stays outside.
+Weights are random by seed, BatchNorm's factors too, and its statistics are those of two random pictures: a mistake in them shows, and
+activations neither vanish nor explode on their way.
 """
 import os
-import pathlib
-import subprocess
-import sys
 
-import numpy as np
 import onnx
-import onnxruntime
 import torch
 import torchvision
 
-LIMIT = 1e-4
-BATCH = 2
 NETWORKS = {  # name: pixels
     "alexnet": 224, "vgg16_bn": 224, "resnet18": 224, "resnet50": 224, "resnext50_32x4d": 224, "wide_resnet50_2": 224,
     "squeezenet1_1": 224, "googlenet": 224, "inception_v3": 299, "densenet121": 224, "mobilenet_v2": 224,
@@ -101,60 +90,3 @@ def export(name, exporter, path):
     else:
         torch.onnx.export(model, (torch.cat([x, x]),), str(path), dynamo=True, input_names=["image"], verbose=False,
                           dynamic_shapes=({0: torch.export.Dim("batch")},), external_data=False)
-
-
-def expected(path, x):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    one_by_one = given.shape[0] == 1  # exported for one picture
-    runs = [session.run(None, {given.name: part}) for part in (x[:, None] if one_by_one else [x])]
-    return np.concatenate([np.concatenate(outputs).reshape(-1) for outputs in zip(*runs)])
-
-
-def compare(name, exporter, folder, program):
-    """(what the table says, whether it is as it should be)."""
-    path = folder / f"{name}.{exporter}.onnx"
-    if not path.exists():
-        try:
-            export(name, exporter, path)
-        except Exception as error:  # whatever an exporter cannot do is no fault of octet
-            path.unlink(missing_ok=True)
-            return f"not exported: {str(error).splitlines()[0][:90]}", True
-    side = ALL[name]
-    random = np.random.default_rng(7)
-    x = random.standard_normal((BATCH, 3, side, side), np.float32)
-    if name in YOLOX:  # trained on pixels
-        x = random.integers(0, 256, x.shape).astype(np.float32)
-    (folder / "input.f32").write_bytes(x.tobytes())
-    answer = subprocess.run([program, path, folder / "input.f32", folder / "output.f32", str(BATCH)],
-                            capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        message = answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else f"died: {answer.returncode}"
-        return f"refused: {message.replace(str(path) + ': ', '')}", answer.returncode in (2, 3)
-    ours, theirs = np.fromfile(folder / "output.f32", np.float32), expected(path, x)
-    if ours.shape != theirs.shape:
-        return f"{ours.size} outputs, ONNX Runtime has {theirs.size}", False
-    largest = float(np.abs(theirs).max())
-    difference = float(np.abs(ours - theirs).max())
-    return (f"imported: largest difference {difference:.2e} of logits up to {largest:.2f}",
-            difference <= LIMIT * max(1.0, largest))
-
-
-def main():
-    folder, program = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
-    names = sys.argv[3:] or list(NETWORKS) + list(YOLOX if "YOLOX_ONNX" in os.environ else [])
-    failed = 0
-    for name in names:
-        for exporter in ("file",) if name in YOLOX else EXPORTERS:
-            text, good = compare(name, exporter, folder, program)
-            failed += not good
-            print(f"{name:20} {exporter:12} {text}{'' if good else '   <-- WRONG'}", flush=True)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    sys.exit(main())

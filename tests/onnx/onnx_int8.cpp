@@ -1,0 +1,62 @@
+// onnx_int8 MODEL.onnx CHECKPOINT: an imported network with any outputs, calibrated on random pictures (all they gave),
+// for scripts that hold engines against each other.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/core.h>
+
+#include <string>
+#include <vector>
+
+#include "src/common/error.h"
+#include "src/common/random.h"
+#include "src/graph/checkpoint.h"
+#include "src/model/images.h"
+#include "src/model/model.h"
+#include "src/onnx/import.h"
+#include "src/qat/quantized_model.h"
+#include "src/quant/fuse.h"
+#include "src/quant/prepare.h"
+
+namespace {
+
+using namespace octet;
+
+constexpr int kPictures = 4;
+
+void convert(const std::string& file, const std::string& checkpoint) {
+  const ImportedNetwork network = import_onnx(file);
+  Weights weights;
+  for (const auto& [name, tensor] : network.weights.tensors)
+    weights[name] = at::from_blob(const_cast<std::byte*>(tensor.bytes.data()), tensor.shape, at::kFloat);
+  QuantSpec spec;
+  spec.activation = ActivationScheme::affine_u8;
+  QuantizedModel model(prepare(fuse(network.graph), spec), weights, {});
+  const Shape& shape = network.graph.nodes.front().shape;
+  std::vector<uint8_t> pixels(static_cast<size_t>(kPictures * shape.elements()));
+  Random random({1});
+  for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random.below(256));
+  const auto channels = static_cast<size_t>(shape.c);
+  const Preprocessing preprocessing{.mean = std::vector<float>(channels, 0.5f),
+                                    .std = std::vector<float>(channels, 0.25f)};
+  const at::NoGradGuard no_grad;
+  model.forward(images_to_tensor({pixels.data(), kPictures, shape}, preprocessing.mean, preprocessing.std, at::kCPU),
+                {.observe = true, .quantize = false});
+  model.calibrate(CalibrationMethod::minmax, 100);
+  write_checkpoint(checkpoint, model.convert(preprocessing, {}));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: onnx_int8 MODEL.onnx CHECKPOINT\n");
+    return 2;
+  }
+  try {
+    convert(argv[1], argv[2]);
+    return 0;
+  } catch (const octet::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
