@@ -140,6 +140,9 @@ def write_onnx(model, exporter, size, file):
                               dynamic_shapes=({0: torch.export.Dim("batch")},), external_data=False)
     except ImportError as error:
         fail(f"{error}: PyTorch's exporter needs it: pip install onnx onnxscript")
+    except Exception as error:  # of whatever type the exporter has for it
+        file.unlink(missing_ok=True)
+        fail(f"PyTorch's exporter ({exporter}) refuses the network: {str(error).splitlines()[0]}")
 
 
 def main():
@@ -172,4 +175,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        fail(f"{error.filename or 'writing'}: {error.strerror}")

@@ -82,8 +82,10 @@ def read_checkpoint(path):
             key = f"{node['name']}.{name}"
             check(key in tensors, f"tensor '{key}' is missing")
             node[name] = tensors.pop(key)
-        if version >= PACKED_SINCE and node["op"] in WEIGHTED and node["weight_bits"] < 8:
-            node["weight"] = unpacked(graph["nodes"], node)
+        has_bits = version >= PACKED_SINCE and node["op"] in WEIGHTED
+        check(("weight_bits" in node) == has_bits, f"node '{node['name']}': weight_bits in a {node['op']} of version {version}")
+        bits = node.setdefault("weight_bits", 8)
+        check(type(bits) is int and 2 <= bits <= 8, f"node '{node['name']}': weights of {bits} bits")
     check(not tensors, f"tensors of no node: {sorted(tensors)[:3]}")
     for index, node in enumerate(graph["nodes"]):
         try:
@@ -100,7 +102,7 @@ def unpacked(nodes, node):
     bits, packed, inputs = node["weight_bits"], node["weight"], nodes[node["inputs"][0]]["shape"]
     linear = node["op"] == "linear"
     shape = (node["shape"][0], inputs[0]) if linear else (node["shape"][0], *node["window"]["kernel"], inputs[0] // node["groups"])
-    check(2 <= bits <= 7 and packed.dtype == np.uint8 and packed.ndim == 1, f"packed weights of {bits} bits")
+    check(packed.dtype == np.uint8 and packed.ndim == 1, f"packed weights of {bits} bits are U8 in one dimension")
     count = math.prod(shape)
     check(len(packed) == (count * bits + 7) // 8, f"{len(packed)} bytes of packed weights for {count} of {bits} bits")
     stream = np.unpackbits(packed, bitorder="little")
@@ -177,6 +179,8 @@ def check_node(nodes, index, node):
     if op in PASSING and op != "max_pool":
         check(node["clamp"] == [out["quant_min"], out["quant_max"]], "does not clamp")
     if op in WEIGHTED:
+        if node["weight_bits"] < 8:
+            node["weight"] = unpacked(nodes, node)
         weight, magnitude = node["weight"], largest_code(inputs[0])
         groups = node.get("groups", 1)
         kernel = tuple(node["window"]["kernel"]) if op == "conv2d" else ()
@@ -279,7 +283,7 @@ def main():
                 best = int(np.argmax(row))
                 print(f"{i}: {names[best] if names else best} {row[best]:.6g}")
         return 0
-    except (BadFile, OSError, KeyError, TypeError, ValueError) as error:
+    except (BadFile, OSError, LookupError, ArithmeticError, TypeError, ValueError) as error:
         print(f"verify_checkpoint: {error.__class__.__name__}: {error}", file=sys.stderr)
         return 3
 

@@ -51,7 +51,11 @@ std::vector<int8_t> unpacked(const Int8Graph& graph, const Int8Node& node, const
     const auto wanted = static_cast<size_t>(saturating_product(weight_shape(graph, node)));
     if (wanted <= room && packed_bytes(wanted, node.weight_bits) == bytes.size()) count = wanted;
   }
-  return unpack_codes(bytes, count, node.weight_bits);
+  try {
+    return unpack_codes(bytes, count, node.weight_bits);
+  } catch (const Error& error) {
+    throw data_error(fmt::format("tensor '{}.weight': {}", node.name, error.what()));
+  }
 }
 
 /// Takes tensors out of the file, so that what is left over is what nobody knows.

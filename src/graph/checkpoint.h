@@ -1,7 +1,7 @@
 // Int8Graph <> int8.safetensors. The format is documented in src/graph/README.md; Python's safetensors opens it:
 // tensors
-// "<node>.weight" I8, "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32, "<node>.table" I8 or U8; metadata
-// "octet" holds the rest as one JSON document.
+// "<node>.weight" I8 (U8 where packed), "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32, "<node>.table"
+// I8 or U8; metadata "octet" holds the rest as one JSON document.
 #pragma once
 
 #include <cstddef>

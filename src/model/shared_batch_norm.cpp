@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "src/common/error.h"
+
 namespace octet {
 namespace {
 
@@ -44,6 +46,7 @@ MeanAndFactor statistics(const at::Tensor& x, const BatchNormTensors& t, const N
   const at::Tensor means = all.select(1, 0), mean_of_all = means.mean(0);
   const at::Tensor variance_of_all = (all.select(1, 1) + (means - mean_of_all).square()).mean(0);
   const double count = count_in(x, all.size(0));
+  if (count < 2) throw promise_error("BatchNorm needs more than one value of a channel; take a larger batch_size");
   t.running_mean.mul_(1 - numbers.momentum).add_(mean_of_all, numbers.momentum);
   t.running_var.mul_(1 - numbers.momentum).add_(variance_of_all, numbers.momentum * count / (count - 1));
   return {mean_of_all, (variance_of_all + numbers.epsilon).rsqrt()};

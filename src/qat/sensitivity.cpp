@@ -65,10 +65,10 @@ class Partly {
     const Graph& graph = model_.prepared().graph;
     return loss_of(wanted_, logits(quantized), graph.nodes[graph.outputs.front()].shape.c);
   }
-  LogitsLoss alone(int node) const {
-    std::vector<bool> one = none();
-    one[node] = true;
-    return loss(one);
+  LogitsLoss alone(const std::vector<int>& nodes) const {
+    std::vector<bool> some = none();
+    for (const int node : nodes) some[node] = true;
+    return loss(some);
   }
   LogitsLoss all_but(int node) const {
     std::vector<bool> others = all();
@@ -113,7 +113,7 @@ Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x,
     LayerSensitivity layer{.name = nodes[n].name, .op = std::string(op_name(nodes[n].op))};
     layer.weight_bits = prepared.bits.weight_bits[n];
     layer.activation_bits = prepared.bits.activation_bits[n];
-    layer.alone = partly.alone(n);
+    layer.alone = partly.alone({n});
     layer.all_but = partly.all_but(n);
     fill(layer, sums[n], worst_channels);
     result.layers.push_back(std::move(layer));
@@ -123,13 +123,13 @@ Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x,
 }
 
 std::vector<LogitsLoss> each_alone(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                                   const std::vector<int>& nodes, const std::function<void()>& done) {
+                                   const std::vector<std::vector<int>>& groups, const std::function<void()>& done) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const Partly partly(model, x);
   std::vector<LogitsLoss> losses;
-  for (const int n : nodes) {
-    losses.push_back(partly.alone(n));
+  for (const std::vector<int>& nodes : groups) {
+    losses.push_back(partly.alone(nodes));
     done();
   }
   return losses;

@@ -39,9 +39,9 @@ struct Sensitivity {
 Sensitivity sensitivity(QuantizedModel& model, const std::vector<at::Tensor>& x, size_t worst_channels,
                         const std::function<void(size_t done, size_t all)>& done);
 
-/// By node of `nodes`: the logits with this one alone quantized, against the float network's.
+/// By entry of `groups`: the logits with these nodes alone quantized, against the float network's.
 std::vector<LogitsLoss> each_alone(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                                   const std::vector<int>& nodes, const std::function<void()>& done);
+                                   const std::vector<std::vector<int>>& groups, const std::function<void()>& done);
 
 /// The logits with all of the network quantized, against the float network's.
 LogitsLoss all_quantized(QuantizedModel& model, const std::vector<at::Tensor>& x);

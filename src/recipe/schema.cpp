@@ -171,7 +171,7 @@ void add_training(std::vector<Field>& fields) {
             "codes of activations: signed about 0, unsigned from 0, unsigned with a zero point");
   quant.add("activation_bits", &Q::activation_bits, range(2, 8),
             "of activations; below 8: fewer codes in the same byte");
-  quant.add("weight_bits", &Q::weight_bits, range(2, 8), "of weights; below 8: fewer codes in the same byte");
+  quant.add("weight_bits", &Q::weight_bits, range(2, 8), "of weights; below 8: fewer codes, packed in the file");
   quant.add("input_bits", &Q::input_bits, range(2, 8), "of the picture as the network reads it");
   quant.add("first_layer_bits", &Q::first_layer_bits, range(2, 8),
             "of the weights of the layers that read the picture");

@@ -70,9 +70,9 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                    kernels[i].kernel});
   }
   std::string out = fmt::format("{}: {} (format {})\n", path, printable(graph.name), checkpoint_version(graph));
-  out += fmt::format("input {}x{}x{}, {}, {} int8 weights, {} multiply-adds an image, {} on disk\n",
-                     graph.input_shape().c, graph.input_shape().h, graph.input_shape().w, outputs_text(graph),
-                     with_thousands(weights), human_count(static_cast<double>(multiply_adds(graph))),
+  out += fmt::format("input {}x{}x{}, {}, {} weights, {} multiply-adds an image, {} on disk\n", graph.input_shape().c,
+                     graph.input_shape().h, graph.input_shape().w, outputs_text(graph), with_thousands(weights),
+                     human_count(static_cast<double>(multiply_adds(graph))),
                      human_bytes(static_cast<double>(std::filesystem::file_size(path))));
   out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
                      graph.preprocessing.crop, fmt::join(graph.preprocessing.mean, " "),

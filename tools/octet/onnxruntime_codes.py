@@ -32,8 +32,9 @@ def run(session, names, picture, batch):
     x = np.ascontiguousarray(np.frombuffer(pixels, np.float32).reshape(batch, *picture).transpose(0, 3, 1, 2))
     given = session.get_inputs()[0]
     size = given.shape[0] if isinstance(given.shape[0], int) else batch  # exported for a fixed number of pictures
+    x = np.concatenate([x, np.zeros((-batch % size, *x.shape[1:]), np.float32)])
     parts = [session.run(names, {given.name: x[i:i + size]}) for i in range(0, batch, size)]
-    return [np.ascontiguousarray(nhwc(np.concatenate(outputs))).tobytes() for outputs in zip(*parts)]
+    return [np.ascontiguousarray(nhwc(np.concatenate(outputs)[:batch])).tobytes() for outputs in zip(*parts)]
 
 
 def main():

@@ -138,12 +138,21 @@ ExitCode search(const Common& common, Options options) {
       search_bits(run, is_run ? load_float(run) : starting_weights(run), options.search,
                   [&](const Run& tried, const Int8Graph& graph) { return compile_engine(tried, engine, graph); });
   print_result(common, text(result, options, run), [&] { return json(result, run); });
+  if (const double image = 100.0 / static_cast<double>(run.data.validation.size());
+      options.search.accuracy_drop && image > *options.search.accuracy_drop)
+    say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
+                    counted(static_cast<long>(run.data.validation.size()), "validation image"), image));
   if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(chart(result, options, run)));
   if (has_target && !result.chosen) refuse(result, options);
   if (common.out.empty()) return ExitCode::ok;
-  write_file_atomically(common.out,
-                        write_recipe(with_plan(run.recipe, options.search, result.plans[*result.chosen].layers)));
-  say(fmt::format("wrote {}: octet train {} trains with these bits", common.out, common.out));
+  Recipe planned = with_plan(run.recipe, options.search, result.plans[*result.chosen].layers);
+  if (is_run) {
+    planned.model.weights = directory.float_weights();
+    planned.train.epochs = 0;
+    planned.train.warmup_epochs = 0;
+  }
+  write_file_atomically(common.out, write_recipe(planned));
+  say(fmt::format("wrote {}: octet train {} goes on from these weights with these bits", common.out, common.out));
   return ExitCode::ok;
 }
 
@@ -153,7 +162,9 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("search", "bits by layer: accuracy against size or operations; --out RECIPE");
   command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
-  command->add_option("--bits", options->search.bits, "candidates, falling: 8,4")->delimiter(',');
+  command
+      ->add_option("--bits", options->search.bits, "candidates, falling: 8,4; the first is every layer's to begin with")
+      ->delimiter(',');
   command->add_option("--cost", options->cost, "size: bits of weights; operations: of weights and of layers' outputs")
       ->check(CLI::IsMember({"size", "operations"}));
   command->add_option("--images", options->search.images, "so many validation images for the SQNR of each layer")
@@ -162,7 +173,8 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   CLI::Option* drop = command->add_option("--accuracy-drop", options->search.accuracy_drop,
                                           "chooses the cheapest plan that loses at most so many points of float's");
   command
-      ->add_option("--mean-bits", options->search.mean_bits, "chooses the best plan with at most so many bits a weight")
+      ->add_option("--mean-bits", options->search.mean_bits,
+                   "chooses the first plan with at most so many bits a weight")
       ->check(CLI::Range(2.0, 8.0))
       ->excludes(drop);
   drop->check(CLI::Range(0.0, 100.0));

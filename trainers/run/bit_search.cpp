@@ -48,6 +48,14 @@ class Search {
     choices_ = bit_choices(fused_, spec_, options.cost == BitCostKind::operations);
     if (choices_.empty())
       throw usage_error("nothing to search: first and last layer and quant.layers pin the bits of every layer");
+    for (const BitChoice& choice : choices_) {
+      const std::string& name = fused_.nodes[choice.node].name;
+      if (name.find_first_of("*?") != std::string::npos)
+        throw usage_error(
+            fmt::format("'{}': a plan names layers in quant.layers, where * and ? match other names; name "
+                        "the layer without them",
+                        name));
+    }
     costs_.emplace(fused_, spec_, choices_, options.bits);
   }
 
@@ -85,10 +93,9 @@ class Search {
       run.recipe.quant = quant;
       QuantizedModel model = make_quantized(run, copied(weights_));
       calibrate(model, run);
-      std::vector<int> nodes;
-      for (const size_t c : of)
-        nodes.push_back(node_named(model.prepared().graph, fused_.nodes[choices_[c].node].name));
-      const std::vector<LogitsLoss> losses = each_alone(model, pictures, nodes, [&] {
+      std::vector<std::vector<int>> groups;
+      for (const size_t c : of) groups.push_back(nodes_of(model.prepared().graph, fused_.nodes[choices_[c].node].name));
+      const std::vector<LogitsLoss> losses = each_alone(model, pictures, groups, [&] {
         progress.update(++seen);
         throw_if_interrupted();
       });
@@ -115,10 +122,15 @@ class Search {
     }
   }
 
-  static int node_named(const Graph& graph, const std::string& name) {
-    for (size_t n = 0; n < graph.nodes.size(); ++n)
-      if (graph.nodes[n].name == name) return static_cast<int>(n);
-    throw promise_error(fmt::format("the prepared network has no layer '{}'", name));
+  /// The layer, and the node that residual_bits puts behind it: what convolutions read has its codes.
+  static std::vector<int> nodes_of(const Graph& graph, const std::string& name) {
+    std::vector<int> nodes;
+    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+      const Node& node = graph.nodes[n];
+      const bool narrowed = node.op == Op::requantize && !nodes.empty() && node.inputs[0] == nodes.front();
+      if (node.name == name || narrowed) nodes.push_back(n);
+    }
+    return nodes;
   }
 
   /// Steps at about equal distances in cost, both ends among them.
