@@ -84,11 +84,11 @@ double moved(const Graph& graph, const FloatParams& before, const FloatParams& a
 std::vector<double> ranges(const Node& node, const FloatParams& params, size_t channels, bool reads) {
   const std::vector<float>& weight = params.at(node.name + ".weight");
   const size_t outputs = static_cast<size_t>(node.out_channels), row = weight.size() / outputs;
-  const size_t inputs = channels / static_cast<size_t>(node.groups);
+  const size_t inputs = channels / static_cast<size_t>(node.groups);  // of a group that reads them
   std::vector<double> largest(reads ? channels : outputs);
   for (size_t i = 0; i < weight.size(); ++i) {
-    const size_t k = i / row, c = i % row / (row / inputs) + k / (outputs / node.groups) * inputs;
-    largest[reads ? c : k] = std::max(largest[reads ? c : k], std::fabs(double{weight[i]}));
+    const size_t k = i / row, c = reads ? i % row / (row / inputs) + k / (outputs / node.groups) * inputs : k;
+    largest[c] = std::max(largest[c], std::fabs(double{weight[i]}));
   }
   return largest;
 }
