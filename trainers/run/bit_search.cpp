@@ -22,11 +22,6 @@ namespace {
 
 double noise_of(const LogitsLoss& loss) { return std::pow(10.0, -loss.sqnr_db / 10); }
 
-Weights copied(Weights weights) {
-  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
-  return weights;
-}
-
 void require_candidates(const std::vector<int>& bits) {
   const bool fall = std::adjacent_find(bits.begin(), bits.end(), std::less_equal<>()) == bits.end();
   if (bits.size() >= 2 && fall && bits.front() <= 8 && bits.back() >= 2) return;
@@ -91,8 +86,7 @@ class Search {
     const auto noises = [&](const QuantRecipe& quant, const std::vector<size_t>& of) {
       Run run = run_;
       run.recipe.quant = quant;
-      QuantizedModel model = make_quantized(run, copied(weights_));
-      calibrate(model, run);
+      QuantizedModel model = calibrated(run, weights_);
       std::vector<std::vector<int>> groups;
       for (const size_t c : of) groups.push_back(nodes_of(model.prepared().graph, fused_.nodes[choices_[c].node].name));
       const std::vector<LogitsLoss> losses = each_alone(model, pictures, groups, [&] {

@@ -21,12 +21,14 @@ std::vector<std::string> all_of(const Table& table) {
 
 }  // namespace
 
-Int8Graph quantize_trained(const Run& run, Weights weights) {
+QuantizedModel calibrated(const Run& run, Weights weights) {
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   QuantizedModel model = make_quantized(run, weights);
   calibrate(model, run);
-  return to_int8(run, model);
+  return model;
 }
+
+Int8Graph quantize_trained(const Run& run, const Weights& weights) { return to_int8(run, calibrated(run, weights)); }
 
 bool PtqResult::better_than(const PtqResult& other) const {
   if (!refused.empty() || !other.refused.empty()) return refused.empty();

@@ -31,8 +31,11 @@ struct PtqChoice {
 /// An engine's program; Error(promise) when the engine refuses the graph.
 using CompileInt8 = std::function<std::unique_ptr<Program>(const Run& run, const Int8Graph& graph)>;
 
-/// The network of `weights`, quantized after training as run.recipe says. The weights stay: repairs change a copy.
-Int8Graph quantize_trained(const Run& run, Weights weights);
+/// The network of `weights`, quantized and calibrated as run.recipe says. The weights stay: repairs change a copy.
+QuantizedModel calibrated(const Run& run, Weights weights);
+
+/// The same as engines run it.
+Int8Graph quantize_trained(const Run& run, const Weights& weights);
 
 /// Tries run.recipe's scheme and calibrator, or with `all` every one of both. An engine that refuses one of them loses
 /// that result only; its Error is thrown when none is left.
