@@ -4,15 +4,18 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "kernels/cuda_stream.h"
 
 namespace octet::kernels {
 
 /// Launches a kernel that begins while the one before it in the stream still runs, on GPUs that can (compute capability
-/// 9.0 and newer). It calls wait_for_previous_kernel() before it touches what other kernels write or read.
-template <typename Args>
-void launch_overlapped(void (*kernel)(Args), dim3 blocks, int threads, size_t shared_bytes, CudaStream stream,
-                       const Args& args) {
+/// 9.0 and newer). All its threads that do not return at once call wait_for_previous_kernel() before they touch what
+/// other kernels write or read: also those before the one before it are done then, for that one waited for them.
+template <typename... Parameters, typename... Args>
+void launch_overlapped(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared_bytes, CudaStream stream,
+                       const Args&... args) {
   int device = 0, major = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
@@ -21,26 +24,38 @@ void launch_overlapped(void (*kernel)(Args), dim3 blocks, int threads, size_t sh
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = major >= 9 ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, args);
+  cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-/// Waits until all kernels before this one in the stream are done and what they wrote is there.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/// The next kernel in the stream may begin, as soon as all blocks of this one have said so or ended.
+/// The next kernel in the stream may begin, as soon as all blocks of this one have said so or ended. Without a wait
+/// only in kernels that are launched plainly, as the first of a network: who waits for one must find all before it
+/// done.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
+}
+
+/// Waits until all kernels before this one in the stream are done and what they wrote is there. The compiler may move
+/// __ldg, but no other load, before it. Then the next kernel may begin, no sooner: a queue of kernels that wait takes
+/// the room of the one at work (conv2d_int8/NOTES.md has what that costs).
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  let_next_kernel_begin();
+}
+
+/// The same, and a pointer by which __ldg reads what kernels before this one wrote.
+__device__ __forceinline__ const uint8_t* wait_for_previous_kernel(const uint8_t* written) {
+  wait_for_previous_kernel();
+  asm volatile("" : "+l"(written));  // behind the wait, and nothing is known of where it points before
+  return written;
 }
 
 }  // namespace octet::kernels

@@ -17,16 +17,16 @@ struct CodeVector {
   static constexpr int kWords = (kCodes + 3) / 4;
   uint32_t word[kWords];
 
-  /// `from` is a multiple of kCodes bytes.
+  /// `from` is a multiple of kCodes bytes. Not __ldg: cuda_overlap.h says why.
   __device__ static CodeVector load(const uint8_t* from) {
     CodeVector v;
     if constexpr (kCodes == 16) {
-      const uint4 all = __ldg(reinterpret_cast<const uint4*>(from));
+      const uint4 all = *reinterpret_cast<const uint4*>(from);
       v.word[0] = all.x, v.word[1] = all.y, v.word[2] = all.z, v.word[3] = all.w;
     } else if constexpr (kCodes == 4) {
-      v.word[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
+      v.word[0] = *reinterpret_cast<const uint32_t*>(from);
     } else {
-      v.word[0] = __ldg(from);
+      v.word[0] = *from;
     }
     return v;
   }

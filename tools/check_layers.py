@@ -35,6 +35,7 @@ ALLOWED = {
     "trainers/batches": BASE + ["src", "trainers"],
     "trainers/loop": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches"],
     "trainers/run": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop"],
+    "trainers/library": BASE + ["src", "trainers", "trainers/loop", "trainers/run"],
     "tools": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop", "trainers/run"],
 }
 # Libraries that only some folders may know.

@@ -19,9 +19,10 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 PACKED_SINCE = 6
+SPARSE_SINCE = 7
 DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -86,6 +87,9 @@ def read_checkpoint(path):
         check(("weight_bits" in node) == has_bits, f"node '{node['name']}': weight_bits in a {node['op']} of version {version}")
         bits = node.setdefault("weight_bits", 8)
         check(type(bits) is int and 2 <= bits <= 8, f"node '{node['name']}': weights of {bits} bits")
+        has_sparsity = version >= SPARSE_SINCE and node["op"] in WEIGHTED
+        check(("sparsity" in node) == has_sparsity, f"node '{node['name']}': sparsity in a {node['op']} of version {version}")
+        check(node.setdefault("sparsity", "none") in ("none", "2:4"), f"node '{node['name']}': sparsity {node['sparsity']}")
     check(not tensors, f"tensors of no node: {sorted(tensors)[:3]}")
     for index, node in enumerate(graph["nodes"]):
         try:
@@ -187,6 +191,9 @@ def check_node(nodes, index, node):
         check(weight.dtype == np.int8, "weights must be I8")
         check(weight.shape == (shape[0], *kernel, inputs[0]["shape"][0] // groups), f"weight shape {weight.shape}")
         check(weight.min() >= -127, "weight code -128")
+        if node["sparsity"] == "2:4":
+            check(weight.shape[-1] % 4 == 0, f"2:4 sparse with {weight.shape[-1]} input channels")
+            check((weight.reshape(-1, 4) != 0).sum(1).max() <= 2, "2:4 sparse, but more than two of four weights are not 0")
         check(np.abs(weight.astype(np.int64)).reshape(shape[0], -1).sum(1).max() * magnitude < 2**31, "int32 overflow")
         check(node["bias"].shape == node["multiplier"].shape == (shape[0],), "one multiplier and bias a channel")
     if op == "lookup":

@@ -3,6 +3,7 @@
 
 #include "kernels/bilinear_int8/cuda_bilinear_int8.h"
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 
 namespace octet::kernels {
@@ -23,6 +24,7 @@ struct BilinearArgs {
 
 template <int kCodes>
 __global__ void __launch_bounds__(kThreads) bilinear_kernel(BilinearArgs a) {
+  wait_for_previous_kernel();
   const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
   if (thread >= a.threads) return;
   const BilinearShape& s = a.s;
@@ -78,7 +80,7 @@ void cuda_bilinear_int8(const BilinearShape& s, const BilinearParams& params, co
                           static_cast<const uint8_t*>(data.x),
                           static_cast<uint8_t*>(data.y)};
   const auto kernel = codes == 4 ? bilinear_kernel<4> : bilinear_kernel<1>;
-  kernel<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(args);
+  launch_overlapped(kernel, blocks_for(threads, kThreads), kThreads, 0, stream, args);
   check_launch("bilinear");
 }
 

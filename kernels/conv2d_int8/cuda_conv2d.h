@@ -11,6 +11,7 @@
 
 #include "kernels/conv2d_int8/conv2d_int8.h"
 #include "kernels/cuda_stream.h"
+#include "kernels/cuda_workspace.h"
 
 namespace octet::kernels {
 
@@ -44,12 +45,8 @@ std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv
 std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                       const Conv2dWeights& weights);
 
-/// At the head of the workspace: counters, 0 between launches.
-inline constexpr size_t kCudaWorkspaceZeros = 4096;
-
-/// Device scratch for split_k > 1, of one launch at a time. Its first kCudaWorkspaceZeros bytes are zeroed once when it
-/// is allocated, and every kernel leaves them zeroed; the rest may hold anything. Convolutions share one, of the
-/// largest size.
+/// Device scratch for split_k > 1 (cuda_workspace.h), of one launch at a time: convolutions share one, of the largest
+/// size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
 /// Tensors on the device, `images` images one after another: x [images, H, W, in_stride], residual [images, OH, OW,
@@ -62,6 +59,8 @@ struct CudaConv2dData {
   const void* residual = nullptr;
   void* y = nullptr;
   void* workspace = nullptr;
+  /// [256] on the device, not with float_output: y holds lookup[code] in place of each code. Null: the codes.
+  const uint8_t* lookup = nullptr;
 };
 
 /// Throws Error(promise) when the launch fails.

@@ -1,5 +1,6 @@
 // Bound by memory: a thread takes 16 neighbouring channels of a pixel where the layout allows, else 4 or 1.
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 #include "kernels/elementwise_int8/cuda_elementwise_int8.h"
 
@@ -61,6 +62,7 @@ struct ElementwiseArgs {
 
 template <int kCodes, typename Op>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseArgs a, Op op) {
+  wait_for_previous_kernel();
   const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
   if (thread >= a.threads) return;
   const ptrdiff_t pixel = thread / a.vectors;
@@ -114,13 +116,10 @@ void launch(const ElementwiseShape& shape, const CodeOutput& out, const CudaElem
                              static_cast<const uint8_t*>(data.other),
                              static_cast<uint8_t*>(data.y)};
   const unsigned blocks = blocks_for(args.threads, kThreads);
-  if (codes == 16) {
-    elementwise_kernel<16><<<blocks, kThreads, 0, stream>>>(args, op);
-  } else if (codes == 4) {
-    elementwise_kernel<4><<<blocks, kThreads, 0, stream>>>(args, op);
-  } else {
-    elementwise_kernel<1><<<blocks, kThreads, 0, stream>>>(args, op);
-  }
+  const auto kernel = codes == 16  ? elementwise_kernel<16, Op>
+                      : codes == 4 ? elementwise_kernel<4, Op>
+                                   : elementwise_kernel<1, Op>;
+  launch_overlapped(kernel, blocks, kThreads, 0, stream, args, op);
   check_launch(Op::kName);
 }
 

@@ -1,6 +1,7 @@
 // Bound by memory: a thread takes 16 neighbouring bytes where the layout allows. The table comes with the launch and
 // lies in shared memory, where every lane reads another entry.
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 #include "kernels/elementwise_int8/cuda_lookup_int8.h"
 
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
   if (thread >= threads) return;
+  wait_for_previous_kernel();
   const ptrdiff_t at = static_cast<ptrdiff_t>(thread) * kCodes;
   using Vector = CodeVector<kCodes>;
   Vector codes = Vector::load(x + at);
@@ -34,7 +36,7 @@ void cuda_lookup_int8(const LookupTable& table, const uint8_t* x, long count, ui
   const int codes = codes_per_thread({address(x), address(y), uintptr_t(count)});
   const unsigned threads = thread_count(count / codes, "lookup");
   const auto kernel = codes == 16 ? lookup_kernel<16> : codes == 4 ? lookup_kernel<4> : lookup_kernel<1>;
-  kernel<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(table, x, threads, y);
+  launch_overlapped(kernel, blocks_for(threads, kThreads), kThreads, 0, stream, table, x, threads, y);
   check_launch("lookup");
 }
 

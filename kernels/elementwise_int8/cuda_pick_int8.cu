@@ -1,4 +1,5 @@
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 #include "kernels/elementwise_int8/cuda_pick_int8.h"
 
@@ -11,6 +12,7 @@ constexpr int kThreads = 256;
 template <int kCodes>
 __global__ void __launch_bounds__(kThreads)
     pick_kernel(PickShape s, CudaPickData data, unsigned threads, unsigned vectors) {
+  wait_for_previous_kernel();
   const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
   if (thread >= threads) return;
   const unsigned pixel = thread / vectors;
@@ -34,7 +36,7 @@ void cuda_pick_int8(const PickShape& s, const CudaPickData& data, CudaStream str
   const unsigned vectors = blocks_for(s.channels, codes);
   const unsigned threads = thread_count(static_cast<long>(data.images) * s.out_h * s.out_w * vectors, "pick");
   const auto kernel = codes == 16 ? pick_kernel<16> : codes == 4 ? pick_kernel<4> : pick_kernel<1>;
-  kernel<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(s, data, threads, vectors);
+  launch_overlapped(kernel, blocks_for(threads, kThreads), kThreads, 0, stream, s, data, threads, vectors);
   check_launch("pick");
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 
@@ -11,6 +12,7 @@ constexpr int kThreads = 256;
 template <int kCodes>
 __global__ void __launch_bounds__(kThreads)
     subsample_pad_kernel(SubsamplePadShape s, SubsamplePadParams p, CudaSubsamplePadData data, unsigned threads) {
+  wait_for_previous_kernel();
   const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
   if (thread >= threads) return;
   const unsigned vectors = s.out_c / kCodes, pixel = thread / vectors;
@@ -38,7 +40,7 @@ void cuda_subsample_pad_int8(const SubsamplePadShape& s, const SubsamplePadParam
   const auto kernel = codes == 16  ? subsample_pad_kernel<16>
                       : codes == 4 ? subsample_pad_kernel<4>
                                    : subsample_pad_kernel<1>;
-  kernel<<<blocks_for(threads, kThreads), kThreads, 0, stream>>>(s, params, data, threads);
+  launch_overlapped(kernel, blocks_for(threads, kThreads), kThreads, 0, stream, s, params, data, threads);
   check_launch("subsample_pad");
 }
 

@@ -14,9 +14,9 @@ constexpr int kPerLaunch = 56;
 
 /// Work of one launch, passed by value: nothing is copied to the device, and a captured graph keeps it. Tensor t has
 /// the blocks [first_block[t], first_block[t + 1]).
-template <class Tensor>
+template <class Tensor, class Rules = WeightRules>
 struct Table {
-  WeightRules rules;
+  Rules rules;
   int count = 0;
   int32_t first_block[kPerLaunch + 1] = {};
   Tensor tensor[kPerLaunch];
@@ -36,11 +36,11 @@ struct Table {
 };
 
 /// Runs launch(table, blocks) for each part of the list that fits one launch.
-template <class Tensor, class Blocks, class Launch>
-void for_each_table(const WeightRules& rules, const Tensor* tensors, int count, const Blocks& blocks_of,
+template <class Tensor, class Rules, class Blocks, class Launch>
+void for_each_table(const Rules& rules, const Tensor* tensors, int count, const Blocks& blocks_of,
                     const Launch& launch) {
   for (int at = 0; at < count; at += kPerLaunch) {
-    Table<Tensor> table;
+    Table<Tensor, Rules> table;
     static_assert(sizeof(table) <= 4096, "the least that every driver takes as a kernel's arguments");
     table.rules = rules;
     table.count = std::min(count - at, kPerLaunch);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/image_int8/cuda_image_int8.h"
 
 namespace octet::kernels {
@@ -13,6 +14,7 @@ constexpr int kTable = 256;
 __global__ void __launch_bounds__(kThreads)
     quantize_image_kernel(ImageShape shape, long pixels, const uint8_t* __restrict__ tables,
                           const uint8_t* __restrict__ image, uint8_t* __restrict__ codes) {
+  let_next_kernel_begin();
   const long pixel = static_cast<long>(blockIdx.x) * kThreads + threadIdx.x;
   if (pixel >= pixels) return;
   for (int c = 0; c < shape.out_stride; ++c) {
@@ -29,6 +31,7 @@ __global__ void __launch_bounds__(kThreads)
     quantize_rgb_kernel(long quads, const uint32_t* __restrict__ tables, const uint32_t* __restrict__ image,
                         uint4* __restrict__ codes) {
   __shared__ uint32_t words[3 * kTable / 4];
+  let_next_kernel_begin();
   for (int i = threadIdx.x; i < 3 * kTable / 4; i += kThreads) words[i] = tables[i];
   __syncthreads();
   const uint8_t* table = reinterpret_cast<const uint8_t*>(words);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "src/common/error.h"
@@ -9,11 +10,11 @@
 namespace octet {
 namespace {
 
-volatile std::sig_atomic_t g_interrupted = 0;
+std::atomic<bool> g_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // a handler of a signal sets it
 
 void on_signal(int) {
-  if (g_interrupted) ::_exit(static_cast<int>(ExitCode::interrupted));
-  g_interrupted = 1;
+  if (g_interrupted.exchange(true)) ::_exit(static_cast<int>(ExitCode::interrupted));
 }
 
 }  // namespace
@@ -25,7 +26,11 @@ void install_interrupt_handler() {
   ::sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupted() { return g_interrupted != 0; }
+bool interrupted() { return g_interrupted; }
+
+void interrupt() { g_interrupted = true; }
+
+void forget_interrupt() { g_interrupted = false; }
 
 void throw_if_interrupted() {
   if (interrupted()) throw Error(ExitCode::interrupted, "interrupted");

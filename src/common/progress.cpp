@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "src/common/utf8.h"
+
 namespace octet {
 namespace {
 
@@ -38,7 +40,7 @@ void write_stderr(const std::string& text) {
 void set_verbosity(Verbosity verbosity) { g_verbosity = verbosity; }
 
 void say(const std::string& line) {
-  if (g_verbosity != Verbosity::quiet) write_stderr(line + "\n");
+  if (g_verbosity != Verbosity::quiet) write_stderr(printable_lines(line) + "\n");
 }
 
 Progress::Progress(std::string title, long total, std::string unit, long begun)

@@ -7,10 +7,13 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "src/common/utf8.h"
+
 namespace octet {
 
 void TextTable::add_row(std::vector<std::string> cells) {
   if (cells.size() > columns_.size()) throw std::invalid_argument("TextTable: more cells than columns");
+  for (std::string& cell : cells) cell = printable(cell);
   cells.resize(columns_.size());
   rows_.push_back(std::move(cells));
 }

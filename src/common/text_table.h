@@ -19,7 +19,8 @@ struct Column {
 class TextTable {
  public:
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  /// One cell a column; a shorter row leaves the rest empty, a longer one throws std::invalid_argument.
+  /// One cell a column, shown as printable() (utf8.h); a shorter row leaves the rest empty, a longer one throws
+  /// std::invalid_argument.
   void add_row(std::vector<std::string> cells);
   std::string render() const;
 

@@ -19,12 +19,14 @@ size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-std::string printable(std::string_view text) {
+namespace {
+
+std::string shown_as(std::string_view text, bool keep_line_ends) {
   std::string shown;
   while (!text.empty()) {
     const auto first = static_cast<unsigned char>(text[0]);
     const size_t length = utf8_length(text);
-    const bool c0 = first < 0x20 || first == 0x7F;
+    const bool c0 = (first < 0x20 && !(keep_line_ends && first == '\n')) || first == 0x7F;
     const bool c1 = length == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;  // U+0080 to U+009F
     if (length == 0 || c0 || c1) {
       shown += '?';
@@ -35,5 +37,11 @@ std::string printable(std::string_view text) {
   }
   return shown;
 }
+
+}  // namespace
+
+std::string printable(std::string_view text) { return shown_as(text, false); }
+
+std::string printable_lines(std::string_view text) { return shown_as(text, true); }
 
 }  // namespace octet

@@ -14,4 +14,8 @@ size_t utf8_length(std::string_view text);
 /// A name that a file gave, for a terminal: '?' for every control character and for every byte that is no UTF-8.
 std::string printable(std::string_view text);
 
+/// The same of a message of several lines, which keeps their ends. Every way out to a terminal goes through it, for
+/// names from files stand in messages as the files have them.
+std::string printable_lines(std::string_view text);
+
 }  // namespace octet

@@ -34,8 +34,9 @@ struct CompileOptions {
 
 /// What ran where, for reports and `octet inspect`.
 struct LayerInfo {
-  std::string name;    ///< of the Int8Node
-  std::string kernel;  ///< "conv1x1_avx512_vnni_m6n64"
+  std::string name;  ///< of the Int8Node
+  /// "conv1x1_avx512_vnni_m6n64"; "alias": the output is the input's memory; "merged": its input's kernel looks it up.
+  std::string kernel;
   std::string engine;  ///< where another than the program's own may run a node (a fallback); else ""
 };
 

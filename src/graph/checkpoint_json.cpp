@@ -21,6 +21,10 @@ constexpr int kOutputsVersion = 3;
 /// Says the bits of weights; those of fewer than 8 are packed.
 constexpr int kPackedVersion = 6;
 
+/// Says which weights are 2:4 sparse.
+constexpr int kSparseVersion = 7;
+constexpr const char *kDense = "none", *kTwoOfFour = "2:4";
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -69,8 +73,16 @@ json write_node(const Int8Node& node, int version) {
   if (traits(node.op).has_factor) out["factor"] = {node.factor_h, node.factor_w};
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
   if (version >= kPackedVersion && has_weight(node.op)) out["weight_bits"] = node.weight_bits;
+  if (version >= kSparseVersion && has_weight(node.op)) out["sparsity"] = node.two_of_four ? kTwoOfFour : kDense;
   if (node.op == Int8Op::lookup) out["function"] = node.function;
   return out;
+}
+
+bool read_sparsity(JsonObject& object) {
+  const std::string sparsity = object.string("sparsity");
+  if (sparsity == kTwoOfFour) return true;
+  if (sparsity == kDense) return false;
+  throw data_error(fmt::format("{}: sparsity '{}', allowed are {}, {}", object.where(), sparsity, kDense, kTwoOfFour));
 }
 
 Int8Op read_op(JsonObject& object, const std::string& node) {
@@ -103,6 +115,7 @@ Int8Node read_node(JsonObject object, int version) {
   }
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
   if (version >= kPackedVersion && has_weight(node.op)) node.weight_bits = object.integer("weight_bits");
+  if (version >= kSparseVersion && has_weight(node.op)) node.two_of_four = read_sparsity(object);
   if (node.op == Int8Op::lookup) node.function = object.string("function");
   object.done();
   return node;
@@ -149,7 +162,7 @@ int checkpoint_version(const Int8Graph& graph) {
   int version = last_classifies ? 1 : kOutputsVersion;
   for (const Int8Node& node : graph.nodes)
     version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
-                        node.weight_bits == 8 ? 1 : kPackedVersion});
+                        node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1});
   return version;
 }
 

@@ -56,6 +56,8 @@ struct Int8Node {
 
   std::vector<int8_t> weight;  ///< conv2d [K, R, S, C/groups], linear [K, C]; each in [-127, 127]
   int weight_bits = 8;         ///< conv2d, linear: 2..8, which hold every weight in two's complement; a file packs them
+  bool two_of_four = false;    ///< conv2d, linear: of each four consecutive weights of a row [.., C/groups] at most two
+                               ///< are not 0, and C/groups is a multiple of four
   std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
   std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
                                     ///< requantize [1]; else empty

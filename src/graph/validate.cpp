@@ -113,6 +113,7 @@ class NodeCheck {
     check_count("weight scales", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
     check_count("table entries", node_.table.size(), node_.op == Int8Op::lookup ? 256 : 0);
     if (!weighted()) check_count("weights", node_.weight.size(), 0);
+    require(weighted() || !node_.two_of_four, "2:4 sparse without weights");
     check_factors("multiplier", node_.multiplier);
     check_factors("bias", node_.bias);
     check_factors("residual multiplier", {node_.residual_multiplier});
@@ -148,6 +149,16 @@ class NodeCheck {
     }
   }
 
+  void check_sparsity() const {
+    const int64_t inputs = node_.op == Int8Op::linear ? in(0).shape.c : in(0).shape.c / node_.groups;
+    if (inputs % 4 != 0) fail(fmt::format("2:4 sparse, but a row has {} input channels, no multiple of four", inputs));
+    for (size_t group = 0; group < node_.weight.size(); group += 4) {
+      const auto first = node_.weight.begin() + static_cast<std::ptrdiff_t>(group);
+      if (std::count(first, first + 4, 0) < 2)
+        fail(fmt::format("2:4 sparse, but more than two of the weights {} to {} are not 0", group, group + 3));
+    }
+  }
+
   /// An engine stores what the table says: also entries that no code of the input reaches must be codes of the output.
   void check_table() const {
     require(!node_.float_output, "it gives codes, not floats");
@@ -177,6 +188,7 @@ class NodeCheck {
     if (node_.op == Int8Op::input) return;
     check_shape();
     if (weighted()) check_weight();
+    if (node_.two_of_four) check_sparsity();
     if (node_.op == Int8Op::lookup) check_table();
     const double codes = sum_divisor(shape_attributes(node_), in(0).shape);
     require(codes * magnitude(in(0)) < kAccumulatorLimit, "sums of the pool can leave int32");

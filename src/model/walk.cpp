@@ -28,6 +28,7 @@
 #include "src/model/model.h"
 #include "src/model/padding.h"
 #include "src/model/picks.h"
+#include "src/model/walk_part.h"
 
 namespace octet {
 namespace {
@@ -226,17 +227,35 @@ std::vector<int> last_readers(const Graph& graph) {
 
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
                 const WalkHooks& hooks) {
+  return walk_part(graph, weights, {.first = 0, .last = graph.outputs.front()}, x, mode, hooks).flatten(1);
+}
+
+at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,
+                     const WalkMode& mode, const WalkHooks& hooks) {
   const std::vector<int> last = last_readers(graph);
   std::vector<at::Tensor> values(graph.nodes.size());
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+  const bool whole = part.first == 0 && part.last == graph.outputs.front();  // hooks see what other outputs give, too
+  const int end = whole ? static_cast<int>(graph.nodes.size()) : part.last + 1;
+  if (part.first > 0) values[part.first] = x;
+  for (int n = part.first > 0 ? part.first + 1 : 0; n < end; ++n) {
     const Node& node = graph.nodes[n];
-    const int index = static_cast<int>(n);
-    at::Tensor y = n == 0 ? x : Step{node, index, weights, values, mode, hooks}.run();
-    values[n] = hooks.output ? hooks.output(index, std::move(y)) : std::move(y);
+    at::Tensor y = n == 0 ? x : Step{node, n, weights, values, mode, hooks}.run();
+    values[n] = hooks.output ? hooks.output(n, std::move(y)) : std::move(y);
     for (int input : node.inputs)
-      if (last[input] == index) values[input].reset();
+      if (last[input] == n && input != part.last) values[input].reset();
   }
-  return values[graph.outputs.front()].flatten(1);
+  return values[part.last];
+}
+
+std::vector<int> cut_points(const Graph& graph) {
+  const std::vector<int> last = last_readers(graph);
+  std::vector<int> cuts;
+  int reach = 0;  // the last reader of what came before
+  for (int n = 0; n + 1 < static_cast<int>(graph.nodes.size()); ++n) {
+    if (n > 0 && reach <= n && last[n] < static_cast<int>(graph.nodes.size())) cuts.push_back(n);
+    reach = std::max(reach, last[n]);
+  }
+  return cuts;
 }
 
 std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode) {

@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -47,15 +49,20 @@ class DeviceTable {
   throw promise_error("'" + node.name + "': " + what + ": the network diverged");
 }
 
+/// Layers whose weights are quantized in one launch, when a walk gets to the first of them. On the way back their
+/// gradients are there when that one is passed: an exchange with other processes need not wait for the walk's end.
+struct LayerGroup {
+  std::vector<int> nodes;
+  int64_t first_weight = 0, first_scale = 0, scales = 0;  // places in what all layers have together
+};
+constexpr int64_t kFirstLayers = 1 << 18,
+                  kLayers = 4 << 20;  // weights; nothing is left to hide the first layers' behind
+
 class CudaQuantizers : public Quantizers {
  public:
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
-    for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
-      if (!has_weight(nodes()[n].op)) continue;
-      weighted_.push_back(n);
-      scales_ += nodes()[n].out_channels;
-    }
+    group_layers();
     damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
   }
 
@@ -69,8 +76,9 @@ class CudaQuantizers : public Quantizers {
 
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
-  std::vector<LayerParameters> quantized_layers(const Weights& weights, const at::Tensor& learned_scales,
-                                                bool fold_batch_norm) const;
+  void group_layers();
+  void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
+                std::vector<LayerParameters>& layers) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale, bool observe) const;
 
   const Prepared& prepared_;
@@ -79,22 +87,48 @@ class CudaQuantizers : public Quantizers {
   DeviceTable<kernels::EdgeQuantizer> edges_;       // by node; those of roots are used
   DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
   std::vector<int> weighted_;                       // conv2d and linear nodes
-  int64_t scales_ = 0;                              // of all their channels
+  std::vector<LayerGroup> groups_;                  // of all of them, in their order
+  std::vector<size_t> group_of_;                    // by node
   at::Tensor damaged_weights_;                      // int32, by weighted_
 };
+
+void CudaQuantizers::group_layers() {
+  std::map<std::string, int64_t> sizes;
+  for (const ParameterSpec& parameter : parameters(prepared_.graph)) {
+    int64_t& size = sizes[parameter.name] = 1;
+    for (const long extent : parameter.shape) size *= extent;
+  }
+  group_of_.resize(nodes().size());
+  int64_t in_group = 0, scales = 0;
+  for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
+    const Node& node = nodes()[n];
+    if (!has_weight(node.op)) continue;
+    const int64_t size = sizes.at(node.name + ".weight");
+    const int64_t room = groups_.size() == 1 ? kFirstLayers : kLayers;
+    if (groups_.empty() || (options_.by_layer_groups && in_group + size > room)) {
+      groups_.push_back({.first_weight = static_cast<int64_t>(weighted_.size()), .first_scale = scales});
+      in_group = 0;
+    }
+    in_group += size;
+    scales += node.out_channels;
+    groups_.back().nodes.push_back(n);
+    groups_.back().scales += node.out_channels;
+    group_of_[n] = groups_.size() - 1;
+    weighted_.push_back(n);
+  }
+}
 
 kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
   return {flat.const_data_ptr(), flat.numel(), value_type(flat), clamp_of(activation)};
 }
 
-/// By node.
-std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& weights, const at::Tensor& learned_scales,
-                                                              bool fold_batch_norm) const {
-  std::vector<LayerParameters> layers(nodes().size());
+/// Fills in `layers`, by node.
+void CudaQuantizers::quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales,
+                              bool fold_batch_norm, std::vector<LayerParameters>& layers) const {
   std::vector<at::Tensor> all;
   std::vector<FixedBatchNorm> folded;
   WeightQuantizer quantizer;
-  for (const int n : weighted_) {
+  for (const int n : group.nodes) {
     const Node& node = nodes()[n];
     all.push_back(weights.at(node.name + ".weight"));
     quantizer.codes.push_back(prepared_.weight_codes(n));
@@ -108,21 +142,20 @@ std::vector<LayerParameters> CudaQuantizers::quantized_layers(const Weights& wei
   const bool mse = least_squares(options_.weights);
   quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
-  quantizer.scales = learned_scales;
   if (learned_scales.defined()) {
     quantizer.rules.rule = kernels::ScaleRule::given;
+    quantizer.scales = learned_scales.narrow(0, group.first_scale, group.scales);
   } else {
-    quantizer.scales = at::empty({scales_}, at::TensorOptions(device_).dtype(at::kFloat));
+    quantizer.scales = at::empty({group.scales}, at::TensorOptions(device_).dtype(at::kFloat));
   }
-  quantizer.not_finite = damaged_weights_;
+  quantizer.not_finite = damaged_weights_.narrow(0, group.first_weight, static_cast<int64_t>(group.nodes.size()));
   const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());
   size_t next = 0;
   for (size_t i = 0; i < quantized.size(); ++i) {
-    LayerParameters& layer = layers[weighted_[i]];
+    LayerParameters& layer = layers[group.nodes[i]];
     layer.weight = quantized[i];
     if (layer.batch_norm_folded) layer.bias = gains[next++].bias;
   }
-  return layers;
 }
 
 at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale,
@@ -146,8 +179,12 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
   if (walk.observe && walk.shares != nullptr)
     throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
   WalkHooks hooks;
-  hooks.parameters = [layers = quantized_layers(weights, learned.weights, walk.fold_batch_norm)](
-                         int node, const LayerParameters&) { return layers[node]; };
+  hooks.parameters = [this, &weights, learned = learned.weights, fold = walk.fold_batch_norm,
+                      layers = std::make_shared<std::vector<LayerParameters>>(nodes().size())](int node,
+                                                                                               const LayerParameters&) {
+    if (!(*layers)[node].weight.defined()) quantize(groups_[group_of_[node]], weights, learned, fold, *layers);
+    return (*layers)[node];
+  };
   const std::vector<at::Tensor> scales = scalars(learned.edges, nodes().size());
   hooks.finish = [this, walk, scales](int node, const Unfinished& y) {
     if (!prepared_.has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);

@@ -52,6 +52,7 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
   const std::vector<QParams> edges = model.edges();
   const FloatParams scales = model.weight_scales();
   std::vector<LayerStatistics> layers(prepared.graph.nodes.size());
+  const Weights weights = model.used_weights();
   for (size_t n = 0; n < layers.size(); ++n) {
     const Node& node = prepared.graph.nodes[n];
     layers[n].name = node.name;
@@ -60,7 +61,7 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     if (!has_weight(node.op)) continue;
     const WeightCodes codes = prepared.weight_codes(static_cast<int>(n));
     layers[n].weight_codes = fmt::format("{}..{}", codes.lowest, codes.highest);
-    const at::Tensor weight = to_host(model.weights().at(node.name + ".weight").detach());
+    const at::Tensor weight = to_host(weights.at(node.name + ".weight").detach());
     layers[n].weights = histogram(weight);
     layers[n].weight_sqnr_db = sqnr_db(weight, fake_quantize_weight(weight, scales.at(node.name), codes));
   }
@@ -73,7 +74,7 @@ std::vector<LayerStatistics> layer_statistics(const QuantizedModel& model, const
     layers[n].sqnr_db = sqnr_db(y, simulated[n]);
     return y;
   };
-  walk(prepared.graph, model.weights(), x, {}, hooks);
+  walk(prepared.graph, weights, x, {}, hooks);
   return layers;
 }
 

@@ -90,8 +90,9 @@ class QatGraphProgram : public TorchProgram {
         prepared_(model.prepared()),
         edges_(model.edges()),
         last_(last_readers(prepared_.graph)) {
-    const FloatParams params = float_params(model.weights()), scales = model.weight_scales();
-    for (size_t n = 0; n < prepared_.graph.nodes.size(); ++n) layers_.push_back(make_layer(n, model, params, scales));
+    const Weights weights = model.used_weights();
+    const FloatParams params = float_params(weights), scales = model.weight_scales();
+    for (size_t n = 0; n < prepared_.graph.nodes.size(); ++n) layers_.push_back(make_layer(n, weights, params, scales));
     const Shape& shape = prepared_.graph.nodes[0].shape;
     input_table_.resize(static_cast<size_t>(shape.c) * 256);
     for (int c = 0; c < shape.c; ++c)
@@ -127,7 +128,7 @@ class QatGraphProgram : public TorchProgram {
   const Graph& graph() const override { return prepared_.graph; }
 
  private:
-  Layer make_layer(size_t n, const QuantizedModel& model, const FloatParams& params, const FloatParams& scales) const {
+  Layer make_layer(size_t n, const Weights& weights, const FloatParams& params, const FloatParams& scales) const {
     Layer layer;
     const Node& node = prepared_.graph.nodes[n];
     layer.node = &node;
@@ -144,7 +145,7 @@ class QatGraphProgram : public TorchProgram {
         const QParams& x = edges_[node.inputs[0]];
         const std::vector<float>& scale = scales.at(node.name);
         const at::Tensor codes =
-            weight_codes(model.weights().at(node.name + ".weight"), scale, prepared_.weight_codes(static_cast<int>(n)));
+            weight_codes(weights.at(node.name + ".weight"), scale, prepared_.weight_codes(static_cast<int>(n)));
         const double reach = std::max(x.quant_max - x.zero_point, x.zero_point - x.quant_min);
         layer.weight = codes.to(device_, exact_type(codes, reach));
         if (node.op == Op::conv2d) layer.weight = nhwc(layer.weight);

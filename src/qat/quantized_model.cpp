@@ -13,6 +13,7 @@
 #include "src/model/device.h"
 #include "src/qat/at_node.h"
 #include "src/qat/quantized_state.h"
+#include "src/qat/sparse_weights.h"
 #include "src/quant/float_params.h"
 #include "src/quant/prepare.h"
 
@@ -82,7 +83,7 @@ struct QuantizedModel::Impl {
     }
     if (learned.weights.defined()) {
       std::vector<float> scales;
-      for_weights([&](int n, const at::Tensor& weight) {
+      for_weights(used_weights(), [&](int n, const at::Tensor& weight) {
         const std::vector<float> of_node = octet::weight_scales(prepared, n, weight, options.weights);
         scales.insert(scales.end(), of_node.begin(), of_node.end());
       });
@@ -92,11 +93,16 @@ struct QuantizedModel::Impl {
 
   /// f(node, weight) for every convolution and linear.
   template <class F>
-  void for_weights(const F& f) const {
+  void for_weights(const Weights& of, const F& f) const {
     const std::vector<Node>& nodes = prepared.graph.nodes;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
-      if (has_weight(nodes[n].op)) f(n, weights.at(nodes[n].name + ".weight"));
+      if (has_weight(nodes[n].op)) f(n, of.at(nodes[n].name + ".weight"));
   }
+
+  Weights used_weights() const { return sparse_weights(prepared, weights); }
+
+  /// `of` stays as long as the hooks.
+  WalkHooks quantizing_hooks(const Mode& mode, const Weights& of);
 
   void upload() {
     if (quantizers) quantizers->upload(edges);
@@ -115,27 +121,38 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, const Quantiz
   const at::TensorOptions floats = at::TensorOptions(device_of(impl_->weights)).dtype(at::kFloat);
   const auto make = [&](int64_t count) { return at::ones({count}, floats).set_requires_grad(true); };
   if (options.edges == EdgeScales::lsq) impl_->learned.edges = make(static_cast<int64_t>(nodes));
-  if (options.weights == WeightCalibrator::lsq) {
+  if (options.weights == WeightCalibrator::lsq || options.keep_weight_scales) {
     int64_t channels = 0;
-    impl_->for_weights([&](int, const at::Tensor& weight) { channels += weight.size(0); });
-    impl_->learned.weights = make(channels);
+    impl_->for_weights(impl_->weights, [&](int, const at::Tensor& weight) { channels += weight.size(0); });
+    impl_->learned.weights = make(channels).set_requires_grad(options.weights == WeightCalibrator::lsq);
   }
+}
+
+WalkHooks QuantizedModel::Impl::quantizing_hooks(const Mode& mode, const Weights& of) {
+  if (!edges.ready && (!mode.observe || learns()))
+    throw promise_error("the network has no scales yet: calibrate it, or observe while training what does not learn");
+  if (mode.observe && learned.edges.defined())
+    throw promise_error("learned scales of activations do not follow observers");
+  Quantizers& used = at_weights();
+  if (mode.observe) require_observer(options.observer, used.device().type());
+  return used.quantizing_hooks(
+      of, learned,
+      {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training, .shares = mode.range_shares});
+}
+
+WalkHooks QuantizedModel::quantizing_hooks(const Mode& mode) {
+  const std::vector<bool>& sparse = impl_->prepared.sparse;
+  if (std::find(sparse.begin(), sparse.end(), true) != sparse.end())
+    throw promise_error("2:4 sparse weights are chosen from all of them in each step: such a network is walked whole");
+  return impl_->quantizing_hooks(mode, impl_->weights);
 }
 
 at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const Look& look) {
   Impl& impl = *impl_;
-  if (mode.quantize && !impl.edges.ready && (!mode.observe || impl.learns()))
-    throw promise_error("the network has no scales yet: calibrate it, or observe while training what does not learn");
-  if (mode.quantize && mode.observe && impl.learned.edges.defined())
-    throw promise_error("learned scales of activations do not follow observers");
-  Quantizers& quantizers = impl.at_weights();
-  if (mode.quantize && mode.observe) require_observer(impl.options.observer, quantizers.device().type());
+  const Weights weights = impl.used_weights();
   WalkHooks hooks;
-  if (mode.quantize)
-    hooks = quantizers.quantizing_hooks(
-        impl.weights, impl.learned,
-        {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training, .shares = mode.range_shares});
-  if (mode.observe && !mode.quantize) hooks = quantizers.calibrating_hooks();
+  if (mode.quantize) hooks = impl.quantizing_hooks(mode, weights);
+  if (mode.observe && !mode.quantize) hooks = impl.at_weights().calibrating_hooks();
   if (look) {
     hooks.output = [&look, quantize = std::move(hooks.output)](int node, at::Tensor y) {
       if (quantize) y = quantize(node, std::move(y));
@@ -143,8 +160,8 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
       return y;
     };
   }
-  const at::Tensor logits = walk(impl.prepared.graph, impl.weights, x,
-                                 {mode.training, mode.batch_norm_training, mode.batch_norm_shares}, hooks);
+  const at::Tensor logits =
+      walk(impl.prepared.graph, weights, x, {mode.training, mode.batch_norm_training, mode.batch_norm_shares}, hooks);
   if (mode.observe && mode.quantize) impl.edges.ready = true;
   return logits;
 }
@@ -152,7 +169,8 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
 void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change) {
   Impl& impl = *impl_;
   if (!impl.edges.ready) throw promise_error("the network has no scales yet: calibrate it");
-  WalkHooks hooks = impl.at_weights().quantizing_hooks(impl.weights, impl.learned, {.fold_batch_norm = true});
+  const Weights weights = impl.used_weights();
+  WalkHooks hooks = impl.at_weights().quantizing_hooks(weights, impl.learned, {.fold_batch_norm = true});
   const Graph& graph = impl.prepared.graph;
   hooks.finish = [&, finish = std::move(hooks.finish)](int node, const Unfinished& y) {
     Unfinished changed = y;
@@ -160,13 +178,14 @@ void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change)
     if (finish) return finish(node, changed);
     return activate(add_up(changed), graph.nodes[node].activation, changed.owned);
   };
-  walk(graph, impl.weights, x, {}, hooks);
+  walk(graph, weights, x, {}, hooks);
 }
 
 at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look) {
   Impl& impl = *impl_;
   if (!impl.edges.ready) throw promise_error("the network has no scales yet: calibrate it");
-  const WalkHooks all = impl.at_weights().quantizing_hooks(impl.weights, impl.learned, {.fold_batch_norm = true});
+  const Weights weights = impl.used_weights();
+  const WalkHooks all = impl.at_weights().quantizing_hooks(weights, impl.learned, {.fold_batch_norm = true});
   const Graph& graph = impl.prepared.graph;
   WalkHooks some;
   some.parameters = [&](int node, const LayerParameters& own) {
@@ -183,7 +202,7 @@ at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector
     if (look) look(node, y);
     return y;
   };
-  return walk(graph, impl.weights, x, {}, some);
+  return walk(graph, weights, x, {}, some);
 }
 
 void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
@@ -253,14 +272,18 @@ void require_observer(ObserverKind observer, at::DeviceType device) {
 bool QuantizedModel::has_scales() const { return impl_->edges.ready; }
 const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
 const Weights& QuantizedModel::weights() const { return impl_->weights; }
+Weights QuantizedModel::used_weights() const { return impl_->used_weights(); }
 std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qparams; }
 
 Weights QuantizedModel::learned_scales() const {
   Weights scales;
   if (impl_->learned.edges.defined()) scales.emplace("edges.scale", impl_->learned.edges);
-  if (impl_->learned.weights.defined()) scales.emplace("weights.scale", impl_->learned.weights);
+  const at::Tensor& weights = impl_->learned.weights;
+  if (weights.defined() && weights.requires_grad()) scales.emplace("weights.scale", weights);
   return scales;
 }
+
+at::Tensor QuantizedModel::weight_scale_tensor() const { return impl_->learned.weights; }
 
 FloatParams QuantizedModel::weight_scales() const {
   FloatParams scales;
@@ -268,7 +291,7 @@ FloatParams QuantizedModel::weight_scales() const {
   at::Tensor learned = impl_->learned.weights;
   if (learned.defined()) learned = to_host(learned.detach());
   const std::vector<at::Tensor> of_nodes = by_node(learned, prepared.graph);
-  impl_->for_weights([&](int n, const at::Tensor& weight) {
+  impl_->for_weights(impl_->used_weights(), [&](int n, const at::Tensor& weight) {
     std::vector<float>& of_node = scales[prepared.graph.nodes[n].name];
     if (!learned.defined()) {
       of_node = octet::weight_scales(prepared, n, weight, impl_->options.weights);
@@ -283,7 +306,7 @@ FloatParams QuantizedModel::weight_scales() const {
 Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
                                   const std::vector<std::string>& class_names) const {
   if (!impl_->edges.ready) throw promise_error("convert: the network has no activation scales yet: calibrate it first");
-  return octet::convert(impl_->prepared, float_params(impl_->weights), edges(), weight_scales(), preprocessing,
+  return octet::convert(impl_->prepared, float_params(impl_->used_weights()), edges(), weight_scales(), preprocessing,
                         class_names);
 }
 

@@ -46,6 +46,11 @@ class QuantizedModel {
   using Look = std::function<void(int node, const at::Tensor& output)>;
   at::Tensor forward(const at::Tensor& x, const Mode& mode, const Look& look = nullptr);
 
+  /// What forward(x, mode) walks with, while quantizing: for whoever walks prepared().graph in parts
+  /// (src/model/walk_part.h), with the weights and scales of now: made anew when those change. The model must outlive
+  /// it. Throws Error(promise) for 2:4 sparse weights, which forward() chooses anew each time.
+  WalkHooks quantizing_hooks(const Mode& mode);
+
   /// forward(x, {}) where `change` sees, and may change, what each node gives before bias, residual and activation.
   using Change = std::function<void(int node, Unfinished& y)>;
   void forward_changing(const at::Tensor& x, const Change& change);
@@ -78,9 +83,14 @@ class QuantizedModel {
   /// them.
   Weights learned_scales() const;
 
+  /// Float [channels of all convolutions and linears] where the weights are, shared: the scales of weights that learn
+  /// or stay as calibrated. Undefined where they follow the weights.
+  at::Tensor weight_scale_tensor() const;
+
   bool has_scales() const;  ///< qparams of activations come from data: calibrated, observed or loaded
   const Prepared& prepared() const;
   const Weights& weights() const;
+  Weights used_weights() const;        ///< weights(), those of 2:4 sparse layers with their zeros
   std::vector<QParams> edges() const;  ///< by node
   FloatParams weight_scales() const;   ///< by conv/linear name; learned, or of the current weights
   Int8Graph convert(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) const;

@@ -58,10 +58,10 @@ at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state,
   const bool stored = state.contains("weights.scale");
   if (stored != learned.defined())
     throw data_error(stored
-                         ? "QAT state: its scales of weights were learned; set quant.weight_calibrator: lsq, or train "
-                           "again"
-                         : "QAT state: it has no learned scales of weights; set quant.weight_calibrator as it was, "
-                           "or train again");
+                         ? "QAT state: its scales of weights were learned or kept; set quant.weight_calibrator: lsq, "
+                           "or qat.freeze_oscillating as it was, or train again"
+                         : "QAT state: it has no scales of weights; set quant.weight_calibrator and "
+                           "qat.freeze_oscillating as they were, or train again");
   if (!stored) return {};
   const at::Tensor scales = find(state, "weights.scale", learned.sizes(), at::kFloat);
   if (!scales.gt(0).logical_and(scales.isfinite()).all().item<bool>())

@@ -19,9 +19,13 @@ struct QuantizerOptions {
   double averaging = 0.01;                               ///< as in Observer
   WeightCalibrator weights = WeightCalibrator::minmax;
   EdgeScales edges = EdgeScales::fixed;  ///< whether they learn; a walk says whether they are observed
+  bool keep_weight_scales = false;       ///< weights' scales that do not learn stay as calibrated, too
+  /// On a GPU: weights in groups of layers, so that their gradients come group by group, not all at the walk's end.
+  bool by_layer_groups = false;
 };
 
-/// Scales that the optimizer moves: leaves that require gradients, where the weights are. Undefined: they do not learn.
+/// Scales with tensors of their own, where the weights are: leaves that require gradients where the optimizer moves
+/// them. Undefined: edges have those of their qparams, weights what their calibrator gives at each walk.
 struct LearnedScales {
   at::Tensor edges;    ///< float [nodes]; those of roots are used
   at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
@@ -69,8 +73,9 @@ std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph);
 
 std::unique_ptr<Quantizers> make_cpu_quantizers(const Prepared& prepared, const QuantizerOptions& options);
 #if OCTET_CUDA
-/// All weights are quantized when hooks are made, in one launch and autocast's type; edges when the walk gets there, in
-/// one pass with bias, residual and activation, and in place where nobody needs the value before. Nothing is read back.
+/// Weights are quantized in one launch and autocast's type, or in groups of layers, when the walk gets there; edges
+/// when the walk gets there, in one pass with bias, residual and activation, and in place where nobody needs the value
+/// before. Nothing is read back.
 std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                                  at::Device device);
 #endif

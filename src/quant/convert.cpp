@@ -10,6 +10,7 @@
 #include "src/quant/fold.h"
 #include "src/quant/lookup_table.h"
 #include "src/quant/prepare.h"
+#include "src/quant/sparse_layers.h"
 
 namespace octet {
 namespace {
@@ -109,9 +110,8 @@ class Converter {
 
   void set_weight(const Node& node, Int8Node& result) const {
     const int n = static_cast<int>(&node - graph_.nodes.data());
-    const Shape& in = graph_.nodes[node.inputs[0]].shape;
     const size_t outputs = static_cast<size_t>(node.out_channels);
-    const Columns columns = weight_columns(node, in);
+    const Columns columns = weight_columns(n);
     const size_t taps = columns.size();
     const std::vector<float>& weight = find_parameter(params_, node.name + ".weight", outputs * taps);
     result.weight_scale = find_parameter(weight_scales_, node.name, outputs);
@@ -123,6 +123,7 @@ class Converter {
 
     const WeightCodes codes = prepared_.weight_codes(n);
     result.weight_bits = prepared_.bits.weight_bits[n];
+    result.two_of_four = prepared_.sparse[n];
     result.weight.resize(outputs * taps);
     for (size_t k = 0; k < outputs; ++k) {
       const QParams q = codes.qparams(result.weight_scale[k]);
@@ -137,24 +138,14 @@ class Converter {
   /// Element i of a row in the int8 layout (taps, then channels) is element columns[i] of PyTorch's (channels, then
   /// taps). A linear after a flatten sees the pixels of the flattened image as taps.
   using Columns = std::vector<size_t>;
-  Columns weight_columns(const Node& node, const Shape& in) const {
-    size_t channels = static_cast<size_t>(in.c / node.groups);
-    size_t taps = static_cast<size_t>(node.window.kernel_h) * node.window.kernel_w;
-    if (node.op == Op::linear) {
-      const Shape image = flattened_image(node.inputs[0]);
-      channels = static_cast<size_t>(image.c);
-      taps = static_cast<size_t>(image.h) * image.w;
-    }
+  Columns weight_columns(int n) const {
+    const WeightRows rows = weight_rows(graph_, n);
+    const size_t channels = static_cast<size_t>(rows.inputs), taps = static_cast<size_t>(rows.taps);
     Columns columns(channels * taps);
     for (size_t tap = 0; tap < taps; ++tap) {
       for (size_t c = 0; c < channels; ++c) columns[tap * channels + c] = c * taps + tap;
     }
     return columns;
-  }
-
-  Shape flattened_image(int n) const {
-    while (graph_.nodes[n].op == Op::flatten) n = graph_.nodes[n].inputs[0];
-    return graph_.nodes[n].shape;
   }
 
   const Prepared& prepared_;

@@ -4,6 +4,7 @@
 #include "src/common/error.h"
 #include "src/graph/op_traits.h"
 #include "src/quant/prepare.h"
+#include "src/quant/sparse_layers.h"
 
 namespace octet {
 namespace {
@@ -41,6 +42,18 @@ QParams code_range(ActivationScheme scheme, int bits, bool nonnegative) {
   return {.quant_min = is_unsigned ? 0 : -codes / 2, .quant_max = is_unsigned ? codes - 1 : codes / 2 - 1};
 }
 
+/// By node of the planned graph.
+std::vector<bool> sparse_nodes(const Graph& graph, Sparsity sparsity) {
+  std::vector<bool> sparse(graph.nodes.size());
+  if (sparsity == Sparsity::none) return sparse;
+  const std::vector<std::string> reasons = dense_reasons(graph);
+  for (size_t n = 0; n < sparse.size(); ++n) sparse[n] = has_weight(graph.nodes[n].op) && reasons[n].empty();
+  if (std::find(sparse.begin(), sparse.end(), true) == sparse.end())
+    throw usage_error("quant.sparsity: 2:4 fits no layer of " + graph.name +
+                      ": beside the first layer none has a multiple of four input channels; set none");
+  return sparse;
+}
+
 }  // namespace
 
 Prepared prepare(const Graph& fused, const QuantSpec& spec) {
@@ -52,6 +65,7 @@ Prepared prepare(const Graph& fused, const QuantSpec& spec) {
   result.bits = std::move(plan.bits);
   result.root = edge_roots(result.graph);
   result.floats = float_outputs(result.graph);
+  result.sparse = sparse_nodes(result.graph, spec.sparsity);
   for (int n = 0; n < static_cast<int>(result.graph.nodes.size()); ++n) {
     result.nonnegative.push_back(is_nonnegative(result.graph.nodes[n], result.nonnegative));
     const int root = result.root[n];

@@ -24,11 +24,13 @@ struct Prepared {
   std::vector<bool> affine;       ///< zero point is calibrated
   std::vector<bool> nonnegative;  ///< the edge carries no negative real
   std::vector<bool> floats;       ///< the node gives floats: no qparams there
+  std::vector<bool> sparse;       ///< its weights are 2:4 sparse
   /// Of a conv2d or linear.
   WeightCodes weight_codes(int node) const { return octet::weight_codes(bits.weight_bits[node], spec.weight_range); }
   bool float_output(int node) const { return floats[node]; }
   bool has_edge(int node) const { return root[node] == node && !float_output(node); }  ///< with qparams of its own
 };
+/// Throws Error(usage) where 2:4 sparsity is asked for and fits no layer.
 Prepared prepare(const Graph& fused, const QuantSpec& spec);
 
 }  // namespace octet

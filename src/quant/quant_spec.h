@@ -23,6 +23,11 @@ enum class WeightRange { symmetric, full };
 inline constexpr std::array<Named<WeightRange>, 2> kWeightRanges = {
     {{WeightRange::symmetric, "symmetric"}, {WeightRange::full, "full"}}};
 
+/// Of weights: of each four input channels at one place two at most are not 0 (kernels/sparsity/two_of_four.h).
+enum class Sparsity { none, two_of_four };
+inline constexpr std::array<Named<Sparsity>, 2> kSparsities = {
+    {{Sparsity::none, "none"}, {Sparsity::two_of_four, "2:4"}}};
+
 /// Bits of single layers, by name; 0: as the others.
 struct LayerBits {
   std::string match;  ///< a glob over the fused graph's nodes: * and ?
@@ -36,6 +41,7 @@ struct QuantSpec {
   int weight_bits = 8;      ///< weights
   Granularity weight_granularity = Granularity::per_channel;
   WeightRange weight_range = WeightRange::symmetric;
+  Sparsity sparsity = Sparsity::none;
   int input_bits = 8;             ///< the picture's edge
   int first_layer_bits = 8;       ///< weights of the layers that read it
   int last_layer_bits = 8;        ///< weights of the layer that gives the logits, and the edge it reads

@@ -10,6 +10,7 @@
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
 #include "src/quant/qparams.h"
+#include "src/quant/sparse_layers.h"
 
 namespace octet {
 namespace {
@@ -111,9 +112,10 @@ class RandomParameters {
 
   /// Codes are uniform; the scale of a row gives it its norm.
   void add_weights(const Node& node) {
-    const Shape& in = prepared_.graph.nodes[node.inputs[0]].shape;
-    const long row = static_cast<long>(in.c / node.groups) * node.window.kernel_h * node.window.kernel_w;
-    const WeightCodes codes = prepared_.weight_codes(static_cast<int>(edges.size()));
+    const int n = static_cast<int>(edges.size());
+    const WeightRows rows = weight_rows(prepared_.graph, n);
+    const long row = rows.inputs * rows.taps;
+    const WeightCodes codes = prepared_.weight_codes(n);
     const auto count_of_codes = static_cast<uint32_t>(codes.highest - codes.lowest + 1);
     const double norm_square = kMeanSquare / mean_square_[node.inputs[0]];
     const size_t channels = static_cast<size_t>(node.out_channels);
@@ -123,7 +125,9 @@ class RandomParameters {
     for (size_t k = 0; k < channels; ++k) {
       double squares = 0;
       for (long i = 0; i < row; ++i) {
-        const int code = codes.lowest + static_cast<int>(random_.below(count_of_codes));
+        int code = codes.lowest + static_cast<int>(random_.below(count_of_codes));
+        const long place = i / rows.taps + i % rows.taps + static_cast<long>(k);  // so that the zeros' places vary
+        if (prepared_.sparse[n] && place % 4 >= 2) code = 0;
         squares += static_cast<double>(code) * code;
         weight.push_back(static_cast<float>(code));
       }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/common/error.h"
+#include "src/quant/quant_spec.h"
 #include "src/recipe/choices.h"
 #include "src/recipe/fallback.h"
 
@@ -117,6 +118,7 @@ class Checker {
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
     require(recipe_.qat.distill_weight == 0 || recipe_.data.labels != "pixels", "qat.distill_weight",
             "the float network teaches the class of each image, but data.labels is pixels; leave it out");
+    check_freezing();
     require(!recipe_.qat.float_control || recipe_.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }
@@ -143,6 +145,7 @@ class Checker {
     const bool trains = recipe_.qat.epochs > 0, edges = quant.scales == "lsq",
                weights = quant.weight_calibrator == "lsq";
     require(!edges || trains, "quant.scales", "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
+    check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",
             "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
     require(!weights || quant.weight_granularity == "per_channel", "quant.weight_calibrator",
@@ -150,6 +153,22 @@ class Checker {
                 "; set per_channel, or mse");
     require(recipe_.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
             "no scale learns; set quant.scales: lsq or quant.weight_calibrator: lsq, or leave it out");
+  }
+
+  void check_parallel() const {
+    check_phase(recipe_.train, "train");
+    check_phase(recipe_.qat, "qat");
+    const bool cut = !recipe_.parallel.stages.empty(), qat = recipe_.qat.epochs > 0;
+    require(!cut || !qat || recipe_.quant.scales != "observed", "quant.scales",
+            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed or lsq");
+    require(!cut || recipe_.qat.distill_weight == 0, "qat.distill_weight",
+            "the float network that teaches is not cut by parallel.stages; leave one of them out");
+    require(!cut || recipe_.model.dropout == 0 || recipe_.train.epochs == 0, "model.dropout",
+            "parallel.stages trains the fused network, which has no dropout; set 0, or leave the stages out");
+    require(!cut || !qat || recipe_.quant.sparsity == "none", "quant.sparsity",
+            "2:4 is chosen from all weights in each step, of which parallel.stages has a part; leave one of them out");
+    require(!cut || !qat || recipe_.qat.freeze_oscillating == 0, "qat.freeze_oscillating",
+            "follows all weights, of which parallel.stages has a part; leave one of them out");
   }
 
   void check_results() const {
@@ -175,6 +194,48 @@ class Checker {
   }
 
  private:
+  void check_phase(const OptimizerRecipe& o, const std::string& section) const {
+    const ParallelRecipe& parallel = recipe_.parallel;
+    if (o.epochs == 0) return;
+    require(parallel.exchange != "fp16" || o.precision == "fp16", "parallel.exchange",
+            fmt::format("fp16 loses gradients below 6e-8, and {}.precision {} has no loss scale that keeps them above; "
+                        "set fp32, or precision fp16",
+                        section, o.precision));
+    if (parallel.stages.empty()) return;
+    require(o.batch_size % parallel.micro_batches == 0, section + ".batch_size",
+            fmt::format("{} is no multiple of parallel.micro_batches {}", o.batch_size, parallel.micro_batches));
+    require(!o.sync_batch_norm, section + ".sync_batch_norm",
+            "each micro-batch of parallel.stages has its own statistics: there is no whole batch on a GPU at a time; "
+            "leave one of them out");
+  }
+
+  void check_sparsity() const {
+    if (value_named(kSparsities, recipe_.quant.sparsity, "quant.sparsity") == Sparsity::none) return;
+    require(recipe_.calibrate.rounding == "nearest", "quant.sparsity",
+            fmt::format("2:4 needs its zeros, which calibrate.rounding {} may round up; set nearest, or none",
+                        recipe_.calibrate.rounding));
+    require(recipe_.qat.freeze_oscillating == 0, "quant.sparsity",
+            "2:4 chooses by magnitude which weights are 0 in each step, and qat.freeze_oscillating would hold some of "
+            "them; leave one of them out");
+  }
+
+  void check_freezing() const {
+    const QatRecipe& qat = recipe_.qat;
+    const bool freezes = qat.freeze_oscillating > 0;
+    require(!freezes || qat.epochs > 0, "qat.freeze_oscillating",
+            "weights oscillate in QAT, but qat.epochs is 0; set epochs, or leave it out");
+    require(!freezes || qat.ema == 0, "qat.freeze_oscillating",
+            fmt::format("freezes the last step's codes, but what is kept is an average (qat.ema {}); leave one of them "
+                        "out",
+                        qat.ema));
+    require(qat.freeze_oscillating_start == 0 || freezes, "qat.freeze_oscillating_start",
+            "nothing is frozen; set qat.freeze_oscillating, or leave it out");
+    require(qat.freeze_oscillating_start == 0 || qat.freeze_oscillating_start >= qat.freeze_oscillating,
+            "qat.freeze_oscillating_start",
+            fmt::format("{} is below qat.freeze_oscillating {}: the threshold falls", qat.freeze_oscillating_start,
+                        qat.freeze_oscillating));
+  }
+
   /// Masks go through no resize, and one process trains on them.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe_.data;
@@ -263,6 +324,7 @@ void check_consistency(const Recipe& recipe, const Places& places, const std::st
   checker.check_qat();
   checker.check_calibrate();
   checker.check_quant();
+  checker.check_parallel();
   checker.check_results();
 }
 

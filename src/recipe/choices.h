@@ -18,6 +18,11 @@ inline constexpr std::array<Named<ScheduleKind>, 4> kSchedules = {{{ScheduleKind
                                                                    {ScheduleKind::one_cycle, "one_cycle"},
                                                                    {ScheduleKind::constant, "constant"}}};
 
+/// In which several processes sum their gradients.
+enum class ExchangeType { fp32, fp16 };
+inline constexpr std::array<Named<ExchangeType>, 2> kExchangeTypes = {
+    {{ExchangeType::fp32, "fp32"}, {ExchangeType::fp16, "fp16"}}};
+
 /// Of weights after training.
 enum class WeightRounding { nearest, adaround };
 inline constexpr std::array<Named<WeightRounding>, 2> kWeightRoundings = {

@@ -109,18 +109,21 @@ struct QuantRecipe {
   std::string weight_codes = "symmetric";          ///< symmetric, full
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
+  std::string sparsity = "none";                   ///< of weights: none, 2:4
   std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq
   std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
   bool operator==(const QuantRecipe&) const = default;
 };
 
-struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only
-  double freeze_batch_norm = 0.5;     ///< after this share of the QAT steps
-  int reestimate_batch_norm = 0;      ///< after the last step, over so many training images; 0: not
-  double freeze_observers = 0.75;     ///< scales observed: later than BatchNorm, whose freezing moves the ranges
-  double scale_learning_rate = 0;     ///< of scales that learn; 0: learning_rate
-  double distill_weight = 0;          ///< share of the float network's probabilities in the loss; 0: no distillation
+struct QatRecipe : OptimizerRecipe {    ///< epochs 0: PTQ only
+  double freeze_batch_norm = 0.5;       ///< after this share of the QAT steps
+  int reestimate_batch_norm = 0;        ///< after the last step, over so many training images; 0: not
+  double freeze_observers = 0.75;       ///< scales observed: later than BatchNorm, whose freezing moves the ranges
+  double scale_learning_rate = 0;       ///< of scales that learn; 0: learning_rate
+  double freeze_oscillating = 0;        ///< share of steps in which a frozen weight turned back, at the end; 0: off
+  double freeze_oscillating_start = 0;  ///< the same at the start; 0: as at the end
+  double distill_weight = 0;            ///< share of the float network's probabilities in the loss; 0: no distillation
   double distill_temperature = 4;
   bool float_control = false;  ///< trains the float network as long, to compare with
   bool operator==(const QatRecipe&) const = default;
@@ -143,6 +146,13 @@ struct CudaRecipe {                      ///< training on the GPU
   bool operator==(const CudaRecipe&) const = default;
 };
 
+struct ParallelRecipe {             ///< several processes, each with a GPU or on the CPU
+  std::string exchange = "fp32";    ///< of gradients: fp32, fp16
+  std::vector<std::string> stages;  ///< layers after which the network is cut, a process a part; empty: it is not
+  int micro_batches = 8;            ///< stages: parts of a batch that follow each other through them
+  bool operator==(const ParallelRecipe&) const = default;
+};
+
 struct ExportRecipe {
   std::string file = "int8.safetensors";
   bool operator==(const ExportRecipe&) const = default;
@@ -158,6 +168,7 @@ struct Recipe {
   QuantRecipe quant;
   QatRecipe qat;
   CudaRecipe cuda;
+  ParallelRecipe parallel;
   EvaluateRecipe evaluate;
   ExportRecipe export_;
   bool operator==(const Recipe&) const = default;

@@ -189,6 +189,8 @@ void add_training(std::vector<Field>& fields) {
             "one scale an output channel, or one a tensor");
   quant.add("weight_calibrator", &Q::weight_calibrator, one_of(names_in(kWeightCalibrators)),
             "how a weight's range is chosen; lsq: as mse, then QAT learns the scale of each channel");
+  quant.add("sparsity", &Q::sparsity, one_of(names_in(kSparsities)),
+            "of weights: 2:4: of each four input channels at one place only the two largest are not 0");
   quant.add(
       "scales", &Q::scales, one_of(names_in(kEdgeScales)),
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn");
@@ -207,6 +209,10 @@ void add_training(std::vector<Field>& fields) {
           "scales observed: after this share of the steps ranges stay");
   qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
           "scales that learn (lsq): peak of the schedule for them; 0: qat.learning_rate");
+  qat.add("freeze_oscillating", &A::freeze_oscillating, range(0, 1),
+          "weights whose codes turn back in more than this share of the steps are frozen to their mean code; 0: none");
+  qat.add("freeze_oscillating_start", &A::freeze_oscillating_start, range(0, 1),
+          "the share in the first step, from where it falls (cosine) to freeze_oscillating; 0: the same in all steps");
   qat.add("distill_weight", &A::distill_weight, range(0, 1),
           "share of the float network's probabilities in the loss, beside the labels; 0: labels alone");
   qat.add("distill_temperature", &A::distill_temperature, above_to(0, 1000),
@@ -224,6 +230,18 @@ void add_cuda(std::vector<Field>& fields) {
   s.add("graph", &C::graph, {}, "training steps are captured once and replayed");
   s.add("resident_images", &C::resident_images, one_of({"auto", "on", "off"}),
         "training images stay on the GPU and are augmented there; auto: where they fit and the transform allows");
+}
+
+void add_parallel(std::vector<Field>& fields) {
+  using P = ParallelRecipe;
+  SectionFields<&Recipe::parallel> s(fields, "parallel");
+  s.add("exchange", &P::exchange, one_of(names_in(kExchangeTypes)),
+        "type in which processes sum their gradients; fp16: with precision fp16, whose loss scale keeps them in range");
+  s.add("stages", &P::stages, {},
+        "layers after which the network is cut, one process a part; []: it is not, each process takes a share of the "
+        "batch. octet inspect RECIPE --stages 2 proposes them");
+  s.add("micro_batches", &P::micro_batches, range(1, 1024),
+        "stages: parts of a batch that follow each other through them; each has its own BatchNorm statistics");
 }
 
 void add_results(std::vector<Field>& fields) {
@@ -251,6 +269,7 @@ std::vector<Field> make_schema() {
   add_model(fields);
   add_training(fields);
   add_cuda(fields);
+  add_parallel(fields);
   add_results(fields);
   return fields;
 }

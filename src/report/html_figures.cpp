@@ -162,6 +162,30 @@ std::string training_costs(const Report& report) {
   return text;
 }
 
+/// Of processes that trained together, in each phase's last epoch.
+std::string ranks_table(const Report& report) {
+  std::string rows;
+  for (size_t i = 0; i < report.epochs.size(); ++i) {
+    const EpochMetrics& m = report.epochs[i];
+    if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
+    for (size_t rank = 0; rank < m.ranks.size(); ++rank) {
+      const RankMetrics& r = m.ranks[rank];
+      rows += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                          html_escape(m.phase), rank, with_thousands(std::lround(r.images_per_second)),
+                          percent(r.exchange_share, 1), percent(r.data_wait_share, 1),
+                          fmt::format("{:.2f} GB", static_cast<double>(r.gpu_memory_bytes) / 1e9));
+    }
+  }
+  if (rows.empty()) return "";
+  return "<table id=\"ranks\"><thead><tr><th scope=\"col\">phase</th><th scope=\"col\">process</th><th "
+         "scope=\"col\">images/s</th><th scope=\"col\">exchanging</th><th scope=\"col\">waiting for pictures</th><th "
+         "scope=\"col\">GPU memory</th></tr></thead><tbody>\n" +
+         rows +
+         "</tbody></table>\n<p class=\"note\">Exchanging: gradients and statistics with the other processes, waiting "
+         "for "
+         "slower ones included.</p>\n";
+}
+
 /// Top-1; or the share of pixels that are right, and mean IoU.
 std::string score_curves(const Report& report) {
   const bool pixels = report.labels == Labels::pixels;
@@ -181,7 +205,7 @@ std::string training_section(const Report& report) {
   if (report.epochs.empty()) return "";
   return "<section id=\"training\"><h2>Training</h2>\n<p>Epochs of all phases in order; each phase is named on the "
          "chart. In the last epoch: " +
-         training_costs(report) + ".</p>\n<div class=\"figures\">\n" +
+         training_costs(report) + ".</p>\n" + ranks_table(report) + "<div class=\"figures\">\n" +
          figure(curves(report, "loss",
                        {{"training", colour::kGrey, true, &EpochMetrics::train_cross_entropy},
                         {"validation", colour::kBlue, false, &EpochMetrics::validation_loss}}),

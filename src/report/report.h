@@ -37,6 +37,13 @@ struct ReportLayer {
 /// Notes at each layer what ran it in the program of engine `program`.
 void add_kernels(std::vector<ReportLayer>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
 
+/// Of one of several processes that train together.
+struct RankMetrics {
+  double images_per_second = 0, data_wait_share = 0;
+  double exchange_share = 0;  ///< of the time, in exchanges; waiting for slower processes included
+  long gpu_memory_bytes = 0;
+};
+
 struct EpochMetrics {              ///< one line of metrics.jsonl
   std::string phase;               ///< "float", "qat"
   int epoch = 0;                   ///< from 1, within the phase
@@ -47,6 +54,7 @@ struct EpochMetrics {              ///< one line of metrics.jsonl
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
   long gpu_memory_bytes = 0;                  ///< the most that training held; 0: trained on the CPU
   std::optional<double> validation_mean_iou;  ///< of pixels' labels
+  std::vector<RankMetrics> ranks;             ///< none: one process
 };
 
 /// A test picture with the classes of its pixels: as they are, and as two networks see them.

@@ -81,6 +81,13 @@ Json epoch_json(const EpochMetrics& m) {
   json["data_wait_share"] = m.data_wait_share;
   json["gpu_memory_bytes"] = m.gpu_memory_bytes;
   json["seconds"] = m.seconds;
+  json["ranks"] = Json::array();
+  for (const RankMetrics& rank : m.ranks) {
+    json["ranks"].push_back({{"images_per_second", rank.images_per_second},
+                             {"data_wait_share", rank.data_wait_share},
+                             {"exchange_share", rank.exchange_share},
+                             {"gpu_memory_bytes", rank.gpu_memory_bytes}});
+  }
   return json;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/common/utf8.h"
 #include "src/engine/engine.h"
 #include "src/engine/engine_choice.h"
 #include "src/eval/picture.h"
@@ -33,7 +34,7 @@ thread_local const char* last_error = "";
 
 octet_status fail(octet_status status, const char* what) noexcept {
   try {
-    last_text = what;
+    last_text = octet::printable_lines(what);
     last_error = last_text.c_str();
   } catch (...) {
     last_error = "out of memory";  // also for the message

@@ -69,9 +69,10 @@ class DeviceProgram : public FunctionProgram {
     milliseconds[0] = 40;  // an outlier: neither median nor p99 of many
     return milliseconds;
   }
-  std::vector<double> time_layers_on_device(int, int) override { return {0.1, 0.2, 0, 0.3}; }
+  std::vector<double> time_layers_on_device(int, int) override { return layer_times; }
   std::vector<LayerInfo> layers() const override { return infos; }
   std::vector<int> asked;
+  std::vector<double> layer_times = {0.1, 0.2, 0, 0.3};
   std::vector<LayerInfo> infos;
 };
 
@@ -108,6 +109,17 @@ TEST(Bench, ReportsDeviceEventsBesideHostTime) {
   const std::string text = describe(r);
   EXPECT_NE(text.find("on the GPU alone: median 500 µs, p99 500 µs, 4,000 images/s"), std::string::npos) << text;
   EXPECT_NE(text.find("GB/s"), std::string::npos) << text;
+}
+
+TEST(Bench, AMergedLookupsTimeIsItsConvolutions) {
+  const Int8Graph graph = fake_graph(5);
+  DeviceProgram program;
+  program.infos = {{graph.nodes[1].name, "conv_lookup", ""}, {graph.nodes[2].name, "merged", ""}};
+  program.layer_times = {0.1, 0, 0.2, 0.3};
+  const BenchResult r = bench_program(program, graph, {2, 0.01, true});
+  EXPECT_DOUBLE_EQ(r.layers[1].milliseconds, 0.2);
+  EXPECT_DOUBLE_EQ(r.layers[2].milliseconds, 0);
+  EXPECT_DOUBLE_EQ(r.layers[3].milliseconds, 0.3);
 }
 
 TEST(Bench, RefusesNonsense) {

@@ -14,5 +14,11 @@ TEST(Progress, AResumedRunCountsWhatItDidItself) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::MatchesRegex("float 1/2: 40 images in .*loss 0.5\n"));
 }
 
+TEST(Progress, WhatIsSaidHasNoControlCharactersButLineEnds) {
+  testing::internal::CaptureStderr();
+  say("unused 'con\x1b[2J\tv'\nsecond");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "unused 'con?[2J?v'\nsecond\n");
+}
+
 }  // namespace
 }  // namespace octet

@@ -20,6 +20,15 @@ TEST(TextTable, AlignsAndLeavesNoTrailingSpaces) {
   EXPECT_THROW(table.add_row({"1", "2", "3", "4"}), std::invalid_argument);
 }
 
+TEST(TextTable, ANameOfAFileBreaksNoLine) {
+  TextTable table({{"node", Align::left}, {"codes"}});
+  table.add_row({"con\nv\x1b[2J", "7"});
+  EXPECT_EQ(table.render(),
+            "node       codes\n"
+            "----------------\n"
+            "con?v?[2J      7\n");
+}
+
 TEST(TextTable, Thousands) {
   EXPECT_EQ(with_thousands(0), "0");
   EXPECT_EQ(with_thousands(999), "999");

@@ -31,6 +31,7 @@ TEST(Utf8, NamesAreShownWithoutControlCharacters) {
             "a??\u00a0z");  // U+009B starts a control sequence, U+00A0 is a space
   EXPECT_EQ(printable("a\xFF\xE2\x82"), "a???");
   EXPECT_EQ(printable(""), "");
+  EXPECT_EQ(printable_lines("a\x1b[2J\n\nb\x7f\t\xC2\x9B\xFF\n"), "a?[2J\n\nb????\n");
 }
 
 }  // namespace

@@ -104,6 +104,12 @@ int NetworkBuilder::weighted(Int8Node n) {
     if (i % per_channel == 0) sign = random_.pick({-1, 1});
     n.weight[i] = static_cast<int8_t>(extreme ? sign * 127 : random_.between(-largest, largest));
   }
+  const int inputs = n.op == Int8Op::linear ? x.shape.c : x.shape.c / n.groups;
+  n.two_of_four = inputs % 4 == 0 && random_.chance(30);
+  for (size_t i = 0; n.two_of_four && i < n.weight.size(); i += 4) {
+    const int first = random_.between(0, 3), second = random_.between(0, 3);
+    n.weight[i + first] = n.weight[i + (second == first ? (first + 1) % 4 : second)] = 0;
+  }
   n.weight_bits = code_bits(n.weight);
   const double typical = std::sqrt(per_channel) * 0.6 * largest * 0.3 * (x.out.quant_max - x.out.quant_min);
   for (int k = 0; k < n.shape.c; ++k) {

@@ -15,6 +15,7 @@ constexpr const char* kFactors = "mul by a factor for each channel";
 constexpr const char* kBothWays = ", higher and wider";
 constexpr const char* kTransposed = "a transposed convolution";
 constexpr const char* kCodes = "an output of codes";
+constexpr const char* kSparse = "2:4 sparse weights";
 constexpr const char* kPictures = "a float output of several pixels";
 constexpr const char* kOutputs[] = {"1 output", "2 outputs", "3 outputs"};
 
@@ -23,6 +24,7 @@ std::set<std::string> found_in(const Int8Graph& graph) {
   for (const Int8Node& node : graph.nodes) {
     found.emplace(int8_op_name(node.op));
     if (!node.window.pad.is_even()) found.emplace(kUneven);
+    if (node.two_of_four) found.emplace(kSparse);
     if (node.op == Int8Op::conv2d && node.inputs.size() > 1) found.emplace(kResidual);
     if (node.op == Int8Op::mul && graph.nodes[node.inputs[1]].shape != node.shape) found.emplace(kFactors);
     const bool larger = node.factor_h > 1 && node.factor_w > 1;
@@ -45,7 +47,8 @@ NetworkCoverage::NetworkCoverage() {
   for (const Op op : all_ops()) {
     if (traits(op).int8) networks_with_[std::string(op_name(op))] = 0;
   }
-  for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kCodes, kPictures}) networks_with_[form] = 0;
+  for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kCodes, kPictures, kSparse})
+    networks_with_[form] = 0;
   for (const char* count : kOutputs) networks_with_[count] = 0;
   for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space, Int8Op::resize_bilinear})
     networks_with_[std::string(int8_op_name(op)) + kBothWays] = 0;

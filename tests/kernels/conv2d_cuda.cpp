@@ -56,6 +56,7 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random) {
     p.residual.zero_point -= 128;
     flip(c.residual);
   }
+  if (!p.y.float_output && random() % 3 == 0) draw_lookup(c, random);
 }
 
 ConvCase random_ungrouped_case(std::mt19937& random, bool uneven_padding) {
@@ -121,12 +122,16 @@ std::vector<uint8_t> run_family(const ConvCase& c, const CudaConvFamily& family,
   std::vector<uint8_t> scratch(family.workspace ? family.workspace(conv, c.shape, c.images) : 0, 0xEE);
   std::fill_n(scratch.begin(), std::min(scratch.size(), kCudaWorkspaceZeros), uint8_t{0});
   const DeviceBytes workspace(scratch, stream);
+  const std::vector<uint8_t> codes =
+      c.lookup ? std::vector<uint8_t>(c.lookup->byte, c.lookup->byte + 256) : std::vector<uint8_t>();
+  const DeviceBytes table(codes, stream);
   const CudaConv2dData data{.images = c.images,
                             .packed = packed.data(),
                             .x = x.data(),
                             .residual = c.params.has_residual ? residual.data() : nullptr,
                             .y = y.data(),
-                            .workspace = workspace.data()};
+                            .workspace = workspace.data(),
+                            .lookup = c.lookup ? table.data() : nullptr};
   for (int run = 0; run < 2; ++run) family.launch(conv, c.shape, c.params, data, stream.get());
   scratch = workspace.read(stream);
   scratch.resize(std::min(scratch.size(), kCudaWorkspaceZeros));

@@ -15,7 +15,8 @@ namespace octet::kernels::testing {
 CudaGpu this_gpu();
 inline constexpr CudaGpu kH200{90, 132};
 
-/// Gives the case int8 edges in place of some of its uint8 ones, and the GPU engine's pixel strides half of the time.
+/// Gives the case int8 edges in place of some of its uint8 ones, the GPU engine's pixel strides half of the time, and a
+/// look-up of its codes, if it writes codes, one time in three.
 void vary_for_cuda(ConvCase& c, std::mt19937& random);
 
 /// Sets every pixel stride to cuda_channel_stride(); call before fill_random().

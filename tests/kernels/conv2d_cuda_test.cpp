@@ -37,17 +37,19 @@ void expect_shape_exact(Conv2dShape shape, std::mt19937& random, const std::stri
   expect_every_choice_exact(c);
 }
 
-TEST(Conv2dCuda, DepthwiseThreeByThreeIsExact) {
+TEST(Conv2dCuda, DepthwiseOfSquareWindowsIsExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(44);
-  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+  for (int i = 0; i < 160 && !HasFailure(); ++i) {
     Conv2dShape g;
+    const int window = i % 4 < 2 ? 3 : 5;
     g.in_c = g.out_c = g.groups = 5 + random() % 120;
     g.in_h = 1 + random() % 35, g.in_w = 1 + random() % 35;
-    g.kernel_h = g.kernel_w = 3;
+    g.kernel_h = g.kernel_w = window;
     g.stride_h = g.stride_w = 1 + i % 2;
-    g.pad_h = g.in_h < 3 ? 1 : random() % 4, g.pad_w = g.in_w < 3 ? 1 : random() % 4;
-    expect_shape_exact(g, random, "dp4a_depthwise_3x3");
+    g.pad_h = g.in_h < window ? window / 2 : random() % (window + 1);
+    g.pad_w = g.in_w < window ? window / 2 : random() % (window + 1);
+    expect_shape_exact(g, random, window == 3 ? "dp4a_depthwise_3x3" : "dp4a_depthwise_5x5");
   }
 }
 

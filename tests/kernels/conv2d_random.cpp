@@ -29,7 +29,8 @@ std::string ConvCase::describe() const {
          pair(g.stride_h, g.stride_w) + ", pad " + pair(g.pad_h, g.pad_w) + " and behind " +
          pair(pad_bottom(g), pad_right(g)) + ", dilation " + pair(g.dilation_h, g.dilation_w) + ", groups " +
          std::to_string(g.groups) + ", zx " + std::to_string(params.x.zero_point) +
-         (params.has_residual ? ", residual" : "") + (params.y.float_output ? ", float" : "");
+         (params.has_residual ? ", residual" : "") + (params.y.float_output ? ", float" : "") +
+         (lookup ? ", looked up" : "");
 }
 
 void infer_output(Conv2dShape& g) {
@@ -125,6 +126,11 @@ ConvCase random_case(std::mt19937& random) {
   p.residual.zero_point = zero_points[uniform(random, 0, 3)];
   fill_random(c, random, {.extreme = uniform(random, 0, 5) == 0});
   return c;
+}
+
+void draw_lookup(ConvCase& c, std::mt19937& random) {
+  c.lookup.emplace();
+  for (uint8_t& byte : c.lookup->byte) byte = static_cast<uint8_t>(random());
 }
 
 std::vector<uint8_t> run_reference(const ConvCase& c) {

@@ -45,6 +45,9 @@ void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options = {});
 /// strides.
 ConvCase random_case(std::mt19937& random);
 
+/// Has the case's codes, which it must write, looked up in a random table.
+void draw_lookup(ConvCase& c, std::mt19937& random);
+
 /// Output bytes of the reference; lanes behind the channels hold kCanary.
 inline constexpr uint8_t kCanary = 0xA5;
 std::vector<uint8_t> run_reference(const ConvCase& c);

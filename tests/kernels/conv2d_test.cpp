@@ -40,11 +40,6 @@ TEST(Conv2d, RandomShapesEqualTheReference) {
   }
 }
 
-void draw_lookup(ConvCase& c, std::mt19937& random) {
-  c.lookup.emplace();
-  for (uint8_t& byte : c.lookup->byte) byte = static_cast<uint8_t>(random());
-}
-
 // Lanes behind the channels keep their bytes: only codes are looked up, each of them once.
 TEST(Conv2d, CodesAreLookedUp) {
   for (unsigned seed = first_seed(); seed < first_seed() + 700; ++seed) {

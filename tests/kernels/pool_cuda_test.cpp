@@ -1,9 +1,12 @@
 // Pooling on the GPU against the definition, byte for byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
+#include <tuple>
 
+#include "kernels/cuda_workspace.h"
 #include "kernels/pool_int8/cuda_pool_int8.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
@@ -55,8 +58,14 @@ void expect_equal(const PoolCase& c, int element, const Reference& reference, co
   for (int i = 0; i < c.images; ++i) reference(c.x.data() + i * c.x_image(), expected.data() + i * y_image);
   const Stream stream;
   const DeviceBytes x(c.x, stream), y(std::vector<uint8_t>(expected.size(), 77), stream);
-  cuda(CudaPoolData{c.images, x.data(), y.data()}, stream.get());
+  std::vector<uint8_t> scratch(cuda_avg_pool_workspace(c.shape, c.images), 0xEE);
+  std::fill_n(scratch.begin(), std::min(scratch.size(), kCudaWorkspaceZeros), uint8_t{0});
+  const DeviceBytes workspace(scratch, stream);
+  for (int run = 0; run < 2; ++run) cuda(CudaPoolData{c.images, x.data(), y.data(), workspace.data()}, stream.get());
   EXPECT_TRUE(y.read(stream) == expected) << c.describe();
+  scratch = workspace.read(stream);
+  scratch.resize(std::min(scratch.size(), kCudaWorkspaceZeros));
+  EXPECT_TRUE(std::all_of(scratch.begin(), scratch.end(), [](uint8_t byte) { return byte == 0; })) << c.describe();
 }
 
 TEST(PoolCuda, MaxIsTheDefinitions) {
@@ -87,6 +96,39 @@ TEST(PoolCuda, AverageIsTheDefinitions) {
         [&](const void* x, void* to) { avg_pool_int8_reference(c.shape, params, x, to); },
         [&](const CudaPoolData& data, CudaStream stream) { cuda_avg_pool_int8(c.shape, params, data, stream); });
   }
+}
+
+// Networks' global averages: few channels of many pixels, whose windows are split among blocks, and the other way
+// round.
+TEST(PoolCuda, WideAveragesAreTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(4);
+  int split = 0;
+  for (const auto [channels, side, images] : {std::tuple{32, 112, 1},
+                                              {32, 112, 3},
+                                              {96, 56, 1},
+                                              {144, 56, 2},
+                                              {17, 40, 1},
+                                              {672, 14, 1},
+                                              {1152, 7, 1},
+                                              {1152, 7, 64},
+                                              {1280, 9, 128}}) {
+    PoolCase c;
+    c.images = images;
+    c.shape = {.channels = channels, .in_h = side, .in_w = side + 1, .out_h = 1, .out_w = 1};
+    c.shape.kernel_h = c.shape.in_h, c.shape.kernel_w = c.shape.in_w;
+    c.shape.in_stride = c.shape.out_stride = (channels + 15) / 16 * 16;
+    c.x = random_codes(random, c.images * c.x_image());
+    split += cuda_avg_pool_workspace(c.shape, images) > 0;
+    for (const bool float_output : {false, true}) {
+      AvgPoolParams params{random_input(random), 2.0f / (side * (side + 1)), random_output(random)};
+      params.y.float_output = float_output;
+      expect_equal(
+          c, float_output ? 4 : 1, [&](const void* x, void* to) { avg_pool_int8_reference(c.shape, params, x, to); },
+          [&](const CudaPoolData& data, CudaStream stream) { cuda_avg_pool_int8(c.shape, params, data, stream); });
+    }
+  }
+  EXPECT_GE(split, 4);
 }
 
 TEST(PoolCuda, AWindowMayLieInThePadding) {

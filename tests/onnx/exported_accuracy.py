@@ -119,7 +119,10 @@ def arguments():
     parser.add_argument("--count", type=int, help="only the first so many pictures, of folders every n-th")
     parser.add_argument("--classes")
     parser.add_argument("--profiles", default="onnxruntime")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.octet = options.octet.resolve()  # Path drops the "./" that a program here needs
+    options.work.mkdir(parents=True, exist_ok=True)
+    return options
 
 
 def main():

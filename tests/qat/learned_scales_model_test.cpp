@@ -108,7 +108,7 @@ TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
     return std::string();
   };
   EXPECT_NE(refusal(plain, learned.state()).find("set quant.weight_calibrator: lsq"), std::string::npos);
-  EXPECT_NE(refusal(learned, plain.state()).find("has no learned scales of weights"), std::string::npos);
+  EXPECT_NE(refusal(learned, plain.state()).find("has no scales of weights"), std::string::npos);
   auto state = learned.state();
   const auto before = learned.state();
   state.at("weights.scale")[3] = 0;

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "src/qat/channel_moments.h"
 #include "src/qat/correct_biases.h"
 #include "src/qat/trained_forward.h"
 #include "src/quant/equalize.h"
 #include "src/quant/fuse.h"
+#include "src/quant/sparse_layers.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -117,18 +120,28 @@ TEST(QatGraph, RandomNetworks) {
   }
 }
 
-/// Random networks with random bit plans: every width, wide residual streams, single layers, [-2, 1] and so on; a third
-/// with scales that training might have left anywhere.
+/// 2:4, in some layer at least.
+bool can_be_sparse(const Graph& graph) {
+  const Graph fused = fuse(graph);
+  const std::vector<std::string> reasons = dense_reasons(fused);
+  for (size_t n = 0; n < reasons.size(); ++n)
+    if (has_weight(fused.nodes[n].op) && reasons[n].empty()) return true;
+  return false;
+}
+
+/// Random networks with random bit plans and 2:4 masks: every width, wide residual streams, single layers, [-2, 1] and
+/// so on; a third with scales that training might have left anywhere.
 TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   constexpr uint64_t kNetworks = 300;
   constexpr QuantizerOptions kRules[] = {{.weights = WeightCalibrator::mse},
                                          {.weights = WeightCalibrator::minmax},
                                          {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq}};
-  int inserted = 0, full = 0, narrow_weights = 0, learned = 0;
+  int inserted = 0, full = 0, narrow_weights = 0, learned = 0, sparse = 0;
   size_t compared = 0;
   for (uint64_t seed = 0; seed < kNetworks; ++seed) {
     const Graph graph = test::random_graph(1000 + seed, /*branches=*/50);
-    const QuantSpec quant = test::random_quant(graph, seed);
+    QuantSpec quant = test::random_quant(graph, seed);
+    if (seed % 2 == 1 && can_be_sparse(graph)) quant.sparsity = Sparsity::two_of_four;
     const Shape& shape = graph.nodes[0].shape;
     const CalibrationMethod method = seed % 2 == 0 ? CalibrationMethod::minmax : CalibrationMethod::mse;
     const QuantizedModel model =
@@ -141,12 +154,14 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
       const auto lowest = std::min_element(node.weight.begin(), node.weight.end());
       full += lowest != node.weight.end() && *lowest == -2;
       narrow_weights += lowest != node.weight.end() && *lowest > -64;
+      sparse += node.two_of_four;
     }
   }
   EXPECT_GT(inserted, 60);  // or this says nothing about them
   EXPECT_GT(full, 15);
   EXPECT_GT(narrow_weights, 300);
   EXPECT_EQ(learned, 100);
+  EXPECT_GT(sparse, 100);
   RecordProperty("codes", static_cast<int>(compared));
 }
 

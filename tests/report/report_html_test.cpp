@@ -78,6 +78,15 @@ TEST(ReportHtml, ShowsEverything) {
   EXPECT_EQ(occurrences(html, "<svg "), 10);
 }
 
+TEST(ReportHtml, ProcessesOfARunHaveARowEach) {
+  const std::string html = report_html(full_report(10));
+  EXPECT_EQ(occurrences(html, "<table id=\"ranks\">"), 1);
+  EXPECT_EQ(occurrences(html, "<td>1</td><td>750</td><td>6.2 %</td><td>1.0 %</td><td>2.50 GB</td>"), 1);
+  Report alone = full_report(10);
+  alone.epochs.back().ranks.clear();
+  EXPECT_EQ(occurrences(report_html(alone), "<table id=\"ranks\">"), 0);
+}
+
 TEST(ReportHtml, ManyClassesBecomePairs) {
   const std::string html = report_html(full_report(40));
   EXPECT_EQ(html.find("Confusion matrix"), std::string::npos);

@@ -112,6 +112,7 @@ TEST_F(CApi, ErrorsAreAStatusAndAText) {
   load_error(good.c_str(), "cpu", 1, -1, OCTET_USAGE, {"threads -1"});
   folder_.write("cut.safetensors", serialize_checkpoint(graph).substr(0, 100));
   load_error(folder_.path("cut.safetensors").c_str(), "cpu", 1, 1, OCTET_DATA, {"cut.safetensors"});
+  load_error("/no\x1b[2J.safetensors", "cpu", 1, 1, OCTET_DATA, {"/no?[2J.safetensors"});
   expect_error(octet_load(good.c_str(), "cpu", 1, 1, nullptr), OCTET_USAGE, {"network is NULL"});
   EXPECT_EQ(octet_describe(nullptr), nullptr);
   octet_free(nullptr);

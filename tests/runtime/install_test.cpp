@@ -9,6 +9,7 @@
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
+#include "tests/tools/tiny_recipe.h"
 
 namespace octet::test {
 namespace {
@@ -26,9 +27,9 @@ class Install : public ToolTest {
     EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
     return answer.out;
   }
-  Answer configure(const std::string& source) const {
+  Answer configure(const std::string& source, const std::string& more = "-DCMAKE_BUILD_TYPE=Release") const {
     return command(
-        {OCTET_CMAKE, "-S", source, "-B", path("build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + path("prefix")});
+        {OCTET_CMAKE, "-S", source, "-B", path("build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + path("prefix"), more});
   }
   /// What `octet run` has at the network's output for a picture.
   std::vector<float> logits_of_run(const std::string& checkpoint, const std::string& picture) const {
@@ -92,7 +93,49 @@ TEST_F(Install, AnotherVersionOrComponentIsRefused) {
   const Answer training = project("REQUIRED COMPONENTS training");
   EXPECT_NE(training.code, 0);
   expect_part(training.err, "component 'training' is not installed");
+  const Answer unknown = project("REQUIRED COMPONENTS abacus");
+  EXPECT_NE(unknown.code, 0);
+  expect_part(unknown.err, "component 'abacus' is unknown");
 }
+
+#if OCTET_WITH_TRAINING
+TEST_F(Install, AProgramOutsideTheTreeTrains) {
+  good({OCTET_CMAKE, "--install", OCTET_BUILD_DIR, "--component", "training", "--prefix", path("prefix")});
+  fs::copy(source_dir() + "/tools/example", path("example"));
+  const Answer without = configure(path("example"), "-DOCTET_TORCH_DIR=/none");
+  EXPECT_EQ(without.code, 0) << without.err;  // the example trains only if it can
+  expect_part(good({"ninja", "-C", path("build"), "-t", "targets", "all"}), "classify: ");
+  EXPECT_EQ(good({"ninja", "-C", path("build"), "-t", "targets", "all"}).find("train: "), std::string::npos);
+  fs::remove_all(path("build"));
+  fs::create_directory(path("needs"));
+  write("needs/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\n"
+        "find_package(octet REQUIRED COMPONENTS training)\n");
+  const Answer needs = configure(path("needs"), "-DOCTET_TORCH_DIR=/none");
+  EXPECT_NE(needs.code, 0);
+  expect_part(needs.err, "No LibTorch at /none; octet was built with ");
+  fs::remove_all(path("build"));
+
+  const Answer configured = configure(path("example"));
+  ASSERT_EQ(configured.code, 0) << configured.out << configured.err;
+  good({OCTET_CMAKE, "--build", path("build")});
+  write("tiny.yaml", kTinyRecipe);
+  write("picture.png", testing::png_bytes(testing::noise(8, 8, 1, 5)));
+  const Answer trained =
+      command({path("build/train"), path("tiny.yaml"), path("run"), path("picture.png"), "qat.epochs=2"});
+  ASSERT_EQ(trained.code, 0) << trained.out << trained.err;
+  EXPECT_EQ(trained.err, "");
+  for (const char* line : {"float 1: top-1 ", "\nqat 2: top-1 ", "\nqat_graph  top-1 ", "\nreference  top-1 "})
+    expect_part(trained.out, line);
+  EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
+  const std::vector<float> logits = logits_of_run(path("run/int8.safetensors"), path("picture.png"));
+  const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+  const std::string name = read_checkpoint(path("run/int8.safetensors")).class_names.at(static_cast<size_t>(best));
+  EXPECT_TRUE(trained.out.ends_with("\n" + name + "\n")) << trained.out << name;
+  expect_refusal(command({path("build/train"), path("none.yaml"), path("other"), path("picture.png")}), 3,
+                 {"train: ", "none.yaml"});
+}
+#endif
 
 }  // namespace
 }  // namespace octet::test

@@ -7,6 +7,9 @@
 #include "src/common/files.h"
 #include "src/data/loader.h"
 #include "src/graph/checkpoint.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "src/quant/fuse.h"
 #include "src/tensor_files/safetensors.h"
 #include "tests/data/pictures.h"
 #include "tests/graph/test_graphs.h"
@@ -131,6 +134,26 @@ TEST_F(Checkpoint, InspectShowsEveryNode) {
   }
 }
 
+TEST_F(Checkpoint, InspectShowsAndChecksSparseWeights) {
+  const Graph network = fuse(build_model({.name = "resnet8"}));
+  const Int8Graph graph = random_int8_graph(network, {.sparsity = Sparsity::two_of_four}, 1);
+  write_checkpoint(path("sparse.safetensors"), graph);
+  const Answer answer = octet({"inspect", path("sparse.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  expect_part(answer.out, "(format 7)");
+  expect_part(answer.out, "2:4 sparse: 9 of 10 layers with ");
+  expect_part(answer.out, ", every group of four checked; ");
+  expect_part(answer.out, "  2:4 ");
+  const auto document = nlohmann::json::parse(octet({"inspect", path("sparse.safetensors"), "--json"}).out);
+  for (const auto& node : document.at("nodes"))
+    if (node.contains("sparsity")) EXPECT_EQ(node["sparsity"], node["name"] == "conv1" ? "none" : "2:4");
+  TensorFile file = read_safetensors(path("sparse.safetensors"));
+  std::fill_n(file.tensors.at("linear.weight").bytes.begin(), 3, std::byte{1});
+  write_safetensors(path("sparse.safetensors"), file);
+  expect_refusal(octet({"inspect", path("sparse.safetensors")}), 3,
+                 {"'linear' (linear): 2:4 sparse, but more than two of the weights 0 to 3 are not 0"});
+}
+
 TEST_F(Checkpoint, InspectShowsNoControlCharactersOfAFile) {
   Int8Graph graph = every_op_graph();
   graph.name = "evil\x1b[2Jname";
@@ -148,6 +171,24 @@ TEST_F(Checkpoint, InspectShowsNoControlCharactersOfAFile) {
   const Answer json = octet({"inspect", path("evil.safetensors"), "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out).at("name"), graph.name);
   EXPECT_EQ(json.out.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Checkpoint, NoMessageShowsControlCharactersOfAFile) {
+  const auto expect_shown = [](const std::string& text, const std::string& part) {
+    expect_part(text, part);
+    for (const char c : text) EXPECT_TRUE(c == '\n' || (c != '\x7f' && static_cast<unsigned char>(c) >= ' ')) << text;
+  };
+  Int8Graph graph = read_checkpoint(checkpoint_);
+  graph.name = "ev\x1b[2Jil";
+  graph.class_names.assign(static_cast<size_t>(graph.classes()), "shi\x1b[2Jrt");
+  write_checkpoint(path("evil.safetensors"), graph);
+  expect_shown(run(path("evil.safetensors"), path("picture.png")).out, "shi?[2Jrt ");
+  graph.class_names.clear();
+  graph.nodes[1].name = "con\x1b[2Jv";
+  graph.outputs.push_back(1);
+  write_checkpoint(path("two.safetensors"), graph);
+  expect_shown(run(path("two.safetensors"), path("picture.png")).err, "octet: ev?[2Jil gives ");
+  expect_shown(run(path("two.safetensors"), path("picture.png"), {"--dump", path("dump")}).out, "'con?[2Jv'");
 }
 
 TEST_F(Checkpoint, InspectShowsWhatItsNodesAreLike) {

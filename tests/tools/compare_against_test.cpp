@@ -82,7 +82,12 @@ TEST_F(CompareAgainst, WhatIsMissingIsSaidWithItsCure) {
   ::setenv("OCTET_PYTHON", "/no/such/python", 1);
   expect_refusal(against(checkpoint, "onnxruntime"), 3,
                  {"--against onnxruntime: /no/such/python cannot be started: No such file", cure});
-  set_python("exit 1");
+  for (const char* script : {"exit 1", "echo 'I am no interpreter'; cat >/dev/null"}) {
+    set_python(script);
+    expect_refusal(against(checkpoint, "onnxruntime"), 3,
+                   {path("python") + " is no Python 3.8 or newer that works; OCTET_PYTHON must name one", cure});
+  }
+  set_python("printf 'python 3.11\\n'; exit 1");
   expect_refusal(against(checkpoint, "onnxruntime"), 3, {path("python") + " has ended early", cure});
   set_python("exec python3 -I -S \"$@\"");  // no packages
   expect_refusal(against(checkpoint, "onnxruntime"), 3, {"No module named ", cure});

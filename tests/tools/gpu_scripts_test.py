@@ -146,14 +146,18 @@ class Pictures(WithFolder):
 
 
 class StepModel(unittest.TestCase):
-    row = {"milliseconds": [40.0, 41.0], "exchange_ms": 0.4, "batch": 256}
+    row = {"milliseconds": [40.0, 41.0], "exchange_ms": 0.4, "gradient_bytes": 100_000_000, "batch": 256}
 
     def test_measured_steps_stay_and_a_ring_of_eight_sends_seven_quarters(self):
-        self.assertEqual([step_model.step(self.row, 2, gpus) for gpus in (1, 2)], [40.0, 41.0])
-        self.assertAlmostEqual(step_model.step(self.row, 2, 8), 40 + 1.75 * 0.4 + 0.6)
+        self.assertEqual([step_model.step(self.row, 2, gpus, 50) for gpus in (1, 2)], [40.0, 41.0])
+        self.assertAlmostEqual(step_model.step(self.row, 2, 8, 50), 40 + 1.75 * 0.4 + 0.6)
+
+    def test_between_hosts_each_gpu_sends_its_eighth(self):
+        over_two_hosts = step_model.exchange(self.row, 2, 16, 50) - step_model.exchange(self.row, 2, 8, 50)
+        self.assertAlmostEqual(over_two_hosts, 2 * 0.5 * 100_000_000 / 8 / 50e9 * 1e3)
 
     def test_the_table_says_what_was_measured(self):
-        lines = step_model.table({"processes": 2, "speed": {"good": True, "resnet50": self.row}}, [8]).splitlines()
+        lines = step_model.table({"processes": 2, "speed": {"good": True, "resnet50": self.row}}, [8], 50).splitlines()
         self.assertEqual([line.split()[1] for line in lines], ["1", "2", "8"])
         self.assertEqual([line.split()[-1] for line in lines], ["measured", "measured", "model"])
         self.assertIn("1.95x", lines[1])

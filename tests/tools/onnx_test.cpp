@@ -65,6 +65,13 @@ TEST_F(Onnx, InspectSaysWhatWouldBeImported) {
   expect_refusal(octet({"inspect", path("torn.onnx")}), 3, {"torn.onnx: damaged, or not an ONNX model"});
 }
 
+TEST_F(Onnx, NamesInMessagesHaveNoControlCharacters) {
+  ModelBuilder model({1, 8, 8});
+  model.node("Loop\x1b]0;owned\a", {"image"}, "out\r\x1b[2J").named("no\x1b[31mde");
+  write("evil.onnx", model.bytes("out\r\x1b[2J"));
+  expect_refusal(octet({"inspect", path("evil.onnx")}), 3, {"no?[31mde", "Loop?]0;owned?"});
+}
+
 TEST_F(Onnx, PtqAndQatGiveTheSameCodesEverywhere) {
   for (const char* epochs : {"qat.epochs=0", "qat.epochs=1"}) {
     const Answer trained = train(epochs, {"--set", epochs});

@@ -39,10 +39,64 @@ TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   const auto report = nlohmann::json::parse(answer.out);
   EXPECT_EQ(report, nlohmann::json::parse(read_file(run.report_json())));
   EXPECT_EQ(report.at("notes").at(0), "2 processes trained together");
+  ASSERT_EQ(report.at("epochs").at(0).at("ranks").size(), 2u);
+  for (const nlohmann::json& rank : report.at("epochs").at(0).at("ranks")) {
+    EXPECT_GT(rank.at("images_per_second"), 0);
+    EXPECT_GT(rank.at("exchange_share"), 0);
+    EXPECT_LT(rank.at("exchange_share"), 1);
+  }
   EXPECT_TRUE(fs::is_regular_file(run.float_control()));
   const std::string metrics = read_file(run.metrics());
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 5);  // an epoch of float, two of QAT and the control
   EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
+}
+
+/// Cut where this machine's times say, trained as two stages, gone on with as one process: the same codes everywhere.
+TEST_F(RanksTool, StagesAreProposedTrainedAndCompared) {
+  const Answer proposed =
+      octet({"inspect", path("tiny.yaml"), "--stages", "2", "--device", "cpu", "--json", "--quiet"});
+  ASSERT_EQ(proposed.code, 0) << proposed.err;
+  const auto plan = nlohmann::json::parse(proposed.out);
+  ASSERT_EQ(plan.at("layers").size(), 1u);
+  EXPECT_GT(plan.at("speed_up"), 1);
+  EXPECT_LE(plan.at("speed_up"), 2);
+  EXPECT_GT(plan.at("parts").size(), 2u);
+  for (const nlohmann::json& stage : plan.at("stages")) {
+    EXPECT_GT(stage.at("milliseconds"), 0);
+    EXPECT_GT(stage.at("kept_bytes"), 0);
+    EXPECT_GT(stage.at("weight_bytes"), 0);
+  }
+  const std::string layer = plan.at("layers").at(0);
+  const std::vector<std::string> staged{
+      "--out", path("run"), "--set", "parallel.stages=[" + layer + "]", "--set", "parallel.micro_batches=4"};
+  std::vector<std::string> two = staged;
+  two.insert(two.end(), {"--gpus", "2", "--json", "--quiet"});
+  const Answer answer = train(two);
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto report = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(report.at("headline").at("differing_codes"), 0);
+  EXPECT_GT(report.at("headline").at("compared_codes"), 0);
+  EXPECT_EQ(report.at("epochs").at(0).at("ranks").size(), 2u);
+  EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
+}
+
+TEST_F(RanksTool, StagesThatCannotBeAreRefused) {
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--out", path("run")});
+    const Answer answer = train(more);
+    EXPECT_EQ(answer.code, 2) << answer.err;
+    EXPECT_FALSE(fs::exists(path("run")));
+    return answer.err;
+  };
+  expect_part(refused({"--set", "parallel.stages=[nobody]"}), "has no layer 'nobody'");
+  expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "parallel.micro_batches=5"}),
+              "train.batch_size: 32 is no multiple of parallel.micro_batches 5");
+  expect_part(refused({"--set", "parallel.stages=[conv1]", "--gpus", "3"}),
+              "with 1 cut there are 2 stages, a process each, but 3 were started; start 2");
+  expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "quant.scales=observed"}), "quant.scales");
+  expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "train.sync_batch_norm=true"}),
+              "train.sync_batch_norm: each micro-batch of parallel.stages has its own statistics");
+  expect_part(refused({"--set", "parallel.exchange=fp16"}), "parallel.exchange: fp16 loses gradients below 6e-8");
 }
 
 TEST_F(RanksTool, ANetworkWithoutBatchNorm) {

@@ -94,12 +94,16 @@ TEST(Metrics, ARepeatedEpochReplacesItsLine) {
   add_metrics(path, {.phase = "float", .epoch = 1, .train_loss = 0.1});
   add_metrics(path, {.phase = "float", .epoch = 2, .train_loss = 1.0 / 3});
   add_metrics(path, {.phase = "qat", .epoch = 1, .train_loss = 0.3});
-  add_metrics(path, {.phase = "qat", .epoch = 1, .train_loss = 0.4});
+  add_metrics(path,
+              {.phase = "qat", .epoch = 1, .train_loss = 0.4, .ranks = {{1000, 0.1, 0.25, 5}, {900, 0.2, 0.125, 6}}});
   const std::vector<EpochMetrics> metrics = read_metrics(path);
   ASSERT_EQ(metrics.size(), 3u);
   EXPECT_EQ(metrics[1].train_loss, 1.0 / 3);
   EXPECT_EQ(metrics[2].phase, "qat");
   EXPECT_EQ(metrics[2].train_loss, 0.4);
+  EXPECT_TRUE(metrics[1].ranks.empty());
+  ASSERT_EQ(metrics[2].ranks.size(), 2u);
+  EXPECT_EQ(metrics[2].ranks[1].exchange_share, 0.125);
 
   std::ofstream(path, std::ios::app) << "{\"phase\": 3}\n";
   EXPECT_NE(message_of(ExitCode::data, [&] { read_metrics(path); }).find(path + ":4"), std::string::npos);

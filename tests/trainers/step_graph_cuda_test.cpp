@@ -87,17 +87,19 @@ TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
        {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
         Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
         Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
+        Variant{.name = "freezing", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+        Variant{.name = "sparse", .qat = true, .sparse = true, .precision = "fp16"},
         Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {
     SCOPED_TRACE(variant.name);
     const OptimizerRecipe recipe = recipe_of(variant);
-    const testing_trainers::Training training(recipe, "", variant.qat, kGpu, variant.learn);
+    const testing_trainers::Training training(recipe, "", variant, kGpu);
     TrainStep step(training.phase);
     const OwnStream stream(kGpu);
     const at::TensorOptions on_gpu(kGpu);
     const at::Tensor images = at::rand({recipe.batch_size, 1, 8, 8}, on_gpu).contiguous(at::MemoryFormat::ChannelsLast);
     const at::Tensor labels = at::zeros({recipe.batch_size}, on_gpu.dtype(at::kLong));
     step.begin_epoch({});
-    step.set(0.01, 0);
+    step.set(0.01, 0, 0.01);
     for (TrainStep::Mode mode : {TrainStep::Mode{}, {.batch_norm_training = false, .observe = false}}) {
       mode.observe = mode.observe && !variant.learn;
       const auto launch = [&] { step.launch(images, labels, mode); };

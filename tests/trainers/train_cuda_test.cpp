@@ -33,8 +33,7 @@ class TrainCuda : public testing::TestWithParam<Variant> {
   }
 
   std::unique_ptr<Training> training(const std::string& state, bool graph) const {
-    auto training =
-        std::make_unique<Training>(recipe_, folder_.path() + "/" + state, GetParam().qat, kGpu, GetParam().learn);
+    auto training = std::make_unique<Training>(recipe_, folder_.path() + "/" + state, GetParam(), kGpu);
     training->phase.cuda.graph = graph;
     training->phase.cuda.resident_images = GetParam().resident_images;
     return training;
@@ -68,16 +67,20 @@ TEST_P(TrainCuda, ContinuesToTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Train, TrainCuda,
-    testing::Values(Variant{.name = "fp32"}, Variant{.name = "fp16", .precision = "fp16"},
-                    Variant{.name = "bf16_ema", .precision = "bf16", .ema = 0.9},
-                    Variant{.name = "fp16_adamw_clip", .optimizer = "adamw", .precision = "fp16", .clip_gradient = 0.5},
-                    Variant{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
-                    Variant{.name = "contiguous", .channels_last = false}, Variant{.name = "qat", .qat = true},
-                    Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
-                    Variant{.name = "qat_learned", .qat = true, .learn = true},
-                    Variant{
-                        .name = "qat_learned_fp16_ema", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
-                    Variant{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
+    testing::Values(
+        Variant{.name = "fp32"}, Variant{.name = "fp16", .precision = "fp16"},
+        Variant{.name = "bf16_ema", .precision = "bf16", .ema = 0.9},
+        Variant{.name = "fp16_adamw_clip", .optimizer = "adamw", .precision = "fp16", .clip_gradient = 0.5},
+        Variant{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
+        Variant{.name = "contiguous", .channels_last = false}, Variant{.name = "qat", .qat = true},
+        Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+        Variant{.name = "qat_learned", .qat = true, .learn = true},
+        Variant{.name = "qat_learned_fp16_ema", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
+        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+        Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
+        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
+        Variant{.name = "qat_sparse_learned", .qat = true, .learn = true, .sparse = true},
+        Variant{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainDevices, AStateOfOneDeviceIsContinuedOnTheOther) {

@@ -34,15 +34,15 @@ TEST_P(Resume, ContinuesToTheSameBits) {
   const OptimizerRecipe recipe = recipe_of(param);
   const Folder folder("resume");
   const std::string state = folder.path() + "/state.safetensors";
-  Training whole(recipe, folder.path() + "/whole.safetensors", param.qat, at::kCPU, param.learn);
+  Training whole(recipe, folder.path() + "/whole.safetensors", param, at::kCPU);
   at::set_num_threads(param.threads);
   whole.run();
 
   // The first; the end of an epoch; in the middle; the last but one; the last. Two threads on busy cores are slow.
   const std::vector<int> steps = param.threads > 1 ? std::vector<int>{6} : std::vector<int>{1, 4, 6, 11, 12};
   for (const int step : steps) {
-    Training first(recipe, state, param.qat, at::kCPU, param.learn);
-    Training second(recipe, state, param.qat, at::kCPU, param.learn);
+    Training first(recipe, state, param, at::kCPU);
+    Training second(recipe, state, param, at::kCPU);
     at::set_num_threads(param.threads);
     run_and_stop(first, step);
     second.phase.resume = true;
@@ -61,6 +61,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
                     Variant{.name = "qat_learned_ema", .qat = true, .learn = true, .ema = 0.9},
                     Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = "fp16"},
+                    Variant{
+                        .name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+                    Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
+                    Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
                     Variant{.name = "two_threads", .threads = 2},
                     Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });

@@ -23,7 +23,9 @@ namespace octet::testing_trainers {
 struct Variant {
   std::string name;
   bool qat = false;
-  bool learn = false;  ///< QAT with scales that learn
+  bool learn = false;   ///< QAT with scales that learn
+  bool freeze = false;  ///< oscillating weights are frozen
+  bool sparse = false;  ///< weights are 2:4 sparse
   std::string optimizer = "sgd", precision = "fp32";
   double ema = 0, clip_gradient = 0;
   bool channels_last = true;
@@ -58,8 +60,13 @@ inline OptimizerRecipe recipe_of(const Variant& variant) {
 struct Training {
   Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU,
            bool learn = false)
+      : Training(recipe, checkpoint, Variant{.name = "", .qat = qat, .learn = learn}, device) {}
+
+  /// Of the variant what is no part of the recipe.
+  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, const Variant& variant, at::Device device)
       : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(to_device(initial_weights(graph, 7), device)) {
     at::set_num_threads(1);  // a network this small only waits for a second one
+    const bool qat = variant.qat, learn = variant.learn;
     phase.name = qat ? "qat" : "float";
     phase.recipe = &recipe_;
     phase.graph = &graph;
@@ -72,12 +79,17 @@ struct Training {
     if (!qat) return;
     QuantizerOptions options{.averaging = 0.1};
     if (learn) options = {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
-    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), learn ? uniform_bits(4, 4) : QuantSpec()),
-                                                 weights, options);
+    QuantSpec spec = learn ? uniform_bits(4, 4) : QuantSpec();
+    if (variant.sparse) spec.sparsity = Sparsity::two_of_four;
+    if (variant.freeze) {
+      phase.freezing = {0.02, 0.005};
+      options.keep_weight_scales = true;
+    }
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), spec), weights, options);
     phase.quantized = quantized.get();
     phase.freeze_observers = learn ? 0 : 0.5;
     phase.freeze_batch_norm = 0.75;
-    if (learn) calibrate();
+    if (learn || variant.freeze) calibrate();
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

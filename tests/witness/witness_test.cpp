@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -143,6 +144,30 @@ TEST_F(Witness, AgreesOnTheWholeZoo) {
     const Int8Graph graph = random_graph({.name = std::string(name)}, ActivationScheme::affine_u8);
     EXPECT_EQ(difference_on_every_path(graph), "") << name;
   }
+}
+
+/// With weights of 8 and of 4 bits; and a group with a third weight is refused, whoever wrote it.
+TEST_F(Witness, AgreesOnSparseWeightsAndChecksThem) {
+  for (const int bits : {8, 4}) {
+    const QuantSpec spec{.weight_bits = bits, .sparsity = Sparsity::two_of_four};
+    for (const char* name : {"resnet8", "mobilenet_v2", "small_cnn"}) {
+      const Int8Graph graph = random_int8_graph(fuse(build_model({.name = name, .width = 0.5})), spec, 11);
+      EXPECT_EQ(checkpoint_version(graph), 7);
+      expect_equal(graph);
+    }
+  }
+  const Int8Graph graph =
+      random_int8_graph(fuse(build_model({.name = "resnet8"})), {.sparsity = Sparsity::two_of_four}, 11);
+  write_both_dumps(graph, kImages);
+  TensorFile damaged = read_safetensors(file("int8.safetensors"));
+  TensorData& weight = damaged.tensors.at("linear.weight");
+  std::fill_n(weight.bytes.begin() + 4, 3, std::byte{1});
+  write_safetensors(file("int8.safetensors"), damaged);
+  const Outcome outcome = verify();
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_NE(outcome.output.find("'linear' (linear): 2:4 sparse, but more than two of four weights are not 0"),
+            std::string::npos)
+      << outcome.output;
 }
 
 TEST_F(Witness, AgreesOnBitPlans) {

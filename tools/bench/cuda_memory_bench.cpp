@@ -148,12 +148,15 @@ void run_pool(Bench& bench, int batch, const std::string& name, int channels, in
                     pad};
   const size_t x_bytes = static_cast<size_t>(batch) * size * size * s.in_stride;
   const size_t y_bytes = static_cast<size_t>(batch) * out * out * s.out_stride;
+  const size_t scratch = cuda_avg_pool_workspace(s, batch);
+  const DeviceBuffer workspace(scratch + 1, "the workspace");
+  fill_device(workspace.data(), 0, scratch + 1, bench.stream().get());
   bench.run(fmt::format("{} {} {}x{}/{}", name, channels, size, kernel, stride), x_bytes, y_bytes,
             [&](const uint8_t* x, uint8_t* y, CudaStream stream) {
               if (name == "max_pool") {
                 cuda_max_pool_int8(s, {}, {batch, x, y}, stream);
               } else {
-                cuda_avg_pool_int8(s, {.x = {3, false}, .multiplier = 0.02f}, {batch, x, y}, stream);
+                cuda_avg_pool_int8(s, {.x = {3, false}, .multiplier = 0.02f}, {batch, x, y, workspace.data()}, stream);
               }
             });
 }

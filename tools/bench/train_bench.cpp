@@ -16,6 +16,7 @@
 #include "src/common/precision.h"
 #include "src/cuda/device.h"
 #include "trainers/gpu.h"
+#include "trainers/run/stage_plan.h"
 #include "trainers/run/time_step.h"
 
 namespace octet {
@@ -25,7 +26,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Options {
   std::string phase = "qat";
-  int size = 224;
+  int size = 224, propose = 0;
   bool eager = false;
 };
 
@@ -42,15 +43,35 @@ std::vector<std::string> named_precisions() {
   return {names.begin(), names.end()};
 }
 
+/// Where to cut the network for so many processes.
+std::string propose(const StepBench& bench, const Options& options) {
+  Run run;
+  run.device = choose_device("cuda");
+  run.graph = build_model(bench.model);
+  run.recipe.quant = bench.quant;
+  set_switches(run.device, bench.cuda);
+  const int micro_batches = bench.parallel.micro_batches;
+  const std::vector<PartCost> parts =
+      measure_parts(run, bench.optimizer, micro_batches, options.phase == "qat", bench.cuda.graph);
+  const StagePlan plan = plan_stages(parts, options.propose, micro_batches);
+  nlohmann::json stages = nlohmann::json::array();
+  for (const PartCost& stage : plan.stages)
+    stages.push_back({{"last", stage.last}, {"ms", stage.milliseconds}, {"holds_gib", stage.kept_bytes / kGiB}});
+  return nlohmann::json{{"stages", plan.layers}, {"parts", parts.size()}, {"speed_up", plan.speed_up}, {"of", stages}}
+      .dump();
+}
+
 std::string run(StepBench bench, const Options& options) {
   bench.model.input = {3, options.size, options.size};
   bench.model.classes = options.size < 64 ? 10 : 1000;
   bench.qat = options.phase == "qat";
   bench.cuda.graph = !options.eager;
   bench.optimizer.learning_rate = 0.01;
+  if (options.propose > 0) return propose(bench, options);
   const StepTimes times = time_training_step(bench);
   if (!std::isfinite(times.loss)) throw promise_error("the loss is not a number: what was timed does not train");
   const int ranks = bench.ranks == nullptr ? 1 : bench.ranks->size();
+  const bool staged = !bench.parallel.stages.empty();
   const auto& ms = times.milliseconds;
   const double median = ms[ms.size() / 2];
   nlohmann::json result{{"program", "octet"},
@@ -66,10 +87,24 @@ std::string run(StepBench bench, const Options& options) {
                         {"median_ms", median},
                         {"p10_ms", ms[ms.size() / 10]},
                         {"p90_ms", ms[ms.size() * 9 / 10]},
-                        {"images_per_second", 1e3 * bench.optimizer.batch_size * ranks / median},
+                        {"images_per_second", 1e3 * bench.optimizer.batch_size * (staged ? 1 : ranks) / median},
                         {"peak_gib", static_cast<double>(times.peak_bytes) / kGiB},
                         {"loss", times.loss}};
-  if (bench.ranks != nullptr) result["exchange_ms"] = times.exchange_milliseconds;
+  if (bench.ranks != nullptr) {
+    if (staged) {
+      result["stages"] = bench.parallel.stages;
+      result["micro_batches"] = bench.parallel.micro_batches;
+    } else {
+      result["exchange_ms"] = times.exchange_milliseconds;
+      result["gradient_bytes"] = times.gradient_bytes;
+      result["exchange"] = bench.parallel.exchange;
+      result["sync_batch_norm"] = bench.optimizer.sync_batch_norm;
+    }
+    std::vector<double> peaks(static_cast<size_t>(ranks), 0);
+    peaks[static_cast<size_t>(bench.ranks->rank())] = static_cast<double>(times.peak_bytes) / kGiB;
+    result["peak_gib_by_rank"] = bench.ranks->sum(peaks);
+    result["waiting_ms"] = times.waiting_milliseconds;
+  }
   return result.dump();
 }
 
@@ -86,6 +121,15 @@ int main(int argc, char** argv) {
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
   app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
+  app.add_flag("--sync-batch-norm", bench.optimizer.sync_batch_norm,
+               "several processes: BatchNorm of all their pictures");
+  app.add_option("--stages", bench.parallel.stages, "layers after which the network is cut, a process a part");
+  app.add_option("--micro-batches", bench.parallel.micro_batches, "with --stages: parts of a batch")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--propose", options.propose, "measures where to cut the network for so many processes, and ends")
+      ->check(CLI::Range(2, 64));
+  app.add_option("--exchange", bench.parallel.exchange, "several processes: type of the gradients they sum")
+      ->check(CLI::IsMember({"fp32", "fp16"}));
   app.add_flag("--eager", options.eager, "launch every kernel, instead of replaying a CUDA graph");
   try {
     app.parse(argc, argv);

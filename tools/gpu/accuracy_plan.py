@@ -45,13 +45,18 @@ METHODS = {  # beside plain straight-through gradients: learned scales (arXiv 19
     "": [],
     "-lsq": ["quant.scales=lsq", "quant.weight_calibrator=lsq"],
     "-lsq-distill": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.distill_weight=0.5"],
+    "-lsq-freeze": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.freeze_oscillating=0.01",  # arXiv 2203.11086's,
+                    "qat.freeze_oscillating_start=0.04"],  # for four bits
 }
 FEW_BITS = {  # of choose and final: every method with the same epochs and rates
     network: {f"w{bits}a{bits}{name}": [*W4A4, f"quant.weight_bits={bits}", f"quant.activation_bits={bits}", *more, *method]
               for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
-FINAL_TOO = FEW_BITS  # QAT of stage final, from the float weights of its own runs
+SPARSE = ["quant.sparsity=2:4", "qat.epochs=30"]  # half of the weights go: more to learn than at 8 bits dense (arXiv 2102.04010)
+SPARSE_RATES = {"2to4": "0.02", "2to4-rate-0.005": "0.005", "2to4-rate-0.1": "0.1"}  # of choose; the recipe has the first
+FINAL_TOO = {**FEW_BITS, "resnet18": {**FEW_BITS["resnet18"], "2to4": [*SPARSE, f"qat.learning_rate={SPARSE_RATES['2to4']}"]}}
+# ^ QAT of stage final, from the float weights of its own runs
 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
 FLOAT_ONLY = ["qat.epochs=0", "data.limit_validation=1000"]  # watched on a part; what counts is measured after QAT
@@ -79,7 +84,8 @@ def float_variants(network):
 
 def qat_variants(network):
     rates = {f"rate-{rate:g}": [f"qat.learning_rate={rate:g}"] for rate in RATES[network]}
-    return {RECIPE: [], **QAT, **rates, **FEW_BITS.get(network, {})}
+    sparse = {name: [*SPARSE, f"qat.learning_rate={rate}"] for name, rate in SPARSE_RATES.items() if network == "resnet18"}
+    return {RECIPE: [], **QAT, **rates, **FEW_BITS.get(network, {}), **sparse}
 
 
 def run_folder(folder, network, seed):

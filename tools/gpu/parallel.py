@@ -3,6 +3,7 @@
 
 Parts, each with a time limit of its own; what is known is in parallel.json after every part:
     speed    a QAT step in fp16 on random pictures: images/s of all GPUs beside one, in this call
+    pipeline ResNet-50 cut in two where the GPU's own times say (8 micro-batches): images/s and peak memory beside one GPU
     agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are, and, as a control
              (other_order), those of one GPU that gets the pictures of each batch in another order. After each step octet itself holds
              the bits of all ranks together, ranges included, and stops where they differ.
@@ -32,6 +33,7 @@ import step_model  # noqa: E402
 
 RECIPES = programs.ROOT / "recipes"
 MODELS = {"resnet50": 1.94, "resnet18": 1.90, "mobilenet_v2": 1.90}  # images/s of two GPUs beside one, to reach
+SYNCHRONIZED = {"resnet50": 1.85}  # likewise with synchronized BatchNorm
 LARGEST_DISTANCE, SECONDS_TO_STOP, SECONDS_TO_SEE_A_HANG = 1e-5, 30, 30
 SYNTHETIC = ["data.format=synthetic", "data.path=", "data.channels=3", "data.image_size=32", "data.validation_fraction=0.2",
              "data.limit_validation=64", "data.limit_test=256", "data.mean=[0.5,0.5,0.5]", "data.std=[0.25,0.25,0.25]"]
@@ -58,7 +60,7 @@ def finish(process, seconds):
     try:
         out, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()  # what octet --ranks started ends with it
+        process.kill()  # what octet --gpus started ends with it
         process.communicate()
         raise Failed(f"not done in {seconds} s") from None
     if process.returncode != 0:
@@ -66,16 +68,16 @@ def finish(process, seconds):
     return out
 
 
-def step_times(model, count, options):
+def step_times(model, count, options, *more, limit=60):
     """What train_bench prints: one process, or `count` that train together."""
-    command = [programs.program("train_bench"), "--model", model, *(["--seconds", "0.05", "--batch", "32"] if options.dry else [])]
+    command = [programs.program("train_bench"), "--model", model, *more, *(["--seconds", "0.05", "--batch", "32"] if options.dry else [])]
     if count == 1:
-        return json.loads(run(command, 60, gpus.environment(options.visible[0])))
+        return json.loads(run(command, limit, gpus.environment(options.visible[0])))
     common = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     others = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env={**common, "RANK": str(rank)})
               for rank in range(1, count)]
     try:
-        return json.loads(run(command, 60, {**common, "RANK": "0"}))
+        return json.loads(run(command, limit, {**common, "RANK": "0"}))
     finally:
         for other in others:
             other.kill()
@@ -83,24 +85,60 @@ def step_times(model, count, options):
 
 
 def speed(options):
+    """waiting_ms: of a step, what the backward pass did not hide of the exchange; exchange_ms: the exchange alone, one sum of all gradients."""
     if options.device == "cpu":
         return {"skipped": "needs GPUs"}
     rows = {}
     for model, least in MODELS.items():
-        one, all_ = step_times(model, 1, options), step_times(model, options.count, options)
-        factor = all_["images_per_second"] / one["images_per_second"]
-        rows[model] = {"factor": round(factor, 3), "to_reach": least if options.count == 2 else None,
-                       "milliseconds": [one["median_ms"], all_["median_ms"]], "peak_gib": [one["peak_gib"], all_["peak_gib"]],
-                       "images_per_second": [round(one["images_per_second"]), round(all_["images_per_second"])], "batch": one["batch"],
-                       "exchange_ms": all_["exchange_ms"]}
-        print(f"  {model}: {rows[model]}", file=sys.stderr, flush=True)
-    print(step_model.table({"processes": options.count, "speed": rows}, [4, 8]), file=sys.stderr, flush=True)
+        one = step_times(model, 1, options)
+        variants = {model: (least, []), f"{model} fp16 exchange": (None, ["--exchange", "fp16"])}
+        if model in SYNCHRONIZED:
+            variants[f"{model} sync_batch_norm"] = (SYNCHRONIZED[model], ["--sync-batch-norm"])
+        for name, (to_reach, more) in variants.items():
+            all_ = step_times(model, options.count, options, *more)
+            rows[name] = {"factor": round(all_["images_per_second"] / one["images_per_second"], 3),
+                          "to_reach": to_reach if options.count == 2 else None,
+                          "milliseconds": [one["median_ms"], all_["median_ms"]], "peak_gib": [one["peak_gib"], all_["peak_gib"]],
+                          "images_per_second": [round(one["images_per_second"]), round(all_["images_per_second"])], "batch": one["batch"],
+                          **{key: all_[key] for key in ("exchange_ms", "waiting_ms", "gradient_bytes")}}
+            print(f"  {name}: {rows[name]}", file=sys.stderr, flush=True)
+    print(step_model.table({"processes": options.count, "speed": rows}, [4, 8, 16], network=50), file=sys.stderr, flush=True)
     return {"good": options.dry or all(row["to_reach"] is None or row["factor"] >= row["to_reach"] for row in rows.values()), **rows}
+
+
+def pipeline(options):
+    """Two stages whatever the number of GPUs. First recorded as a CUDA graph, as runs are; where that fails, launched kernel by kernel."""
+    if options.device == "cpu":
+        return {"skipped": "needs GPUs"}
+    bench = programs.program("train_bench")
+    size = ["--size", "64", "--batch", "32"] if options.dry else []
+    proposed = json.loads(run([bench, "--model", "resnet50", "--propose", "2", *size], 60, gpus.environment(options.visible[0])))
+    print(f"  proposed: {proposed}", file=sys.stderr, flush=True)
+    one = step_times("resnet50", 1, options)
+    words = ["--stages", proposed["stages"][0], "--micro-batches", "8", *([] if options.dry else ["--seconds", "1"])]
+    alone = step_times("resnet50", 1, options, *words)  # the same micro-batches, both stages on one GPU
+    tries = {}
+    for name, more in (("recorded", []), ("eager", ["--eager"])):
+        try:
+            tries[name] = step_times("resnet50", 2, options, *words, *more, limit=40)
+            break
+        except Failed as failure:
+            tries[name] = {"failed": str(failure)}
+            print(f"  {name}: {failure}", file=sys.stderr, flush=True)
+    two = tries[name]
+    if "failed" in two:
+        raise Failed(f"{tries}")
+    factor, memory = two["images_per_second"] / one["images_per_second"], max(two["peak_gib_by_rank"]) / one["peak_gib"]
+    rows = {"factor": round(factor, 3), "to_reach": 1.6, "memory": round(memory, 3), "memory_to_reach": 0.65, "proposed": proposed, "how": name,
+            "milliseconds": {"one": one["median_ms"], "one_with_micro_batches": alone["median_ms"], "two": two["median_ms"]},
+            "images_per_second": {"one": round(one["images_per_second"]), "two": round(two["images_per_second"])},
+            "peak_gib": {"one": one["peak_gib"], "two": two["peak_gib_by_rank"]}, "waiting_ms": two["waiting_ms"], "tries": tries}
+    return {"good": options.dry or (factor >= 1.6 and memory <= 0.65), **rows}
 
 
 def train(recipe, folder, count, settings, options):
     """The command; `count` 1 is one process on one GPU."""
-    together = ["--ranks", count] if count > 1 else []
+    together = ["--gpus", count] if count > 1 else []
     sets = [word for setting in settings for word in ("--set", setting)]
     return [programs.program("octet"), "train", RECIPES / f"{recipe}.yaml", "--out", folder, "--device", options.device, *together, *sets]
 
@@ -164,7 +202,7 @@ def disturbed(options, name, number, limit):
 
 def faults(options):
     result = disturbed(options, "faults", signal.SIGKILL, SECONDS_TO_STOP)
-    process = subprocess.Popen([str(programs.program("octet")), "train", str(options.folder / "faults"), "--resume", "--ranks", str(options.count),
+    process = subprocess.Popen([str(programs.program("octet")), "train", str(options.folder / "faults"), "--resume", "--gpus", str(options.count),
                                 "--device", options.device], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     time.sleep(15 if options.device == "cuda" else 10)  # 1000 epochs are not waited for: Ctrl-C saves
     process.send_signal(signal.SIGINT)
@@ -201,7 +239,7 @@ def report(options):
     return {"good": all(row["differing_codes"] == 0 for row in rows.values()), **rows}
 
 
-PARTS = {"speed": speed, "agree": agree, "faults": faults, "hang": hang, "report": report}
+PARTS = {"speed": speed, "pipeline": pipeline, "agree": agree, "faults": faults, "hang": hang, "report": report}
 
 
 def main():

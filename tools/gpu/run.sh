@@ -34,7 +34,7 @@ options:
                    (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
-  --parts LIST     parallel: of speed,agree,faults,hang,report (default: all)
+  --parts LIST     parallel: of speed,pipeline,agree,faults,hang,report (default: all)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }

@@ -11,13 +11,13 @@
 #include "src/bench/layer_bars.h"
 #include "src/common/files.h"
 #include "src/engine/engine.h"
+#include "src/engine/machine.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"
-#include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

@@ -6,6 +6,7 @@
 
 #include "src/common/text_table.h"
 #include "src/engine/engine.h"
+#include "src/engine/machine.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/machine.h"
 

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <memory>
 
+#include "src/engine/machine.h"
 #include "src/report/headline.h"
 #include "src/report/report.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/machine.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/trained.h"
 

@@ -1,4 +1,5 @@
-// octet inspect CHECKPOINT|FILE.onnx: what is in an int8 checkpoint, layer by layer, or what would be imported.
+// octet inspect CHECKPOINT|FILE.onnx|RECIPE: what is in an int8 checkpoint, layer by layer, what would be imported, or
+// where to cut a network.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,13 +17,14 @@
 #include "tools/octet/inspect_onnx.h"
 #include "tools/octet/node_attributes.h"
 #include "tools/octet/target.h"
+#include "tools/octet/trained.h"
 
 namespace octet::cli {
 namespace {
 
 std::string op_text(const Int8Node& node) {
   std::string name(int8_op_name(node.op));
-  return node.function.empty() ? name : name + " " + printable(node.function);
+  return node.function.empty() ? name : name + " " + node.function;
 }
 
 std::string code_range(const Int8Node& node) {
@@ -45,6 +47,31 @@ std::string outputs_text(const Int8Graph& graph) {
 int lowest_weight(const Int8Node& node) { return *std::min_element(node.weight.begin(), node.weight.end()); }
 int highest_weight(const Int8Node& node) { return *std::max_element(node.weight.begin(), node.weight.end()); }
 
+std::string weight_codes(const Int8Node& node) {
+  return fmt::format("{}..{}{}", lowest_weight(node), highest_weight(node), node.two_of_four ? "  2:4" : "");
+}
+
+/// "2:4 sparse: 18 of 21 layers with 98.9 % of the weights, every group of four checked; 50.3 % of theirs are 0"; ""
+/// where there are none. A file whose groups do not obey was refused when it was read.
+std::string sparsity_text(const Int8Graph& graph) {
+  long layers = 0, sparse = 0, weights = 0, of_sparse = 0, zeros = 0;
+  for (const Int8Node& node : graph.nodes) {
+    if (node.weight.empty()) continue;
+    ++layers;
+    weights += static_cast<long>(node.weight.size());
+    if (!node.two_of_four) continue;
+    ++sparse;
+    of_sparse += static_cast<long>(node.weight.size());
+    zeros += std::count(node.weight.begin(), node.weight.end(), 0);
+  }
+  if (sparse == 0) return "";
+  const auto share = [](long part, long all) { return 100.0 * static_cast<double>(part) / static_cast<double>(all); };
+  return fmt::format(
+      "2:4 sparse: {} of {} layers with {:.1f} % of the weights, every group of four checked; {:.1f} % of theirs are "
+      "0\n",
+      sparse, layers, share(of_sparse, weights), share(zeros, of_sparse));
+}
+
 std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path) {
   TextTable table({{"node", Align::left},
                    {"op", Align::left},
@@ -60,14 +87,13 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Int8Node& node = graph.nodes[i];
     std::vector<std::string> inputs;
-    for (int input : node.inputs) inputs.push_back(printable(graph.nodes[input].name));
+    for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
     weights += static_cast<long>(node.weight.size());
-    table.add_row({printable(node.name), op_text(node), fmt::format("{}", fmt::join(inputs, " ")),
-                   text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), text_of(attributes_of(node)),
+                   fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
-                   node.weight.empty() ? "" : fmt::format("{}..{}", lowest_weight(node), highest_weight(node)),
-                   kernels[i].kernel});
+                   node.weight.empty() ? "" : weight_codes(node), kernels[i].kernel});
   }
   std::string out = fmt::format("{}: {} (format {})\n", path, printable(graph.name), checkpoint_version(graph));
   out += fmt::format("input {}x{}x{}, {}, {} weights, {} multiply-adds an image, {} on disk\n", graph.input_shape().c,
@@ -77,6 +103,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
                      graph.preprocessing.crop, fmt::join(graph.preprocessing.mean, " "),
                      fmt::join(graph.preprocessing.std, " "));
+  out += sparsity_text(graph);
   out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
   for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));
   return out + "\n" + table.render();
@@ -100,6 +127,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
     add_attributes(attributes_of(node), nodes.back());
     if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
     if (has_weight(node.op)) nodes.back()["weight_bits"] = node.weight_bits;
+    if (has_weight(node.op)) nodes.back()["sparsity"] = node.two_of_four ? "2:4" : "none";
   }
   const nlohmann::json document = {{"name", graph.name},
                                    {"multiply_adds", multiply_adds(graph)},
@@ -112,6 +140,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
 }
 
 ExitCode inspect(const Common& common, const std::string& target) {
+  if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
   if (target.ends_with(".onnx")) return inspect_onnx(common, target);
   const Checkpoint checkpoint = open_checkpoint(target);
   const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();
@@ -124,10 +153,20 @@ ExitCode inspect(const Common& common, const std::string& target) {
 
 void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto target = std::make_shared<std::string>();
+  auto stages = std::make_shared<int>(0);
   CLI::App* command =
       app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
-  command->add_option("CHECKPOINT", *target, "an int8.safetensors, a run directory or an .onnx file")->required();
-  command->callback([&common, &action, target] { action = [&common, target] { return inspect(common, *target); }; });
+  command
+      ->add_option("CHECKPOINT", *target,
+                   "an int8.safetensors, a run directory, an .onnx file or, with --stages, a recipe")
+      ->required();
+  command->add_option("--stages", *stages, "of a recipe: where to cut its network for so many processes, measured here")
+      ->check(CLI::Range(2, 64));
+  command->callback([&common, &action, target, stages] {
+    action = [&common, target, stages] {
+      return *stages > 0 ? inspect_stages(common, *target, *stages) : inspect(common, *target);
+    };
+  });
 }
 
 }  // namespace octet::cli

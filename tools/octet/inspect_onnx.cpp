@@ -35,11 +35,10 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
   long weights = 0;
   for (const Node& node : network.graph.nodes) {
     std::vector<std::string> inputs;
-    for (const int input : node.inputs)
-      inputs.push_back(printable(network.graph.nodes[static_cast<size_t>(input)].name));
+    for (const int input : node.inputs) inputs.push_back(network.graph.nodes[static_cast<size_t>(input)].name);
     const long own = own_weights(network, node.name);
     weights += own;
-    table.add_row({printable(node.name), std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
+    table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
                    text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    own == 0 ? "" : with_thousands(own)});
   }

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <thread>
-
 #include "tools/octet/commands.h"
 
 #if OCTET_CUDA
@@ -14,25 +11,6 @@
 #endif
 
 namespace octet::cli {
-
-std::string cpu_model() {
-  std::ifstream in("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("model name")) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  }
-  return fmt::format("{}, {} cores", model, std::thread::hardware_concurrency());
-}
-
-std::string machine_model() {
-#if OCTET_CUDA
-  if (gpu_status().usable) return cpu_model() + "; " + gpu_status().name;
-#endif
-  return cpu_model();
-}
 
 #if OCTET_CUDA
 

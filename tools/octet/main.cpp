@@ -14,6 +14,7 @@
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
+#include "src/common/utf8.h"
 #include "src/engine/kernel_cache.h"
 #include "tools/octet/commands.h"
 
@@ -43,7 +44,7 @@ void add_recipe_flags(CLI::App& command, Common& common) {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), command.get_name()) != names.end();
   };
-  if (is_one_of({"train", "calibrate", "analyze", "search", "evaluate", "compare", "export"})) {
+  if (is_one_of({"train", "calibrate", "analyze", "search", "evaluate", "compare", "export", "inspect"})) {
     command.add_option("--set", common.set, "override a recipe key: --set quant.activation=affine_u8")
         ->allow_extra_args(false);
   }
@@ -62,7 +63,7 @@ std::string typed(int argc, char** argv) {
 }
 
 /// Not fmt::print, which throws when stderr is closed.
-void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_str(), stderr); }
+void complain(const std::string& line) { std::fputs(("octet: " + printable_lines(line) + "\n").c_str(), stderr); }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
   const std::string close = nearest(
@@ -158,7 +159,7 @@ ExitCode run(int argc, char** argv) {
 }  // namespace
 
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json) {
-  std::string out = common.json ? json() : text;
+  std::string out = common.json ? json() : printable_lines(text);
   if (out.empty() || out.back() != '\n') out += '\n';
   errno = 0;
   const bool written = std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;

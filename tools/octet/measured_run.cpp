@@ -5,7 +5,6 @@
 #include "src/common/error.h"
 #include "src/engine/engine_choice.h"
 #include "tools/octet/engine_flags.h"
-#include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

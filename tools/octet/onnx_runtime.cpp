@@ -24,10 +24,23 @@ std::string python() {
 constexpr const char* kCure =
     "python3 -m venv V && V/bin/pip install onnxruntime, then OCTET_PYTHON=V/bin/python octet compare ...";
 
+/// A started program says at once that it is a Python: what is none gets no model and no advice about packages.
+void expect_python(Child& child) {
+  std::string greeting;
+  try {
+    greeting = child.read_line();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::data) throw;
+  }
+  if (!greeting.starts_with("python 3"))
+    throw data_error(fmt::format("{} is no Python 3.8 or newer that works; OCTET_PYTHON must name one", python()));
+}
+
 class OnnxRuntime : public Program {
  public:
   OnnxRuntime(const Int8Graph& graph, const ShownCodes& model, const std::string& name, int threads) try
       : graph_(graph), outputs_(model.outputs), name_(name), child_({python(), "-c", kOnnxRuntimeScript}) {
+    expect_python(child_);
     std::vector<std::string> wanted;
     for (const std::string& output : outputs_)
       if (!output.empty()) wanted.push_back(output);

@@ -1,8 +1,9 @@
 """Runs a model in ONNX Runtime for `octet compare --against onnxruntime`, which starts it and holds both ends of its pipes.
 
 stdin: one line of JSON {"model_bytes", "outputs": names, "picture": [H, W, C], "optimize", "threads"} and the model; then for
-each batch its size (int64) and float32 [batch, H, W, C]. stdout: a line "ready VERSION", "missing WHAT" or "failed WHY"; then for
-each batch and output the number of bytes (int64) and the bytes, [batch, H, W, C], or -1 and a line "failed WHY".
+each batch its size (int64) and float32 [batch, H, W, C]. stdout: at once a line "python VERSION"; then a line "ready VERSION", "missing WHAT" or
+"failed WHY"; then for each batch and output the number of bytes (int64) and the bytes, [batch, H, W, C], or -1 and a line
+"failed WHY".
 """
 import json
 import os
@@ -38,6 +39,7 @@ def run(session, names, picture, batch):
 
 
 def main():
+    say(f"python {sys.version.split()[0]}")
     asked = json.loads(sys.stdin.buffer.readline())
     model = sys.stdin.buffer.read(asked["model_bytes"])
     try:

@@ -7,10 +7,10 @@
 
 #include "src/common/progress.h"
 #include "src/common/shell.h"
+#include "src/engine/machine.h"
 #include "src/recipe/recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/launch.h"
-#include "tools/octet/machine.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"

@@ -10,6 +10,7 @@
 #include "src/eval/compare.h"
 #include "src/recipe/recipe.h"
 #include "src/run/run_directory.h"
+#include "tools/octet/commands.h"
 
 namespace octet::cli {
 
@@ -24,5 +25,9 @@ std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirec
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device);
+
+/// Measures the network of the recipe `path` on --device and prints where to cut it into `stages`. Without LibTorch:
+/// Error(usage).
+ExitCode inspect_stages(const Common& common, const std::string& path, int stages);
 
 }  // namespace octet::cli

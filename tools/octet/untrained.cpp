@@ -16,4 +16,9 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
   return {};
 }
 
+ExitCode inspect_stages(const Common&, const std::string&, int) {
+  throw usage_error(
+      "this build has no LibTorch (-DOCTET_TRAINING=OFF), which measures a training step; --stages needs it");
+}
+
 }  // namespace octet::cli

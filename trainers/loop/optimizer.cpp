@@ -77,6 +77,15 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
   if (group == Group::scales) at::_foreach_clamp_min_(values, least);
 }
 
+std::vector<at::Tensor> Optimizer::parameters() const {
+  std::vector<at::Tensor> scales, values;
+  for (const Parameter& parameter : parameters_) {
+    (parameter.group == Group::scales ? scales : values).push_back(parameter.value);
+  }
+  scales.insert(scales.end(), values.begin(), values.end());
+  return scales;
+}
+
 std::vector<at::Tensor> Optimizer::gradients() const {
   std::vector<at::Tensor> gradients;
   for (const Parameter& parameter : parameters_) {

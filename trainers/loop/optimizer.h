@@ -36,6 +36,9 @@ class Optimizer {
   /// One step. `skip` (float scalar tensor there) 1: nothing changes. The host waits for none of them.
   void step(const Rates& learning_rates, const at::Tensor& skip);
 
+  /// Scales, then the others in the order of the forward pass: from the back to the front as a backward pass is done
+  /// with them, for the scales hang together over all layers.
+  std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> gradients() const;  ///< the defined ones
   void zero_gradients();                      ///< frees them
 

@@ -49,10 +49,19 @@ void GradScaler::update(const at::Tensor& found_inf) {
   at::_amp_update_scale_(scale_, growth_, found_inf, kGrowth, kBackoff, growth_interval_);
 }
 
-at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm) {
-  c10::NoGradGuard no_grad;
-  const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)));
+at::Tensor joint_norm(const std::vector<at::Tensor>& gradients) {
+  const c10::NoGradGuard no_grad;
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients)));
+}
+
+void clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm, const at::Tensor& norm) {
+  const c10::NoGradGuard no_grad;
   at::_foreach_mul_(gradients, (max_norm / (norm + kClipEps)).clamp_max(1.0));
+}
+
+at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm) {
+  const at::Tensor norm = joint_norm(gradients);
+  clip_gradients(gradients, max_norm, norm);
   return norm;
 }
 

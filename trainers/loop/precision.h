@@ -37,5 +37,8 @@ class GradScaler {
 /// Scales the gradients so that their joint L2 norm is at most max_norm: by max_norm / (norm + 1e-6) if that is below 1
 /// (Pascanu et al. 2013). Returns the norm before. Worked: (3, 4) with max_norm 1 becomes (0.6, 0.8), returns 5.
 at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm);
+at::Tensor joint_norm(const std::vector<at::Tensor>& gradients);  ///< L2, a float scalar
+/// The same where `norm` is also of gradients that other processes have.
+void clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm, const at::Tensor& norm);
 
 }  // namespace octet

@@ -1,16 +1,23 @@
 #include "trainers/loop/step.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <string>
+#include <utility>
+
+#include "src/qat/sparse_weights.h"
 #include "trainers/loop/loss.h"
 #include "trainers/loop/training_state.h"
 
 namespace octet {
 namespace {
+
+constexpr double kPrunedDecay = 2e-4;  // SR-STE's lambda
 
 /// Memory format of all weights, in place: models that share the tensors see it.
 Weights& laid_out(const Phase& phase) {
@@ -22,14 +29,10 @@ Weights& laid_out(const Phase& phase) {
   return *phase.weights;
 }
 
-Weights learned_scales(const Phase& phase) {
-  return phase.quantized == nullptr ? Weights() : phase.quantized->learned_scales();
-}
-
 /// All that is averaged.
 Weights with_scales(const Phase& phase) {
   Weights all = *phase.weights;
-  all.merge(learned_scales(phase));
+  all.merge(phase.learned_scales());
   return all;
 }
 
@@ -42,20 +45,27 @@ TrainStep::TrainStep(const Phase& phase)
       precision_(value_named(kPrecisions, recipe_.precision, "precision")),
       gather_(phase.ranks == nullptr ? GatherShares()
                                      : [&ranks = *phase.ranks](const at::Tensor& mine) { return ranks.gather(mine); }),
-      optimizer_(recipe_, *phase.graph, laid_out(phase), learned_scales(phase)) {
+      optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales()) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
   if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema);
   if (precision_ == Precision::fp16) scaler_.emplace(device_);
+  if (!phase.parallel.stages.empty()) {
+    start_stages();
+  } else if (phase.ranks != nullptr)
+    exchange_.emplace(*phase.ranks, optimizer_.parameters(),
+                      value_named(kExchangeTypes, phase.parallel.exchange, "parallel.exchange"));
+  if (phase.freezing.freezes()) freezer_.emplace(*phase.quantized);
   totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
   // The fused optimizers read a double on the CPU and a float on the GPU.
-  scalars_ = at::zeros({3}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
+  scalars_ = at::zeros({4}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
 }
 
-void TrainStep::set(double learning_rate, long step) {
+void TrainStep::set(double learning_rate, long step, double freezing_threshold) {
   scalars_[0].fill_(learning_rate);  // the values travel as arguments of two small kernels
   if (average_) scalars_[1].fill_(average_->rate(step));
   scalars_[2].fill_(learning_rate * phase_.scale_rate);
+  if (freezer_) scalars_[3].fill_(freezing_threshold);
 }
 
 void TrainStep::begin_epoch(const StepTotals& totals) {
@@ -66,33 +76,45 @@ void TrainStep::begin_epoch(const StepTotals& totals) {
 
 void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
   optimizer_.zero_gradients();
-  at::Tensor logits, loss, cross_entropy;
+  const at::Tensor x = recipe_.channels_last ? images : images.contiguous();
+  at::Tensor sums = staged_ ? staged_pass(x, labels, mode) : pass(x, labels, mode);
+  const at::Tensor skip = finish_gradients(sums);
+  if (phase_.quantized != nullptr) {
+    const c10::NoGradGuard no_grad;
+    decay_pruned(phase_.quantized->prepared(), *phase_.weights, kPrunedDecay);
+  }
+  optimizer_.step({.weights = scalars_[0], .scales = scalars_[2]}, skip);
+  if (freezer_) freezer_->step(scalars_[3], skip);
+  if (average_) average_->update(scalars_[1]);
+}
+
+/// Forward and backward. Returns the step's sums, of all ranks.
+at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const Mode& mode) {
+  Judged judged;
   {
     const Autocast autocast(device_.type(), precision_);
-    const at::Tensor x = recipe_.channels_last ? images : images.contiguous();
-    logits = forward(x, mode);
-    loss = mean_loss(logits, labels, recipe_.label_smoothing);
-    cross_entropy = loss.detach();
-    if (recipe_.label_smoothing > 0) {  // what validation measures, too
-      const c10::NoGradGuard no_grad;
-      cross_entropy = mean_loss(logits.detach(), labels, 0);
-    }
-    if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, x);
+    judged = judge(forward(x, mode), labels, x);
   }
-  at::Tensor sums;  // in the order of StepTotals
-  {
-    const c10::NoGradGuard no_grad;
-    const at::Tensor correct = right_pictures(logits.detach(), labels);
-    sums = at::stack({loss.detach().to(at::kDouble), correct, cross_entropy.to(at::kDouble)});
+  if (exchange_) {
+    judged.loss = judged.loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
+    begin_exchange(judged.sums, mode);
   }
-  if (phase_.ranks != nullptr) loss = loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
-  (scaler_ ? scaler_->scale(loss) : loss).backward();
-  if (phase_.ranks != nullptr) share_with_ranks(sums, mode);
-  totals_.add_(sums);
+  scaled(judged.loss).backward();
+  if (exchange_) finish_exchange();
+  return judged.sums;
+}
 
-  const at::Tensor skip = finish_gradients();
-  optimizer_.step({.weights = scalars_[0], .scales = scalars_[2]}, skip);
-  if (average_) average_->update(scalars_[1]);
+/// x: the pictures, for a teacher.
+TrainStep::Judged TrainStep::judge(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& x) const {
+  at::Tensor loss = mean_loss(logits, labels, recipe_.label_smoothing), cross_entropy = loss.detach();
+  if (recipe_.label_smoothing > 0) {  // what validation measures, too
+    const c10::NoGradGuard no_grad;
+    cross_entropy = mean_loss(logits.detach(), labels, 0);
+  }
+  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, x);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor correct = right_pictures(logits.detach(), labels);
+  return {loss, at::stack({loss.detach().to(at::kDouble), correct, cross_entropy.to(at::kDouble)})};
 }
 
 at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
@@ -109,32 +131,42 @@ at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
                                        .range_shares = shares});
 }
 
-/// One exchange: gradients, the step's sums, BatchNorm's statistics.
-void TrainStep::share_with_ranks(at::Tensor& sums, const Mode& mode) {
+/// What the backward pass does not change goes first, beside it: the step's sums, BatchNorm's statistics.
+void TrainStep::begin_exchange(at::Tensor& sums, const Mode& mode) {
   const c10::NoGradGuard no_grad;
   const double share = 1.0 / phase_.ranks->size();
   sums[0].mul_(share);
   sums[2].mul_(share);
-  std::vector<at::Tensor> shared = optimizer_.gradients();
-  shared.push_back(sums);
+  std::vector<at::Tensor> also{sums};
   if (mode.batch_norm_training && !recipe_.sync_batch_norm && !statistics_.empty()) {  // else the same already
-    at::_foreach_mul_(statistics_, share);
-    shared.insert(shared.end(), statistics_.begin(), statistics_.end());
+    shared_statistics_ = at::_foreach_mul(statistics_, share);  // the backward pass holds on to the others
+    also.insert(also.end(), shared_statistics_.begin(), shared_statistics_.end());
   }
-  phase_.ranks->sum(shared);
+  exchange_->begin(mode.number(), also);
 }
 
-/// Unscales and clips; returns 1 (float scalar) if the step must be skipped, else 0.
-at::Tensor TrainStep::finish_gradients() {
+void TrainStep::finish_exchange() {
+  exchange_->finish();
   const c10::NoGradGuard no_grad;
-  at::Tensor skip = totals_[0].isfinite().logical_not().to(at::kFloat);
+  if (!shared_statistics_.empty()) at::_foreach_copy_(statistics_, shared_statistics_);
+  shared_statistics_.clear();
+}
+
+/// Unscales and clips, and adds the sums to the epoch's; returns 1 (float scalar) if the step must be skipped, else 0.
+at::Tensor TrainStep::finish_gradients(at::Tensor& sums) {
+  const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = optimizer_.gradients();
+  at::Tensor found_inf, norm;
+  if (scaler_) found_inf = scaler_->unscale(gradients);
+  if (recipe_.clip_gradient > 0) norm = joint_norm(gradients);
+  if (staged_ && phase_.ranks != nullptr) agree(sums, found_inf, norm);
+  totals_.add_(sums);
+  at::Tensor skip = totals_[0].isfinite().logical_not().to(at::kFloat);
   if (scaler_) {
-    const at::Tensor found_inf = scaler_->unscale(gradients);
     scaler_->update(found_inf);
     skip = at::maximum(skip, found_inf);
   }
-  if (recipe_.clip_gradient > 0) clip_gradients(gradients, recipe_.clip_gradient);
+  if (norm.defined()) clip_gradients(gradients, recipe_.clip_gradient, norm);
   return skip;
 }
 
@@ -142,12 +174,14 @@ void TrainStep::put_state(TensorFile& file) const {
   put_tensors(file, "optimizer", optimizer_.state());
   if (average_) put_tensors(file, "average", average_->average());
   if (scaler_) put_tensors(file, "scaler", scaler_->state());
+  if (freezer_) put_tensors(file, "oscillation", freezer_->state());
 }
 
 void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
   restore_tensors(file, "optimizer", optimizer_.state(), path);
   if (average_) restore_tensors(file, "average", average_->average(), path);
   if (scaler_) restore_tensors(file, "scaler", scaler_->state(), path);
+  if (freezer_) restore_tensors(file, "oscillation", freezer_->state(), path);
 }
 
 }  // namespace octet

@@ -40,6 +40,9 @@ void seed_generator(at::Device device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+/// Else each rank has a part of the network, or there is one process.
+bool shares_batches(const Phase& phase) { return phase.ranks != nullptr && phase.parallel.stages.empty(); }
+
 class Trainer {
  public:
   Trainer(const Phase& phase, const RunData& data);
@@ -81,7 +84,8 @@ class Trainer {
   StepGraph graph_;
   std::unique_ptr<Batches> batches_;
   TotalsReader totals_;
-  Position position_;  // steps launched; sums of those that are known to be done
+  double exchange_share_ = 0;  // of the last epoch, or of what was left of it when it was resumed
+  Position position_;          // steps launched; sums of those that are known to be done
 };
 
 Trainer::Trainer(const Phase& phase, const RunData& data)
@@ -97,8 +101,8 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
       batches_(make_batches(data, {.batch_size = recipe_.batch_size,
                                    .device = device_,
                                    .resident_images = phase.cuda.resident_images,
-                                   .rank = phase.ranks ? phase.ranks->rank() : 0,
-                                   .ranks = phase.ranks ? phase.ranks->size() : 1})),
+                                   .rank = shares_batches(phase) ? phase.ranks->rank() : 0,
+                                   .ranks = shares_batches(phase) ? phase.ranks->size() : 1})),
       totals_(device_) {}
 
 void Trainer::run() {
@@ -108,6 +112,7 @@ void Trainer::run() {
   require_same_network("before training");
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
+    step_.take_from_owners();
     require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
     save();  // before validation, which may be interrupted too
     if (phase_.epoch_done) validate();
@@ -126,6 +131,8 @@ void Trainer::validate() {
 
 void Trainer::finish() {
   step_.free_gradients();
+  if (const OscillationFreezer* freezer = step_.freezer())
+    say(fmt::format("{}: {:.2f} % of the weights oscillated and were frozen", phase_.name, 100 * freezer->frozen()));
   const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
   if (averaged) step_.average()->apply();
   if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
@@ -155,7 +162,7 @@ void Trainer::require_same_network(const std::string& when) const {
 void Trainer::require_scales() const {
   if (phase_.quantized == nullptr || phase_.quantized->has_scales()) return;
   const bool learns = !phase_.quantized->learned_scales().empty();
-  if (mode().observe && !learns) return;
+  if (mode().observe && !learns && !phase_.quantized->weight_scale_tensor().defined()) return;
   throw usage_error(fmt::format(
       "phase {}: {}, but the network was never calibrated; calibrate it first, or set quant.scales: observed{}",
       phase_.name,
@@ -174,6 +181,7 @@ void Trainer::run_epoch() {
   Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
                     steps_ * recipe_.batch_size, "images", position_.step * recipe_.batch_size);
   const auto start = Clock::now();
+  const double exchanged_before = phase_.ranks != nullptr ? phase_.ranks->exchange_seconds() : 0;
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
   while (const Batches::Labelled* batch = batches_->next()) {
     launch_step(*batch);
@@ -189,11 +197,14 @@ void Trainer::run_epoch() {
                                   score_names(data_.train_set->labels()).share, 100 * so_far.train_top1));
     }
     if (stopping) {
+      step_.take_from_owners();
       save();
       throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
                                                      position_.epoch + 1, position_.step));
     }
   }
+  if (phase_.ranks != nullptr)
+    exchange_share_ = (phase_.ranks->exchange_seconds() - exchanged_before) / seconds_since(start);
 }
 
 void Trainer::validate_epoch() const {
@@ -214,7 +225,7 @@ void Trainer::validate_epoch() const {
 void Trainer::launch_step(const Batches::Labelled& batch) {
   totals_.batch_is_ready();
   seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
-  step_.set(learning_rate(schedule_, global_step()), global_step());
+  step_.set(learning_rate(schedule_, global_step()), global_step(), phase_.freezing.at(global_step(), schedule_.steps));
   try {
     graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
   } catch (const OthersLost&) {
@@ -242,6 +253,8 @@ void Trainer::follow(bool wait) {
 /// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
 void Trainer::explain(long step, const std::string& what) {
   position_.step = step;
+  if (phase_.ranks != nullptr && !shares_batches(phase_))  // whose weights of other stages are old
+    throw diverged(phase_, position_, what, "a layer of some stage: one process without parallel.stages can name it");
   batches_->begin({pictures_seed(), position_.epoch}, step);
   const Batches::Labelled* batch = batches_->next();
   const Autocast autocast(device_.type(), value_named(kPrecisions, recipe_.precision, "precision"));
@@ -275,6 +288,7 @@ EpochResult Trainer::result() const {
   result.train_top1 = position_.correct / seen;
   result.learning_rate = learning_rate(schedule_, global_step() - 1);
   result.images_per_second = seen / position_.seconds;
+  result.exchange_share = exchange_share_;
   result.data_wait_share = position_.waited_seconds / position_.seconds;
   result.seconds = position_.seconds;
   result.gpu_memory_bytes = peak_gpu_memory(device_).held;

@@ -11,6 +11,7 @@
 #include "src/recipe/recipe.h"
 #include "src/run/run_data.h"
 #include "trainers/loop/distill.h"
+#include "trainers/loop/freeze_oscillating.h"
 #include "trainers/ranks/ranks.h"
 
 namespace octet {
@@ -22,6 +23,7 @@ struct EpochResult {
   double train_cross_entropy = 0;         ///< train_loss without label smoothing, as a validation loss is
   double learning_rate = 0;               ///< of the last step
   double images_per_second = 0, seconds = 0;
+  double exchange_share = 0;    ///< with ranks: spent waiting for exchanges, and so for slower ranks
   double data_wait_share = 0;   ///< GPU: between steps; a batch's augmentation there counts as waiting
   size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
 };
@@ -31,13 +33,15 @@ struct EpochResult {
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
-  CudaRecipe cuda;                                         ///< of a phase on the GPU
+  CudaRecipe cuda;          ///< of a phase on the GPU
+  ParallelRecipe parallel;  ///< of a phase with ranks; with stages `graph` is fused and each rank gets whole batches
   const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase
   const Teacher* teacher = nullptr;                        ///< QAT: of whom it learns, too; null: labels alone
   Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
   double scale_rate = 1;                                   ///< learned scales: their learning rate over the weights'
+  FreezingThreshold freezing;                              ///< QAT: of oscillating weights; not with EMA
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
   long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
   uint64_t seed = 0;
@@ -48,6 +52,9 @@ struct Phase {
   std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics; with EMA it sees the averages
   std::function<bool()> stop = interrupted;            ///< asked after each step
 
+  /// What is walked, in QAT with the plan's nodes.
+  const Graph& trained_graph() const { return quantized != nullptr ? quantized->prepared().graph : *graph; }
+  Weights learned_scales() const { return quantized != nullptr ? quantized->learned_scales() : Weights(); }
   at::Device device() const { return weights->begin()->second.device(); }
 };
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
-#include <c10/util/Logging.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -15,86 +15,21 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
-#include <stdexcept>
-#include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#if OCTET_CUDA
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#endif
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/split.h"
+#include "src/common/utf8.h"
+#include "trainers/ranks/exchange_clock.h"
+#include "trainers/ranks/groups.h"
 #include "trainers/ranks/last_words.h"
-#include "trainers/ranks/sockets.h"
 #include "trainers/ranks/watch.h"
 
 namespace octet {
 namespace {
 
-constexpr std::chrono::minutes kUntilAllCame{10};
 constexpr std::chrono::hours kWhileOthersMeasure{24};
-
-using Group = c10::intrusive_ptr<c10d::Backend>;
-
-c10::intrusive_ptr<c10d::Store> open_store(const RankEnvironment& environment) {
-  if (!from_process("TORCH_CPP_LOG_LEVEL"))
-    FLAGS_caffe2_log_level = 2;  // a lost rank is a sentence, not 60 lines of calls
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(environment.port);
-  options.isServer = environment.rank == 0 && !environment.store_is_there;
-  options.waitWorkers = false;  // the groups wait for each other
-  options.timeout = kUntilAllCame;
-  if (options.isServer) options.masterListenFd = listen_at(environment.address, environment.port);
-  return c10::make_intrusive<c10d::PrefixStore>("octet",
-                                                c10::make_intrusive<c10d::TCPStore>(environment.address, options));
-}
-
-/// A group's own patience is for ranks that work: one that is started by hand, or waits in a queue, comes later.
-c10::intrusive_ptr<c10d::Store> once_all_came(c10::intrusive_ptr<c10d::Store> store,
-                                              const RankEnvironment& environment) {
-  const auto key = [](int rank) { return fmt::format("came/{}", rank); };
-  store->set(key(environment.rank), std::vector<uint8_t>{1});
-  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
-  for (int rank = 0; rank < environment.size;) {
-    if (store->check({key(rank)})) {
-      ++rank;
-    } else {
-      throw_if_interrupted();
-      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(fmt::format("rank {} did not come", rank));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-  }
-  return store;
-}
-
-Group host_group(const c10::intrusive_ptr<c10d::Store>& store, const RankEnvironment& environment,
-                 std::chrono::milliseconds patience) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(patience);
-  options->devices.push_back(
-      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("host", store),
-                                                     environment.rank, environment.size, options);
-}
-
-Group device_group([[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
-                   [[maybe_unused]] const RankEnvironment& environment, at::Device device, const Group& host) {
-  if (device.is_cpu()) return host;
-#if OCTET_CUDA
-  // A rank that ends is seen on the host in each step; NCCL's own watch would ask events of a stream being recorded.
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
-  const std::string own = own_address_towards(environment.address, environment.port);
-  if (own.starts_with("127.") || own == "::1") ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("gpus", store),
-                                                     environment.rank, environment.size);
-#else
-  throw promise_error("ranks: a GPU in a build without CUDA");
-#endif
-}
 
 void add_up(const Group& group, const at::Tensor& tensor, c10d::ReduceOp::RedOpType how = c10d::ReduceOp::SUM) {
   std::vector<at::Tensor> tensors{tensor};
@@ -135,27 +70,47 @@ std::string first_difference(const std::string& mine, const std::string& theirs)
 
 }  // namespace
 
+struct Ranks::Exchange {
+  std::vector<at::Tensor> tensors;  // theirs until it is done
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+};
+
+/// To one other rank.
+struct Link {
+  Group group;
+  int other = 0;            // its rank in the group
+  int sent = 0, taken = 0;  // so far: Gloo tells messages by number
+};
+
 struct Ranks::Groups {
-  Groups(const RankEnvironment& environment, at::Device device_, std::chrono::milliseconds patience)
-      : on_gpu(device_.is_cuda()),
+  Groups(const RankEnvironment& environment, at::Device device, std::chrono::milliseconds patience)
+      : where(device),
+        on_gpu(device.is_cuda()),
         store(once_all_came(open_store(environment), environment)),
         host(host_group(store, environment, patience)),
-        device(device_group(store, environment, device_, host)),
-        last_words(store, environment.rank, environment.size) {}
+        device(device_group(store, environment, where, host)),
+        last_words(store, environment.rank, environment.size),
+        clock(where) {}
   /// So that the others notice.
   void abandon() {
-    if (!on_gpu) device.reset();
+    if (!on_gpu) {
+      links.clear();
+      device.reset();
+    }
     host.reset();
   }
+  const at::Device where;
   const bool on_gpu;
   c10::intrusive_ptr<c10d::Store> store;
   Group host, device;
+  std::map<int, Link> links;  // by the other's rank
   LastWords last_words;
+  ExchangeClock clock;
   std::optional<Watch> watch;
 };
 
 void end_process(const std::string& why) {
-  std::fputs(fmt::format("octet: {}\n", why).c_str(), stderr);
+  std::fputs(fmt::format("octet: {}\n", printable_lines(why)).c_str(), stderr);
   ::_exit(static_cast<int>(ExitCode::promise));
 }
 
@@ -212,7 +167,7 @@ void Ranks::sum(const std::vector<at::Tensor>& tensors) {
   with_others([&] {
     for (auto& [type, parts] : by_type) {
       const at::Tensor all = at::cat(parts);
-      add_up(groups_->device, all);
+      groups_->clock.time([&] { add_up(groups_->device, all); });
       std::vector<int64_t> sizes;
       for (const at::Tensor& part : parts) sizes.push_back(part.numel());
       at::_foreach_copy_(parts, all.split_with_sizes(sizes));
@@ -224,9 +179,81 @@ at::Tensor Ranks::gather(const at::Tensor& mine) {
   std::vector<int64_t> shape = mine.sizes().vec();
   shape.insert(shape.begin(), size());
   at::Tensor part = mine.contiguous().flatten(), all = at::empty({size() * part.numel()}, part.options());
-  with_others([&] { groups_->device->_allgather_base(all, part)->wait(); });
+  with_others([&] { groups_->clock.time([&] { groups_->device->_allgather_base(all, part)->wait(); }); });
   return all.view(shape);
 }
+
+Ranks::ExchangePointer Ranks::start_sum(const at::Tensor& tensor) {
+  auto exchange = std::make_shared<Exchange>();
+  exchange->tensors = {in_memory_order(tensor)};
+  with_others([&] { exchange->works.push_back(groups_->device->allreduce(exchange->tensors)); });
+  return exchange;
+}
+
+void Ranks::finish(const std::vector<ExchangePointer>& exchanges) {
+  if (exchanges.empty()) return;
+  with_others([&] {
+    groups_->clock.time([&] {
+      for (const ExchangePointer& exchange : exchanges)
+        for (const auto& work : exchange->works) work->wait();
+    });
+  });
+}
+
+void Ranks::link(int other) {
+  with_others([&] {
+    if (groups_->links.count(other) > 0) return;
+    Link link{link_group(groups_->store, environment_, other, groups_->where, groups_->host), other};
+    if (groups_->on_gpu) {
+      link.other = other < rank() ? 0 : 1;
+      add_up(link.group, at::zeros({1}, at::TensorOptions(groups_->where)));  // NCCL sets itself up: now, not later
+    }
+    groups_->links.insert_or_assign(other, link);
+  });
+}
+
+Ranks::ExchangePointer Ranks::start_swap(int other, const at::Tensor& out, const at::Tensor& in) {
+  auto exchange = std::make_shared<Exchange>();
+  with_others([&] {
+    Link& link = groups_->links.at(other);
+    const auto keep = [&](const c10::intrusive_ptr<c10d::Work>& work) {
+      if (work) exchange->works.push_back(work);
+    };
+    if (groups_->on_gpu) link.group->startCoalescing();  // one launch both ways: neither waits for the other
+    if (out.defined()) {
+      std::vector<at::Tensor> tensors{in_memory_order(out)};
+      exchange->tensors.push_back(tensors.front());
+      const auto work = link.group->send(tensors, link.other, groups_->on_gpu ? 0 : link.sent++);
+      if (!groups_->on_gpu) keep(work);
+    }
+    if (in.defined()) {
+      std::vector<at::Tensor> tensors{in_memory_order(in)};
+      exchange->tensors.push_back(tensors.front());
+      const auto work = link.group->recv(tensors, link.other, groups_->on_gpu ? 0 : link.taken++);
+      if (!groups_->on_gpu) keep(work);
+    }
+    if (groups_->on_gpu) keep(link.group->endCoalescing());
+  });
+  return exchange;
+}
+
+void Ranks::copy_from(int from, const std::vector<at::Tensor>& tensors) {
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const at::Tensor& tensor : tensors) by_type[tensor.scalar_type()].push_back(in_memory_order(tensor));
+  with_others([&] {
+    for (auto& [type, parts] : by_type) {
+      std::vector<at::Tensor> all{at::cat(parts)};
+      c10d::BroadcastOptions options;
+      options.rootRank = from;
+      groups_->device->broadcast(all, options)->wait();
+      std::vector<int64_t> sizes;
+      for (const at::Tensor& part : parts) sizes.push_back(part.numel());
+      at::_foreach_copy_(parts, all.front().split_with_sizes(sizes));
+    }
+  });
+}
+
+double Ranks::exchange_seconds() const { return groups_->clock.seconds(); }
 
 bool Ranks::any(bool mine) {
   const at::Tensor flag = at::full({1}, mine ? 1 : 0, at::kInt);
@@ -285,7 +312,10 @@ void Ranks::meet() { any(false); }
 void Ranks::leave() {
   meet();
   groups_->watch.reset();
-  if (groups_->on_gpu) groups_->device->shutdown();  // NCCL complains of a group that merely goes
+  if (groups_->on_gpu) {  // NCCL complains of a group that merely goes
+    for (auto& [other, link] : groups_->links) link.group->shutdown();
+    groups_->device->shutdown();
+  }
   groups_.reset();
 }
 
@@ -293,7 +323,9 @@ void Ranks::fail(const std::string& reason) {
   if (!groups_ || !groups_->host) return;
   groups_->abandon();
   groups_->last_words.leave(split(reason, '\n').front());
-  if (groups_->on_gpu) groups_->device->abort();  // what the GPU waits for ends
+  if (!groups_->on_gpu) return;
+  for (auto& [other, link] : groups_->links) link.group->abort();
+  groups_->device->abort();  // what the GPU waits for ends
 }
 
 void Ranks::require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what) {

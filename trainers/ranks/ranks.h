@@ -56,6 +56,28 @@ class Ranks {
   /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is.
   at::Tensor gather(const at::Tensor& mine);
 
+  /// What is under way while this process, and its GPU, go on. All ranks start and finish alike, in one order.
+  struct Exchange;
+  using ExchangePointer = std::shared_ptr<Exchange>;
+  /// sum() of one dense tensor, which nobody touches until finish(). It begins after what the current stream does so
+  /// far; a CUDA graph that records one must record its finish().
+  ExchangePointer start_sum(const at::Tensor& tensor);
+  void finish(const std::vector<ExchangePointer>& exchanges);  ///< on a GPU the current stream waits, not the host
+
+  /// Before start_swap(): both ends of a link call it, whoever has several first that to the smallest rank. Later calls
+  /// do nothing.
+  void link(int other);
+  /// One tensor to `other` and one from it, each of which may be undefined; dense. What comes lies in memory as what
+  /// was sent did. Both ends start the swaps of their link in one order; swaps of different links run side by side.
+  ExchangePointer start_swap(int other, const at::Tensor& out, const at::Tensor& in);
+
+  /// In place: the values that rank `from` has. Dense tensors on the device.
+  void copy_from(int from, const std::vector<at::Tensor>& tensors);
+
+  /// That this rank, on a GPU its stream, has waited for exchanges of tensors so far, and so for slower ranks. Waits
+  /// for the GPU.
+  double exchange_seconds() const;
+
   // These wait, on the host.
   bool any(bool mine);
   std::vector<double> sum(std::vector<double> mine);

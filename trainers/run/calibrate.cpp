@@ -14,6 +14,7 @@
 #include "src/qat/correct_biases.h"
 #include "src/qat/reconstruct/adaround.h"
 #include "src/quant/equalize.h"
+#include "src/quant/sparse_layers.h"
 #include "src/recipe/choices.h"
 #include "trainers/loop/take_from_first.h"
 #include "trainers/run/run.h"
@@ -101,6 +102,21 @@ void repair(QuantizedModel& model, const Run& run) {
   if (recipe.bias_correction) correct_biases(model, moments.moments(), pictures);
 }
 
+/// "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
+void say_sparse_layers(const Prepared& prepared) {
+  if (prepared.spec.sparsity == Sparsity::none) return;
+  const std::vector<std::string> reasons = dense_reasons(prepared.graph);
+  long layers = 0, sparse = 0;
+  std::string dense;
+  for (size_t n = 0; n < reasons.size(); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    layers += has_weight(node.op);
+    sparse += prepared.sparse[n];
+    if (!reasons[n].empty()) dense += fmt::format("{}{} ({})", dense.empty() ? "" : ", ", node.name, reasons[n]);
+  }
+  say(fmt::format("2:4: {} of {} layers; dense: {}", sparse, layers, dense));
+}
+
 void find_ranges(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   if (const int bits = fewest_bits(model.prepared()); recipe.method == "entropy" && bits < 8) {
@@ -130,6 +146,7 @@ void calibrate(QuantizedModel& model, const Run& run) {
   const FullPrecision full;  // ranges are those of the float network, on every device
   const at::NoGradGuard no_grad;
   try {
+    say_sparse_layers(model.prepared());
     if (recipe.equalize) equalize_model(model, run);
     find_ranges(model, run);
     if (repairs) repair(model, run);

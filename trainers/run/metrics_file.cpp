@@ -11,24 +11,29 @@
 
 namespace octet {
 
-// nlohmann finds these two by name; they live beside EpochMetrics' use so that the keys stand in one place.
+// nlohmann finds these by name; they live beside EpochMetrics' use so that the keys stand in one place.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train_cross_entropy, train_top1,
                                    validation_loss, validation_top1, learning_rate, images_per_second, data_wait_share,
                                    seconds, gpu_memory_bytes)
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankMetrics, images_per_second, data_wait_share, exchange_share, gpu_memory_bytes)
+
 namespace {
 
+constexpr const char* kRanks = "ranks";                  // only where there are several
 constexpr const char* kMeanIou = "validation_mean_iou";  // only where pixels have classes
 
 nlohmann::json line_of(const EpochMetrics& metrics) {
   nlohmann::json line = metrics;
   if (metrics.validation_mean_iou) line[kMeanIou] = *metrics.validation_mean_iou;
+  if (!metrics.ranks.empty()) line[kRanks] = metrics.ranks;
   return line;
 }
 
 EpochMetrics metrics_of(const nlohmann::json& line) {
   auto metrics = line.get<EpochMetrics>();
   if (line.contains(kMeanIou)) metrics.validation_mean_iou = line.at(kMeanIou).get<double>();
+  if (line.contains(kRanks)) metrics.ranks = line.at(kRanks).get<std::vector<RankMetrics>>();
   return metrics;
 }
 

@@ -1,6 +1,8 @@
 // The training phases of a run, with validation and metrics after each epoch.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "src/common/files.h"
@@ -43,12 +45,44 @@ std::string progress(const std::string& phase, int epochs, const EpochResult& re
          (left > 0 ? fmt::format(", about {} to go", human_seconds(left * result.seconds)) : "");
 }
 
+/// One of each process that trains; none: there is one.
+std::vector<RankMetrics> of_all_ranks(const Run& run, const EpochResult& result) {
+  if (!run.ranks) return {};
+  const bool shares = run.recipe.parallel.stages.empty();  // else each sees all pictures
+  const RankMetrics mine{.images_per_second = result.images_per_second / (shares ? run.ranks->size() : 1),
+                         .data_wait_share = result.data_wait_share,
+                         .exchange_share = result.exchange_share,
+                         .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes)};
+  std::vector<RankMetrics> all;
+  for (const std::vector<RankMetrics>& of_one : run.data.sharing->all(std::vector{mine})) all.push_back(of_one.at(0));
+  return all;
+}
+
+/// ", 0.9 % waiting for pictures, 2.00 GB of GPU memory"; of several processes each one's: "0.4 / 0.5 %".
+std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ranks) {
+  const auto each = [&](const char* what, const char* unit, const auto& number) {
+    std::vector<std::string> numbers;
+    for (const RankMetrics& rank : ranks) numbers.push_back(fmt::format("{:.1f}", number(rank)));
+    return fmt::format(", {}{}{}", fmt::join(numbers, " / "), unit, what);
+  };
+  const double gigabytes = static_cast<double>(result.gpu_memory_bytes) / 1e9;
+  const std::string memory = gigabytes == 0 ? "" : fmt::format(", {:.2f} GB of GPU memory", gigabytes);
+  if (ranks.empty()) return fmt::format(", {:.1f} % waiting{}", 100 * result.data_wait_share, memory);
+  std::string text = each(" waiting for pictures", " %", [](const RankMetrics& r) { return 100 * r.data_wait_share; }) +
+                     each(" for other processes", " %", [](const RankMetrics& r) { return 100 * r.exchange_share; });
+  if (gigabytes > 0)
+    text += each(" of GPU memory", " GB",
+                 [](const RankMetrics& r) { return static_cast<double>(r.gpu_memory_bytes) / 1e9; });
+  return text;
+}
+
 /// Validates, tells the user, adds a line to metrics.jsonl and shows it on the page and to TensorBoard.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
                   const QuantizedModel* model = nullptr) {
   const Evaluation evaluation =
       evaluate(phase, program, run.data.validation_images(),
                {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+  const std::vector<RankMetrics> ranks = of_all_ranks(run, result);
   if (!run.writes()) return;
   const EpochMetrics metrics = {
       .phase = phase,
@@ -63,18 +97,16 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       .data_wait_share = result.data_wait_share,
       .seconds = result.seconds,
       .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
-      .validation_mean_iou = evaluation.task.pixels() ? std::optional(evaluation.mean_iou) : std::nullopt};
+      .validation_mean_iou = evaluation.task.pixels() ? std::optional(evaluation.mean_iou) : std::nullopt,
+      .ranks = ranks};
   add_metrics(run.directory.metrics(), metrics);
   record_epoch(run, metrics, model);
   show_running(run, progress(phase, epochs, result));
-  const std::string memory =
-      result.gpu_memory_bytes == 0
-          ? ""
-          : fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(result.gpu_memory_bytes) / 1e9);
-  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, {} {:.2f} %, {:.0f} images/s, {:.1f} % waiting{}",
-                  phase, result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss,
+  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, {} {:.2f} %, {:.0f} images/s{}", phase,
+                  result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss,
                   score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
-                  100 * result.data_wait_share, memory));
+                  costs(result, ranks)));
+  if (run.epoch_done) run.epoch_done(metrics);
 }
 
 /// Keys of observed scales that the user gave to others.
@@ -95,9 +127,12 @@ void say_what_has_no_effect(const Recipe& recipe) {
 void train_float(const Run& run, Weights& weights, bool resume) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
-    Phase phase{.name = "float", .recipe = &recipe, .graph = &run.graph, .weights = &weights};
+    const bool staged = !run.recipe.parallel.stages.empty();  // cut where QAT is: without dropout, which is refused
+    const Graph trained = staged ? fuse(run.graph) : run.graph;
+    Phase phase{.name = "float", .recipe = &recipe, .graph = &trained, .weights = &weights};
     phase.ranks = run.ranks.get();
     phase.cuda = run.recipe.cuda;
+    phase.parallel = run.recipe.parallel;
     phase.seed = run.recipe.seed;
     phase.fingerprint = fingerprint(run);
     phase.checkpoint = run.directory.float_state();
@@ -127,8 +162,10 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   }
   phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
+  phase.parallel = run.recipe.parallel;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
+  phase.freezing = {std::max(recipe.freeze_oscillating_start, recipe.freeze_oscillating), recipe.freeze_oscillating};
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.seed = run.recipe.seed;
@@ -149,6 +186,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
   phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
+  phase.parallel = run.recipe.parallel;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.seed = run.recipe.seed;
   phase.pictures_of = "qat";

@@ -232,6 +232,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   Run run = open_run(recipe, directory, start.device, start.ranks);
   run.command = start.command;
   run.machine = start.machine;
+  run.epoch_done = start.epoch_done;
   require_trainable(run);
   require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run, engines);
@@ -243,7 +244,9 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
     run.events = open_events(directory);
   }
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
-  if (run.ranks) say(fmt::format("processes: {}, each with a share of every batch", run.ranks->size()));
+  if (run.ranks)
+    say(fmt::format("processes: {}, each with a {}", run.ranks->size(),
+                    recipe.parallel.stages.empty() ? "share of every batch" : "part of the network"));
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -9,6 +9,7 @@
 #include "src/common/error.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
+#include "src/common/text_table.h"
 #include "src/graph/window.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
@@ -21,6 +22,7 @@
 #include "trainers/batches/batches.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/schedule.h"
+#include "trainers/loop/stages.h"
 #include "trainers/loop/train.h"
 #include "trainers/loop/training_state.h"
 
@@ -98,6 +100,29 @@ void require_trained_answers(const Graph& graph, const Task& task) {
   }
 }
 
+/// A network that is to be cut must be one that can be, into as many parts as there are processes, or for one alone.
+void require_stages(const Run& run) {
+  const std::vector<std::string>& layers = run.recipe.parallel.stages;
+  const Graph fused = fuse(run.graph);
+  stages_of(fused, layers);
+  if (run.recipe.qat.epochs > 0) stages_of(prepare(fused, quant_spec(run.recipe.quant)).graph, layers);
+  if (run.data.task().pixels())
+    throw usage_error(
+        "parallel.stages: with data.labels: pixels micro-batches have other numbers of labelled pixels, and their mean "
+        "loss is not the batch's; leave the stages out");
+  if (!run.ranks) return;
+  if (const size_t stages = layers.size() + 1; static_cast<size_t>(run.ranks->size()) != stages)
+    throw usage_error(
+        fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}",
+                    counted(static_cast<long>(layers.size()), "cut"), stages, run.ranks->size(), stages));
+  const auto require_fp32 = [&](const OptimizerRecipe& recipe, const char* name) {
+    if (recipe.epochs > 0 && recipe.precision != "fp32" && !run.device.is_cuda())
+      throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; set fp32", name, recipe.precision));
+  };
+  require_fp32(run.recipe.train, "train");
+  require_fp32(run.recipe.qat, "qat");
+}
+
 }  // namespace
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device, std::shared_ptr<Ranks> ranks) {
@@ -113,6 +138,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .ranks = std::move(ranks),
           .command = {},
           .machine = {},
+          .epoch_done = {},
           .events = nullptr};
   if (run.ranks) {
     run.data.sharing = std::make_shared<Sharing>(
@@ -138,9 +164,11 @@ Weights starting_weights(const Run& run) {
 }
 
 void require_trainable(const Run& run) {
+  const bool staged = !run.recipe.parallel.stages.empty(), shares = run.ranks && !staged;
+  if (staged) require_stages(run);
   const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
     if (recipe.epochs == 0) return;
-    if (run.ranks && recipe.batch_size % run.ranks->size() != 0)
+    if (shares && recipe.batch_size % run.ranks->size() != 0)
       throw usage_error(fmt::format("{}.batch_size {}: {} processes share each batch, so it must be a multiple of {}",
                                     name, recipe.batch_size, run.ranks->size(), run.ranks->size()));
     const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
@@ -179,6 +207,7 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
       .weight_bits = quant.weight_bits,
       .weight_granularity = value_named(kGranularities, quant.weight_granularity, "quant.weight_granularity"),
       .weight_range = value_named(kWeightRanges, quant.weight_codes, "quant.weight_codes"),
+      .sparsity = value_named(kSparsities, quant.sparsity, "quant.sparsity"),
       .input_bits = quant.input_bits,
       .first_layer_bits = quant.first_layer_bits,
       .last_layer_bits = quant.last_layer_bits,
@@ -188,11 +217,13 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
   return spec;
 }
 
-QuantizerOptions quantizer_options(const QuantRecipe& quant) {
+QuantizerOptions quantizer_options(const Recipe& recipe) {
+  const QuantRecipe& quant = recipe.quant;
   return {.observer = observer_kind(quant.observer),
           .averaging = quant.averaging,
           .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator"),
-          .edges = edge_scales(quant)};
+          .edges = edge_scales(quant),
+          .keep_weight_scales = recipe.qat.freeze_oscillating > 0};  // codes change with weights then, not with scales
 }
 
 bool observes(const QuantRecipe& quant) { return edge_scales(quant) == EdgeScales::observed; }
@@ -202,7 +233,9 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   Graph fused = fuse(run.graph);
   if (run.recipe.calibrate.equalize) fused = equalizable(std::move(fused));
   if (run.recipe.calibrate.bias_correction) require_biases(fused);
-  return {prepare(fused, quant_spec(quant)), weights, quantizer_options(quant)};
+  QuantizerOptions options = quantizer_options(run.recipe);
+  options.by_layer_groups = run.ranks != nullptr;  // their exchange goes on beside the backward pass
+  return {prepare(fused, quant_spec(quant)), weights, options};
 }
 
 void save_quantized(const QuantizedModel& model, const std::string& path) {

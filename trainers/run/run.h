@@ -1,6 +1,7 @@
 // A run: its recipe with everything the recipe names opened and built; and what a finished run left in its directory.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 namespace octet {
 
 class EventFile;
+struct EpochMetrics;
 
 struct Run {
   Recipe recipe;
@@ -26,10 +28,11 @@ struct Run {
   RunData data;
   Graph graph;  ///< the float network, not fused
   Preprocessing preprocessing;
-  at::Device device = at::kCPU;       ///< where it trains, calibrates and evaluates
-  std::shared_ptr<Ranks> ranks;       ///< that train it together; null: this process alone
-  std::string command, machine;       ///< what its report says of them
-  std::shared_ptr<EventFile> events;  ///< for TensorBoard; null: none are written
+  at::Device device = at::kCPU;                         ///< where it trains, calibrates and evaluates
+  std::shared_ptr<Ranks> ranks;                         ///< that train it together; null: this process alone
+  std::string command, machine;                         ///< what its report says of them
+  std::function<void(const EpochMetrics&)> epoch_done;  ///< told by the rank that writes; may be empty
+  std::shared_ptr<EventFile> events;                    ///< for TensorBoard; null: none are written
 
   bool writes() const { return ranks == nullptr || ranks->first(); }  ///< this process speaks, and writes files
 };
@@ -48,7 +51,8 @@ struct RunStart {
   std::string machine;           ///< "AMD EPYC ..., 16 cores; NVIDIA H200"
   at::Device device = at::kCPU;  ///< where to train
   bool resume = false;
-  std::shared_ptr<Ranks> ranks;  ///< null: alone
+  std::shared_ptr<Ranks> ranks;                              ///< null: alone
+  std::function<void(const EpochMetrics&)> epoch_done = {};  ///< told what metrics.jsonl is; may be empty
 };
 FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
 
@@ -69,7 +73,7 @@ void require_trainable(const Run& run);
 void require_free_name(const RunDirectory& directory, const std::string& file);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
-QuantizerOptions quantizer_options(const QuantRecipe& quant);
+QuantizerOptions quantizer_options(const Recipe& recipe);
 
 /// Ranges of activations follow the data in QAT (quant.scales: observed), else they stay as calibrated or learn.
 bool observes(const QuantRecipe& quant);

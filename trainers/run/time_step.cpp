@@ -17,6 +17,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/model/device.h"
+#include "src/quant/fuse.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/step_graph.h"
@@ -39,7 +40,7 @@ class Bench {
   std::vector<double> timed(long steps) {
     return timed(steps, [this] { step(); });
   }
-  double time_exchange();
+  void time_exchange(StepTimes& times);
 
   const at::Device device_ = choose_device("cuda");
   const OwnStream stream_{device_};
@@ -60,7 +61,7 @@ class Bench {
 Bench::Bench(const StepBench& bench)
     : recipe_(bench.optimizer),
       seconds_(bench.seconds),
-      graph_(build_model(bench.model)),
+      graph_(bench.parallel.stages.empty() ? build_model(bench.model) : fuse(build_model(bench.model))),
       weights_(to_device(initial_weights(graph_, 1), device_)),
       freeze_batch_norm_(bench.freeze_batch_norm),
       observe_(observes(bench.quant)),
@@ -75,6 +76,7 @@ Bench::Bench(const StepBench& bench)
   phase_ = {.name = bench.qat ? "qat" : "float",
             .recipe = &recipe_,
             .cuda = bench.cuda,
+            .parallel = bench.parallel,
             .graph = &graph_,
             .weights = &weights_,
             .ranks = ranks_};
@@ -82,6 +84,7 @@ Bench::Bench(const StepBench& bench)
     Run run;
     run.recipe.quant = bench.quant;
     run.graph = graph_;
+    run.ranks = std::shared_ptr<Ranks>(std::shared_ptr<void>(), ranks_);  // whose they stay
     quantized_.emplace(make_quantized(run, weights_));
     const c10::NoGradGuard no_grad;
     quantized_->forward(images_.narrow(0, 0, std::min<long>(recipe_.batch_size, kCalibrationImages)),
@@ -120,14 +123,17 @@ std::vector<double> Bench::timed(long steps, const std::function<void()>& work) 
   return milliseconds;
 }
 
-double Bench::time_exchange() {
+void Bench::time_exchange(StepTimes& times) {
   constexpr long kTimes = 20;
+  const bool fp16 = value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange") == ExchangeType::fp16;
   std::vector<at::Tensor> gradients;
   for (const auto& [name, weight] : weights_)
-    if (weight.requires_grad()) gradients.push_back(at::zeros_like(weight));
+    if (weight.requires_grad())
+      gradients.push_back(at::zeros_like(weight, weight.options().dtype(fp16 ? at::kHalf : at::kFloat)));
   const auto exchange = [&] { ranks_->sum(gradients); };
   timed(kTimes, exchange);
-  return timed(kTimes, exchange)[kTimes / 2];
+  times.exchange_milliseconds = timed(kTimes, exchange)[kTimes / 2];
+  for (const at::Tensor& gradient : gradients) times.gradient_bytes += gradient.nbytes();
 }
 
 StepTimes Bench::run() {
@@ -139,12 +145,16 @@ StepTimes Bench::run() {
   if (ranks_ != nullptr)
     guess = ranks_->sum(std::vector<double>{guess}).front() / ranks_->size();  // as many steps everywhere
   StepTimes times;
-  times.milliseconds = timed(std::max(kFewestSteps, std::lround(seconds_ * 1e3 / guess)));
+  const long steps = std::max(kFewestSteps, std::lround(seconds_ * 1e3 / guess));
+  const double waited = ranks_ != nullptr ? ranks_->exchange_seconds() : 0;
+  times.milliseconds = timed(steps);
+  if (ranks_ != nullptr)
+    times.waiting_milliseconds = 1e3 * (ranks_->exchange_seconds() - waited) / static_cast<double>(steps);
   times.peak_bytes = peak_gpu_memory(device_).in_tensors;
   times.loss = step_->totals()[0].item<double>() / static_cast<double>(steps_);
   if (!std::isfinite(times.loss))
     throw promise_error(fmt::format("the loss is {}: no times of such a run", times.loss));
-  if (ranks_ != nullptr) times.exchange_milliseconds = time_exchange();
+  if (ranks_ != nullptr && phase_.parallel.stages.empty()) time_exchange(times);
   return times;
 }
 

@@ -17,8 +17,10 @@ struct StepBench {
   OptimizerRecipe optimizer;       ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;
-  double seconds = 3;      ///< of measuring, after warm-up; at least 10 steps are made
-  Ranks* ranks = nullptr;  ///< that train together, each with a batch of `optimizer`; null: this process alone
+  ParallelRecipe parallel;
+  double seconds = 3;  ///< of measuring, after warm-up; at least 10 steps are made
+  Ranks* ranks =
+      nullptr;  ///< each with a batch of `optimizer`, or with a stage of the network; null: this process alone
 };
 
 struct StepTimes {
@@ -26,6 +28,8 @@ struct StepTimes {
   size_t peak_bytes = 0;             ///< most that tensors took at a time, once warm
   double loss = 0;                   ///< mean over all steps made
   double exchange_milliseconds = 0;  ///< with ranks: of the exchange of gradients alone, nothing beside it
+  double waiting_milliseconds = 0;   ///< with ranks: of a step, what the backward pass did not hide of it
+  size_t gradient_bytes = 0;         ///< that such an exchange sums
 };
 
 /// The very step of train_phase(). Throws Error(usage) without a usable GPU, Error(promise) if the loss is not finite:

@@ -5,6 +5,7 @@
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 
 namespace octet::kernels {
 namespace {
@@ -15,6 +16,7 @@ constexpr int kGroup = 4;                   // input channels of one product
 struct DirectArgs {
   Conv2dShape g;
   CudaEpilogue epilogue;
+  CodeLookup lookup;
   CudaChannelConstants constants;
   const uint32_t* weight;  ///< [R, S, quads of a group's channels, padded out_c][4], missing channels 0
   const uint8_t* x;
@@ -34,6 +36,7 @@ __device__ uint32_t load_quad(const uint8_t* from, int count) {
 
 template <bool kSigned, bool kWords>
 __global__ void __launch_bounds__(kChannels* kPixels) direct_kernel(DirectArgs a) {
+  wait_for_previous_kernel();
   const int k = blockIdx.y * kChannels + threadIdx.x;
   const int pixel = blockIdx.x * kPixels + threadIdx.y;
   if (k >= a.g.out_c || pixel >= a.pixels) return;
@@ -56,7 +59,7 @@ __global__ void __launch_bounds__(kChannels* kPixels) direct_kernel(DirectArgs a
       }
     }
   }
-  finish_output(a.epilogue, rescale(acc, a.constants.multiplier[k], a.constants.bias[k]), a.residual,
+  finish_output(a.epilogue, a.lookup, rescale(acc, a.constants.multiplier[k], a.constants.bias[k]), a.residual,
                 static_cast<ptrdiff_t>(pixel) * a.g.residual_stride + k, a.y,
                 static_cast<ptrdiff_t>(pixel) * a.g.out_stride + k);
 }
@@ -86,6 +89,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const DirectArgs args{g,
                         CudaEpilogue(p),
+                        CodeLookup(data),
                         cuda_channel_constants(packed, channels),
                         reinterpret_cast<const uint32_t*>(packed + cuda_constants_bytes(channels)),
                         static_cast<const uint8_t*>(data.x),
@@ -97,13 +101,9 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
   const dim3 blocks(blocks_for(args.pixels, kPixels), channels / kChannels), threads(kChannels, kPixels);
   // A word may reach past the channels of a pixel, where weights are 0, but not past its stride.
   const bool words = g.in_stride % kGroup == 0 && (g.groups == 1 || g.in_c / g.groups % kGroup == 0);
-  if (p.x.is_signed) {
-    words ? direct_kernel<true, true><<<blocks, threads, 0, stream>>>(args)
-          : direct_kernel<true, false><<<blocks, threads, 0, stream>>>(args);
-  } else {
-    words ? direct_kernel<false, true><<<blocks, threads, 0, stream>>>(args)
-          : direct_kernel<false, false><<<blocks, threads, 0, stream>>>(args);
-  }
+  const auto kernel = p.x.is_signed ? (words ? direct_kernel<true, true> : direct_kernel<true, false>)
+                                    : (words ? direct_kernel<false, true> : direct_kernel<false, false>);
+  launch_overlapped(kernel, blocks, threads, 0, stream, args);
   check_launch("direct convolution");
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 #include "kernels/cuda_vector.cuh"
 
 namespace octet::kernels {
@@ -38,6 +39,7 @@ struct InputQuads {
 struct Dp4aArgs {
   Conv2dShape g;
   CudaEpilogue epilogue;
+  CodeLookup lookup;
   CudaChannelConstants constants;
   InputQuads input;
   const uint4* weight;  ///< [R, S, input.count, quads][kQuad out][kQuad in]
@@ -65,7 +67,8 @@ __device__ void finish_quad(const Dp4aArgs& a, const int32_t (&acc)[kQuad], cons
     for (int i = 0; i < count; ++i) reinterpret_cast<float*>(a.y)[index + i] = t[i];
   } else {
     const CudaRounding& code = a.epilogue.rounding;
-    *reinterpret_cast<uint32_t*>(a.y + index) = pack_codes(code(t[0]), code(t[1]), code(t[2]), code(t[3]));
+    const uint32_t codes = pack_codes(code(t[0]), code(t[1]), code(t[2]), code(t[3]));
+    *reinterpret_cast<uint32_t*>(a.y + index) = a.lookup.wanted() ? a.lookup.word(codes) : codes;
   }
 }
 
@@ -138,12 +141,12 @@ __global__ void __launch_bounds__(kThreads) dp4a_kernel(Dp4aArgs a) {
   const int quad = thread % a.quads, ox = thread / a.quads % a.tiles * kPixels, k = quad * kQuad;
   const unsigned out_row = thread / a.quads / a.tiles, image = out_row / g.out_h;
   const int top = static_cast<int>(out_row % g.out_h) * g.stride_h - g.pad_h, left = ox * g.stride_w - g.pad_w;
-  const uint8_t* x = a.x + static_cast<ptrdiff_t>(image) * g.in_h * g.in_w * g.in_stride + a.input.first(quad);
-
   const int4 init = __ldg(reinterpret_cast<const int4*>(a.constants.init) + quad);
   int32_t acc[kPixels][kQuad];
 #pragma unroll
   for (int p = 0; p < kPixels; ++p) acc[p][0] = init.x, acc[p][1] = init.y, acc[p][2] = init.z, acc[p][3] = init.w;
+  const uint8_t* x = wait_for_previous_kernel(a.x) + static_cast<ptrdiff_t>(image) * g.in_h * g.in_w * g.in_stride +
+                     a.input.first(quad);
   for (int r = 0; r < g.kernel_h; ++r) {
     const int iy = top + r * g.dilation_h;
     Window::template add_row<kSigned>(a, x + iy * g.in_w * g.in_stride, iy >= 0 && iy < g.in_h, left,
@@ -215,6 +218,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
   const unsigned quads = channels / kQuad, tiles = blocks_for(g.out_w, kernel.pixels);
   const Dp4aArgs args{g,
                       CudaEpilogue(p),
+                      CodeLookup(data),
                       cuda_channel_constants(packed, channels),
                       InputQuads(g),
                       reinterpret_cast<const uint4*>(packed + cuda_constants_bytes(channels)),
@@ -225,7 +229,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
                       quads,
                       tiles,
                       (p.x.zero_point & 0xFF) * 0x01010101u};
-  kernel.run[p.x.is_signed]<<<blocks_for(args.threads, kThreads), kThreads, 0, stream>>>(args);
+  launch_overlapped(kernel.run[p.x.is_signed], blocks_for(args.threads, kThreads), kThreads, 0, stream, args);
   check_launch("dp4a convolution");
 }
 

@@ -3,7 +3,7 @@
 // Include it in .cu files only.
 #pragma once
 
-#include "kernels/conv2d_int8/conv2d_int8.h"
+#include "kernels/conv2d_int8/cuda/code_lookup.cuh"
 #include "kernels/cuda_codes.cuh"
 
 namespace octet::kernels {
@@ -33,13 +33,14 @@ struct CudaEpilogue {
 };
 
 /// Ends one output: `index` is its element in y, `residual_index` the one in residual.
-__device__ inline void finish_output(const CudaEpilogue& e, float t, const void* residual, ptrdiff_t residual_index,
-                                     void* y, ptrdiff_t index) {
+__device__ inline void finish_output(const CudaEpilogue& e, const CodeLookup& lookup, float t, const void* residual,
+                                     ptrdiff_t residual_index, void* y, ptrdiff_t index) {
   t = e.with_residual(t, residual, residual_index);
   if (e.float_output) {
     static_cast<float*>(y)[index] = t;
   } else {
-    static_cast<uint8_t*>(y)[index] = static_cast<uint8_t>(e.rounding(t));
+    const uint8_t code = static_cast<uint8_t>(e.rounding(t));
+    static_cast<uint8_t*>(y)[index] = lookup.wanted() ? static_cast<uint8_t>(lookup.code(code)) : code;
   }
 }
 

@@ -31,6 +31,7 @@ struct CudaConvFamily {
 };
 
 const CudaConvFamily& cuda_depthwise_3x3_family();
+const CudaConvFamily& cuda_depthwise_5x5_family();
 const CudaConvFamily& cuda_image_family();   ///< up to 4 input channels, on tensor cores
 const CudaConvFamily& cuda_wgmma_family();   ///< one group, 16-byte strides, codes out: tensor cores of Hopper
 const CudaConvFamily& cuda_mma_family();     ///< one group, 16-byte strides: tensor cores

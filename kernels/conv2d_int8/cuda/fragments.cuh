@@ -4,6 +4,7 @@
 // channels. Include it in .cu files only.
 #pragma once
 
+#include "kernels/conv2d_int8/cuda/code_lookup.cuh"
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/conv2d_int8/cuda/packed_rounding.cuh"
@@ -21,6 +22,7 @@ struct Fragments {
 struct ConvOutput {
   CudaEpilogue epilogue;
   PackedRounding rounding;
+  CodeLookup lookup;
   CudaChannelConstants constants;
   const uint8_t* residual;  ///< [pixels, residual_stride] or null
   void* y;                  ///< [pixels, out_stride]
@@ -30,6 +32,7 @@ struct ConvOutput {
              const CudaChannelConstants& of_channels)
       : epilogue(p),
         rounding(p.y),
+        lookup(data),
         constants(of_channels),
         residual(p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr),
         y(data.y),
@@ -175,6 +178,10 @@ __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sum
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     p.rounding.finish(codes[row].word);
+    if (p.lookup.wanted()) {
+#pragma unroll
+      for (int word = 0; word < kWords; ++word) codes[row].word[word] = p.lookup.word(codes[row].word[word]);
+    }
     if (first_pixel + row * 8 < p.pixels) codes[row].store(to + static_cast<int64_t>(row) * 8 * p.out_stride);
   }
 }
@@ -191,7 +198,7 @@ __device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& su
       const int k = channel + i;
       if (k >= p.out_c) break;
       const int32_t acc = sums.value[row / 2][i / 2][row % 2 * 2 + i % 2];
-      finish_output(p.epilogue, rescale(acc, p.constants.multiplier[k], p.constants.bias[k]), p.residual,
+      finish_output(p.epilogue, p.lookup, rescale(acc, p.constants.multiplier[k], p.constants.bias[k]), p.residual,
                     pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
     }
   }

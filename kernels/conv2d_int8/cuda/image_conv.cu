@@ -12,6 +12,7 @@
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 
 namespace octet::kernels {
 namespace {
@@ -27,6 +28,7 @@ constexpr int kMaxTileBytes = 24 * 1024;
 struct ImageArgs {
   Conv2dShape g;
   CudaRounding rounding;
+  CodeLookup lookup;
   CudaChannelConstants constants;
   const uint4* weight;  ///< [channels / 32][steps][2][32 lanes]: the words of two mma that a lane holds
   const uint32_t* x;
@@ -110,10 +112,10 @@ __device__ void store_pixel(const ImageArgs& a, const ThreadConstants& c, const 
   for (int i = 0; i < kThreadChannels; ++i) {
     code[i] = a.rounding(rescale(sum[i / 2][2 * half + i % 2], c.multiplier[i], c.bias[i]));
   }
-  const uint32_t low = pack_codes(code[0], code[1], code[2], code[3]);
-  const uint32_t high = pack_codes(code[4], code[5], code[6], code[7]);
+  uint2 codes = {pack_codes(code[0], code[1], code[2], code[3]), pack_codes(code[4], code[5], code[6], code[7])};
+  if (a.lookup.wanted()) codes = {a.lookup.word(codes.x), a.lookup.word(codes.y)};
   // Channels past the last are lanes behind it, which may hold anything.
-  if (k < a.g.out_c) *reinterpret_cast<uint2*>(a.y + pixel * a.g.out_stride + k) = {low, high};
+  if (k < a.g.out_c) *reinterpret_cast<uint2*>(a.y + pixel * a.g.out_stride + k) = codes;
 }
 
 template <int kSteps, bool kSigned>
@@ -124,13 +126,14 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
   const int k = group * kWarpChannels + lane % 4 * kThreadChannels;
   const int pitch = a.phase * a.g.stride_w, tile_words = a.in_rows * pitch;
 
-  int tile = blockIdx.x;
-  fetch_tile(a, tile, tiles);
   uint4 weight[kSteps][2];
 #pragma unroll
   for (int i = 0; i < 2 * kSteps; ++i) weight[i / 2][i % 2] = __ldg(a.weight + (group * 2 * kSteps + i) * 32 + lane);
   const ThreadConstants constants(a.constants, k);
   const TapOffsets<kSteps> offsets(a, lane);
+  wait_for_previous_kernel();
+  int tile = blockIdx.x;
+  fetch_tile(a, tile, tiles);
 
   for (int buffer = 0; tile < a.tiles; tile += gridDim.x, buffer ^= 1) {
     copy_async_wait<0>();
@@ -225,6 +228,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
   const int groups = g.out_c > kWarpChannels ? 2 : 1;
   const ImageArgs args{g,
                        CudaEpilogue(p).rounding,
+                       CodeLookup(data),
                        cuda_channel_constants(packed, channels),
                        reinterpret_cast<const uint4*>(packed + cuda_constants_bytes(channels)),
                        static_cast<const uint32_t*>(data.x),
@@ -241,7 +245,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
   const size_t shared = 2 * tile_bytes(g);
   const unsigned columns = blocks_for(g.out_c, groups * kWarpChannels);
   const unsigned rows = std::max(1u, resident_blocks(kernel, kThreads, shared) / columns);
-  kernel<<<dim3(std::min<unsigned>(args.tiles, rows), columns), kThreads, shared, stream>>>(args);
+  launch_overlapped(kernel, dim3(std::min<unsigned>(args.tiles, rows), columns), kThreads, shared, stream, args);
   check_launch("first-layer convolution");
 }
 

@@ -32,7 +32,7 @@ CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options,
     layer.name = n.name;
     if (const int convolution = merged[node]; convolution >= 0) {
       layer.step = layers_[convolution].step->with_lookup(lowering.lookup_table(node));
-      layers_[convolution].only_for_tap = true;
+      layers_[convolution].lookup = node;
       n.inputs = layers_[convolution].inputs;
     } else {
       layer.step = make_cpu_step(lowering, node, isa);
@@ -61,7 +61,7 @@ CpuProgram::Memory CpuProgram::make_memory(int images, bool with_tap) const {
   std::vector<BufferLife> lives = lives_;
   for (size_t node = 0; node < lives.size(); ++node) {
     BufferLife& life = lives[node];
-    if (layers_[node].only_for_tap && !with_tap) life.bytes = 0;
+    if (layers_[node].lookup >= 0 && !with_tap) life.bytes = 0;
     life.bytes = life.bytes * images + (life.bytes > 0 ? kernels::kCpuReadSlack : 0);
   }
   const MemoryPlan plan = plan_memory(lives);
@@ -96,7 +96,7 @@ void CpuProgram::run_chunk(const Memory& memory, const Chunk& chunk, const Outpu
   };
   for (size_t node = 0; node < layers_.size(); ++node) {
     const Layer& layer = layers_[node];
-    if (layer.only_for_tap && !tap) continue;
+    if (layer.lookup >= 0 && !tap) continue;
     void* y = layer.output < 0 ? memory.outputs[node] : place(layer.output);
     const uint8_t* const* inputs = node == 0 ? &chunk.images : memory.inputs[node].data();
     if (layer.step) run_step(*layer.step, {chunk.count, inputs, y});
@@ -140,7 +140,13 @@ void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int co
 
 std::vector<LayerInfo> CpuProgram::layers() const {
   std::vector<LayerInfo> layers;
-  for (const Layer& layer : layers_) layers.push_back({layer.name, layer.step ? layer.step->kernel() : "alias"});
+  for (const Layer& layer : layers_) {
+    const CpuStep* step = (layer.lookup < 0 ? layer : layers_[layer.lookup]).step.get();
+    layers.push_back({layer.name, step ? step->kernel() : "alias"});
+  }
+  for (const Layer& layer : layers_) {
+    if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
+  }
   return layers;
 }
 

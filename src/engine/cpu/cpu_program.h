@@ -26,8 +26,9 @@ class CpuProgram final : public Program {
     std::string name;
     std::unique_ptr<CpuStep> step;  ///< null: the output is the input's memory
     std::vector<int> inputs;        ///< of a merged lookup: the convolution's
-    bool only_for_tap = false;      ///< a convolution merged into the lookup that reads it (fusion.h)
-    int buffer = 0;                 ///< node whose memory holds the output
+    /// Of a convolution: the lookup that is computed with it (fusion.h), or -1. Alone it runs for a tap only.
+    int lookup = -1;
+    int buffer = 0;  ///< node whose memory holds the output
     Shape shape;
     bool is_signed = false;   ///< in the graph; here codes are raised by 128
     size_t image_bytes = 0;   ///< of the output, with lanes between channels and stride

@@ -2,6 +2,7 @@
 // file (kernel_cache.h) for later processes.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
@@ -15,10 +16,13 @@ struct ConvProblem {
   const kernels::Conv2dParams& params;
   const kernels::Conv2dWeights& weights;
   kernels::CudaConv2dData tensors;
+  /// Launches the kernel that runs before it in the network, or is empty. A kernel's time counts behind that one: its
+  /// start overlaps that one's end, and that one leaves the input, but not the weights, near the multiprocessors.
+  const std::function<void()>& before;
 };
 
-/// The fastest of the kernels whose names contain `allowed` ("auto": of all) and that this GPU launches. Writes the
-/// output. Throws Error(promise) listing the names when no name does, and the refusals when the GPU launches none.
+/// The fastest of the kernels whose names contain `allowed` ("auto": of all) and that this GPU launches. May write
+/// the output. Throws Error(promise) listing the names when no name does, and the refusals when the GPU launches none.
 kernels::CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream);
 
 }  // namespace octet

@@ -8,59 +8,73 @@
 namespace octet {
 namespace {
 
-// conv2d and linear.
+// A convolution with what has been chosen and uploaded for it.
+struct Convolution {
+  kernels::Conv2dShape shape;
+  kernels::Conv2dParams params;
+  kernels::Conv2dWeights weights;
+  std::string kernels;
+  std::map<int, kernels::CudaConv2d> chosen;  // by number of images
+  std::map<int, DeviceBuffer> packed;         // by variant
+};
+
+// conv2d and linear, and those merged with the lookup that reads them.
 class ConvStep final : public CudaStep {
  public:
   ConvStep(const Lowering& lowering, int node, std::string kernels)
-      : shape_(lowering.conv2d_shape(node)),
-        params_(lowering.conv2d_params(node)),
-        weights_(lowering.conv2d_weights(node)),
-        kernels_(std::move(kernels)) {}
+      : conv_(std::make_shared<Convolution>(lowering.conv2d_shape(node), lowering.conv2d_params(node),
+                                            lowering.conv2d_weights(node), std::move(kernels))) {}
 
-  std::string kernel(int images) const override { return chosen_.at(images).name; }
+  std::string kernel(int images) const override { return conv_->chosen.at(images).name + (looks_up_ ? "_lookup" : ""); }
 
   void prepare(const CudaStepData& data, const Stream& stream) override {
-    const auto conv = choose_conv2d({shape_, params_, weights_, tensors(data)}, kernels_, stream);
-    chosen_[data.images] = conv;
-    if (packed_.contains(conv.variant)) return;
-    packed_[conv.variant] =
-        to_device(kernels::cuda_conv2d_pack(conv, shape_, params_, weights_), "weights", stream.get());
+    if (looks_up_ && table_.bytes() == 0) table_ = to_device(codes_, "a lookup's table", stream.get());
+    const auto conv = choose_conv2d({conv_->shape, conv_->params, conv_->weights, tensors(data), data.before},
+                                    conv_->kernels, stream);
+    conv_->chosen[data.images] = conv;
+    if (conv_->packed.contains(conv.variant)) return;
+    conv_->packed[conv.variant] = to_device(
+        kernels::cuda_conv2d_pack(conv, conv_->shape, conv_->params, conv_->weights), "weights", stream.get());
   }
 
   size_t zeroed_bytes(int images) const override {
-    return kernels::cuda_conv2d_workspace(chosen_.at(images), shape_, images);
+    return kernels::cuda_conv2d_workspace(conv_->chosen.at(images), conv_->shape, images);
   }
 
   size_t constant_bytes() const override {
+    if (looks_up_) return table_.bytes();  // the convolution's own step counts the rest
     size_t bytes = 0;
-    for (const auto& [variant, buffer] : packed_) bytes += buffer.bytes();
+    for (const auto& [variant, buffer] : conv_->packed) bytes += buffer.bytes();
     return bytes;
   }
 
   void launch(const CudaStepData& data, CudaStream stream) const override {
-    const kernels::CudaConv2d& conv = chosen_.at(data.images);
+    const kernels::CudaConv2d& conv = conv_->chosen.at(data.images);
     kernels::CudaConv2dData launched = tensors(data);
-    launched.packed = packed_.at(conv.variant).data();
+    launched.packed = conv_->packed.at(conv.variant).data();
     launched.workspace = data.zeroed;
-    kernels::cuda_conv2d(conv, shape_, params_, launched, stream);
+    kernels::cuda_conv2d(conv, conv_->shape, conv_->params, launched, stream);
   }
+
+  std::unique_ptr<CudaStep> with_lookup(const kernels::LookupTable& table) const override {
+    return std::make_unique<ConvStep>(conv_, table);
+  }
+  ConvStep(std::shared_ptr<Convolution> conv, const kernels::LookupTable& table)
+      : conv_(std::move(conv)), looks_up_(true), codes_(std::begin(table.byte), std::end(table.byte)) {}
 
  private:
   kernels::CudaConv2dData tensors(const CudaStepData& data) const {
-    kernels::CudaConv2dData tensors;
-    tensors.images = data.images;
-    tensors.x = data.inputs[0];
-    tensors.residual = params_.has_residual ? data.inputs[1] : nullptr;
-    tensors.y = data.output;
-    return tensors;
+    return {.images = data.images,
+            .x = data.inputs[0],
+            .residual = conv_->params.has_residual ? data.inputs[1] : nullptr,
+            .y = data.output,
+            .lookup = table_.data()};
   }
 
-  kernels::Conv2dShape shape_;
-  kernels::Conv2dParams params_;
-  kernels::Conv2dWeights weights_;
-  std::string kernels_;
-  std::map<int, kernels::CudaConv2d> chosen_;  // by number of images
-  std::map<int, DeviceBuffer> packed_;         // by variant
+  std::shared_ptr<Convolution> conv_;
+  bool looks_up_ = false;
+  std::vector<uint8_t> codes_;  // of the lookup's table
+  DeviceBuffer table_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "src/common/error.h"
 #include "src/common/random.h"
 #include "src/engine/cuda/timing.h"
+#include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
 namespace octet {
@@ -27,11 +28,21 @@ CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, 
 }
 
 void CudaProgram::make_layers(const CudaStepFactory& make_step) {
+  const std::vector<int> merged = merged_convolutions(graph_);
   for (int node = 0; node < static_cast<int>(graph_.nodes.size()); ++node) {
-    const Int8Node& n = graph_.nodes[node];
+    Int8Node& n = graph_.nodes[node];
     Layer layer;
-    layer.step = make_step(lowering_, node);
-    layer.buffer = layer.step ? node : layers_[n.inputs[0]].buffer;
+    if (const int convolution = merged[node]; convolution >= 0) {
+      layer.step = layers_[convolution].step->with_lookup(lowering_.lookup_table(node));
+    }
+    if (layer.step) {
+      layer.buffer = merged[node];  // a tap sees the convolution's codes there first
+      layers_[merged[node]].lookup = node;
+      n.inputs = graph_.nodes[merged[node]].inputs;
+    } else {
+      layer.step = make_step(lowering_, node);
+      layer.buffer = layer.step ? node : layers_[n.inputs[0]].buffer;
+    }
     layer.image_bytes = static_cast<size_t>(n.shape.h) * n.shape.w * lowering_.output_stride(node) *
                         (n.float_output ? sizeof(float) : 1);
     layers_.push_back(std::move(layer));
@@ -128,16 +139,20 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
 // Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
 void CudaProgram::prepare_steps(int batch) {
   upload_random_images(batch);
+  std::function<void()> before;
   try {
     for (size_t node = 0; node < layers_.size(); ++node) {
       CudaStep* step = layers_[node].step.get();
-      if (step == nullptr) continue;
+      if (step == nullptr || layers_[node].lookup >= 0) continue;
       at_node(node, [&] {
-        step->prepare(data(node, batch), stream_);
+        CudaStepData of_node = data(node, batch);
+        of_node.before = before;
+        step->prepare(of_node, stream_);
         work_.make_room(*step, batch, stream_);
         step->launch(data(node, batch), stream_.get());
         stream_.wait("its first run on the GPU");
       });
+      before = [this, node, batch] { launch(node, batch); };
     }
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, batch, work_.bytes() + error.asked());
@@ -146,7 +161,9 @@ void CudaProgram::prepare_steps(int batch) {
 
 void CudaProgram::capture(BatchPlan& plan) {
   plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
-    for (size_t node = 0; node < layers_.size(); ++node) launch(node, plan.batch);
+    for (size_t node = 0; node < layers_.size(); ++node) {
+      if (layers_[node].lookup < 0) launch(node, plan.batch);
+    }
   });
   plan.work_moves = work_.moves();
 }
@@ -166,8 +183,12 @@ void CudaProgram::prepare(int batch) {
 std::vector<LayerInfo> CudaProgram::layers() const {
   std::vector<LayerInfo> layers;
   for (size_t node = 0; node < layers_.size(); ++node) {
-    const CudaStep* step = layers_[node].step.get();
+    const int lookup = layers_[node].lookup;
+    const CudaStep* step = layers_[lookup < 0 ? node : lookup].step.get();
     layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias", step ? step->engine() : ""});
+  }
+  for (const Layer& layer : layers_) {
+    if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
   }
   return layers;
 }
@@ -186,6 +207,7 @@ std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
   upload_random_images(batch);
   std::vector<double> medians(layers_.size());
   for (size_t node = 0; node < layers_.size(); ++node) {
+    if (layers_[node].lookup >= 0) continue;
     if (launch(node, batch)) medians[node] = time_launches(stream_, [&] { launch(node, batch); }, {.runs = runs});
   }
   return medians;

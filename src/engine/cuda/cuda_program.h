@@ -37,8 +37,10 @@ class CudaProgram final : public Program {
  private:
   struct Layer {
     std::unique_ptr<CudaStep> step;  ///< null: the output is the input's memory
-    int buffer = 0;                  ///< node whose memory holds the output
-    size_t image_bytes = 0;          ///< of the output, with lanes between channels and stride
+    /// Of a convolution: the lookup that is computed with it (fusion.h), or -1. Alone it runs for a tap only.
+    int lookup = -1;
+    int buffer = 0;          ///< node whose memory holds the output; of a merged lookup its convolution
+    size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
     std::vector<const uint8_t*> inputs;
     uint8_t* output = nullptr;
   };
@@ -74,7 +76,9 @@ class CudaProgram final : public Program {
   void show(const NodeTap& tap, size_t node, int batch);
   void upload_random_images(int batch);
 
-  Int8Graph graph_;    ///< steps pack its weights when a new batch size asks for another kernel
+  /// Steps pack its weights when a new batch size asks for another kernel. A merged lookup has the inputs of its
+  /// convolution.
+  Int8Graph graph_;
   Lowering lowering_;  ///< of graph_
   int max_batch_;
   Stream stream_;

@@ -63,8 +63,9 @@ class AvgPoolStep final : public CudaStep {
   AvgPoolStep(const Lowering& lowering, int node)
       : shape_(lowering.pool_shape(node)), params_(lowering.avg_pool_params(node)) {}
   std::string kernel(int) const override { return "avg_pool"; }
+  size_t zeroed_bytes(int images) const override { return kernels::cuda_avg_pool_workspace(shape_, images); }
   void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_avg_pool_int8(shape_, params_, {data.images, data.inputs[0], data.output}, stream);
+    kernels::cuda_avg_pool_int8(shape_, params_, {data.images, data.inputs[0], data.output, data.zeroed}, stream);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/cuda_stream.h"
+#include "kernels/elementwise_int8/lookup_int8.h"
 #include "src/cuda/stream.h"
 #include "src/engine/lowering.h"
 
@@ -24,6 +25,7 @@ struct CudaStepData {
   /// zeroed_bytes(images), shared by the steps that ask for some: zeros when it is allocated; how much of it they leave
   /// as zeros is their agreement (kCudaWorkspaceZeros).
   void* zeroed = nullptr;
+  std::function<void()> before = nullptr;  ///< for prepare(): launches the step that runs before this one, if any
 };
 
 /// For every number of images the program calls prepare(), then scratch_bytes() and zeroed_bytes(), then launch() any
@@ -49,6 +51,10 @@ class CudaStep {
 
   /// Allocates nothing and never synchronizes. Throws Error(promise) when the launch fails.
   virtual void launch(const CudaStepData& data, CudaStream stream) const = 0;
+
+  /// The same on the same constants, with a look-up of every code that it writes; null if it cannot. What it chooses in
+  /// prepare() is this step's choice too.
+  virtual std::unique_ptr<CudaStep> with_lookup(const kernels::LookupTable&) const { return nullptr; }
 };
 
 /// Makes the step of a node, or null when its output shares its input's memory (Lowering::flatten_is_alias).

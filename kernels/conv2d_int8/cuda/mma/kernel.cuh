@@ -95,17 +95,17 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   InputLoader<kTile> input(p, first_pixel, first_step);
   WeightLoader<kTile> weight(p.weight +
                              (static_cast<int64_t>(n_tile) * p.k_tiles + first_step) * (kT.block_n * kT.block_k));
-  auto load_stage = [&](int stage) {
-    const uint32_t to = shared + stage * kT.stage_bytes();
-    input.load(to);
-    weight.load(to + kT.block_m * kT.block_k);
-  };
-  let_next_kernel_begin();
+  const auto load_input = [&](int stage) { input.load(shared + stage * kT.stage_bytes()); };
+  const auto load_weight = [&](int stage) { weight.load(shared + stage * kT.stage_bytes() + kT.block_m * kT.block_k); };
+#pragma unroll
+  for (int stage = 0; stage < kT.stages - 1; ++stage) {
+    if (stage < steps) load_weight(stage);  // no kernel writes weights
+  }
   wait_for_previous_kernel();
 #pragma unroll
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
-    if (stage < steps) load_stage(stage);
-    copy_async_commit();
+    if (stage < steps) load_input(stage);
+    copy_async_commit();  // with the first: all weights so far
   }
   if (p.out.residual != nullptr) prefetch_residual<kTile>(p, first_pixel, n_tile * kT.block_n);
 
@@ -137,7 +137,10 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
 #pragma unroll
     for (int i = 0; i < kMmaSteps; ++i) {
       if (i == 0) {
-        if (step + kT.stages - 1 < steps) load_stage(write_stage);
+        if (step + kT.stages - 1 < steps) {
+          load_input(write_stage);
+          load_weight(write_stage);
+        }
         copy_async_commit();
         write_stage = write_stage + 1 == kT.stages ? 0 : write_stage + 1;
       }

@@ -29,6 +29,7 @@ struct WgmmaOutput {
   StepRounding steps;
   PackedRounding rounding;  ///< where codes clamp to less than their type holds
   bool in_steps;
+  CodeLookup lookup;
   ResidualSteps added;
   const uint8_t* residual;  ///< [pixels, residual_stride] or null
   uint8_t* y;               ///< [pixels, out_stride]

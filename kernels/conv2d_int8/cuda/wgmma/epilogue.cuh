@@ -110,6 +110,18 @@ __device__ __forceinline__ void finish_added(const WgmmaOutput& p, const int32_t
   }
 }
 
+/// A warp's codes, which it has just written to `own`, are looked up where they lie: code of its own, so that networks
+/// without look-ups keep their registers.
+template <int kN>
+__device__ __forceinline__ void look_up_rows(const CodeLookup& lookup, uint32_t own) {
+  __syncwarp();
+#pragma unroll 1
+  for (int n = 0; n < kN; n += 4) {
+    const uint4 v = load_shared(own + n * 8 * 64);
+    store_shared(own + n * 8 * 64, {lookup.word(v.x), lookup.word(v.y), lookup.word(v.z), lookup.word(v.w)});
+  }
+}
+
 /// Ends a warp's sums of 64 channels of a tile: [pixels / 8]. `rows`: the residual, if there is one, and afterwards the
 /// codes, a row of 64 bytes a pixel.
 template <int kN>
@@ -123,6 +135,7 @@ __device__ __forceinline__ void finish_group(const WgmmaOutput& p, const int32_t
   } else {
     finish_added<Added::codes_less_zero>(p, sums, constants, own);
   }
+  if (p.lookup.wanted()) look_up_rows<kN>(p.lookup, own);
 }
 
 /// The residual and the codes of a tile whose pixels lie apart in memory: a thread has 16 channels of every 32nd.

@@ -37,10 +37,33 @@ __device__ __forceinline__ void copy_held(const WgmmaArgs& p, const WgmmaMemory&
   }
 }
 
-/// One thread: copies what a tile needs, each stage as soon as it is free.
+/// What arrives in a stage.
+template <int kTile>
+__device__ __forceinline__ uint32_t bytes_of_stage(const WgmmaArgs& p) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  return p.plan.x_rows * kT.block_k + (kT.streamed() ? kT.block_n * kT.block_k : 0);
+}
+
+/// One thread: copies the weights of the block's first stages, where weights stream. Returns how many stages.
+template <int kTile>
+__device__ __forceinline__ int copy_weights_ahead(const WgmmaArgs& p, const WgmmaMemory& memory) {
+  constexpr uint32_t kBytes = kWgmmaTiles[kTile].block_n * kWgmmaTiles[kTile].block_k;
+  const int steps = p.plan.chunks * p.plan.taps, stages = min(p.plan.stages, steps);
+  const int n_tile = blockIdx.x - p.by_n_tiles.divide(blockIdx.x) * p.plan.n_tiles;
+  const uint8_t* weight = p.weight + static_cast<int64_t>(n_tile) * steps * kBytes;
+  WgmmaRing ring(p, memory, 0);
+  for (int stage = 0; stage < stages; ++stage, weight += kBytes) {
+    barrier_arrive_expecting(ring.full(), bytes_of_stage<kTile>(p));
+    copy_bulk(ring.weight(), weight, kBytes, ring.full());
+    ring.next();
+  }
+  return stages;
+}
+
+/// One thread: copies what a tile needs, each stage as soon as it is free; in the first `ahead` only the input.
 template <int kTile>
 __device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int m_tile, int n_tile,
-                                          WgmmaRing& ring) {
+                                          WgmmaRing& ring, int& ahead) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
   constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
   constexpr uint32_t kWeightBytes = kT.block_n * kT.block_k;
@@ -54,8 +77,11 @@ __device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory&
   for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
     for (int r = 0; r < (kShifted ? 1 : p.g.kernel_h); ++r) {
       for (int s = 0; s < (kShifted ? 1 : p.g.kernel_w); ++s) {
-        ring.wait_empty();
-        barrier_arrive_expecting(ring.full(), p.plan.x_rows * kT.block_k + (kStreamed ? kWeightBytes : 0));
+        const bool begun = kStreamed && ahead > 0;
+        if (!begun) {
+          ring.wait_empty();
+          barrier_arrive_expecting(ring.full(), bytes_of_stage<kTile>(p));
+        }
         if (!kShifted && p.dense) {
           copy_box(ring.x(), p.x, chunk * kT.block_k, row, ring.full());
         } else {
@@ -63,8 +89,8 @@ __device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory&
                        ring.full());
         }
         if constexpr (kStreamed) {
-          copy_bulk(ring.weight(), weight, kWeightBytes, ring.full());
-          weight += kWeightBytes;
+          if (!begun) copy_bulk(ring.weight(), weight, kWeightBytes, ring.full());
+          weight += kWeightBytes, ahead -= begun;
         }
         ring.next();
       }
@@ -88,14 +114,14 @@ __device__ __forceinline__ void prefetch_residual(const WgmmaArgs& p, int m_tile
   }
 }
 
-/// A warp, whose thread `copies` copies.
+/// A warp, whose thread `copies` copies. `ahead`: stages whose weights it has begun to copy.
 template <int kTile>
-__device__ __forceinline__ void copy_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, bool copies) {
+__device__ __forceinline__ void copy_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, bool copies, int ahead) {
   WgmmaRing ring(p, memory, 0);
   for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
     const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
     if (kWgmmaTiles[kTile].shifted() && p.end.residual != nullptr) prefetch_residual<kTile>(p, m_tile, n_tile);
-    if (copies) copy_tile<kTile>(p, memory, m_tile, n_tile, ring);
+    if (copies) copy_tile<kTile>(p, memory, m_tile, n_tile, ring, ahead);
     __syncwarp();
   }
 }
@@ -289,7 +315,6 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
   const WgmmaMemory memory(p.plan, shared_address(shared_memory));
   if (threadIdx.x == 0) memory.init_barriers(p.plan, kT.groups);
   __syncthreads();
-  let_next_kernel_begin();
   const int group = threadIdx.x / 128;
   if (group < kT.groups) {
     grow_registers<kT.registers()>();
@@ -301,9 +326,16 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
     const bool first = threadIdx.x % 32 == 0;
     if (warp == 0) {
       if (first) prefetch_map(p.x);
-      if (first && !kT.streamed()) copy_held<kTile>(p, memory);  // no kernel writes weights
+      int ahead = 0;
+      if (first) {  // no kernel writes weights
+        if constexpr (kT.streamed()) {
+          ahead = copy_weights_ahead<kTile>(p, memory);
+        } else {
+          copy_held<kTile>(p, memory);
+        }
+      }
       wait_for_previous_kernel();
-      copy_tiles<kTile>(p, memory, first);
+      copy_tiles<kTile>(p, memory, first, ahead);
     } else if (!kT.shifted() && warp == 1 && first && p.end.residual != nullptr) {
       wait_for_previous_kernel();
       copy_residuals<kTile>(p, memory);

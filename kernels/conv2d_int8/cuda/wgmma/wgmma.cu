@@ -15,6 +15,7 @@ WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dPara
                   .steps = StepRounding(p.y),
                   .rounding = PackedRounding(p.y),
                   .in_steps = StepRounding::can(p.y),
+                  .lookup = CodeLookup(data),
                   .added = ResidualSteps(p.residual.zero_point, p.residual.is_signed, p.residual_multiplier),
                   .residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr,
                   .y = static_cast<uint8_t*>(data.y),

@@ -1,0 +1,33 @@
+#include "src/engine/machine.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <thread>
+
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#endif
+
+namespace octet {
+
+std::string cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  std::string model = "unknown processor";
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  }
+  return fmt::format("{}, {} cores", model, std::thread::hardware_concurrency());
+}
+
+std::string machine_model() {
+#if OCTET_CUDA
+  if (gpu_status().usable) return cpu_model() + "; " + gpu_status().name;
+#endif
+  return cpu_model();
+}
+
+}  // namespace octet

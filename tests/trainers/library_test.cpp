@@ -1,0 +1,112 @@
+// octet::training as a program of its own has it (include/octet/training.hpp): what it gives, stops, resumes and
+// refuses.
+#include <octet/training.hpp>
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "src/common/files.h"
+#include "src/graph/checkpoint.h"
+#include "tests/tools/tiny_recipe.h"
+#include "tests/trainers/tiny.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using training::Epoch;
+using training::Options;
+using training::Result;
+using training::Status;
+
+class TrainingLibrary : public ::testing::Test {
+ protected:
+  TrainingLibrary() : folder_("library") { write_file_atomically(recipe_, test::kTinyRecipe); }
+  Options in(const std::string& run) const {
+    Options options;
+    options.directory = folder_.path() + "/" + run;
+    options.device = "cpu";
+    options.quiet = true;
+    return options;
+  }
+  static Status status_of(const std::string& recipe, const Options& options, const std::string& part) {
+    try {
+      training::train(recipe, options);
+    } catch (const training::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      return error.status();
+    }
+    ADD_FAILURE() << "nothing is refused";
+    return Status::promise;
+  }
+  const Folder folder_;
+  const std::string recipe_ = folder_.path() + "/tiny.yaml";
+};
+
+TEST_F(TrainingLibrary, GivesTheRunAndTheRowsOfItsReport) {
+  std::vector<std::string> epochs;
+  Options options = in("run");
+  options.set = {"qat.epochs=2"};
+  options.epoch_done = [&](const Epoch& epoch) {
+    epochs.push_back(epoch.phase + " " + std::to_string(epoch.epoch));
+    EXPECT_GT(epoch.train_loss, 0);
+    EXPECT_GT(epoch.validation_loss, 0);
+    EXPECT_GE(epoch.validation_top1, 0);
+    EXPECT_LE(epoch.validation_top1, 1);
+  };
+  testing::internal::CaptureStderr();
+  const Result result = training::train(recipe_, options);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(epochs, (std::vector<std::string>{"float 1", "qat 1", "qat 2"}));
+  EXPECT_EQ(result.directory, options.directory);
+  EXPECT_EQ(read_checkpoint(result.checkpoint).classes(), 4);
+  const nlohmann::json rows = nlohmann::json::parse(read_file(result.directory + "/report.json")).at("rows");
+  ASSERT_EQ(result.rows.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(result.rows[i].name, rows[i].at("name"));
+    EXPECT_EQ(result.rows[i].top1, rows[i].at("top1"));
+    EXPECT_EQ(result.rows[i].images, 120);
+    EXPECT_GT(result.rows[i].per_second, 0);
+  }
+  EXPECT_EQ(result.rows.back().name, "reference");
+  EXPECT_EQ(result.rows.back().differing, 0);
+  EXPECT_EQ(result.rows.back().bytes, static_cast<long>(std::filesystem::file_size(result.checkpoint)));
+  EXPECT_NE(read_file(result.report).find("octet::training::train"), std::string::npos);  // how it was made
+}
+
+TEST_F(TrainingLibrary, AStoppedRunGoesOnToTheSameBytes) {
+  const Result whole = training::train(recipe_, in("whole"));
+  Options options = in("stopped");
+  options.epoch_done = [](const Epoch&) { std::thread(training::stop).join(); };
+  EXPECT_EQ(status_of(recipe_, options, "interrupted"), Status::stopped);
+  options.epoch_done = {};
+  options.resume = true;
+  const Result resumed = training::train(recipe_, options);
+  EXPECT_EQ(read_file(resumed.checkpoint), read_file(whole.checkpoint));
+}
+
+TEST_F(TrainingLibrary, RefusesWithAStatusAndAText) {
+  EXPECT_EQ(status_of(folder_.path() + "/none.yaml", in("run"), "none.yaml"), Status::data);
+  Options options = in("run");
+  options.set = {"train.epoch=3"};
+  EXPECT_EQ(status_of(recipe_, options, "did you mean 'epochs'"), Status::usage);
+  options.set = {"data.format=cifar10", "data.path=/no\x1b[2J"};
+  EXPECT_EQ(status_of(recipe_, options, "/no?[2J"), Status::usage);
+  options = in("");
+  options.directory.clear();
+  options.resume = true;
+  EXPECT_EQ(status_of(recipe_, options, "Options::directory"), Status::usage);
+  options = in("run");
+  options.device = "abacus";
+  EXPECT_EQ(status_of(recipe_, options, "abacus"), Status::usage);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/run"));
+  options = in("thrown");
+  options.epoch_done = [](const Epoch&) { throw std::out_of_range("of the program"); };
+  EXPECT_THROW(training::train(recipe_, options), std::out_of_range);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,88 @@
+// include/octet/training.hpp over the pipeline: octet's own types stay behind it.
+#include <octet/training.hpp>
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "src/common/error.h"
+#include "src/common/files.h"
+#include "src/common/interrupt.h"
+#include "src/common/progress.h"
+#include "src/common/shell.h"
+#include "src/common/utf8.h"
+#include "src/engine/machine.h"
+#include "src/graph/checkpoint.h"
+#include "src/onnx/export.h"
+#include "src/recipe/recipe.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/gpu_failure.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet::training {
+namespace {
+
+/// Runs the work of one function; octet's errors become the library's.
+template <typename Work>
+auto translated(const Work& work) try {
+  return explain_failures(work);
+} catch (const octet::Error& error) {
+  throw Error(static_cast<Status>(error.code()), printable_lines(error.what()));
+}
+
+Epoch epoch_of(const EpochMetrics& metrics) {
+  return {.phase = metrics.phase,
+          .epoch = metrics.epoch,
+          .train_loss = metrics.train_loss,
+          .validation_loss = metrics.validation_loss,
+          .validation_top1 = metrics.validation_top1};
+}
+
+training::Row row_of(const octet::Row& row) {
+  return {.name = row.evaluation.name,
+          .top1 = row.evaluation.top1,
+          .images = static_cast<long>(row.evaluation.images),
+          .bytes = row.bytes,
+          .differing = row.differing,
+          .per_second = row.evaluation.images_per_second};
+}
+
+}  // namespace
+
+Result train(const std::string& recipe_file, const Options& options) {
+  return translated([&] {
+    forget_interrupt();
+    set_verbosity(options.quiet ? Verbosity::quiet : Verbosity::normal);
+    const Recipe recipe = read_recipe(recipe_file, options.set);
+    if (options.resume && options.directory.empty())
+      throw usage_error("resume: name the run to go on with in Options::directory");
+    const RunDirectory directory = options.directory.empty()
+                                       ? new_run_directory("runs", std::filesystem::path(recipe_file).stem().string())
+                                       : RunDirectory{options.directory};
+    if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
+      throw usage_error(fmt::format("device '{}': takes auto, cpu, cuda", options.device));
+    RunStart start;
+    start.command = fmt::format("octet::training::train {}", shell_word(recipe_file));
+    start.machine = machine_model();
+    start.device = choose_device(options.device);
+    start.resume = options.resume;
+    if (options.epoch_done)
+      start.epoch_done = [&](const EpochMetrics& metrics) { options.epoch_done(epoch_of(metrics)); };
+    const std::optional<Report> report = octet::train(recipe, directory, start);
+    Result result{directory.root, directory.int8(recipe.export_.file), directory.report_html(), {}};
+    for (const octet::Row& row : report->rows) result.rows.push_back(row_of(row));
+    return result;
+  });
+}
+
+void stop() noexcept { interrupt(); }
+
+void export_onnx(const std::string& checkpoint, const std::string& file, const std::string& profile) {
+  translated([&] {
+    const OnnxOptions options{.profile = value_named(kOnnxProfiles, profile, "profile")};
+    write_file_atomically(file, write_qdq(read_checkpoint(checkpoint), options));
+  });
+}
+
+}  // namespace octet::training

@@ -1,0 +1,60 @@
+// Forward and backward pass of a network that is cut into stages, one a rank: the micro-batches of a batch follow each
+// other through them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "src/graph/graph.h"
+#include "trainers/ranks/ranks.h"
+
+namespace octet {
+
+/// One forward, one backward in turns once the stages are filled (1F1B: Narayanan et al. 2021, arXiv 2104.04473), one
+/// micro-batch further ahead than they need, so that what travels does so beside the work. Every stage takes its
+/// micro-batches in ascending order, forward and backward: gradients add up as in one process that does the same.
+class StagedPass {
+ public:
+  /// What goes from a stage to the next: a micro-batch of a node's values.
+  struct Border {
+    Shape shape;
+    at::ScalarType type = at::kFloat;
+  };
+  struct Work {
+    std::function<at::Tensor(const at::Tensor& x)> forward;  ///< this rank's stage
+    /// The last stage: of what forward() gave for micro-batch `number`, a scalar to be minimized.
+    std::function<at::Tensor(const at::Tensor& y, int number)> loss;
+  };
+
+  /// `ranks`: null where one process walks the whole network. `borders`: one behind each rank but the last. Every rank
+  /// calls it alike.
+  StagedPass(Ranks* ranks, std::vector<Border> borders, int micro_batches, bool channels_last);
+
+  /// images: the batch; read by the first stage. Leaves gradients, summed over micro-batches, at this rank's
+  /// parameters. On a GPU launches only: a CUDA graph can record it.
+  void run(const at::Tensor& images, const Work& work);
+
+  int stage() const { return stage_; }  ///< this rank's
+
+  /// Forward passes that a stage of `stages` makes before its first backward pass.
+  static int ahead(int stage, int stages, int micro_batches);
+
+ private:
+  struct Flight;
+  at::Tensor buffer(const Border& border, int64_t pictures, at::Device device) const;
+  void expect(Flight& flight, int number) const;
+  void forward(Flight& flight, int number) const;
+  void backward(Flight& flight, int number) const;
+
+  bool first() const { return stage_ == 0; }
+  bool last() const { return stage_ + 1 == stages_; }
+
+  Ranks* const ranks_;
+  const std::vector<Border> borders_;
+  const int stage_, stages_, micro_batches_;
+  const at::MemoryFormat format_;
+};
+
+}  // namespace octet

@@ -1,0 +1,81 @@
+// The step of a rank that has one stage of the network.
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <string>
+#include <utility>
+
+#include "trainers/loop/step.h"
+
+namespace octet {
+
+/// What of it this rank's stage has to do. The sums are the last one's, and zeros elsewhere.
+at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
+  const WalkMode walk_mode{.training = true, .batch_norm_training = mode.batch_norm_training};
+  WalkHooks hooks;
+  if (phase_.quantized != nullptr)
+    hooks = phase_.quantized->quantizing_hooks(
+        {.training = true, .batch_norm_training = mode.batch_norm_training, .observe = mode.observe});
+  const int count = phase_.parallel.micro_batches;
+  const int64_t pictures = images.size(0) / count;
+  at::Tensor sums = at::zeros_like(totals_);
+  StagedPass::Work work;
+  work.forward = [&](const at::Tensor& x) {
+    const Autocast autocast(device_.type(), precision_);
+    return walk_part(phase_.trained_graph(), *phase_.weights, parts_[staged_->stage()], x, walk_mode, hooks);
+  };
+  work.loss = [&](const at::Tensor& y, int number) {
+    const Autocast autocast(device_.type(), precision_);
+    const Judged judged = judge(y.flatten(1), labels.narrow(0, number * pictures, pictures), {});
+    judged.sums[0].div_(count);
+    judged.sums[2].div_(count);
+    sums.add_(judged.sums);
+    return scaled(judged.loss.div(count));
+  };
+  staged_->run(images, work);
+  return sums;
+}
+
+void TrainStep::start_stages() {
+  const Graph& graph = phase_.trained_graph();
+  const std::vector<GraphPart> parts = stages_of(graph, phase_.parallel.stages);
+  std::vector<StagedPass::Border> borders;
+  if (phase_.ranks == nullptr) {
+    parts_ = {{.first = 0, .last = graph.outputs.front()}};
+  } else {
+    parts_ = parts;
+    const at::ScalarType low = precision_ == Precision::fp16 ? at::kHalf : at::kBFloat16;
+    const at::ScalarType type = precision_ == Precision::fp32 ? at::kFloat : low;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) borders.push_back({graph.nodes[parts[i].last].shape, type});
+  }
+  staged_.emplace(phase_.ranks, std::move(borders), phase_.parallel.micro_batches, recipe_.channels_last);
+}
+
+void TrainStep::take_from_owners() {
+  if (!staged_ || phase_.ranks == nullptr) return;
+  const Owners owners(phase_.trained_graph(), parts_);
+  Owned owned(parts_.size());
+  for (const auto& [name, tensor] : *phase_.weights) owners.add(name, tensor, owned);
+  for (const auto& [name, tensor] : phase_.learned_scales()) owners.add(name, tensor, owned);
+  for (const auto& [name, tensor] : optimizer_.state()) {
+    const size_t dot = name.find('.');  // "momentum.conv1.weight"; all count the same steps
+    if (dot != std::string::npos) owners.add(name.substr(dot + 1), tensor, owned);
+  }
+  if (average_)
+    for (const auto& [name, tensor] : average_->average()) owners.add(name, tensor, owned);
+  octet::take_from_owners(*phase_.ranks, owned);
+}
+
+/// What each rank knows of its own stage becomes what all know of the network. Undefined ones stay so.
+void TrainStep::agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm) const {
+  const at::Tensor none = at::zeros({}, sums.options());
+  const at::Tensor all = at::stack({sums[0], sums[1], sums[2], found_inf.defined() ? found_inf.to(at::kDouble) : none,
+                                    norm.defined() ? norm.to(at::kDouble).square() : none});
+  phase_.ranks->sum({all});
+  sums = all.narrow(0, 0, StepTotals::kSums);
+  if (found_inf.defined()) found_inf = all[3].gt(0).to(at::kFloat);
+  if (norm.defined()) norm = all[4].sqrt().to(at::kFloat);
+}
+
+}  // namespace octet

@@ -1,0 +1,41 @@
+// A network cut into parts, one for each of several processes that train it together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/model/model.h"
+#include "src/model/walk_part.h"
+#include "trainers/ranks/ranks.h"
+
+namespace octet {
+
+/// The parts of a fused network that is cut behind `layers` (parallel.stages), in their order. Throws Error(usage)
+/// naming the layer where there is none of that name, where the order is another, and, with what crosses it, where a
+/// cut would part more than one value.
+std::vector<GraphPart> stages_of(const Graph& graph, const std::vector<std::string>& layers);
+
+/// By rank what belongs to its stage, in one order everywhere.
+using Owned = std::vector<std::vector<at::Tensor>>;
+
+/// Whose each tensor of a training is.
+class Owners {
+ public:
+  Owners(const Graph& graph, const std::vector<GraphPart>& parts);
+
+  /// `name`: of a parameter or buffer of the network, "edges.scale" or "weights.scale" (QuantizedModel), which are
+  /// every stage's in part.
+  void add(const std::string& name, const at::Tensor& tensor, Owned& owned) const;
+
+ private:
+  std::map<std::string, size_t> part_of_;  // layers and BatchNorms
+  std::vector<int64_t> edges_, channels_;  // where each part's scales begin, and all end
+};
+
+/// All ranks get what each has made of its own.
+void take_from_owners(Ranks& ranks, const Owned& owned);
+
+}  // namespace octet

@@ -1,0 +1,93 @@
+#include "trainers/ranks/groups.h"
+
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#if OCTET_CUDA
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include "src/common/error.h"
+#include "src/common/interrupt.h"
+#include "trainers/ranks/sockets.h"
+
+namespace octet {
+namespace {
+
+constexpr std::chrono::minutes kUntilAllCame{10};
+
+}  // namespace
+
+StorePointer open_store(const RankEnvironment& environment) {
+  if (!from_process("TORCH_CPP_LOG_LEVEL"))
+    FLAGS_caffe2_log_level = 2;  // a lost rank is a sentence, not 60 lines of calls
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(environment.port);
+  options.isServer = environment.rank == 0 && !environment.store_is_there;
+  options.waitWorkers = false;  // the groups wait for each other
+  options.timeout = kUntilAllCame;
+  if (options.isServer) options.masterListenFd = listen_at(environment.address, environment.port);
+  return c10::make_intrusive<c10d::PrefixStore>("octet",
+                                                c10::make_intrusive<c10d::TCPStore>(environment.address, options));
+}
+
+StorePointer once_all_came(StorePointer store, const RankEnvironment& environment) {
+  const auto key = [](int rank) { return fmt::format("came/{}", rank); };
+  store->set(key(environment.rank), std::vector<uint8_t>{1});
+  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
+  for (int rank = 0; rank < environment.size;) {
+    if (store->check({key(rank)})) {
+      ++rank;
+    } else {
+      throw_if_interrupted();
+      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(fmt::format("rank {} did not come", rank));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  return store;
+}
+
+Group host_group(const StorePointer& store, const RankEnvironment& environment, std::chrono::milliseconds patience) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(patience);
+  options->devices.push_back(
+      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("host", store),
+                                                     environment.rank, environment.size, options);
+}
+
+Group device_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const RankEnvironment& environment,
+                   at::Device device, const Group& host) {
+  if (device.is_cpu()) return host;
+#if OCTET_CUDA
+  // A rank that ends is seen on the host in each step; NCCL's own watch would ask events of a stream being recorded.
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
+  const std::string own = own_address_towards(environment.address, environment.port);
+  if (own.starts_with("127.") || own == "::1") ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("gpus", store),
+                                                     environment.rank, environment.size);
+#else
+  throw promise_error("ranks: a GPU in a build without CUDA");
+#endif
+}
+
+Group link_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const RankEnvironment& environment,
+                 [[maybe_unused]] int other, at::Device device, const Group& host) {
+  if (device.is_cpu()) return host;
+#if OCTET_CUDA
+  const int low = std::min(environment.rank, other), high = std::max(environment.rank, other);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      c10::make_intrusive<c10d::PrefixStore>(fmt::format("link/{}-{}", low, high), store),
+      environment.rank == low ? 0 : 1, 2);
+#else
+  throw promise_error("ranks: a GPU in a build without CUDA");
+#endif
+}
+
+}  // namespace octet

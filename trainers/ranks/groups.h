@@ -1,0 +1,32 @@
+// How ranks meet: LibTorch's store and groups of processes, with addresses and patience of our choice.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "trainers/ranks/environment.h"
+
+namespace octet {
+
+using Group = c10::intrusive_ptr<c10d::Backend>;
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+StorePointer open_store(const RankEnvironment& environment);
+
+/// A group's own patience is for ranks that work: one that is started by hand, or waits in a queue, comes later.
+StorePointer once_all_came(StorePointer store, const RankEnvironment& environment);
+
+/// Over Gloo, between the hosts' CPUs.
+Group host_group(const StorePointer& store, const RankEnvironment& environment, std::chrono::milliseconds patience);
+
+/// On GPUs over NCCL; on CPUs `host`.
+Group device_group(const StorePointer& store, const RankEnvironment& environment, at::Device device, const Group& host);
+
+/// The link of two of those ranks: on GPUs a group of its own, whose exchanges wait for no others; on CPUs `host`.
+Group link_group(const StorePointer& store, const RankEnvironment& environment, int other, at::Device device,
+                 const Group& host);
+
+}  // namespace octet
