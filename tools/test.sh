@@ -6,5 +6,5 @@ tools/setup.sh --tests
 results=$PWD/build/tests.xml
 verdict=0
 ctest --test-dir build --output-on-failure -j "$(nproc)" --output-junit "$results" "$@" || verdict=$?
-python3 tools/skipped_tests.py "$results"
+python3 tools/test_results.py "$results"
 exit $verdict

@@ -22,7 +22,7 @@
 namespace octet::cli {
 namespace {
 
-constexpr std::chrono::seconds kUntilKilled{5};
+constexpr std::chrono::seconds kUntilKilled{15};
 
 /// The words of this process's command without --ranks N.
 std::vector<std::string> own_words() {

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <vector>
 
 namespace octet {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kBetweenLooks{10};
 
 std::string ended(int rank) { return fmt::format("ended/{}", rank); }
 std::string has_read(int rank) { return fmt::format("read/{}", rank); }
@@ -20,11 +23,14 @@ void put(c10d::Store& store, const std::string& key, const std::string& text) {
   store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-/// Nothing: it is not there in time, or the store is gone.
+/// Nothing: it is not there in time, or the store is gone. Looked for at least once, however late it is: a wait of the
+/// time that is left would be over before a store of a busy host has answered.
 std::optional<std::string> take(c10d::Store& store, const std::string& key, Clock::time_point until) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
   try {
-    store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
+    while (!store.check({key})) {
+      if (Clock::now() >= until) return std::nullopt;
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
     const std::vector<uint8_t> text = store.get(key);
     return std::string(text.begin(), text.end());
   } catch (const std::exception&) {

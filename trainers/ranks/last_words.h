@@ -23,7 +23,7 @@ class LastWords {
   std::string ask();
 
  private:
-  static constexpr std::chrono::milliseconds kUntilSilent{2000};
+  static constexpr std::chrono::milliseconds kUntilSilent{4000};
 
   void wait_for_readers(const std::vector<int>& silent);
 

@@ -1,0 +1,48 @@
+#include "trainers/ranks/last_words.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+namespace octet {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswersAfter{50};
+
+/// As one on a host whose processors are busy: each answer comes late, to who waits less long none.
+class SlowStore : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>& keys) override {
+    std::this_thread::sleep_for(kAnswersAfter);
+    return HashStore::check(keys);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
+    if (timeout < kAnswersAfter) throw std::runtime_error("timed out");
+    HashStore::wait(keys, timeout);
+  }
+};
+
+void put(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+TEST(LastWords, OneThatSpokeIsNotSilentBecauseAnotherTookAllTheTime) {
+  const auto store = c10::make_intrusive<SlowStore>();
+  put(*store, "ended/2", "");  // rank 2 lives, and lost rank 1 too
+  put(*store, "read/2", "");
+  EXPECT_EQ(LastWords(store, 0, 3).ask(), "rank 1 ended without a word, or hangs");
+}
+
+TEST(LastWords, AReasonIsReadAtOnce) {
+  const auto store = c10::make_intrusive<SlowStore>();
+  LastWords(store, 1, 2).leave("the GPU is out of memory");
+  put(*store, "read/1", "");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: the GPU is out of memory");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""After ctest: how many tests were skipped, and why; then what each failed one printed, last, where a log's reader looks first.
+Usage: test_results.py JUNIT_FILE (of ctest --output-junit)"""
+import collections
+import re
+import sys
+import xml.etree.ElementTree
+
+LINES_OF_A_FAILURE = 40
+
+tests = list(xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("testcase"))
+reasons = collections.Counter()
+failed = []
+for test in tests:
+    output = test.findtext("system-out") or ""
+    if test.find("skipped") is not None:
+        told = re.search(r": Skipped\n(.+)", output)
+        reasons[told.group(1) if told else "no reason given"] += 1
+    elif test.get("status") == "fail":
+        failed.append((test.get("name"), float(test.get("time")), output))
+print(f"{len(tests)} tests, {len(failed)} failed, {sum(reasons.values())} skipped" + (":" if reasons else ""))
+for reason, count in reasons.most_common():
+    print(f"{count:>5}  {reason}")
+for name, seconds, output in failed:
+    print(f"\nfailed: {name}, after {seconds:.1f} s")
+    print("\n".join(output.strip().splitlines()[-LINES_OF_A_FAILURE:]))
