@@ -40,7 +40,8 @@ struct QuantizedModel::Impl {
   Prepared prepared;
   Weights weights;
   QuantizerOptions options;
-  std::vector<Observer> calibrators;  ///< histograms, by node; what calibrate() looks at
+  std::vector<Observer> calibrators;  ///< histograms, by node, of what this model saw
+  std::vector<Observer> seen_by_all;  ///< with what others saw; what calibrate() looked at
   EdgeState edges;                    ///< what QAT moves and a checkpoint keeps; older than the quantizers'
   LearnedScales learned;
   std::unique_ptr<Quantizers> quantizers;  ///< null before the first walk
@@ -205,15 +206,17 @@ at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector
   return walk(graph, weights, x, {}, some);
 }
 
-void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
+void QuantizedModel::calibrate(CalibrationMethod method, double percentile, const Merge& merge) {
   Impl& impl = *impl_;
   impl.fetch();
   if (impl.quantizers) impl.quantizers->download_histograms(impl.calibrators);
+  impl.seen_by_all = impl.calibrators;
+  if (merge) merge(impl.seen_by_all);
   const std::vector<Node>& nodes = impl.prepared.graph.nodes;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!impl.prepared.has_edge(n)) continue;
     at_node(nodes[n], [&] {
-      const Statistics& seen = impl.calibrators[n].statistics();
+      const Statistics& seen = impl.seen_by_all[n].statistics();
       if (seen.seen == 0) throw promise_error("calibration saw no image");
       const QParams q = octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
       impl.edges.set(n, q, impl.prepared);
@@ -237,9 +240,9 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile) {
 std::vector<QuantizedModel::WideEdge> QuantizedModel::wide_edges(double times) const {
   const std::vector<QParams> qparams = edges();
   std::vector<WideEdge> wide;
-  for (size_t n = 0; n < qparams.size(); ++n) {
+  for (size_t n = 0; n < impl_->seen_by_all.size(); ++n) {
     if (!impl_->prepared.has_edge(static_cast<int>(n))) continue;
-    const Reach reach = reach_of(impl_->calibrators[n].statistics(), qparams[n]);
+    const Reach reach = reach_of(impl_->seen_by_all[n].statistics(), qparams[n]);
     if (reach.values > 0 && reach.codes >= times * reach.values)
       wide.push_back({impl_->prepared.graph.nodes[n].name, reach});
   }

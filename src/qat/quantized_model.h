@@ -60,8 +60,10 @@ class QuantizedModel {
   at::Tensor forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look = nullptr);
 
   /// Fixes all edges' qparams from what histogram observers saw in forward({.observe = true, .quantize = false}); QAT's
-  /// observers go on from there. May be called again with another method. This and all below wait for the GPU.
-  void calibrate(CalibrationMethod method, double percentile);
+  /// observers go on from there. May be called again with another method. `merge`, where the model saw a share of the
+  /// pictures, adds what others saw to the observers, by node. This and all below wait for the GPU.
+  using Merge = std::function<void(std::vector<Observer>& histograms)>;
+  void calibrate(CalibrationMethod method, double percentile, const Merge& merge = nullptr);
 
   /// Of the edges that calibrate() saw those whose codes reach at least `times` as far as 99.9 % of the values do, the
   /// furthest first: so many of the codes are kept for one value in a thousand.

@@ -35,6 +35,9 @@ class Observer {
  public:
   explicit Observer(ObserverKind kind, double averaging = 0.01) : kind_(kind), averaging_(averaging) {}
   void observe(const float* x, size_t count);  ///< throws Error(promise) on NaN, infinity and values beyond 1e30
+  /// As if it had observed those values, too; of minmax and histogram, whatever the order, the same bits. Throws
+  /// Error(promise) for a moving average, which follows an order.
+  void add(const Statistics& others);
   const Statistics& statistics() const { return statistics_; }
   /// Throws Error(data) for statistics that no observer can have collected: they may come from a file.
   void restore(const Statistics& statistics);

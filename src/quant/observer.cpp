@@ -15,29 +15,37 @@ kernels::Bins current_bins(const Statistics& s) {
   return {static_cast<float>(width), static_cast<int32_t>(s.histogram_lo / width), kHistogramBins};
 }
 
-/// Moves the counts into wider or shifted bins: none is split or lost, and the histogram is the one a single pass would
-/// have given.
+/// Of the width's power of two; the smallest where there is no histogram.
+int exponent_of(const Statistics& s) {
+  return s.histogram.empty() ? kernels::kSmallestExponent : std::ilogb(current_bins(s).width);
+}
+
+/// The counts of `from`, in bins as wide or wider: none is split or lost.
+void add_counts(const Statistics& from, const kernels::Bins& bins, std::vector<double>& counts) {
+  if (from.histogram.empty()) return;
+  const kernels::Bins old = current_bins(from);
+  for (int i = 0; i < kHistogramBins; ++i) {
+    if (from.histogram[i] == 0) continue;  // empty bins past the new end
+    counts[kernels::bin_within(old, i, bins)] += from.histogram[i];
+  }
+}
+
+/// Moves the counts into wider or shifted bins: the histogram is the one a single pass would have given.
 void widen_to(const kernels::Bins& bins, Statistics& s) {
   std::vector<double> counts(kHistogramBins);
-  if (!s.histogram.empty()) {
-    const kernels::Bins old = current_bins(s);
-    for (int i = 0; i < kHistogramBins; ++i) {
-      if (s.histogram[i] == 0) continue;  // empty bins past the new end
-      counts[kernels::bin_within(old, i, bins)] += s.histogram[i];
-    }
-  }
+  add_counts(s, bins, counts);
   s.histogram = std::move(counts);
   s.histogram_lo = static_cast<float>(bins.first) * bins.width;
   s.histogram_hi = static_cast<float>(bins.first + kHistogramBins) * bins.width;
 }
 
-void add_histogram(const float* x, size_t count, Statistics& s) {
-  const int exponent = s.histogram.empty() ? kernels::kSmallestExponent : std::ilogb(current_bins(s).width);
+/// For the range that `s` has now, and bins at least as wide as 2^exponent.
+kernels::Bins make_room(int exponent, Statistics& s) {
   const kernels::Bins bins = kernels::bins_for(s.lo, s.hi, exponent, kHistogramBins);
   const bool changed =
       s.histogram.empty() || bins.width != current_bins(s).width || bins.first != current_bins(s).first;
   if (changed) widen_to(bins, s);
-  kernels::add_to_histogram(x, count, bins, s.histogram.data());
+  return bins;
 }
 
 bool is_possible_histogram(const Statistics& s) {
@@ -79,7 +87,21 @@ void Observer::observe(const float* x, size_t count) {
   s.lo = moved.lo;
   s.hi = moved.hi;
   s.seen = moved.seen;
-  if (kind_ == ObserverKind::histogram) add_histogram(x, count, s);
+  if (kind_ != ObserverKind::histogram) return;
+  const kernels::Bins bins = make_room(exponent_of(s), s);
+  kernels::add_to_histogram(x, count, bins, s.histogram.data());
+}
+
+void Observer::add(const Statistics& others) {
+  if (kind_ == ObserverKind::moving_average) throw promise_error("moving averages cannot be added to each other");
+  if (others.seen == 0) return;
+  Statistics& s = statistics_;
+  s.lo = s.seen == 0 ? others.lo : std::min(s.lo, others.lo);
+  s.hi = s.seen == 0 ? others.hi : std::max(s.hi, others.hi);
+  s.seen = static_cast<int>(std::min<int64_t>(int64_t{s.seen} + others.seen, kernels::kManyBatches));
+  if (others.histogram.empty()) return;
+  const kernels::Bins bins = make_room(exponent_of(s), s);
+  add_counts(others, bins, s.histogram);
 }
 
 }  // namespace octet

@@ -109,6 +109,35 @@ TEST(Observer, HistogramDoesNotDependOnTheOrderOfBatches) {
   EXPECT_EQ(std::accumulate(f.histogram.begin(), f.histogram.end(), 0.0), static_cast<double>(all.size()));
 }
 
+TEST(Observer, AddedOnesAreOneThatSawAll) {
+  const std::vector<std::vector<float>> parts{
+      normal_values(1000, 0, 1, 3), even_values(700, -40, -2), {}, std::vector<float>(10, 0.0f), {1000.0f, -0.25f}};
+  for (const ObserverKind kind : {ObserverKind::histogram, ObserverKind::minmax}) {
+    std::vector<Observer> own(parts.size(), Observer(kind));
+    Observer all(kind), none(kind);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      own[i].observe(parts[i].data(), parts[i].size());
+      all.observe(parts[i].data(), parts[i].size());
+    }
+    const Statistics whole = all.statistics();
+    for (size_t first = 0; first < parts.size(); ++first) {
+      Observer sum = own[first];
+      for (size_t i = 1; i < parts.size(); ++i) sum.add(own[(first + i) % parts.size()].statistics());
+      const Statistics s = sum.statistics();
+      EXPECT_EQ(s.histogram, whole.histogram) << first;
+      EXPECT_EQ(s.histogram_lo, whole.histogram_lo);
+      EXPECT_EQ(s.histogram_hi, whole.histogram_hi);
+      EXPECT_EQ(s.lo, whole.lo);
+      EXPECT_EQ(s.hi, whole.hi);
+      EXPECT_EQ(s.seen, whole.seen);
+    }
+    none.add({});
+    EXPECT_EQ(none.statistics().seen, 0);
+  }
+  Observer average(ObserverKind::moving_average);
+  EXPECT_THROW(average.add(observed({1, 2})), Error);
+}
+
 TEST(Observer, RestoredStatisticsContinueTheSame) {
   const auto a = normal_values(1000, 0, 1, 5), b = normal_values(1000, 0, 9, 6);
   Observer whole(ObserverKind::histogram), resumed(ObserverKind::histogram);

@@ -92,7 +92,7 @@ TEST_F(RanksTool, StagesThatCannotBeAreRefused) {
   expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "parallel.micro_batches=5"}),
               "train.batch_size: 32 is no multiple of parallel.micro_batches 5");
   expect_part(refused({"--set", "parallel.stages=[conv1]", "--gpus", "3"}),
-              "with 1 cut there are 2 stages, a process each, but 3 were started; start 2");
+              "with 1 cut there are 2 stages, a process each, but 3 were started; start 2, or a multiple of it");
   expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "quant.scales=observed"}), "quant.scales");
   expect_part(refused({"--set", "parallel.stages=[conv1]", "--set", "train.sync_batch_norm=true"}),
               "train.sync_batch_norm: each micro-batch of parallel.stages has its own statistics");

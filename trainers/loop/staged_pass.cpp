@@ -27,13 +27,14 @@ int StagedPass::ahead(int stage, int stages, int micro_batches) {
 StagedPass::StagedPass(Ranks* ranks, std::vector<Border> borders, int micro_batches, bool channels_last)
     : ranks_(ranks),
       borders_(std::move(borders)),
-      stage_(ranks == nullptr ? 0 : ranks->rank()),
-      stages_(ranks == nullptr ? 1 : ranks->size()),
+      stages_(static_cast<int>(borders_.size()) + 1),
+      rank_(ranks == nullptr ? 0 : ranks->rank()),
+      stage_(rank_ % stages_),
       micro_batches_(micro_batches),
       format_(channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous) {
   if (ranks == nullptr) return;
-  if (!first()) ranks->link(stage_ - 1);
-  if (!last()) ranks->link(stage_ + 1);
+  if (!first()) ranks->link(rank_ - 1);
+  if (!last()) ranks->link(rank_ + 1);
 }
 
 at::Tensor StagedPass::buffer(const Border& border, int64_t pictures, at::Device device) const {
@@ -89,11 +90,11 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
   const int own = ahead(stage_, stages_, micro_batches_), before = ahead(stage_ - 1, stages_, micro_batches_);
   for (int k = 0; !first() && k < before; ++k) {
     expect(flight, k);
-    flight.arrivals[k] = ranks_->start_swap(stage_ - 1, {}, flight.inputs[k]);
+    flight.arrivals[k] = ranks_->start_swap(rank_ - 1, {}, flight.inputs[k]);
   }
   for (int k = 0; k < own; ++k) {
     forward(flight, k);
-    flight.unfinished.push_back(ranks_->start_swap(stage_ + 1, detached(flight.outputs[k]), {}));
+    flight.unfinished.push_back(ranks_->start_swap(rank_ + 1, detached(flight.outputs[k]), {}));
   }
   for (int k = 0; k < micro_batches_; ++k) {
     const int next = own + k;
@@ -102,7 +103,7 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
       flight.gradients[k] = buffer(borders_[stage_], flight.pictures, images.device());
       const bool sends = next < micro_batches_;
       flight.answers[k] =
-          ranks_->start_swap(stage_ + 1, sends ? detached(flight.outputs[next]) : at::Tensor(), flight.gradients[k]);
+          ranks_->start_swap(rank_ + 1, sends ? detached(flight.outputs[next]) : at::Tensor(), flight.gradients[k]);
     }
     backward(flight, k);
     if (first()) continue;
@@ -111,7 +112,7 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
     const at::Tensor gradient = detached(flight.inputs[k].grad());
     flight.inputs[k].reset();
     const bool more = arriving < micro_batches_;
-    const auto exchange = ranks_->start_swap(stage_ - 1, gradient, more ? flight.inputs[arriving] : at::Tensor());
+    const auto exchange = ranks_->start_swap(rank_ - 1, gradient, more ? flight.inputs[arriving] : at::Tensor());
     (more ? flight.arrivals[arriving] : flight.unfinished.emplace_back()) = exchange;
   }
   if (ranks_ != nullptr) ranks_->finish(flight.unfinished);

@@ -28,8 +28,8 @@ class StagedPass {
     std::function<at::Tensor(const at::Tensor& y, int number)> loss;
   };
 
-  /// `ranks`: null where one process walks the whole network. `borders`: one behind each rank but the last. Every rank
-  /// calls it alike.
+  /// `ranks`: null where one process walks the whole network. `borders`: one behind each stage but the last. Rank r has
+  /// stage r mod the number of stages, of replica r / that number. Every rank calls it alike.
   StagedPass(Ranks* ranks, std::vector<Border> borders, int micro_batches, bool channels_last);
 
   /// images: the batch; read by the first stage. Leaves gradients, summed over micro-batches, at this rank's
@@ -53,7 +53,7 @@ class StagedPass {
 
   Ranks* const ranks_;
   const std::vector<Border> borders_;
-  const int stage_, stages_, micro_batches_;
+  const int stages_, rank_, stage_, micro_batches_;
   const at::MemoryFormat format_;
 };
 

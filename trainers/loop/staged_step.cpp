@@ -1,7 +1,9 @@
-// The step of a rank that has one stage of the network.
+// The step of a rank that has one stage of the network, of one or of several replicas that share each batch.
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 
 #include <string>
 #include <utility>
@@ -28,13 +30,25 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
   work.loss = [&](const at::Tensor& y, int number) {
     const Autocast autocast(device_.type(), precision_);
     const Judged judged = judge(y.flatten(1), labels.narrow(0, number * pictures, pictures), {});
-    judged.sums[0].div_(count);
-    judged.sums[2].div_(count);
+    judged.sums[0].div_(count * replicas_);
+    judged.sums[2].div_(count * replicas_);
     sums.add_(judged.sums);
-    return scaled(judged.loss.div(count));
+    return scaled(judged.loss.div(count * replicas_));  // all micro-batches' gradients add up to the batch's
   };
   staged_->run(images, work);
+  if (replicas_ > 1) join_replicas(mode);
   return sums;
+}
+
+/// Gradients of this stage, of the whole batch; BatchNorm's statistics, the mean of the replicas'.
+void TrainStep::join_replicas(const Mode& mode) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors = optimizer_.gradients();
+  if (mode.batch_norm_training && !statistics_.empty()) {
+    at::_foreach_mul_(statistics_, 1.0 / replicas_);
+    tensors.insert(tensors.end(), statistics_.begin(), statistics_.end());
+  }
+  phase_.ranks->sum_in_team(tensors);
 }
 
 void TrainStep::start_stages() {
@@ -48,6 +62,8 @@ void TrainStep::start_stages() {
     const at::ScalarType low = precision_ == Precision::fp16 ? at::kHalf : at::kBFloat16;
     const at::ScalarType type = precision_ == Precision::fp32 ? at::kFloat : low;
     for (size_t i = 0; i + 1 < parts.size(); ++i) borders.push_back({graph.nodes[parts[i].last].shape, type});
+    replicas_ = phase_.ranks->size() / static_cast<int>(parts.size());
+    if (replicas_ > 1) phase_.ranks->make_teams(static_cast<int>(parts.size()));
   }
   staged_.emplace(phase_.ranks, std::move(borders), phase_.parallel.micro_batches, recipe_.channels_last);
 }
@@ -75,7 +91,7 @@ void TrainStep::agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm)
   phase_.ranks->sum({all});
   sums = all.narrow(0, 0, StepTotals::kSums);
   if (found_inf.defined()) found_inf = all[3].gt(0).to(at::kFloat);
-  if (norm.defined()) norm = all[4].sqrt().to(at::kFloat);
+  if (norm.defined()) norm = all[4].div(replicas_).sqrt().to(at::kFloat);  // of which each has the same
 }
 
 }  // namespace octet

@@ -57,6 +57,12 @@ std::vector<GraphPart> stages_of(const Graph& graph, const std::vector<std::stri
   return parts;
 }
 
+BatchShare batch_share(const Ranks* ranks, const std::vector<std::string>& layers) {
+  if (ranks == nullptr) return {};
+  const int stages = static_cast<int>(layers.size()) + 1;
+  return {ranks->rank() / stages, ranks->size() / stages};
+}
+
 Owners::Owners(const Graph& graph, const std::vector<GraphPart>& parts) {
   int64_t channels = 0;
   size_t part = 0;

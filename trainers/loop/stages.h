@@ -18,6 +18,13 @@ namespace octet {
 /// cut would part more than one value.
 std::vector<GraphPart> stages_of(const Graph& graph, const std::vector<std::string>& layers);
 
+/// What a rank takes of each batch: all ranks share it, or the replicas of a network that is cut behind `layers`. Null:
+/// all of it is this process's.
+struct BatchShare {
+  int share = 0, shares = 1;
+};
+BatchShare batch_share(const Ranks* ranks, const std::vector<std::string>& layers);
+
 /// By rank what belongs to its stage, in one order everywhere.
 using Owned = std::vector<std::vector<at::Tensor>>;
 

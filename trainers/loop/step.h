@@ -61,6 +61,7 @@ class TrainStep {
     at::Tensor sums;  // float64 [kSums], in the order of StepTotals
   };
   void start_stages();
+  void join_replicas(const Mode& mode);
   at::Tensor pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   at::Tensor staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
@@ -82,6 +83,7 @@ class TrainStep {
   std::optional<GradientExchange> exchange_;  // with ranks that share each batch
   std::vector<GraphPart> parts_;              // with parallel.stages
   std::optional<StagedPass> staged_;
+  int replicas_ = 1;  // of the cut network
   std::optional<OscillationFreezer> freezer_;
   std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances
   std::vector<at::Tensor> shared_statistics_;  // on their way

@@ -20,6 +20,7 @@
 #include "trainers/loop/gpu_failure.h"
 #include "trainers/loop/reestimate.h"
 #include "trainers/loop/schedule.h"
+#include "trainers/loop/stages.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/step_graph.h"
 #include "trainers/loop/take_from_first.h"
@@ -40,8 +41,14 @@ void seed_generator(at::Device device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-/// Else each rank has a part of the network, or there is one process.
-bool shares_batches(const Phase& phase) { return phase.ranks != nullptr && phase.parallel.stages.empty(); }
+BatchesOptions batches_of(const Phase& phase) {
+  const BatchShare mine = batch_share(phase.ranks, phase.parallel.stages);
+  return {.batch_size = phase.recipe->batch_size,
+          .device = phase.device(),
+          .resident_images = phase.cuda.resident_images,
+          .rank = mine.share,
+          .ranks = mine.shares};
+}
 
 class Trainer {
  public:
@@ -98,11 +105,7 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
       schedule_(make_schedule(recipe_, steps_)),
       step_(phase),
       graph_(phase.cuda.graph && device_.is_cuda()),
-      batches_(make_batches(data, {.batch_size = recipe_.batch_size,
-                                   .device = device_,
-                                   .resident_images = phase.cuda.resident_images,
-                                   .rank = shares_batches(phase) ? phase.ranks->rank() : 0,
-                                   .ranks = shares_batches(phase) ? phase.ranks->size() : 1})),
+      batches_(make_batches(data, batches_of(phase))),
       totals_(device_) {}
 
 void Trainer::run() {
@@ -253,7 +256,7 @@ void Trainer::follow(bool wait) {
 /// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
 void Trainer::explain(long step, const std::string& what) {
   position_.step = step;
-  if (phase_.ranks != nullptr && !shares_batches(phase_))  // whose weights of other stages are old
+  if (phase_.ranks != nullptr && !phase_.parallel.stages.empty())  // whose weights of other stages are old
     throw diverged(phase_, position_, what, "a layer of some stage: one process without parallel.stages can name it");
   batches_->begin({pictures_seed(), position_.epoch}, step);
   const Batches::Labelled* batch = batches_->next();

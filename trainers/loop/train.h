@@ -33,8 +33,8 @@ struct EpochResult {
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
-  CudaRecipe cuda;          ///< of a phase on the GPU
-  ParallelRecipe parallel;  ///< of a phase with ranks; with stages `graph` is fused and each rank gets whole batches
+  CudaRecipe cuda;                                         ///< of a phase on the GPU
+  ParallelRecipe parallel;                                 ///< of a phase with ranks; with stages `graph` is fused
   const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
   Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
   QuantizedModel* quantized = nullptr;                     ///< null in a float phase

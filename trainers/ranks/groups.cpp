@@ -23,6 +23,15 @@ namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
 
+/// `rank` of `size`: in the group, not among all.
+Group gloo_group(const StorePointer& store, const RankEnvironment& environment, int rank, int size,
+                 std::chrono::milliseconds patience) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(patience);
+  options->devices.push_back(
+      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+}
+
 }  // namespace
 
 StorePointer open_store(const RankEnvironment& environment) {
@@ -55,11 +64,8 @@ StorePointer once_all_came(StorePointer store, const RankEnvironment& environmen
 }
 
 Group host_group(const StorePointer& store, const RankEnvironment& environment, std::chrono::milliseconds patience) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(patience);
-  options->devices.push_back(
-      c10d::ProcessGroupGloo::createDeviceForHostname(own_address_towards(environment.address, environment.port)));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("host", store),
-                                                     environment.rank, environment.size, options);
+  return gloo_group(c10::make_intrusive<c10d::PrefixStore>("host", store), environment, environment.rank,
+                    environment.size, patience);
 }
 
 Group device_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const RankEnvironment& environment,
@@ -85,6 +91,18 @@ Group link_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] co
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(
       c10::make_intrusive<c10d::PrefixStore>(fmt::format("link/{}-{}", low, high), store),
       environment.rank == low ? 0 : 1, 2);
+#else
+  throw promise_error("ranks: a GPU in a build without CUDA");
+#endif
+}
+
+Group team_group(const StorePointer& store, const RankEnvironment& environment, int teams, at::Device device,
+                 std::chrono::milliseconds patience) {
+  const auto own = c10::make_intrusive<c10d::PrefixStore>(fmt::format("team/{}", environment.rank % teams), store);
+  const int rank = environment.rank / teams, size = environment.size / teams;
+  if (device.is_cpu()) return gloo_group(own, environment, rank, size, patience);
+#if OCTET_CUDA
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(own, rank, size);
 #else
   throw promise_error("ranks: a GPU in a build without CUDA");
 #endif

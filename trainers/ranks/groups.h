@@ -29,4 +29,8 @@ Group device_group(const StorePointer& store, const RankEnvironment& environment
 Group link_group(const StorePointer& store, const RankEnvironment& environment, int other, at::Device device,
                  const Group& host);
 
+/// Of the ranks whose number modulo `teams` is this one's, on the device.
+Group team_group(const StorePointer& store, const RankEnvironment& environment, int teams, at::Device device,
+                 std::chrono::milliseconds patience);
+
 }  // namespace octet

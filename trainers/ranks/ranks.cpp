@@ -95,6 +95,7 @@ struct Ranks::Groups {
   void abandon() {
     if (!on_gpu) {
       links.clear();
+      team.reset();
       device.reset();
     }
     host.reset();
@@ -102,7 +103,7 @@ struct Ranks::Groups {
   const at::Device where;
   const bool on_gpu;
   c10::intrusive_ptr<c10d::Store> store;
-  Group host, device;
+  Group host, device, team;   // team: once there are any
   std::map<int, Link> links;  // by the other's rank
   LastWords last_words;
   ExchangeClock clock;
@@ -161,13 +162,26 @@ Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::s
 
 Ranks::~Ranks() = default;
 
-void Ranks::sum(const std::vector<at::Tensor>& tensors) {
+void Ranks::sum(const std::vector<at::Tensor>& tensors) { sum_over(Among::all, tensors); }
+
+void Ranks::sum_in_team(const std::vector<at::Tensor>& tensors) { sum_over(Among::team, tensors); }
+
+void Ranks::make_teams(int teams) {
+  with_others([&] {
+    if (groups_->team) return;
+    groups_->team = team_group(groups_->store, environment_, teams, groups_->where, faults_.patience);
+    if (groups_->on_gpu)  // NCCL sets itself up: now, not later
+      add_up(groups_->team, at::zeros({1}, at::TensorOptions(groups_->where)));
+  });
+}
+
+void Ranks::sum_over(Among among, const std::vector<at::Tensor>& tensors) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& tensor : tensors) by_type[tensor.scalar_type()].push_back(in_memory_order(tensor));
   with_others([&] {
     for (auto& [type, parts] : by_type) {
       const at::Tensor all = at::cat(parts);
-      groups_->clock.time([&] { add_up(groups_->device, all); });
+      groups_->clock.time([&] { add_up(among == Among::team ? groups_->team : groups_->device, all); });
       std::vector<int64_t> sizes;
       for (const at::Tensor& part : parts) sizes.push_back(part.numel());
       at::_foreach_copy_(parts, all.split_with_sizes(sizes));
@@ -314,6 +328,7 @@ void Ranks::leave() {
   groups_->watch.reset();
   if (groups_->on_gpu) {  // NCCL complains of a group that merely goes
     for (auto& [other, link] : groups_->links) link.group->shutdown();
+    if (groups_->team) groups_->team->shutdown();
     groups_->device->shutdown();
   }
   groups_.reset();
@@ -325,6 +340,7 @@ void Ranks::fail(const std::string& reason) {
   groups_->last_words.leave(split(reason, '\n').front());
   if (!groups_->on_gpu) return;
   for (auto& [other, link] : groups_->links) link.group->abort();
+  if (groups_->team) groups_->team->abort();
   groups_->device->abort();  // what the GPU waits for ends
 }
 

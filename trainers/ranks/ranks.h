@@ -53,6 +53,11 @@ class Ranks {
   /// of any layout on the device; on a GPU queued in the current stream, so that a CUDA graph can record it.
   void sum(const std::vector<at::Tensor>& tensors);
 
+  /// Ranks whose numbers modulo `teams` are the same are a team; `teams` divides size(). All call it together; later
+  /// calls do nothing.
+  void make_teams(int teams);
+  void sum_in_team(const std::vector<at::Tensor>& tensors);  ///< sum() over this rank's team
+
   /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is.
   at::Tensor gather(const at::Tensor& mine);
 
@@ -95,6 +100,8 @@ class Ranks {
   struct Groups;
   template <class Work>
   void with_others(const Work& work);
+  enum class Among { all, team };
+  void sum_over(Among among, const std::vector<at::Tensor>& tensors);
   std::string stops_because(const std::string& why) const;
 
   const RankEnvironment environment_;

@@ -16,6 +16,7 @@
 #include "src/quant/equalize.h"
 #include "src/quant/sparse_layers.h"
 #include "src/recipe/choices.h"
+#include "trainers/loop/sum_histograms.h"
 #include "trainers/loop/take_from_first.h"
 #include "trainers/run/run.h"
 
@@ -33,21 +34,28 @@ int fewest_bits(const Prepared& prepared) {
   return fewest;
 }
 
+/// Who takes which batches: all take all, or batch b is that of rank b mod their number.
+enum class Batches { all, share };
+
 /// Calls take(x) for the batches of so many calibration images, from all over the list: a folder's are sorted by class.
 template <class Take>
-void for_batches(const Run& run, const char* what, size_t images, const Take& take) {
+void for_batches(const Run& run, const char* what, size_t images, Batches batches, const Take& take) {
   const RunData& data = run.data;
-  const size_t count = std::min(images, data.calibration.size());
+  const size_t count = std::min(images, data.calibration.size()), size = run.recipe.calibrate.batch_size;
+  const bool share = batches == Batches::share && run.ranks;
+  const size_t ranks = share ? run.ranks->size() : 1, mine = share ? run.ranks->rank() : 0;
   std::vector<size_t> indices;
-  for (size_t i = 0; i < count; ++i) indices.push_back(data.calibration[i * data.calibration.size() / count]);
+  for (size_t i = 0; i < count; ++i)
+    if (i / size % ranks == mine) indices.push_back(data.calibration[i * data.calibration.size() / count]);
   Loader loader(*data.train_set, indices, data.evaluation_transform,
                 {.batch_size = run.recipe.calibrate.batch_size, .workers = data.workers});
-  Progress progress(what, static_cast<long>(indices.size()));
+  Progress progress(what, static_cast<long>(count));
   Batch batch;
-  for (long seen = 0; loader.next(batch);) {
+  for (size_t seen = 0; loader.next(batch);) {
     take(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean, data.std,
                           run.device));
-    progress.update(seen += batch.size);
+    seen = std::min(count, seen + batch.size * ranks);  // as far as the others, by and large
+    progress.update(static_cast<long>(seen));
     throw_if_interrupted();
   }
 }
@@ -58,7 +66,7 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   equalize(graph, params);
   set_float_params(model.weights(), params);
   MomentsObserver moments(graph, model.weights());
-  for_batches(run, "equalize", run.data.calibration.size(), [&](const at::Tensor& x) { moments.see(x); });
+  for_batches(run, "equalize", run.data.calibration.size(), Batches::all, [&](const at::Tensor& x) { moments.see(x); });
   absorb_biases(graph, moments.moments(), params);
   set_float_params(model.weights(), params);
 }
@@ -93,7 +101,7 @@ void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   MomentsObserver moments(model.prepared().graph, model.weights());  // while the weights are float
   std::vector<at::Tensor> parts;
-  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), [&](const at::Tensor& x) {
+  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), Batches::all, [&](const at::Tensor& x) {
     if (recipe.bias_correction) moments.see(x);
     parts.push_back(x);
   });
@@ -125,9 +133,12 @@ void find_ranges(QuantizedModel& model, const Run& run) {
                     "and mse rounds with less error",
                     bits));
   }
-  for_batches(run, "calibrate", run.data.calibration.size(),
+  for_batches(run, "calibrate", run.data.calibration.size(), Batches::share,
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
-  model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile);
+  model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile,
+                  [&](std::vector<Observer>& histograms) {
+                    if (run.ranks) sum_histograms(*run.ranks, histograms);
+                  });
   const std::vector<QuantizedModel::WideEdge> wide = model.wide_edges(kWide);
   if (wide.empty()) return;
   say(

@@ -10,6 +10,7 @@
 #include "src/common/text_table.h"
 #include "src/quant/fuse.h"
 #include "trainers/loop/precision.h"
+#include "trainers/loop/stages.h"
 #include "trainers/run/events.h"
 #include "trainers/run/metrics_file.h"
 #include "trainers/run/pipeline.h"
@@ -48,8 +49,8 @@ std::string progress(const std::string& phase, int epochs, const EpochResult& re
 /// One of each process that trains; none: there is one.
 std::vector<RankMetrics> of_all_ranks(const Run& run, const EpochResult& result) {
   if (!run.ranks) return {};
-  const bool shares = run.recipe.parallel.stages.empty();  // else each sees all pictures
-  const RankMetrics mine{.images_per_second = result.images_per_second / (shares ? run.ranks->size() : 1),
+  const int shares = batch_share(run.ranks.get(), run.recipe.parallel.stages).shares;
+  const RankMetrics mine{.images_per_second = result.images_per_second / shares,
                          .data_wait_share = result.data_wait_share,
                          .exchange_share = result.exchange_share,
                          .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes)};

@@ -17,6 +17,7 @@
 #include "src/qat/trained_forward.h"
 #include "src/quant/convert.h"
 #include "trainers/gpu.h"
+#include "trainers/loop/stages.h"
 #include "trainers/run/events.h"
 #include "trainers/run/pictures.h"
 #include "trainers/run/progress_page.h"
@@ -244,9 +245,13 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
     run.events = open_events(directory);
   }
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
-  if (run.ranks)
-    say(fmt::format("processes: {}, each with a {}", run.ranks->size(),
-                    recipe.parallel.stages.empty() ? "share of every batch" : "part of the network"));
+  if (run.ranks) {
+    const int shares = batch_share(run.ranks.get(), recipe.parallel.stages).shares;
+    const std::string what = recipe.parallel.stages.empty() ? "share of every batch"
+                             : shares == 1                  ? "part of the network"
+                                           : fmt::format("part of the network, of {} replicas", shares);
+    say(fmt::format("processes: {}, each with a {}", run.ranks->size(), what));
+  }
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

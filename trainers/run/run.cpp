@@ -111,9 +111,10 @@ void require_stages(const Run& run) {
         "parallel.stages: with data.labels: pixels micro-batches have other numbers of labelled pixels, and their mean "
         "loss is not the batch's; leave the stages out");
   if (!run.ranks) return;
-  if (const size_t stages = layers.size() + 1; static_cast<size_t>(run.ranks->size()) != stages)
+  if (const int stages = static_cast<int>(layers.size()) + 1; run.ranks->size() % stages != 0)
     throw usage_error(
-        fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}",
+        fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}, or a "
+                    "multiple of it",
                     counted(static_cast<long>(layers.size()), "cut"), stages, run.ranks->size(), stages));
   const auto require_fp32 = [&](const OptimizerRecipe& recipe, const char* name) {
     if (recipe.epochs > 0 && recipe.precision != "fp32" && !run.device.is_cuda())
@@ -164,13 +165,17 @@ Weights starting_weights(const Run& run) {
 }
 
 void require_trainable(const Run& run) {
-  const bool staged = !run.recipe.parallel.stages.empty(), shares = run.ranks && !staged;
+  const ParallelRecipe& parallel = run.recipe.parallel;
+  const bool staged = !parallel.stages.empty();
   if (staged) require_stages(run);
+  const int shares = batch_share(run.ranks.get(), parallel.stages).shares;
+  const int parts = staged ? shares * parallel.micro_batches : shares;
   const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
     if (recipe.epochs == 0) return;
-    if (shares && recipe.batch_size % run.ranks->size() != 0)
-      throw usage_error(fmt::format("{}.batch_size {}: {} processes share each batch, so it must be a multiple of {}",
-                                    name, recipe.batch_size, run.ranks->size(), run.ranks->size()));
+    if (shares > 1 && recipe.batch_size % parts != 0)
+      throw usage_error(fmt::format("{}.batch_size {}: {} {} share each batch{}, so it must be a multiple of {}", name,
+                                    recipe.batch_size, shares, staged ? "replicas" : "processes",
+                                    staged ? " in micro-batches" : "", parts));
     const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
     try {
       make_schedule(recipe, steps);
