@@ -1,4 +1,4 @@
-// The least time that a convolution can take on a GPU: what `octet bench --layers-of` holds kernels to.
+// The least time that a node can take on a GPU: what `octet bench --layers` and `--layers-of` hold kernels to.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ struct ChipRates {
   double operations_per_second = 0;  ///< int8 on tensor cores, a multiply-add being two
 };
 
-/// The rates of a GPU that has been measured: `machine` begins with its name.
+/// The rates of a GPU that has been measured and that `machine` names.
 std::optional<ChipRates> chip_rates(const std::string& machine);
 
-/// The larger of bytes over memory's rate and operations over the tensor cores', of one batch: input, residual, weights
-/// and output each once, of the input only the pixels that a window reads.
+/// The larger of bytes over memory's rate and operations over the tensor cores', of one batch: inputs, weights and
+/// output each once, of a convolution's input only the pixels that a window reads.
 double floor_milliseconds(const Int8Graph& graph, int node, int batch, const ChipRates& rates);
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <list>
 #include <set>
 
+#include "src/bench/energy.h"
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/random.h"
@@ -71,9 +72,20 @@ void repeat(double seconds, int fewest, const Run& run) {
   }
 }
 
-/// Images a second when a batch is submitted before the one before it is collected.
-double overlapped_rate(Program& program, const uint8_t* images, const BenchOptions& options,
-                       const OutputMemory& outputs) {
+/// The counters are too coarse for less.
+constexpr double kLeastSecondsOfEnergy = 1;
+
+void set_energy(const Energy& energy, double images, BenchResult& result) {
+  if (energy.seconds < kLeastSecondsOfEnergy) return;
+  result.gpu_joules = energy.gpu_joules.value_or(0) / images;
+  result.gpu_watts = energy.gpu_joules.value_or(0) / energy.seconds;
+  result.cpu_joules = energy.cpu_joules.value_or(0) / images;
+}
+
+/// Sets what is measured while a batch is submitted before the one before it is collected.
+void run_overlapped(Program& program, const uint8_t* images, const BenchOptions& options, const OutputMemory& outputs,
+                    BenchResult& result) {
+  const EnergyMeter meter;
   const auto start = Clock::now();
   long batches = 1;
   program.submit(images, options.batch);
@@ -83,7 +95,9 @@ double overlapped_rate(Program& program, const uint8_t* images, const BenchOptio
     ++batches;
   });
   program.collect(outputs);
-  return 1e3 * static_cast<double>(batches * options.batch) / milliseconds(Clock::now() - start);
+  const auto count = static_cast<double>(batches * options.batch);
+  result.overlapped_images_per_second = 1e3 * count / milliseconds(Clock::now() - start);
+  set_energy(meter.drawn(), count, result);
 }
 
 /// By node, from the taps of many runs.
@@ -121,6 +135,12 @@ std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std:
   return layers;
 }
 
+void set_floors(const Int8Graph& graph, int batch, const ChipRates& rates, std::vector<LayerTime>& layers) {
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (layers[i].milliseconds > 0 && !graph.nodes[i].inputs.empty())
+      layers[i].floor_ms = floor_milliseconds(graph, static_cast<int>(i), batch, rates);
+}
+
 /// Whether more than one engine ran the program's nodes.
 bool several_engines(const std::vector<LayerTime>& layers) {
   std::set<std::string> engines;
@@ -156,15 +176,19 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
 
   repeat(kWarmUpShare * options.seconds, 1, [&] { run(nullptr); });
   std::vector<double> samples;
+  const EnergyMeter meter;
   repeat(options.seconds, kFewestRuns, [&] {
     const auto start = Clock::now();
     run(nullptr);
     samples.push_back(milliseconds(Clock::now() - start));
   });
+  Energy on_host = meter.drawn();
+  on_host.gpu_joules.reset();
 
   BenchResult result;
   result.batch = options.batch;
   result.runs = static_cast<long>(samples.size());
+  set_energy(on_host, static_cast<double>(result.runs * options.batch), result);
   result.median_ms = median(samples);
   result.p99_ms = percentile(std::move(samples), 0.99);
   if (result.median_ms > 0) result.images_per_second = 1e3 * options.batch / result.median_ms;
@@ -176,12 +200,13 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
     std::vector<double> on_device = program.time_on_device(options.batch, runs);
     result.device_ms = median(on_device);
     result.device_p99_ms = percentile(std::move(on_device), 0.99);
-    result.overlapped_images_per_second = overlapped_rate(program, images.data(), options, OutputMemory(outputs));
+    run_overlapped(program, images.data(), options, OutputMemory(outputs), result);
   }
   if (options.layers) {
     const std::vector<double> layers =
         runs > 0 ? program.time_layers_on_device(options.batch, kLayerRuns) : time_between_taps(graph, options, run);
     result.layers = layer_table(graph, options.batch, program.layers(), layers);
+    if (runs > 0 && options.rates) set_floors(graph, options.batch, *options.rates, result.layers);
   }
   return result;
 }
@@ -216,15 +241,21 @@ std::string describe(const BenchResult& r) {
                         tera_operations(r.multiply_adds, r.device_ms));
     text += fmt::format("batches overlapping: {} images/s\n", decimal(r.overlapped_images_per_second));
   }
+  if (r.gpu_joules > 0)
+    text +=
+        fmt::format("energy: {} mJ an image of the GPU, at {} W\n", decimal(1e3 * r.gpu_joules), decimal(r.gpu_watts));
+  if (r.cpu_joules > 0) text += fmt::format("energy: {} mJ an image of the processors\n", decimal(1e3 * r.cpu_joules));
   if (r.layers.empty()) return text;
   double sum = 0;
   for (const LayerTime& layer : r.layers) sum += layer.milliseconds;
   const bool engines = several_engines(r.layers);
+  const bool floors = std::any_of(r.layers.begin(), r.layers.end(), [](const LayerTime& l) { return l.floor_ms > 0; });
   std::vector<Column> columns = {{"layer", Align::left}};
   if (engines) columns.push_back({"engine", Align::left});
   columns.insert(columns.end(), {{"kernel", Align::left}, {"time"}, {"share"}});
   if (device) {
     columns.insert(columns.end(), {{"TOPS"}, {"GB/s"}});
+    if (floors) columns.insert(columns.end(), {{"floor"}, {"x floor"}});
   } else {
     columns.push_back({"G multiply-adds/s"});
   }
@@ -237,6 +268,10 @@ std::string describe(const BenchResult& r) {
     if (device) {
       row.push_back(tera_operations(layer.multiply_adds, layer.milliseconds));
       row.push_back(rate(layer.bytes, layer.milliseconds));
+      if (floors) {
+        row.push_back(layer.floor_ms > 0 ? human_seconds(layer.floor_ms / 1e3) : "-");
+        row.push_back(layer.floor_ms > 0 ? fmt::format("{:.2f}", layer.milliseconds / layer.floor_ms) : "-");
+      }
     } else {
       row.push_back(rate(layer.multiply_adds, layer.milliseconds));
     }

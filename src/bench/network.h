@@ -1,17 +1,20 @@
 // Time of a whole network and of its layers, on random pictures (zeros would be faster than real data).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "src/bench/conv_floor.h"
 #include "src/engine/engine.h"
 
 namespace octet {
 
 struct BenchOptions {
-  int batch = 1;       ///< at most what the program was compiled for
-  double seconds = 3;  ///< of measuring, after warm-up; at least 3 runs are made
-  bool layers = true;  ///< also time every layer, for about as long again
+  int batch = 1;                        ///< at most what the program was compiled for
+  double seconds = 3;                   ///< of measuring, after warm-up; at least 3 runs are made
+  bool layers = true;                   ///< also time every layer, for about as long again
+  std::optional<ChipRates> rates = {};  ///< of the GPU, for LayerTime::floor_ms
 };
 
 struct LayerTime {
@@ -20,6 +23,7 @@ struct LayerTime {
   double milliseconds = 0;  ///< median of one batch
   long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear
   long bytes = 0;           ///< of one batch: every input, weight and output once
+  double floor_ms = 0;      ///< src/bench/conv_floor.h; 0: not on a GPU, of rates not known, or no kernel of its own
 };
 
 struct BenchResult {
@@ -34,6 +38,10 @@ struct BenchResult {
   /// From host memory to host memory, the images of a batch travelling while the one before it is computed
   /// (Program::submit); 0 for an engine on the host.
   double overlapped_images_per_second = 0;
+  /// Of one image, of everything the counters see, idle or not (src/bench/energy.h), while batches overlapped; for an
+  /// engine on the host while they did not, and no GPU's. 0: no counter, or measured for less than a second.
+  double gpu_joules = 0, cpu_joules = 0;
+  double gpu_watts = 0;
   /// By node. On the host: the time between taps. A tap waits for each layer and may copy its output into the graph's
   /// layout, so that the sum exceeds median_ms; compare layers with each other. On the GPU: device events around each
   /// node alone, replayed; nodes without a kernel take 0.

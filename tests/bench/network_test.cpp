@@ -36,6 +36,17 @@ TEST(Bench, TimesTheNetworkOnRandomPictures) {
   EXPECT_GT(pixels.size(), 100u);
 }
 
+TEST(Bench, SaysWhatAnImageTakes) {
+  BenchResult r{.batch = 8, .median_ms = 1};
+  EXPECT_EQ(describe(r).find("energy"), std::string::npos);
+  r.gpu_joules = 0.0042;
+  r.gpu_watts = 310;
+  r.cpu_joules = 0.5;
+  const std::string text = describe(r);
+  EXPECT_NE(text.find("energy: 4.20 mJ an image of the GPU, at 310 W"), std::string::npos) << text;
+  EXPECT_NE(text.find("energy: 500 mJ an image of the processors"), std::string::npos) << text;
+}
+
 TEST(Bench, TimesLayersBetweenTaps) {
   Int8Graph graph = fake_graph(5);
   graph.nodes[1].weight.resize(3 * 9);  // 3x3 convolution of one channel
@@ -109,6 +120,17 @@ TEST(Bench, ReportsDeviceEventsBesideHostTime) {
   const std::string text = describe(r);
   EXPECT_NE(text.find("on the GPU alone: median 500 µs, p99 500 µs, 4,000 images/s"), std::string::npos) << text;
   EXPECT_NE(text.find("GB/s"), std::string::npos) << text;
+}
+
+TEST(Bench, HoldsLayersToTheirFloors) {
+  const Int8Graph graph = fake_graph(5);
+  DeviceProgram program;
+  EXPECT_EQ(describe(bench_program(program, graph, {2, 0.01, true})).find("floor"), std::string::npos);
+  const BenchResult r = bench_program(program, graph, {2, 0.01, true, ChipRates{2e3, 1e12}});
+  EXPECT_DOUBLE_EQ(r.layers[0].floor_ms, 0);                      // the picture is nobody's work
+  EXPECT_DOUBLE_EQ(r.layers[3].floor_ms, 2 * (2 + 5 * 4) / 2.0);  // bytes at 2 a millisecond
+  const std::string text = describe(r);
+  EXPECT_NE(text.find("x floor"), std::string::npos) << text;
 }
 
 TEST(Bench, AMergedLookupsTimeIsItsConvolutions) {

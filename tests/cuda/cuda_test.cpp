@@ -1,9 +1,11 @@
 // Buffers, streams, events and graphs on the GPU; errors say what octet was doing.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/cuda/energy.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "tests/cuda/gpu.h"
@@ -38,6 +40,25 @@ TEST(Cuda, ReplaysACapturedCopy) {
   copy_to_host(back.data(), from.data(), bytes, stream.get());
   stream.wait("reading the copy");
   EXPECT_EQ(back, std::vector<uint8_t>(host.data(), host.data() + bytes));
+}
+
+TEST(Cuda, DrawsAsManyWattsAsGpusDo) {
+  OCTET_NEEDS_GPU();
+  const std::optional<double> begun = gpu_joules();
+  if (!begun) GTEST_SKIP() << "needs NVML and a GPU that counts joules";
+  const Stream stream;
+  const size_t bytes = size_t{1} << 28;
+  DeviceBuffer memory(bytes, "a test");
+  const auto start = std::chrono::steady_clock::now();
+  double seconds = 0;
+  while (seconds < 2) {
+    for (int i = 0; i < 100; ++i) fill_device(memory.data(), i, bytes, stream.get());
+    stream.wait("filling");
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  const double watts = (*gpu_joules() - *begun) / seconds;
+  EXPECT_GT(watts, 20);
+  EXPECT_LT(watts, 1500);
 }
 
 TEST(Cuda, OutOfMemoryNamesSizes) {

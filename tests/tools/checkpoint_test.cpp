@@ -240,6 +240,28 @@ TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {
   }
 }
 
+TEST_F(Checkpoint, BenchDrawsCurvesOfBatchesAndSizes) {
+  const auto drawn = [&](std::vector<std::string> command) {
+    command.insert(command.begin(), "bench");
+    command.insert(command.end(),
+                   {"--engine", "cpu,reference", "--seconds", "0.01", "--svg", path("b.svg"), "--quiet"});
+    const Answer answer = octet(command);
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    return read_file(path("b.svg"));
+  };
+  const std::string batches = drawn({checkpoint_, "--batch", "1,2,3"});
+  expect_part(batches, "images/s");
+  expect_part(batches, ">batch<");
+  EXPECT_EQ(batches.find("conv1"), std::string::npos);
+  const std::string sizes = drawn({"--model", "resnet8", "--size", "32,48"});
+  expect_part(sizes, ">height and width<");
+  expect_part(drawn({"--model", "resnet8", "--size", "32,48", "--batch", "1,2"}), "reference, 48");
+  expect_part(drawn({checkpoint_}), "conv1");  // one batch: its layers
+  expect_part(drawn({checkpoint_, "--batch", "1,2", "--layers"}), "conv1");
+  expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32,48", "--save", path("one.safetensors")}), 2,
+                 {"--save writes one network"});
+}
+
 TEST_F(Checkpoint, BadCheckpointsAreNamedAndExitWith3) {
   const std::string good = read_file(checkpoint_), picture = path("picture.png");
   expect_refusal(run(path("none.safetensors"), picture), 3, {"none.safetensors: no such checkpoint"});

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/bench/layer_bars.h"
+#include "src/bench/sweep.h"
 #include "src/common/files.h"
 #include "src/engine/engine.h"
 #include "src/engine/machine.h"
@@ -23,7 +24,7 @@
 namespace octet::cli {
 namespace {
 
-nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
+nlohmann::json to_json(const std::string& engine, int size, const BenchResult& result) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerTime& layer : result.layers) {
     layers.push_back({{"name", layer.name},
@@ -31,9 +32,11 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
                       {"kernel", layer.kernel},
                       {"milliseconds", layer.milliseconds},
                       {"multiply_adds", layer.multiply_adds},
-                      {"bytes", layer.bytes}});
+                      {"bytes", layer.bytes},
+                      {"floor_ms", layer.floor_ms}});
   }
   return {{"engine", engine},
+          {"size", size},
           {"batch", result.batch},
           {"runs", result.runs},
           {"median_ms", result.median_ms},
@@ -42,6 +45,9 @@ nlohmann::json to_json(const std::string& engine, const BenchResult& result) {
           {"device_ms", result.device_ms},
           {"device_p99_ms", result.device_p99_ms},
           {"overlapped_images_per_second", result.overlapped_images_per_second},
+          {"gpu_joules_per_image", result.gpu_joules},
+          {"gpu_watts", result.gpu_watts},
+          {"cpu_joules_per_image", result.cpu_joules},
           {"multiply_adds", result.multiply_adds},
           {"layers", layers}};
 }
@@ -68,38 +74,67 @@ void require_use(const BenchCommand& command, const std::vector<std::string>& en
   check_kernels("bench: ", command.kernels, engines);
 }
 
-ExitCode bench_network(const Common& common, const BenchCommand& command) {
-  const Int8Graph graph = command.model.empty() ? open_checkpoint(command.checkpoint).graph
-                                                : random_network(command.model, command.size, command.activation);
-  if (!command.save.empty()) write_checkpoint(command.save, graph);
+/// What the measurements of all sizes, engines and batches add up to.
+struct Results {
+  std::string text;
+  nlohmann::json json = nlohmann::json::array();
+  std::vector<LayerSeries> series;  ///< at the first batch and size
+  std::vector<SweepPoint> points;
+};
 
-  std::string text = fmt::format("{} on {}, random pictures{}\n", graph.name, machine_model(),
-                                 command.model.empty() ? "" : " and weights");
-  nlohmann::json results = nlohmann::json::array();
-  std::vector<LayerSeries> series;
+/// Several batches or sizes are drawn as curves, one as its layers.
+bool draws_layers(const BenchCommand& command) {
+  return !command.svg.empty() && (command.layers || command.batches.size() * command.sizes.size() == 1);
+}
+
+void measure(const BenchCommand& command, const Int8Graph& graph, const std::string& engine, bool first_size,
+             Results& results) {
+  const bool layers = command.layers || draws_layers(command);
+  const int size = graph.input_shape().h;
+  for (const int batch : command.batches) {
+    CompileOptions compile;
+    compile.max_batch = batch;
+    compile.threads = command.threads;
+    compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
+    compile.fallback = engine == "cudnn" ? command.fallback : "none";
+    const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
+    const BenchResult result =
+        bench_program(*program, graph, {batch, command.seconds, layers, chip_rates(machine_model())});
+    const std::string at = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
+    results.text += fmt::format("{}{}: {}\n", engine, at, describe(result));
+    results.json.push_back(to_json(engine, size, result));
+    results.points.push_back({engine, size, batch, result.images_per_second});
+    if (layers && first_size && batch == command.batches.front())
+      results.series.push_back(series_of(engine, results.series.size(), result));
+  }
+}
+
+ExitCode bench_network(const Common& common, const BenchCommand& command) {
   const std::vector<std::string> engines = command.engines.empty()
                                                ? std::vector{std::string(preferred_engine(devices(common)).name())}
                                                : resolve_engines(command.engines, devices(common));
   require_use(command, engines);
-  for (const std::string& engine : engines) {
-    for (int batch : command.batches) {
-      CompileOptions compile;
-      compile.max_batch = batch;
-      compile.threads = command.threads;
-      compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
-      compile.fallback = engine == "cudnn" ? command.fallback : "none";
-      const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
-      const bool layers = command.layers || !command.svg.empty();
-      const BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers});
-      text += fmt::format("{}: {}\n", engine, describe(result));
-      results.push_back(to_json(engine, result));
-      if (layers && batch == command.batches.front()) series.push_back(series_of(engine, series.size(), result));
-    }
+  if (!command.save.empty() && command.sizes.size() > 1)
+    throw usage_error("bench: --save writes one network; give one --size");
+  std::vector<Int8Graph> graphs;
+  for (const int size : command.sizes)
+    graphs.push_back(command.model.empty() ? open_checkpoint(command.checkpoint).graph
+                                           : random_network(command.model, size, command.activation));
+  const Int8Graph& first = graphs.front();
+  if (!command.save.empty()) write_checkpoint(command.save, first);
+  Results results;
+  results.text = fmt::format("{} on {}, random pictures{}\n", first.name, machine_model(),
+                             command.model.empty() ? "" : " and weights");
+  for (const std::string& engine : engines)
+    for (const Int8Graph& graph : graphs) measure(command, graph, engine, &graph == &first, results);
+  if (!command.svg.empty()) {
+    write_file_atomically(command.svg, draws_layers(command)
+                                           ? to_svg(first, results.series, command.batches.front())
+                                           : svg_sweep(first.name + " on " + machine_model(), results.points));
   }
-  if (!command.svg.empty()) write_file_atomically(command.svg, to_svg(graph, series, command.batches.front()));
-  print_result(common, text, [&] {
+  print_result(common, results.text, [&] {
     return nlohmann::json{
-        {"network", graph.name}, {"machine", machine_model()}, {"threads", command.threads}, {"results", results}}
+        {"network", first.name}, {"machine", machine_model()}, {"threads", command.threads}, {"results", results.json}}
         .dump(2);
   });
   return ExitCode::ok;
@@ -108,7 +143,9 @@ ExitCode bench_network(const Common& common, const BenchCommand& command) {
 ExitCode bench(const Common& common, const BenchCommand& command) {
   const int given = !command.checkpoint.empty() + !command.model.empty() + !command.layers_of.empty();
   if (given != 1) throw usage_error("bench needs one of CHECKPOINT, --model NAME and --layers-of NAME");
-  return command.layers_of.empty() ? bench_network(common, command) : bench_layers(common, command);
+  if (command.layers_of.empty()) return bench_network(common, command);
+  if (command.sizes.size() > 1) throw usage_error("bench: --layers-of measures at one --size");
+  return bench_layers(common, command);
 }
 
 }  // namespace
@@ -132,7 +169,8 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   CLI::Option* layers_of =
       command->add_option("--layers-of", options->layers_of,
                           "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16");
-  command->add_option("--size", options->size, "input height and width for --model and --layers-of")
+  command->add_option("--size", options->sizes, "input heights and widths for --model, one for --layers-of: 160,224")
+      ->delimiter(',')
       ->check(CLI::Range(8, 1024))
       ->excludes(checkpoint);
   const std::vector<std::string_view> schemes = names_in(kActivationSchemes);
@@ -149,7 +187,9 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--seconds", options->seconds, "of measuring, each")->check(CLI::Range(0.01, 600.0));
   command->add_flag("--layers", options->layers, "time every layer too");
-  command->add_option("--svg", options->svg, "draw the layers' times at the first batch size into this file");
+  command->add_option(
+      "--svg", options->svg,
+      "draw images/s over several batches or sizes into this file; of one, or with --layers, its layers' times");
   command->add_option("--save", options->save, "write the random network to this .safetensors file")
       ->excludes(checkpoint);
   for (const char* name :

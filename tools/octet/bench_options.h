@@ -13,7 +13,8 @@ struct BenchCommand {
   std::string checkpoint, model, layers_of, kernels = "auto", fallback = "none", activation = "affine_u8", save, svg;
   std::vector<std::string> engines;  ///< empty: the one that auto prefers
   std::vector<int> batches = {1};
-  int size = 224, threads = 0;
+  std::vector<int> sizes = {224};  ///< of a checkpoint: its own
+  int threads = 0;
   double seconds = 3;
   bool layers = false;
 };
