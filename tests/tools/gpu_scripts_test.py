@@ -170,6 +170,13 @@ class Sharing(unittest.TestCase):
         self.assertEqual(sorted(job for job, _ in done), list(range(20)))
         self.assertLessEqual({gpu for _, gpu in done}, {"0", "1"})
 
+    def test_programs_are_chosen_by_name(self):
+        known = ["test_a", "test_b", "test_c"]
+        self.assertEqual(tests.chosen("", known), known)
+        self.assertEqual(tests.chosen("test_c,test_a", known), ["test_c", "test_a"])
+        with self.assertRaisesRegex(SystemExit, "no GPU test program 'test_d'; there are test_a"):
+            tests.chosen("test_a,test_d", known)
+
     def test_gpus_wait_for_jobs_that_others_make_ready(self):
         done, together = set(), threading.Barrier(2, timeout=20)
 

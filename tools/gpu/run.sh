@@ -34,18 +34,19 @@ options:
                    (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
+  --programs LIST  tests: only these, in this order (test_qat_cuda,test_engine_cuda)
   --parts LIST     parallel: of speed,pipeline,agree,faults,hang,report (default: all)
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' accuracy=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | choose | final | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
-    --out | --home | --data | --models | --turns | --parts)
+    --out | --home | --data | --models | --turns | --parts | --programs)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     --networks | --seeds | --only | --float-from | --per-gpu | --minutes | --set)
@@ -92,7 +93,7 @@ train_bench=$(python3 "$here/programs.py" --path train_bench)
 build() {
   (cd "$root" && tools/setup.sh --tests && cmake --build build --target train_bench)
 }
-tests() { python3 "$here/tests.py" --out "$out" $dry; }
+tests() { python3 "$here/tests.py" --out "$out" ${programs:+--programs "$programs"} $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
 accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" --data "${data:-$root/data/binary}" "${accuracy[@]}" $dry; }
 choose() { accuracy choose; }

@@ -85,16 +85,26 @@ def run_program(name, folder, limit, arguments=(), wrapper=(), gpu=None):
     return code, cases(result), time.monotonic() - start
 
 
+def chosen(names, known):
+    """Of a list with commas the programs in their order; all for an empty one."""
+    wanted = [name for name in names.split(",") if name]
+    for name in wanted:
+        if name not in known:
+            sys.exit(f"tests: no GPU test program '{name}'; there are {', '.join(known)}")
+    return wanted or known
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--limit", type=float, default=480, help="seconds for one program")
+    parser.add_argument("--programs", default="", help="only these: test_qat_cuda,test_engine_cuda")
     parser.add_argument("--dry", action="store_true", help="the first case of each program only")
     arguments = parser.parse_args()
     folder = arguments.out / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     rows, problems, skips, start = [], [], [], time.monotonic()
-    for name in programs.gpu_tests():
+    for name in chosen(arguments.programs, programs.gpu_tests()):
         some = [f"--gtest_filter={first_case(programs.program(name))}"] if arguments.dry else []
         code, found, took = run_program(name, folder, arguments.limit, some)
         counts = {result: sum(case.result == result for case in found) for result in ("passed", "failed", "skipped")}
