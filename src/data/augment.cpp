@@ -26,8 +26,8 @@ Image resize_shorter(const Image& image, int shorter) {
   const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
   const long longer = shorter * high / low;
   if (longer > kLongest) {
-    throw data_error(fmt::format("picture of {}x{}: {} pixels long after data.resize {}; at most {}", image.height,
-                                 image.width, longer, shorter, kLongest));
+    throw data_error(fmt::format("picture of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
+                                 image.height, image.width, longer, shorter, kLongest));
   }
   const int other = static_cast<int>(longer);
   return upright ? resize(view(image), other, shorter) : resize(view(image), shorter, other);

@@ -57,7 +57,7 @@ void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t exp
 
 void check_batch(int batch, int max_batch) {
   if (batch >= 1 && batch <= max_batch) return;
-  throw usage_error("batch of " + std::to_string(batch) + " images: the program was compiled for 1 to " +
+  throw usage_error("batch of " + std::to_string(batch) + " images: max_batch allows 1 to " +
                     std::to_string(max_batch));
 }
 

@@ -23,7 +23,8 @@ Image fit(const Image& image, const Transform& transform, const std::string& pat
   if (transform.resize == 0 && !exact) {
     const std::string sizes = fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize",
                                           path, image.width, image.height, transform.width, transform.height);
-    if (!large_enough) throw data_error(sizes + ": scale the picture, or train with data.resize");
+    if (!large_enough)
+      throw data_error(sizes + ": scale the picture, or train the network with a resize (data.resize)");
     note = sizes + ": it sees the centre only, as in validation";
   }
   return evaluation_image(image, transform);

@@ -11,6 +11,7 @@
 #include "src/graph/checkpoint_json.h"
 #include "src/graph/op_traits.h"
 #include "src/graph/packed_codes.h"
+#include "src/tensor_files/file_kind.h"
 #include "src/tensor_files/safetensors.h"
 
 namespace octet {
@@ -160,6 +161,12 @@ void write_checkpoint(const std::string& path, const Int8Graph& graph) {
 }
 
 Int8Graph parse_checkpoint(const std::byte* data, size_t size, const std::string& name) {
+  if (is_onnx(data, size) && !is_safetensors(data, size)) {
+    throw data_error(
+        fmt::format("{}: an ONNX file; the runner reads int8 checkpoints. An octet with ONNX makes one: of a quantized "
+                    "network octet export FILE.onnx --out int8.safetensors, of a float one octet train with model.onnx",
+                    name));
+  }
   TensorFile file = parse_safetensors(data, size, name);
   const auto document = file.metadata.find(kDocument);
   if (document == file.metadata.end()) {

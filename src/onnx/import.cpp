@@ -8,7 +8,10 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/shell.h"
+#include "src/common/utf8.h"
 #include "src/graph/limits.h"
+#include "src/onnx/cut.h"
 #include "src/onnx/importer.h"
 #include "src/onnx/rules.h"
 
@@ -36,18 +39,17 @@ class Importer {
   }
 
  public:
-  Importer(OnnxFile& file, QdqMarks* marks) : file_(file), graph_(file.model->graph()), network_(file) {
+  Importer(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks)
+      : file_(file), graph_(file.model->graph()), network_(file), outputs_(outputs) {
     network_.marks = marks;
   }
 
   ImportedNetwork run() {
     collect_initializers();
+    choose_outputs();
     find_live();
     take_input();
-    for (int n = 0; n < graph_.node_size(); ++n)
-      if (live_[static_cast<size_t>(n)]) take(graph_.node(n));
-    std::vector<OnnxValue> outputs;
-    for (const ValueInfoProto& output : graph_.output()) outputs.push_back(take_output(output.name()));
+    const std::vector<OnnxValue> outputs = take_nodes();
     ImportedNetwork imported = guarded("", [&] { return network_.finish(outputs); });
     imported.graph.name = std::filesystem::path(file_.name).stem().string();
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
@@ -63,14 +65,33 @@ class Importer {
     }
   }
 
+  /// The file's, where none are chosen.
+  void choose_outputs() {
+    if (outputs_.empty()) {
+      for (const ValueInfoProto& output : graph_.output()) outputs_.push_back(output.name());
+      if (outputs_.empty()) fail("has no outputs");
+      return;
+    }
+    std::set<std::string> made;
+    for (const NodeProto& node : graph_.node()) made.insert(node.output().begin(), node.output().end());
+    std::set<std::string> chosen;
+    for (const std::string& output : outputs_) {
+      if (output.empty() || !made.contains(output))
+        throw usage_error(fmt::format("{}: no node gives '{}', which is to be an output; expected a name of the file",
+                                      file_.name, shown_name(output)));
+      if (!chosen.insert(output).second)
+        throw usage_error(fmt::format("{}: '{}' is to be an output twice", file_.name, shown_name(output)));
+    }
+    cut_ = true;
+  }
+
   /// Nodes that the outputs need, from the last to the first; and how many of them read each name.
   void find_live() {
-    if (graph_.output_size() == 0) fail("has no outputs");
     live_.assign(static_cast<size_t>(graph_.node_size()), false);
     std::set<std::string> needed;
-    for (const ValueInfoProto& output : graph_.output()) {
-      needed.insert(output.name());
-      ++network_.uses[output.name()];
+    for (const std::string& output : outputs_) {
+      needed.insert(output);
+      ++network_.uses[output];
     }
     for (int n = graph_.node_size() - 1; n >= 0; --n) {
       const NodeProto& node = graph_.node(n);
@@ -121,6 +142,46 @@ class Importer {
     network_.values.emplace(input->name(), value);
   }
 
+  /// Nodes and outputs in order. What octet does not have is refused, with the place where the network could end.
+  std::vector<OnnxValue> take_nodes() {
+    int n = 0;
+    try {
+      for (; n < graph_.node_size(); ++n)
+        if (live_[static_cast<size_t>(n)]) take(graph_.node(n));
+      std::vector<OnnxValue> outputs;
+      for (const std::string& output : outputs_) outputs.push_back(take_output(output));
+      return outputs;
+    } catch (const Error& error) {
+      if (cut_) throw;
+      throw Error(error.code(), error.what() + where_to_end(n + 1));
+    }
+  }
+
+  /// Tries the nodes that are left, for values beside those that the refused one would have given.
+  std::string where_to_end(int next) {
+    for (int n = next; n < graph_.node_size(); ++n) {
+      if (!live_[static_cast<size_t>(n)]) continue;
+      try {
+        take(graph_.node(n));
+      } catch (const Error&) {  // the first one is told
+      }
+    }
+    std::vector<std::string> names, quoted;
+    for (const std::string& name : nearest_values(network_, outputs_)) {
+      names.push_back(printable(name));
+      quoted.push_back(fmt::format("\"{}\"", names.back()));
+    }
+    if (names.empty()) return "";
+    const std::string list = fmt::format("[{}]", fmt::join(quoted, ", "));
+    const std::string stays =
+        "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. ";
+    if (network_.marks != nullptr)
+      return stays + fmt::format("End the file before it: onnx.utils.extract_model, output_names={}", list);
+    return stays +
+           fmt::format("End the network before it: in a recipe model.outputs: {}; octet inspect {} --outputs {}", list,
+                       shell_word(file_.name), shell_word(fmt::format("{}", fmt::join(names, ","))));
+  }
+
   void take(const NodeProto& proto) {
     NodeReader node(proto, network_);
     if (proto.output_size() == 0 || proto.output(0).empty()) node.fail("has no first output");
@@ -142,23 +203,26 @@ class Importer {
     const std::string where = fmt::format("output '{}'", shown_name(name));
     const auto found = network_.values.find(name);
     if (found == network_.values.end()) fail(where + ": no node gives it");
-    if (found->second.node < 0) fail(where + ": a constant, whatever the image is");
-    if (found->second.groups != 0) fail(where + ": has five dimensions");
-    if (found->second.pad != Padding{}) fail(where + ": comes from a Pad; expected a layer behind it");
-    if (!found->second.plain()) fail(where + ": an activation times or plus a number; expected a layer behind it");
-    if (found->second.bounded() || found->second.codes) fail(where + ": expected reals, without a bound of their own");
+    if (const std::string fault = output_fault(found->second); !fault.empty())
+      fail(fmt::format("{}: {}", where, fault));
     return found->second;
   }
 
   OnnxFile& file_;
   const GraphProto& graph_;
   Network network_;
+  std::vector<std::string> outputs_;
+  bool cut_ = false;  ///< the outputs are chosen, not the file's own
   std::vector<bool> live_;
 };
 
 }  // namespace
 
-ImportedNetwork import_file(OnnxFile& file, QdqMarks* marks) { return Importer(file, marks).run(); }
+bool has_onnx() { return true; }
+
+ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks) {
+  return Importer(file, outputs, marks).run();
+}
 
 OnnxFile open_onnx_file(const std::string& path) {
   const std::string bytes = read_file(path);
@@ -166,14 +230,15 @@ OnnxFile open_onnx_file(const std::string& path) {
   return open_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder);
 }
 
-ImportedNetwork import_onnx(const std::string& path) {
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs) {
   OnnxFile file = open_onnx_file(path);
-  return import_file(file, nullptr);
+  return import_file(file, outputs, nullptr);
 }
 
-ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name) {
+ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
+                           const std::vector<std::string>& outputs) {
   OnnxFile file = open_onnx(data, size, name, "");
-  return import_file(file, nullptr);
+  return import_file(file, outputs, nullptr);
 }
 
 }  // namespace octet

@@ -11,6 +11,9 @@
 
 namespace octet {
 
+/// False in builds without ONNX (-DOCTET_ONNX=OFF), where every function here throws Error(usage).
+bool has_onnx();
+
 struct ImportedNetwork {
   Graph graph;                     ///< with shapes; names as in the file
   TensorFile weights;              ///< float32, by the names of parameters(graph)
@@ -19,12 +22,15 @@ struct ImportedNetwork {
   std::vector<std::string> notes;  ///< what was left out or said in another way, for people
 };
 
-/// Throws Error(data) naming the file and the node: damaged files, operators that octet does not have. External data is
-/// read from the file's own folder only.
-ImportedNetwork import_onnx(const std::string& path);
+/// `outputs`: values of the file, by name, that the network gives, in this order, in place of the file's outputs; what
+/// stands behind them is left out. Empty: the file's own. Throws Error(data) naming the file and the node: damaged
+/// files, operators that octet does not have (and before which values the network could end, where these stand behind
+/// all layers); Error(usage) for `outputs` that no node gives. External data is read from the file's own folder only.
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {});
 
 /// The same from memory, without external data (fuzzing, tests); `name` stands for the path in messages.
-ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name);
+ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
+                           const std::vector<std::string>& outputs = {});
 
 struct ImportedInt8 {
   Int8Graph graph;                 ///< validated; nodes are named as in the file

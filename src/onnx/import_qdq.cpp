@@ -268,7 +268,7 @@ Preprocessing read_preprocessing(const OnnxFile& file, int channels, Int8Graph& 
 
 ImportedInt8 import_quantized(OnnxFile file) {
   QdqMarks marks;
-  const ImportedNetwork network = import_file(file, &marks);
+  const ImportedNetwork network = import_file(file, {}, &marks);
   if (marks.edges.empty())
     throw data_error(file.name + ": a float network; octet inspect and a recipe's model.onnx take it");
   move_marks_before_copies(network.graph, marks);

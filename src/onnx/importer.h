@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "src/onnx/network.h"
 
@@ -9,8 +10,8 @@ namespace octet {
 
 OnnxFile open_onnx_file(const std::string& path);
 
-/// `marks`: what a quantized network says of its edges and weights goes there; null: a float network, where a
-/// QuantizeLinear is refused.
-ImportedNetwork import_file(OnnxFile& file, QdqMarks* marks);
+/// `outputs`: as import_onnx() has them. `marks`: what a quantized network says of its edges and weights goes there;
+/// null: a float network, where a QuantizeLinear is refused.
+ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks);
 
 }  // namespace octet

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "src/common/error.h"
+#include "src/tensor_files/file_kind.h"
 
 namespace octet {
 namespace {
@@ -48,6 +49,8 @@ int opset_of(const OnnxFile& file) {
 
 OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder) {
   OnnxFile file{.name = name, .folder = folder, .size = size};
+  if (is_safetensors(data, size))
+    fail(file, "a safetensors file, not an ONNX model; octet takes it under a name that ends in .safetensors");
   if (size > static_cast<size_t>(std::numeric_limits<int>::max()))
     fail(file, "larger than 2 GB, which no ONNX file is; keep weights in external data");
   memory_left = kMaxGrowth * size + kAlwaysAllowed;

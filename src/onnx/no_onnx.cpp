@@ -11,7 +11,11 @@ constexpr const char* kMissing = "this octet was built without ONNX; build it wi
 
 }  // namespace
 
-ImportedNetwork import_onnx(const std::string& path) { throw usage_error(path + ": " + kMissing); }
+bool has_onnx() { return false; }
+
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>&) {
+  throw usage_error(path + ": " + kMissing);
+}
 
 ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
 

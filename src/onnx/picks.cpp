@@ -1,4 +1,4 @@
-// Slice and Split of activations along their channels, Slice of every n-th row or column, Resize by whole factors.
+// Slice and Split of activations along their channels, Slice of every n-th row and column, Resize by whole factors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,22 +25,30 @@ OnnxValue channels_of(NodeReader& node, const OnnxValue& x, int64_t first, int64
   return y;
 }
 
-/// Every step-th row (axis 2) or column, from the one at `first` on: octet has no such copy but a depthwise convolution
-/// with a single 1, which gives the same numbers. YOLO's first layer.
-OnnxValue every(NodeReader& node, const OnnxValue& x, size_t axis, int64_t first, int64_t step) {
+/// Rows and columns that a Slice takes: from the one at `first` on, every step-th.
+struct Pixels {
+  int64_t first[2] = {0, 0}, step[2] = {1, 1};  ///< vertical, horizontal
+  bool all() const { return first[0] + first[1] == 0 && step[0] * step[1] == 1; }
+};
+
+/// From a later pixel than the first on octet has no such copy but a depthwise convolution with a single 1, which gives
+/// the same numbers. YOLOv5's first layer.
+OnnxValue later_pixels(NodeReader& node, const OnnxValue& x, const Pixels& pixels) {
   Network& network = node.network();
   const int channels = network.shape(x).c;
-  const int size = static_cast<int>(first) + 1, stride = static_cast<int>(step);
-  const Window window =
-      axis == 2 ? Window{.kernel_h = size, .stride_h = stride} : Window{.kernel_w = size, .stride_w = stride};
+  const Window window{.kernel_h = static_cast<int>(pixels.first[0]) + 1,
+                      .kernel_w = static_cast<int>(pixels.first[1]) + 1,
+                      .stride_h = static_cast<int>(pixels.step[0]),
+                      .stride_w = static_cast<int>(pixels.step[1])};
   const OnnxValue y = network.append(
       {.op = Op::conv2d, .inputs = {x.node}, .window = window, .out_channels = channels, .groups = channels},
       node.names());
   const std::string name = network.node(y).name;
-  std::vector<float> ones(static_cast<size_t>(channels) * static_cast<size_t>(size), 0.0f);
-  for (size_t i = static_cast<size_t>(first); i < ones.size(); i += static_cast<size_t>(size)) ones[i] = 1;
+  const size_t size = static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w);
+  std::vector<float> ones(static_cast<size_t>(channels) * size, 0.0f);
+  for (size_t i = size - 1; i < ones.size(); i += size) ones[i] = 1;
   network.put(name, "weight", {channels, 1, window.kernel_h, window.kernel_w}, ones);
-  network.note(name + ": a Slice of every " + std::to_string(step) + "th pixel becomes a depthwise convolution");
+  network.note(name + ": a Slice of pixels from a later one than the first on becomes a depthwise convolution");
   return y;
 }
 
@@ -76,10 +84,30 @@ std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
 
 }  // namespace
 
-void slice_channels(NodeReader& node) {
+/// Slices of rows and columns, one behind the other, and a Pad of channels behind them are one copy: the earlier node
+/// is left out when nothing else reads it. Strides multiply only by 1: no product is too large.
+OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels) {
+  Network& network = node.network();
+  int from = x.node;
+  const Node& before = network.node(x);
+  const Window& strides = before.window;
+  if (x.direct && before.op == Op::subsample_pad && node.readers(0) == 1 &&
+      before.out_channels == network.graph().nodes[static_cast<size_t>(before.inputs[0])].shape.c &&
+      (stride_h == 1 || strides.stride_h == 1) && (stride_w == 1 || strides.stride_w == 1)) {
+    from = before.inputs[0];
+    stride_h *= strides.stride_h;
+    stride_w *= strides.stride_w;
+  }
+  return network.append({.op = Op::subsample_pad,
+                         .inputs = {from},
+                         .window = {.stride_h = stride_h, .stride_w = stride_w},
+                         .out_channels = static_cast<int>(network.shape(x).c + more_channels)},
+                        node.names());
+}
+
+void slice_activation(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   const Shape& shape = node.network().shape(x);
-  const bool network_is_float = node.network().marks == nullptr;
   const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
   std::vector<int64_t> axes(starts.size());
   std::iota(axes.begin(), axes.end(), 0);
@@ -91,17 +119,24 @@ void slice_channels(NodeReader& node) {
   const int64_t sizes[] = {kImages, shape.c, shape.h, shape.w};
   bool seen[4] = {};
   int64_t first = 0, end = shape.c;
+  Pixels pixels;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
     const int64_t from = clamped(starts[i], sizes[axis]), to = clamped(ends[i], sizes[axis]);
-    const bool picks = axes.size() == 1 && axis >= 2 && steps[i] > 1 && steps[i] <= kMaxDimension;
-    if (picks && from < steps[i] && to == sizes[axis] && network_is_float)
-      return node.result(every(node, x, axis, from, steps[i]));
-    if (steps[i] != 1 || (axis != 1 && (from != 0 || to != sizes[axis])) || std::exchange(seen[axis], true))
+    const bool steps_over = axis >= 2 && steps[i] > 1 && steps[i] <= kMaxDimension && from < steps[i];
+    const bool whole = steps_over || (steps[i] == 1 && from == 0);
+    if ((axis == 1 ? steps[i] != 1 : !whole || to != sizes[axis]) || std::exchange(seen[axis], true))
       node.fail("expected one range of channels, in steps of 1, or every n-th row or column");
     if (axis == 1) first = from, end = to;
+    if (axis >= 2) pixels.first[axis - 2] = from, pixels.step[axis - 2] = steps[i];
   }
-  node.result(channels_of(node, x, first, end - first, node.names()));
+  if (pixels.all()) return node.result(channels_of(node, x, first, end - first, node.names()));
+  if (first != 0 || end != shape.c) node.fail("of channels and pixels at once; expected one after the other");
+  if (pixels.first[0] + pixels.first[1] == 0)
+    return node.result(
+        subsample(node, x, static_cast<int>(pixels.step[0]), static_cast<int>(pixels.step[1]), /*more_channels=*/0));
+  if (node.network().marks != nullptr) node.fail("of codes; expected every n-th row or column from the first on");
+  node.result(later_pixels(node, x, pixels));
 }
 
 void split(NodeReader& node) {

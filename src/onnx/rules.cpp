@@ -12,6 +12,7 @@ const std::map<std::string_view, Rule>& rules() {
       {"Clip", clip},
       {"Concat", concat},
       {"Constant", constant},
+      {"ConstantOfShape", constant_of_shape},
       {"Conv", conv},
       {"ConvTranspose", conv_transpose},
       {"DepthToSpace", depth_to_space},

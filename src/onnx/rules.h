@@ -82,13 +82,16 @@ void shape(NodeReader& node);
 void gather(NodeReader& node);
 void slice(NodeReader& node);
 void cast(NodeReader& node);
+void constant_of_shape(NodeReader& node);
 void arithmetic(NodeReader& node);  ///< Add, Sub, Mul, Div of integers
 void concat_integers(NodeReader& node);
 void reshape_constant(NodeReader& node);  ///< Reshape, Squeeze, Unsqueeze of a constant
 void transpose(NodeReader& node);         ///< of a matrix of weights, or in a channel shuffle
 
 // picks.cpp: activations are copied in part, or more than once
-void slice_channels(NodeReader& node);  ///< Slice of an activation
+void slice_activation(NodeReader& node);
+/// Every stride-th row and column of input 0, and channels of zeros, half of them before and half behind the others.
+OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels);
 void split(NodeReader& node);
 void resize(NodeReader& node);
 

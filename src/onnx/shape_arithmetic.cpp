@@ -11,12 +11,43 @@ namespace {
 
 constexpr size_t kLongestRow = 64;
 
-void give_integers(NodeReader& node, std::vector<int64_t> values, bool scalar) {
+void give(NodeReader& node, std::vector<int64_t> values, std::vector<int64_t> shape) {
   if (values.size() > kLongestRow) node.fail(fmt::format("gives more than {} integers", kLongestRow));
   Constant constant;
-  if (!scalar) constant.shape = {static_cast<int64_t>(values.size())};
+  constant.shape = std::move(shape);
   constant.integers = std::move(values);
   node.result(node.network().constant(std::move(constant)));
+}
+
+void give_integers(NodeReader& node, std::vector<int64_t> values, bool scalar) {
+  const auto size = static_cast<int64_t>(values.size());
+  give(node, std::move(values), scalar ? std::vector<int64_t>{} : std::vector<int64_t>{size});
+}
+
+/// The pads of a Pad, [n, 2] in PyTorch's order of axes; the exporter turns them into ONNX's.
+bool is_integer_matrix(NodeReader& node) {
+  const Constant& found = node.constant(0);
+  return !found.real && found.shape.size() == 2 && found.shape[1] > 0;
+}
+
+void reverse_rows(NodeReader& node) {
+  const Constant from = node.constant(0);
+  const auto row = from.shape.size() == 2 ? static_cast<size_t>(from.shape[1]) : size_t{1};
+  std::vector<int64_t> values;
+  for (size_t first = from.integers.size(); first >= row; first -= row)
+    values.insert(values.end(), from.integers.begin() + static_cast<std::ptrdiff_t>(first - row),
+                  from.integers.begin() + static_cast<std::ptrdiff_t>(first));
+  give(node, std::move(values), from.shape);
+}
+
+/// Whether a Slice takes all rows, from the last to the first: [::-1].
+bool reverses(NodeReader& node) {
+  const Constant& from = node.constant(0);
+  if (from.real || from.shape.empty() || !node.has_input(3) || !node.has_input(4)) return false;
+  const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
+  return starts == std::vector<int64_t>{-1} && ends.size() == 1 && ends[0] < -from.shape[0] &&
+         node.integers_input(3) == std::vector<int64_t>{0} && node.integers_input(4) == std::vector<int64_t>{-1} &&
+         (from.shape.size() == 1 || is_integer_matrix(node));
 }
 
 int64_t compute(NodeReader& node, int64_t a, int64_t b) {
@@ -33,6 +64,17 @@ int64_t compute(NodeReader& node, int64_t a, int64_t b) {
   }
   if (overflow) node.fail(fmt::format("{} and {}: too large", a, b));
   return result;
+}
+
+/// From [columns, rows] to `shape`, [rows, columns]; nothing of nothing.
+template <typename Number>
+std::vector<Number> transposed(const std::vector<Number>& from, const std::vector<int64_t>& shape) {
+  std::vector<Number> to(from.size());
+  for (size_t i = 0; i < to.size(); ++i) {
+    const auto rows = static_cast<size_t>(shape[0]), columns = static_cast<size_t>(shape[1]);
+    to[i] = from[i % columns * rows + i / columns];
+  }
+  return to;
 }
 
 }  // namespace
@@ -86,7 +128,8 @@ void gather(NodeReader& node) {
 }
 
 void slice(NodeReader& node) {
-  if (!node.input(0).constant) return slice_channels(node);
+  if (!node.input(0).constant) return slice_activation(node);
+  if (reverses(node)) return reverse_rows(node);
   const std::vector<int64_t> from = node.integers_input(0);
   const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
   if (starts.size() != 1 || ends.size() != 1 ||
@@ -129,12 +172,30 @@ void concat_integers(NodeReader& node) {
   give_integers(node, row, false);
 }
 
-/// Of a row of integers: a number to a row of one, and back.
+void constant_of_shape(NodeReader& node) {
+  const std::vector<int64_t> size = node.integers_input(0);
+  if (size.size() != 1 || size[0] < 0 || size[0] > static_cast<int64_t>(kLongestRow))
+    node.fail(fmt::format("gives {}; expected a row of at most {} integers", dims_text(size), kLongestRow));
+  const onnx::AttributeProto* tensor = node.attribute("value");
+  if (tensor == nullptr || !tensor->has_t()) node.fail("gives reals; expected integers");
+  OnnxFile& file = node.network().file();
+  const Constant value = read_constant(file, tensor->t(), fmt::format("{}: {}", file.name, node.label()));
+  if (value.real || value.elements() != 1) node.fail("expected one integer as its value");
+  give_integers(node, std::vector<int64_t>(static_cast<size_t>(size[0]), value.integers[0]), false);
+}
+
+/// Of a row of integers: a number to a row of one, and back; a row to a matrix, and back.
 void reshape_constant(NodeReader& node) {
-  const std::vector<int64_t> values = node.integers_input(0);
+  const bool matrix = node.op() == "Reshape" && is_integer_matrix(node);
+  const std::vector<int64_t> values = matrix ? node.constant(0).integers : node.integers_input(0);
   bool scalar = node.op() == "Squeeze";
   if (node.op() == "Reshape") {
     const std::vector<int64_t> to = node.integers_input(1);
+    const auto size = static_cast<int64_t>(values.size());
+    if (to.size() == 2 && to[0] == -1 && to[1] > 0 && size % to[1] == 0) {
+      node.integer("allowzero", 0);
+      return give(node, values, {size / to[1], to[1]});
+    }
     scalar = to.empty();
     if (to.size() > 1 || (to.size() == 1 && to[0] != -1 && to[0] != static_cast<int64_t>(values.size())))
       node.fail(fmt::format("{} integers to {}; expected a row", values.size(), dims_text(to)));
@@ -155,17 +216,15 @@ void transpose(NodeReader& node) {
     return node.result(y);
   }
   if (!x.constant) node.fail("of an activation; octet's images are [N, C, H, W] throughout");
-  const Constant from = node.weights(0, 2);
+  const Constant from = is_integer_matrix(node) ? node.constant(0) : node.weights(0, 2);
   if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");
   Constant to;
-  to.real = true;
+  to.real = from.real;
   to.shape = {from.shape[1], from.shape[0]};
   to.scale = from.scale;
   to.axis = 1 - from.axis;
-  to.reals.resize(from.reals.size());
-  for (int64_t r = 0; r < to.shape[0]; ++r)
-    for (int64_t c = 0; c < to.shape[1]; ++c)
-      to.reals[static_cast<size_t>(r * to.shape[1] + c)] = from.reals[static_cast<size_t>(c * to.shape[0] + r)];
+  to.reals = transposed(from.reals, to.shape);
+  to.integers = transposed(from.integers, to.shape);
   node.result(node.network().constant(std::move(to)));
 }
 

@@ -107,7 +107,8 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
           .dilation_w = side(dilation[1])};
 }
 
-/// The zeros wait for the next window, which takes them as its own.
+/// Zeros around the pixels wait for the next window, which takes them as its own; channels of zeros are option A's
+/// shortcut (He et al. 2015), mostly behind a Slice.
 void pad(NodeReader& node) {
   OnnxValue x = node.activation(0);
   const std::string mode = node.text("mode", "constant");
@@ -121,10 +122,14 @@ void pad(NodeReader& node) {
   const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
                       return value >= 0 && value <= kMaxDimension;
                     });
-  if (!fits || pads[0] + pads[1] + pads[4] + pads[5] != 0) {
-    node.fail(fmt::format("pads {}; expected eight numbers of 0 to {}, and none for images and channels",
-                          dims_text(pads), kMaxDimension));
+  const int64_t channels = fits ? pads[1] + pads[5] : 0, around = fits ? pads[2] + pads[3] + pads[6] + pads[7] : 0;
+  if (!fits || pads[0] + pads[4] != 0 || pads[1] != pads[5] || (channels != 0 && around != 0)) {
+    node.fail(
+        fmt::format("pads {}; expected eight numbers of 0 to {}: none for images, and zeros around the pixels, or "
+                    "as many channels before as behind",
+                    dims_text(pads), kMaxDimension));
   }
+  if (channels != 0) return node.result(subsample(node, x, 1, 1, channels));
   x.pad = {side(pads[2]), side(pads[3]), side(pads[6]), side(pads[7])};
   x.direct = false;
   node.result(x);

@@ -194,11 +194,11 @@ std::string OnnxWriter::subsample_pad(const std::string& name, const std::string
   constexpr int64_t kToTheEnd = std::numeric_limits<int64_t>::max();
   const int64_t side = extra_channels / 2;
   const std::string pixels =
-      node("Slice", name + "/Slice",
+      node("Slice", side > 0 ? name + "/Slice" : name,
            {x, int64s(name + "/starts", {0, 0}), int64s(name + "/ends", {kToTheEnd, kToTheEnd}),
             int64s(name + "/axes", {2, 3}), int64s(name + "/steps", {window.stride_h, window.stride_w})});
-  return node("Pad", name + "/Pad",
-              {pixels, int64s(name + "/pads", {0, side, 0, 0, 0, side, 0, 0}), scalar(name + "/zero", 0)});
+  if (side == 0) return pixels;
+  return node("Pad", name, {pixels, int64s(name + "/pads", {0, side, 0, 0, 0, side, 0, 0}), scalar(name + "/zero", 0)});
 }
 
 /// Where an output's name is taken by another value or constant, the two change theirs, wherever they are read.

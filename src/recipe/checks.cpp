@@ -92,7 +92,7 @@ class Checker {
     const bool onnx = recipe_.model.name == "onnx";
     require(onnx != recipe_.model.onnx.empty(), onnx ? "model.name" : "model.onnx",
             onnx ? "onnx needs the network's file in model.onnx" : "only for model.name onnx");
-    require(graph || recipe_.model.outputs.empty(), "model.outputs", "only for model.name graph");
+    require(graph || onnx || recipe_.model.outputs.empty(), "model.outputs", "only for model.name graph or onnx");
   }
 
   void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {

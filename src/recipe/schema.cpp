@@ -114,7 +114,8 @@ void add_model(std::vector<Field>& fields) {
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");
   s.add("outputs", &M::outputs, {},
-        "name graph: names of the nodes that the network gives; []: the last. Training wants one");
+        "name graph: names of the nodes that the network gives; []: the last. Name onnx: values of the file that the "
+        "network gives, what is behind them is left out; []: the file's own. Training wants one");
 }
 
 template <auto Section>

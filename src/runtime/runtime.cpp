@@ -75,6 +75,18 @@ void require(const void* argument, const char* what) {
   if (argument == nullptr) throw octet::usage_error(std::string(what) + " is NULL");
 }
 
+/// octet_load()'s engine; NULL is "auto".
+std::string engine_of(const char* engine) {
+  const std::string name = engine == nullptr ? "auto" : engine;
+  if (name == "auto") return std::string(octet::preferred_engine().name());
+  if (const octet::Support machine = octet::find_engine(name).available(); !machine.ok)
+    throw octet::promise_error(
+        fmt::format("octet_load: engine '{}' cannot run on this machine ({}); 'auto' is the "
+                    "fastest that can",
+                    name, machine.reason));
+  return name;
+}
+
 octet_tensor describe_node(const octet::Int8Node& node) {
   octet_tensor tensor{node.name.c_str(), node.shape.h, node.shape.w, node.shape.c, OCTET_FLOAT32, 1, 0};
   if (node.float_output) return tensor;
@@ -110,7 +122,7 @@ octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_
     require(checkpoint, "octet_load: checkpoint");
     auto loaded = std::make_unique<octet_network>();
     loaded->graph = octet::read_checkpoint(checkpoint);
-    loaded->engine = octet::resolve_engines({engine == nullptr ? "auto" : engine}).front();
+    loaded->engine = engine_of(engine);
     loaded->program =
         octet::find_engine(loaded->engine).compile(loaded->graph, {.max_batch = max_batch, .threads = threads});
     describe_network(*loaded, max_batch);

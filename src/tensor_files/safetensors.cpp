@@ -13,6 +13,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/common/saturating_product.h"
+#include "src/tensor_files/file_kind.h"
 #include "src/tensor_files/json.h"
 
 namespace octet {
@@ -129,6 +130,8 @@ TensorFile parse_safetensors(const std::byte* data, size_t size, const std::stri
   uint64_t header_size = 0;
   std::memcpy(&header_size, data, kLengthBytes);
   if (header_size > size - kLengthBytes) {
+    if (is_onnx(data, size))
+      throw data_error(fmt::format("{}: an ONNX file, not safetensors; a recipe takes it as model.onnx", name));
     throw data_error(fmt::format("{}: a header of {} bytes in a file of {} (truncated, or no safetensors file?)", name,
                                  header_size, size));
   }

@@ -65,6 +65,7 @@ Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
   model.name = name;
   model.input = {3, 20, 20};
   if (name == "unet") model.input = {3, 32, 32}, model.width = 0.125;
+  if (name == "resnet20") model.shortcut = 'A';
   QuantSpec spec;
   spec.activation = scheme;
   Int8Graph graph = random_int8_graph(build_model(model), spec, 3);
@@ -77,6 +78,7 @@ TEST(QdqImport, WhatOctetWroteComesBackToTheByte) {
        {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
     expect_back(random_int8("small_cnn", scheme), 13);
     expect_back(random_int8("resnet18", scheme), 21);
+    expect_back(random_int8("resnet20", scheme), 13);
     expect_back(random_int8("squeezenet1_1", scheme), 13);
     expect_back(random_int8("mobilenet_v3_large", scheme), 13);
   }

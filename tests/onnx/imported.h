@@ -3,14 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "src/onnx/import.h"
 #include "tests/onnx/model_builder.h"
 
 namespace octet::test {
 
-inline ImportedNetwork imported(const std::string& bytes) {
-  return parse_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
+inline ImportedNetwork imported(const std::string& bytes, const std::vector<std::string>& outputs = {}) {
+  return parse_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx", outputs);
 }
 
 }  // namespace octet::test

@@ -52,6 +52,14 @@ NodeBuilder& NodeBuilder::text(const std::string& name, const std::string& value
   return *this;
 }
 
+NodeBuilder& NodeBuilder::value(int64_t value) {
+  onnx::TensorProto& tensor = *add(node_, "value", onnx::AttributeProto::TENSOR).mutable_t();
+  tensor.set_data_type(onnx::TensorProto::INT64);
+  tensor.add_dims(1);
+  tensor.add_int64_data(value);
+  return *this;
+}
+
 NodeBuilder& NodeBuilder::output(const std::string& name) {
   node_.add_output(name);
   return *this;

@@ -25,6 +25,7 @@ class NodeBuilder {
   NodeBuilder& integer(const std::string& name, int64_t value);
   NodeBuilder& real(const std::string& name, float value);
   NodeBuilder& text(const std::string& name, const std::string& value);
+  NodeBuilder& value(int64_t value);             ///< a tensor of one integer, as ConstantOfShape has it
   NodeBuilder& output(const std::string& name);  ///< one more
 
  private:

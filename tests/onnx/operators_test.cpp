@@ -219,24 +219,6 @@ TEST(OnnxOperators, AMaxPoolsLastWindowMayHangOverTheEdge) {
   }
 }
 
-TEST(OnnxOperators, EveryNthRowOrColumnIsADepthwiseConvolution) {
-  const at::Tensor x = images(3, 8, 9);
-  for (const int64_t axis : {2, 3}) {
-    for (const int64_t step : {2, 3}) {
-      for (int64_t first = 0; first < step; ++first) {
-        ModelBuilder model({3, 8, 9});
-        model.integers("from", {first});
-        model.integers("to", {std::numeric_limits<int64_t>::max()});
-        model.integers("axis", {axis});
-        model.integers("step", {step});
-        model.node("Slice", {"image", "from", "to", "axis", "step"}, "y");
-        const at::Tensor expected = x.slice(axis, first, 100, step);
-        EXPECT_TRUE(outputs(imported(model.bytes("y")), x).equal(expected.reshape({2, -1}))) << axis << step << first;
-      }
-    }
-  }
-}
-
 TEST(OnnxOperators, SeveralOutputsKeepTheirOrder) {
   ModelBuilder model;
   model.node("Relu", {"image"}, "a");

@@ -27,11 +27,12 @@ ModelSpec picks() {
 }
 
 TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
-  for (const std::string name : {"resnet8", "mobilenet_v2", "squeezenet1_1", "small_cnn", "mobilenet_v3_large",
-                                 "efficientnet_b0", "unet2", "graph"}) {
+  for (const std::string name : {"resnet8", "resnet20", "mobilenet_v2", "squeezenet1_1", "small_cnn",
+                                 "mobilenet_v3_large", "efficientnet_b0", "unet2", "graph"}) {
     ModelSpec spec = name == "graph" ? picks() : ModelSpec{.name = name};
     spec.input = {3, 32, 32};
     spec.dropout = 0.2;
+    if (name == "resnet20") spec.shortcut = 'A';
     if (name == "unet2") spec.width = 0.125;
     Graph graph = build_model(spec);
     for (Node& node : graph.nodes)  // one whose double is a float, and that is not the usual one
@@ -45,6 +46,14 @@ TEST(OnnxRoundTrip, TheFloatNetworkComesBackAsItWas) {
     for (const int opset : {13, 21}) {
       const ImportedNetwork network = imported(write_float(graph, file, {.mean = {0}, .std = {1}}, opset));
       EXPECT_EQ(network.opset, opset);
+      const auto shortcuts = [](const Graph& g) {
+        std::vector<std::string> names;
+        for (const Node& node : g.nodes)
+          if (node.op == Op::subsample_pad) names.push_back(node.name);
+        return names;
+      };
+      EXPECT_EQ(shortcuts(network.graph), shortcuts(graph)) << name;
+      EXPECT_EQ(shortcuts(graph).size(), name == "resnet20" ? 2u : 0u);
       for (const auto& [key, value] : file.tensors) {
         ASSERT_TRUE(network.weights.tensors.contains(key)) << name << " " << key;
         EXPECT_EQ(network.weights.tensors.at(key), value) << name << " " << key;

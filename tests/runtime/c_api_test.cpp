@@ -112,6 +112,19 @@ TEST_F(CApi, ErrorsAreAStatusAndAText) {
   load_error(good.c_str(), "cpu", 1, -1, OCTET_USAGE, {"threads -1"});
   folder_.write("cut.safetensors", serialize_checkpoint(graph).substr(0, 100));
   load_error(folder_.path("cut.safetensors").c_str(), "cpu", 1, 1, OCTET_DATA, {"cut.safetensors"});
+  folder_.write("net.onnx", "\x08\x08\x12\x07pytorch" + std::string(100, 'x'));
+  load_error(folder_.path("net.onnx").c_str(), "cpu", 1, 1, OCTET_DATA,
+             {"net.onnx: an ONNX file", "octet export FILE.onnx --out int8.safetensors"});
+  folder_.write("renamed.onnx", serialize_checkpoint(graph));  // by its bytes, not by its name
+  octet_network* renamed = nullptr;
+  EXPECT_EQ(octet_load(folder_.path("renamed.onnx").c_str(), "cpu", 1, 1, &renamed), OCTET_OK) << last_error();
+  octet_free(renamed);
+  for (const char* engine : {"cuda", "cudnn"}) {
+    if (!find_engine(engine).available().ok)
+      load_error(good.c_str(), engine, 1, 1, OCTET_PROMISE,
+                 {"octet_load: engine '" + std::string(engine), "'auto' is"});
+    EXPECT_EQ(last_error().find("--"), std::string::npos) << last_error();
+  }
   load_error("/no\x1b[2J.safetensors", "cpu", 1, 1, OCTET_DATA, {"/no?[2J.safetensors"});
   expect_error(octet_load(good.c_str(), "cpu", 1, 1, nullptr), OCTET_USAGE, {"network is NULL"});
   EXPECT_EQ(octet_describe(nullptr), nullptr);

@@ -85,6 +85,14 @@ class Module(unittest.TestCase):
             self.assertEqual(other(self.images[:50]).tobytes(), logits[:50].tobytes())
         self.assertEqual(network(self.images[::-1][:100]).tobytes(), logits[::-1][:100].tobytes())  # strides of its own
 
+    def test_numbers_that_are_no_counts_are_refused(self):
+        for name, wrong in (("max_batch", (0, -1, 2**31, 2**32 + 1, True, 1.0, "8", None)),
+                            ("threads", (-1, 2**31, 2**32, -2**32, False, 1.0, np.float32(1), np.bool_(True)))):
+            for value in wrong:
+                with self.subTest(name=name, value=value), self.assertRaisesRegex(ValueError, f"^{name}: "):
+                    octet.load(self.checkpoint, "cpu", **{name: value})
+        self.assertEqual(len(octet.load(self.checkpoint, "cpu", max_batch=np.int64(2), threads=np.uint8(1))(self.images[:3])), 3)
+
     def test_threads_may_share_a_network(self):
         network = octet.load(self.checkpoint, engine="cpu", max_batch=8)
         wanted, results = network(self.images[:64]).tobytes(), []
@@ -102,8 +110,10 @@ class Module(unittest.TestCase):
         self.assertIn("none.safetensors", str(caught.exception))
         with self.assertRaisesRegex(octet.Error, "'abacus'.*reference"):
             octet.load(self.checkpoint, engine="abacus")
-        with self.assertRaisesRegex(octet.Error, "max_batch 0"):
-            octet.load(self.checkpoint, engine="cpu", max_batch=0)
+        with self.assertRaisesRegex(octet.Error, "random.onnx: an ONNX file.*octet export FILE.onnx --out int8.safetensors"):
+            model = self.folder / "random.onnx"  # as onnx's Python begins a file
+            model.write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(100))
+            octet.load(model)
         network = octet.load(self.checkpoint, engine="cpu")
         with self.assertRaisesRegex(octet.Error, "none.png"):
             network.read_picture("none.png")

@@ -114,6 +114,8 @@ TEST_F(Checkpoint, ANetworkOfSeveralOutputsIsDumpedForTheWitness) {
   expect_refusal(
       octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump"), "--masks", path(".")}), 2,
       {"gives '"});
+  expect_refusal(octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump"), "--top", "3"}), 2,
+                 {"--top ranks classes"});
   const std::string python = python_with("numpy");
   if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
   const Answer answer = command(

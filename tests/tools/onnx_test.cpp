@@ -18,7 +18,7 @@ qat: {epochs: 0, batch_size: 32, learning_rate: 0.01}
 )";
 
 /// Conv and BatchNormalization, Relu, a residual block, and the head that PyTorch writes.
-std::string network() {
+ModelBuilder builder() {
   ModelBuilder model({1, 8, 8});
   model.weight("stem.weight", {8, 1, 3, 3});
   for (const char* name : {"bn.weight", "bn.bias", "bn.running_mean"}) model.weight(name, {8});
@@ -36,8 +36,10 @@ std::string network() {
   model.node("GlobalAveragePool", {"f"}, "g");
   model.node("Flatten", {"g"}, "h");
   model.node("Gemm", {"h", "fc.weight", "fc.bias"}, "logits").integer("transB", 1);
-  return model.bytes("logits");
+  return model;
 }
+
+std::string network() { return builder().bytes("logits"); }
 
 class Onnx : public ToolTest {
  protected:
@@ -63,6 +65,48 @@ TEST_F(Onnx, InspectSaysWhatWouldBeImported) {
   EXPECT_EQ(document.at("nodes").back().at("weights"), 36);
   write("torn.onnx", network().substr(0, 700));
   expect_refusal(octet({"inspect", path("torn.onnx")}), 3, {"torn.onnx: damaged, or not an ONNX model"});
+}
+
+/// A file that ends in the best class: ended at its logits it is inspected, calibrated and compared like another.
+TEST_F(Onnx, ValuesOfTheFileMayBeTheOutputs) {
+  ModelBuilder model = builder();
+  model.node("ArgMax", {"logits"}, "class").named("best");
+  write("net.onnx", model.bytes("class"));
+  expect_refusal(octet({"inspect", path("net.onnx")}), 3,
+                 {"node 'best' (ArgMax)", "model.outputs: [\"logits\"]", "--outputs logits"});
+  const Answer shown = octet({"inspect", path("net.onnx"), "--outputs", "logits"});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  expect_part(shown.out, "output [4, 1, 1]");
+  EXPECT_EQ(octet({"inspect", path("net.onnx"), "--outputs", "f,logits"}).code, 0);
+  const Answer trained = train("cut", {"--set", "model.outputs=[logits]"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(octet({"compare", path("cut"), "--quiet"}).code, 0);
+  expect_refusal(octet({"inspect", path("cut"), "--outputs", "logits"}), 2, {"--outputs cuts a float .onnx file"});
+}
+
+TEST_F(Onnx, FilesUnderAnothersNameAreNamed) {
+  const std::string checkpoint = random_checkpoint();
+  std::filesystem::copy(checkpoint, path("int8.onnx"));
+  expect_refusal(octet({"inspect", path("int8.onnx")}), 3,
+                 {"int8.onnx: a safetensors file, not an ONNX model", "a name that ends in .safetensors"});
+  expect_refusal(octet({"run", path("int8.onnx"), "x.png"}), 3, {"int8.onnx: a safetensors file, not an ONNX model"});
+  write("int8.bin", network());
+  expect_refusal(octet({"inspect", path("int8.bin")}), 3, {"int8.bin: an ONNX file", "octet export FILE.onnx --out"});
+}
+
+TEST_F(Onnx, OptionsThatWouldChangeNothingAreRefused) {
+  const std::string checkpoint = random_checkpoint();
+  expect_refusal(octet({"export", checkpoint, "--onnx", path("y.onnx"), "--float", "--profile", "openvino"}), 2,
+                 {"--profile is how an int8 network is written", "leave one out"});
+  expect_refusal(octet({"export", checkpoint, "--onnx", path("y.onnx"), "--set", "seed=1"}), 2,
+                 {"--set changes nothing"});
+  expect_refusal(octet({"export", path("net.onnx"), "--out", path("y.safetensors"), "--set", "seed=1"}), 2,
+                 {"--set changes nothing"});
+}
+
+TEST_F(Onnx, HelpSaysWhereFilesAreTaken) {
+  for (const char* command : {"run", "bench", "compare", "evaluate"})
+    expect_part(octet({command, "--help"}).out, "a quantized .onnx file");
 }
 
 TEST_F(Onnx, NamesInMessagesHaveNoControlCharacters) {

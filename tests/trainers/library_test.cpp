@@ -99,6 +99,15 @@ TEST_F(TrainingLibrary, RefusesWithAStatusAndAText) {
   options.directory.clear();
   options.resume = true;
   EXPECT_EQ(status_of(recipe_, options, "Options::directory"), Status::usage);
+  options = in("none");
+  options.resume = true;
+  EXPECT_EQ(status_of(recipe_, options, "none: Options::resume, but there is no run"), Status::usage);
+  options = in("full");
+  write_file_atomically(folder_.path() + "/full/file", "");
+  EXPECT_EQ(status_of(recipe_, options, "continue that run with Options::resume, or choose another Options::directory"),
+            Status::usage);
+  options.set = {"train.epochs=none"};
+  EXPECT_EQ(status_of(recipe_, options, "Options::set train.epochs=none"), Status::usage);
   options = in("run");
   options.device = "abacus";
   EXPECT_EQ(status_of(recipe_, options, "abacus"), Status::usage);

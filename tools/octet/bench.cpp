@@ -163,8 +163,7 @@ Int8Graph random_network(const std::string& model, int size, const std::string& 
 void add_bench(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<BenchCommand>();
   CLI::App* command = app.add_subcommand("bench", "times whole networks, or single convolutions, on random data");
-  CLI::Option* checkpoint =
-      command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory");
+  CLI::Option* checkpoint = command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help());
   command->add_option("--model", options->model, "a network of the zoo, random weights: resnet50, mobilenet_v2, ...");
   CLI::Option* layers_of =
       command->add_option("--layers-of", options->layers_of,

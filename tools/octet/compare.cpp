@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "src/onnx/import.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/compare_against.h"
 #include "tools/octet/measured_run.h"
@@ -60,6 +61,8 @@ void add_compare(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command =
       app.add_subcommand("compare", "layer by layer: does every engine give the codes of the QAT graph?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
+  command->get_option("RUN")->description(std::string("a run directory; with --against also an int8.safetensors") +
+                                          (has_onnx() ? " or a quantized .onnx file" : ""));
   command
       ->add_option(
           "--against", *against,

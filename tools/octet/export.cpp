@@ -56,6 +56,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
 /// A quantized network of other tools as a checkpoint.
 ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
   if (common.out.empty()) throw usage_error(fmt::format("{}: name the checkpoint: --out int8.safetensors", path));
+  require_no_set(common, "an .onnx file is taken as it is");
   require_folder_of(common.out);
   write_checkpoint(common.out, open_checkpoint(path).graph);
   print_result(common, fmt::format("wrote {}", common.out), [&] {

@@ -29,12 +29,20 @@ std::string float_bytes(const Common& common, const std::string& target, int ops
 
 }  // namespace
 
+void require_no_set(const Common& common, const std::string& why) {
+  if (!common.set.empty()) throw usage_error(fmt::format("export: {}, --set changes nothing; leave it out", why));
+}
+
 ExitCode export_onnx(const Common& common, const std::string& target, const OnnxExport& options) {
   if (!options.file.ends_with(".onnx"))
     throw usage_error(fmt::format("--onnx {}: name a file that ends in .onnx", options.file));
   if (!common.out.empty()) throw usage_error("--out: --onnx names the file already");
+  if (options.float_network && options.profile)
+    throw usage_error(
+        "export: --profile is how an int8 network is written, --float writes the float one; leave one out");
+  if (!options.float_network) require_no_set(common, "--onnx writes the int8 network as it is");
   require_folder_of(options.file);
-  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile, "--profile");
+  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
   const std::string bytes =
       options.float_network ? float_bytes(common, target, options.opset)
                             : write_qdq(open_checkpoint(target).graph, {.profile = profile, .opset = options.opset});

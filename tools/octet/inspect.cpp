@@ -139,9 +139,10 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-ExitCode inspect(const Common& common, const std::string& target) {
+ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs) {
   if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
-  if (target.ends_with(".onnx")) return inspect_onnx(common, target);
+  if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs);
+  if (!outputs.empty()) throw usage_error(fmt::format("{}: --outputs cuts a float .onnx file; leave it out", target));
   const Checkpoint checkpoint = open_checkpoint(target);
   const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();
   print_result(common, text(checkpoint.graph, kernels, checkpoint.file),
@@ -154,6 +155,7 @@ ExitCode inspect(const Common& common, const std::string& target) {
 void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto target = std::make_shared<std::string>();
   auto stages = std::make_shared<int>(0);
+  auto outputs = std::make_shared<std::vector<std::string>>();
   CLI::App* command =
       app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
   command
@@ -162,9 +164,18 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
       ->required();
   command->add_option("--stages", *stages, "of a recipe: where to cut its network for so many processes, measured here")
       ->check(CLI::Range(2, 64));
-  command->callback([&common, &action, target, stages] {
-    action = [&common, target, stages] {
-      return *stages > 0 ? inspect_stages(common, *target, *stages) : inspect(common, *target);
+  command
+      ->add_option(
+          "--outputs", *outputs,
+          "of a float .onnx file: A,B,..., values that the network is to give (a recipe's model.outputs); what is "
+          "behind them is left out")
+      ->delimiter(',');
+  command->callback([&common, &action, target, stages, outputs] {
+    action = [&common, target, stages, outputs] {
+      if (*stages == 0) return inspect(common, *target, *outputs);
+      if (!outputs->empty())
+        throw usage_error("inspect: --outputs cuts an .onnx file, --stages a recipe; leave one out");
+      return inspect_stages(common, *target, *stages);
     };
   });
 }

@@ -71,8 +71,8 @@ std::string json(const ImportedNetwork& network) {
 
 }  // namespace
 
-ExitCode inspect_onnx(const Common& common, const std::string& path) {
-  const ImportedNetwork network = import_onnx(path);
+ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs) {
+  const ImportedNetwork network = import_onnx(path, outputs);
   print_result(common, text(network, path), [&] { return json(network); });
   return ExitCode::ok;
 }

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/octet/commands.h"
 
 namespace octet::cli {
 
-/// Prints the network of an ONNX file as it would be imported, or why it is not.
-ExitCode inspect_onnx(const Common& common, const std::string& path);
+/// Prints the network of an ONNX file as it would be imported, or why it is not. `outputs`: as model.outputs has them.
+ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs);
 
 }  // namespace octet::cli

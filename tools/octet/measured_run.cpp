@@ -11,7 +11,7 @@ namespace octet::cli {
 
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
   command.add_option("RUN", options.run, "a run directory")->required();
-  command.add_option("--checkpoint", options.checkpoint, "another int8.safetensors than the run's");
+  command.add_option("--checkpoint", options.checkpoint, "another than the run's: " + checkpoint_help());
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
   add_fallback(command, options.fallback);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -32,8 +33,11 @@ namespace {
 struct Options {
   std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks;
   std::vector<std::string> images;
-  int threads = 0, top = 5;
+  int threads = 0;
+  std::optional<int> top;
 };
+
+constexpr int kTop = 5;
 
 struct Prediction {
   std::string image;
@@ -151,6 +155,9 @@ ExitCode run(const Common& common, const Options& options) {
   const bool only_dump = !options.dump.empty() && options.masks.empty() && !gives_answers(graph);
   const Shape answers = only_dump ? Shape{} : answers_of(graph);
   check_masks(options, answers);
+  if (only_dump && options.top)
+    throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
+  const int top = options.top.value_or(kTop);
   CompileOptions compile;
   compile.threads = options.threads;
   compile.kernels = options.kernels;
@@ -175,11 +182,11 @@ ExitCode run(const Common& common, const Options& options) {
     std::vector<float> logits(answers.elements());
     std::memcpy(logits.data(), outputs[0].data(), outputs[0].size());
     if (is_classifier(graph)) {
-      predictions.push_back(rank(path, logits, options.top));
+      predictions.push_back(rank(path, logits, top));
       continue;
     }
     const std::vector<uint8_t> mask = mask_of(logits, answers.c);
-    predictions.push_back(shares(path, mask, answers.c, options.top));
+    predictions.push_back(shares(path, mask, answers.c, top));
     if (!options.masks.empty())
       write_file_atomically(mask_file(options.masks, path), encode_png({answers.h, answers.w, 1, mask}));
   }
@@ -197,14 +204,14 @@ ExitCode run(const Common& common, const Options& options) {
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG), or the classes of their pixels");
-  command->add_option("CHECKPOINT", options->checkpoint, "an int8.safetensors or a run directory")->required();
+  command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cpu, reference");
   command->add_option("--kernels", options->kernels,
                       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto or part of kernels' names");
   add_fallback(*command, options->fallback);
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
-  command->add_option("--top", options->top, "how many classes to print")->check(CLI::Range(1, 1000));
+  command->add_option("--top", options->top, "how many classes to print (default: 5)")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
   command->add_option("--masks", options->masks,
                       "segmentation: folder for NAME_mask.png, a grey picture of each pixel's class");

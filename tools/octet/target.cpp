@@ -28,6 +28,11 @@ std::string checkpoint_of(const std::string& path) {
 
 }  // namespace
 
+std::string checkpoint_help() {
+  return has_onnx() ? "an int8.safetensors, a run directory or a quantized .onnx file"
+                    : "an int8.safetensors or a run directory (.onnx files: a build with -DOCTET_ONNX=ON)";
+}
+
 Checkpoint open_checkpoint(const std::string& path) {
   const std::string file = checkpoint_of(path);
   try {

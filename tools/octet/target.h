@@ -16,6 +16,9 @@ struct Checkpoint {
   Int8Graph graph;
 };
 
+/// What open_checkpoint() takes, for --help.
+std::string checkpoint_help();
+
 /// Reads "runs/demo/int8.safetensors" (or what its export.file says) for "runs/demo"; a file stays as it is, a
 /// quantized ONNX file (QDQ) becomes an Int8Graph. Throws Error(data) when neither is there; of a run directory's that
 /// is damaged it says how to make it again.

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <filesystem>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -23,12 +26,30 @@
 namespace octet::training {
 namespace {
 
+/// The program's flags, as messages name them, are members here.
+std::string by_members(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kMembers[] = {{"--resume", "Options::resume"},
+                                                                        {"--out", "Options::directory"},
+                                                                        {"--set", "Options::set"},
+                                                                        {"--device", "Options::device"},
+                                                                        {"--profile", "profile"}};
+  for (const auto& [flag, member] : kMembers) {
+    for (size_t at = text.find(flag); at != std::string::npos; at = text.find(flag, at + 1)) {
+      const size_t end = at + flag.size();
+      const bool longer =
+          end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '-');
+      if (!longer) text.replace(at, flag.size(), member);  // "--outputs" is another
+    }
+  }
+  return text;
+}
+
 /// Runs the work of one function; octet's errors become the library's.
 template <typename Work>
 auto translated(const Work& work) try {
   return explain_failures(work);
 } catch (const octet::Error& error) {
-  throw Error(static_cast<Status>(error.code()), printable_lines(error.what()));
+  throw Error(static_cast<Status>(error.code()), by_members(printable_lines(error.what())));
 }
 
 Epoch epoch_of(const EpochMetrics& metrics) {

@@ -52,7 +52,7 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
 /// The network of the recipe, for the images and classes of the data.
 Graph network(const Recipe& recipe, const RunData& data) {
   if (recipe.model.onnx.empty()) return build_model(model_spec(recipe, data.classes()));
-  Graph graph = import_onnx(recipe.model.onnx).graph;
+  Graph graph = import_onnx(recipe.model.onnx, recipe.model.outputs).graph;
   const Shape& wanted = graph.nodes.front().shape;
   if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
     throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
@@ -62,12 +62,12 @@ Graph network(const Recipe& recipe, const RunData& data) {
 }
 
 /// The file's own weights, in place of the random ones.
-void load_imported(Weights& weights, const std::string& path) {
+void load_imported(Weights& weights, const ModelRecipe& model) {
   const std::string prefix = "weights";
   TensorFile file;
-  for (auto& [name, tensor] : import_onnx(path).weights.tensors)
+  for (auto& [name, tensor] : import_onnx(model.onnx, model.outputs).weights.tensors)
     file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
-  restore_tensors(file, prefix, weights, path);
+  restore_tensors(file, prefix, weights, model.onnx);
 }
 
 ObserverKind observer_kind(const std::string& name) { return value_named(kObserverKinds, name, "quant.observer"); }
@@ -155,7 +155,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
-  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe.model.onnx);
+  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe.model);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
     for (const std::string& name : report.unexpected)

@@ -15,7 +15,8 @@ namespace {
 constexpr int kLanes = 16;  ///< channels that one 16-byte access reads
 constexpr const char* kSigned = "quant.activation: symmetric_s8 in the recipe, --activation symmetric_s8 for bench";
 constexpr const char* kMix =
-    "engine cuda can run such nodes: evaluate.fallback: cuda in the recipe, --fallback cuda for bench and run";
+    "engine cuda can run such nodes: evaluate.fallback: cuda in the recipe, --fallback cuda for bench and run; "
+    "octet_load takes engine cuda for the whole network";
 
 /// Why cuDNN cannot take this edge, or "".
 std::string edge_fault(const Int8Node& node, const char* what) {

@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = ["Error", "Network", "load", "version"]
 _SONAME = "liboctet_runtime.so.0.1"
+_MOST = 2**31 - 1  # of an int32
 _TYPES = {0: np.float32, 1: np.int8, 2: np.uint8}  # octet_type
 
 
@@ -65,12 +66,21 @@ def _check(status):
         raise Error(status, _library.octet_last_error().decode())
 
 
+def _whole(name, value, lowest):
+    """An int32 for C: ctypes would take any int and keep 32 bits of it."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not lowest <= value <= _MOST:
+        raise ValueError(f"{name}: {value!r}; takes a whole number, {lowest} to {_MOST}")
+    return int(value)
+
+
 def version():
     return _library.octet_version().decode()
 
 
 def load(checkpoint, engine="auto", max_batch=64, threads=0):
-    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cudnn, cpu, reference."""
+    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cudnn, cpu, reference. max_batch: memory is taken
+    for so many images, 1 or more. threads: 0 for all cores. Raises ValueError for other numbers, Error for what the library refuses."""
     return Network(checkpoint, engine, max_batch, threads)
 
 
@@ -80,6 +90,7 @@ class Network:
     def __init__(self, checkpoint, engine, max_batch, threads):
         self._handle = ctypes.c_void_p()
         self._turn = threading.Lock()
+        max_batch, threads = _whole("max_batch", max_batch, 1), _whole("threads", threads, 0)
         _check(_library.octet_load(os.fsencode(checkpoint), engine.encode(), max_batch, threads, ctypes.byref(self._handle)))
         about = self._about = _library.octet_describe(self._handle).contents
         self.name = about.name.decode()
