@@ -103,11 +103,12 @@ TEST_F(TrainingLibrary, RefusesWithAStatusAndAText) {
   options.resume = true;
   EXPECT_EQ(status_of(recipe_, options, "none: Options::resume, but there is no run"), Status::usage);
   options = in("full");
-  write_file_atomically(folder_.path() + "/full/file", "");
+  std::filesystem::create_directory(options.directory);
+  write_file_atomically(options.directory + "/file", "");
   EXPECT_EQ(status_of(recipe_, options, "continue that run with Options::resume, or choose another Options::directory"),
             Status::usage);
   options.set = {"train.epochs=none"};
-  EXPECT_EQ(status_of(recipe_, options, "Options::set train.epochs=none"), Status::usage);
+  EXPECT_EQ(status_of(recipe_, options, "Options::set 'train.epochs=none'"), Status::usage);
   options = in("run");
   options.device = "abacus";
   EXPECT_EQ(status_of(recipe_, options, "abacus"), Status::usage);
