@@ -144,6 +144,7 @@ class Importer {
     if (found == network_.values.end()) fail(where + ": no node gives it");
     if (found->second.node < 0) fail(where + ": a constant, whatever the image is");
     if (found->second.groups != 0) fail(where + ": has five dimensions");
+    if (found->second.heads != 0) fail(where + ": is in heads of attention; expected a picture [N, C, H, W]");
     if (found->second.pad != Padding{}) fail(where + ": comes from a Pad; expected a layer behind it");
     if (!found->second.plain()) fail(where + ": an activation times or plus a number; expected a layer behind it");
     if (found->second.bounded() || found->second.codes) fail(where + ": expected reals, without a bound of their own");
