@@ -19,12 +19,13 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
+NEW_IN |= {"matmul": 8, "softmax": 8}
 PACKED_SINCE = 6
 SPARSE_SINCE = 7
-DTYPES = {"F32": "<f4", "I8": "i1", "U8": "u1"}
-SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear")
+DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
+SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
 
@@ -77,6 +78,7 @@ def read_checkpoint(path):
         names = ("multiplier",) if node["op"] in SCALED else ()
         names += ("weight", "bias", "weight_scale") if node["op"] in WEIGHTED else ()
         names += ("table",) if node["op"] == "lookup" else ()
+        names += ("exponentials",) if node["op"] == "softmax" else ()
         version = graph["format_version"]
         check(version >= NEW_IN.get(node["op"], 1), f"a {node['op']} in a file of format version {version}")
         for name in names:
@@ -145,6 +147,15 @@ def output_shape(node, shapes):
         check(min(node["factor"]) >= 1, f"factor {node['factor']}")
         check(op == "resize" or 4 * 255 * math.prod(node["factor"]) <= 2**24, f"factor {node['factor']}: sums beyond float32")
         return [c, h * node["factor"][0], w * node["factor"][1]]
+    if op == "matmul":
+        (other, oh, ow), groups = shapes[1], node["groups"]
+        check(groups >= 1 and c % groups == 0 and other % groups == 0, f"{c} and {other} channels in {groups} groups")
+        check(c // groups * 255 * 255 < 2**31, f"sums of {c // groups} products")
+        check(c == (other if node["transposed"] else groups * oh * ow), f"{shapes[0]} by {shapes[1]} in {groups} groups")
+        return [groups * oh * ow if node["transposed"] else other, h, w]
+    if op == "softmax":
+        check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")
+        check(c // node["groups"] * 2**15 < 2**31, f"sums over {c // node['groups']} channels")
     if op == "channel_shuffle":
         check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")
     if op == "depth_to_space":
@@ -201,6 +212,10 @@ def check_node(nodes, index, node):
         check(table.dtype == (np.int8 if lo < 0 else np.uint8) and table.shape == (256,), "a table has 256 codes of its edge's type")
         check(lowest <= table.min() and table.max() <= highest, "a table entry is outside the clamp")
         check(not node["float_output"], "a lookup gives codes, not floats")
+    if op == "softmax":
+        table = node["exponentials"]
+        check(table.dtype == np.int32 and table.shape == (256,), "256 exponentials, I32")
+        check(table[0] == 2**15 and table.min() >= 0 and table.max() <= 2**15, "exponentials outside 0..32768, or the first below")
     if op == "conv2d" and len(inputs) == 2:
         check(inputs[1]["shape"] == shape, "the residual has another shape")
     if op in ("add", "concat"):

@@ -102,15 +102,31 @@ def scaled_value(node, inputs, sources):
         return np.concatenate([centred(x, s) * m for x, s, m in zip(inputs, sources, multiplier)], axis=3)
     if op == "requantize":
         return centred(inputs[0], sources[0]) * multiplier[0]
+    if op == "softmax":
+        codes = heads(inputs[0].astype(np.int64), node["groups"])
+        part = node["exponentials"].astype(np.int64)[codes.max(4, keepdims=True) - codes]
+        share = part.astype(np.float32) / part.sum(4, keepdims=True).astype(np.float32)
+        return share.reshape(inputs[0].shape) * multiplier[0]
     codes = inputs[0].astype(np.int64) - sources[0]["out"]["zero_point"]
     if op == "global_avg_pool":
         total = codes.sum((1, 2), keepdims=True)
     elif op == "resize_bilinear":
         rows, columns = (hats(size, factor) for size, factor in zip(codes.shape[1:3], node["factor"]))
         total = np.einsum("yh,nhwc,xw->nyxc", rows, codes, columns, optimize=True)
+    elif op == "matmul":
+        a, b = (heads(x.astype(np.float64), node["groups"]) for x in (codes, inputs[1] - float(sources[1]["out"]["zero_point"])))
+        b = b.reshape(len(b), -1, *b.shape[3:]).transpose(0, 2, 1, 3)  # [N, groups, pixels, channels of a group]
+        if node["transposed"]:
+            b = b.swapaxes(2, 3)
+        total = np.einsum("nhwgk,ngkm->nhwgm", a, b, optimize=True).reshape(*codes.shape[:3], -1).astype(np.int64)
     else:
         total = sum(pixels for _, _, pixels in taps(codes, node, 0))
     return total.astype(np.float32) * multiplier[0]
+
+
+def heads(x, groups):
+    """[N, H, W, C] as [N, H, W, groups, C / groups]."""
+    return x.reshape(*x.shape[:3], groups, -1)
 
 
 def hats(size, factor):

@@ -127,6 +127,39 @@ kernels::MulParams Lowering::mul_params(int node) const {
   return {code_input(input(node, 0)), code_input(input(node, 1)), n.multiplier[0], code_output(n)};
 }
 
+kernels::MatmulShape Lowering::matmul_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  const Shape &a = input(node, 0).shape, &b = input(node, 1).shape;
+  return {.rows = a.h * a.w,
+          .heads = n.groups,
+          .terms = a.c / n.groups,
+          .columns = n.shape.c / n.groups,
+          .a_stride = stride(a.c),
+          .b_stride = stride(b.c),
+          .y_stride = output_stride(node),
+          .transposed = n.transposed};
+}
+
+kernels::MatmulParams Lowering::matmul_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), code_input(input(node, 1)), n.multiplier[0], code_output(n)};
+}
+
+kernels::SoftmaxShape Lowering::softmax_shape(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {n.shape.h * n.shape.w, n.groups, n.shape.c / n.groups, stride(n.shape.c), output_stride(node)};
+}
+
+kernels::SoftmaxParams Lowering::softmax_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  kernels::SoftmaxParams params;
+  std::copy_n(n.exponentials.begin(), 256, params.exponential);
+  params.x_is_signed = input(node, 0).out.is_signed();
+  params.multiplier = n.multiplier[0];
+  params.y = code_output(n);
+  return params;
+}
+
 kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
   const Int8Node& n = graph.nodes[node];
   const Shape& in = input(node, 0).shape;

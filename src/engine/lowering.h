@@ -10,7 +10,9 @@
 #include "kernels/elementwise_int8/lookup_int8.h"
 #include "kernels/elementwise_int8/pick_int8.h"
 #include "kernels/elementwise_int8/subsample_pad_int8.h"
+#include "kernels/matmul_int8/matmul_int8.h"
 #include "kernels/pool_int8/pool_int8.h"
+#include "kernels/softmax_int8/softmax_int8.h"
 #include "src/common/error.h"
 #include "src/graph/int8_graph.h"
 
@@ -46,6 +48,11 @@ struct Lowering {
 
   kernels::ElementwiseShape mul_shape(int node) const;
   kernels::MulParams mul_params(int node) const;
+
+  kernels::MatmulShape matmul_shape(int node) const;
+  kernels::MatmulParams matmul_params(int node) const;
+  kernels::SoftmaxShape softmax_shape(int node) const;
+  kernels::SoftmaxParams softmax_params(int node) const;
 
   kernels::SubsamplePadShape subsample_pad_shape(int node) const;
   kernels::SubsamplePadParams subsample_pad_params(int node) const;

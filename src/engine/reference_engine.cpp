@@ -100,6 +100,12 @@ class ReferenceProgram final : public Program {
       case Int8Op::resize_bilinear:
         kernels::bilinear_int8_reference(lowering.bilinear_shape(node), lowering.bilinear_params(node), x(0), y);
         return;
+      case Int8Op::matmul:
+        kernels::matmul_int8_reference(lowering.matmul_shape(node), lowering.matmul_params(node), x(0), x(1), y);
+        return;
+      case Int8Op::softmax:
+        kernels::softmax_int8_reference(lowering.softmax_shape(node), lowering.softmax_params(node), x(0), y);
+        return;
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
         return;

@@ -65,6 +65,7 @@ class TensorTaker {
   explicit TensorTaker(TensorFile& file) : file_(file) {}
 
   std::vector<float> floats(const std::string& key) { return take<float>(key, DType::f32); }
+  std::vector<int32_t> integers(const std::string& key) { return take<int32_t>(key, DType::i32); }
   std::vector<int8_t> codes(const std::string& key) { return take<int8_t>(key, DType::i8); }
   std::vector<uint8_t> bytes(const std::string& key, DType dtype) { return take<uint8_t>(key, dtype); }
 
@@ -107,6 +108,8 @@ void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std
   for (const Int8Node& node : graph.nodes) {
     if (scaled(node.op)) check(node.name + ".multiplier", {static_cast<int64_t>(node.multiplier.size())});
     if (node.op == Int8Op::lookup) check(node.name + ".table", {static_cast<int64_t>(node.table.size())});
+    if (node.op == Int8Op::softmax)
+      check(node.name + ".exponentials", {static_cast<int64_t>(node.exponentials.size())});
     if (!has_weight(node.op)) continue;
     const auto bytes = static_cast<int64_t>(packed_bytes(node.weight.size(), node.weight_bits));
     check(node.name + ".weight", packed(node) ? std::vector<int64_t>{bytes} : weight_shape(graph, node));
@@ -124,6 +127,7 @@ Int8Graph assemble(TensorFile& file, std::string_view document) {
   for (Int8Node& node : graph.nodes) {
     if (scaled(node.op)) node.multiplier = taker.floats(node.name + ".multiplier");
     if (node.op == Int8Op::lookup) node.table = taker.bytes(node.name + ".table", code_dtype(node));
+    if (node.op == Int8Op::softmax) node.exponentials = taker.integers(node.name + ".exponentials");
     if (!has_weight(node.op)) continue;
     const std::string weight = node.name + ".weight";
     node.weight = packed(node) ? unpacked(graph, node, taker.bytes(weight, DType::u8)) : taker.codes(weight);
@@ -148,6 +152,8 @@ std::string serialize_checkpoint(const Int8Graph& graph) {
       file.tensors[node.name + ".multiplier"] = to_tensor(DType::f32, {multipliers}, node.multiplier);
     }
     if (node.op == Int8Op::lookup) file.tensors[node.name + ".table"] = to_tensor(code_dtype(node), {256}, node.table);
+    if (node.op == Int8Op::softmax)
+      file.tensors[node.name + ".exponentials"] = to_tensor(DType::i32, {256}, node.exponentials);
     if (!has_weight(node.op)) continue;
     file.tensors[node.name + ".weight"] = weight_tensor(graph, node);
     file.tensors[node.name + ".bias"] = to_tensor(DType::f32, {channels}, node.bias);

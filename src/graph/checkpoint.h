@@ -1,7 +1,7 @@
 // Int8Graph <> int8.safetensors. The format is documented in src/graph/README.md; Python's safetensors opens it:
 // tensors
 // "<node>.weight" I8 (U8 where packed), "<node>.multiplier", "<node>.bias", "<node>.weight_scale" F32, "<node>.table"
-// I8 or U8; metadata "octet" holds the rest as one JSON document.
+// I8 or U8, "<node>.exponentials" I32; metadata "octet" holds the rest as one JSON document.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace octet {
 
 /// The newest format version. All from 1 on are read.
-inline constexpr int kCheckpointVersion = 7;
+inline constexpr int kCheckpointVersion = 8;
 
 /// The version that this graph is written in: the oldest that has all it needs, so that older readers take it.
 int checkpoint_version(const Int8Graph& graph);

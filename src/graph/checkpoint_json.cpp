@@ -69,6 +69,7 @@ json write_node(const Int8Node& node, int version) {
               {"float_output", node.float_output}};
   if (traits(node.op).windowed) out["window"] = write_window(node.window, version);
   if (traits(node.op).grouped) out["groups"] = node.groups;
+  if (node.op == Int8Op::matmul) out["transposed"] = node.transposed;
   if (node.op == Int8Op::slice) out["first_channel"] = node.first_channel;
   if (traits(node.op).has_factor) out["factor"] = {node.factor_h, node.factor_w};
   if (has_residual(node)) out["residual_multiplier"] = node.residual_multiplier;
@@ -108,6 +109,7 @@ Int8Node read_node(JsonObject object, int version) {
   node.float_output = object.boolean("float_output");
   if (traits(node.op).windowed) node.window = read_window(object.object("window"), version);
   if (traits(node.op).grouped) node.groups = object.integer("groups");
+  if (node.op == Int8Op::matmul) node.transposed = object.boolean("transposed");
   if (node.op == Int8Op::slice) node.first_channel = object.integer("first_channel");
   if (traits(node.op).has_factor) {
     const std::vector<int> factor = object.integers("factor", 2);

@@ -47,7 +47,7 @@ int Graph::classes() const {
 long multiply_adds(const Graph& graph) {
   long total = 0;
   for (const Node& node : graph.nodes) {
-    if (!has_weight(node.op)) continue;
+    if (!has_weight(node.op) && node.op != Op::matmul) continue;
     const Shape& in = input_shape(graph, node);
     const Window& w = node.window;
     const long per_output =

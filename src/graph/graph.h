@@ -38,6 +38,10 @@ enum class Op {
   depth_to_space,   ///< every pixel becomes factor_h x factor_w: pixel (i, j) of them is part i * factor_w + j of its
                     ///< channels. Behind a convolution it is a transposed one
   resize_bilinear,  ///< factor_h x factor_w times as high and wide, with straight lines between the centres of pixels
+  matmul,  ///< of two images a and b, in each group of channels on its own, times `scale`: every pixel of a by all of
+           ///< b. transposed: [K in each group] each, the dot product of a's pixel with each of b's M pixels, which are
+           ///< the channels of the group. Else a has b's M pixels as the channels of a group, factors of b's pixels
+  softmax,  ///< over the channels of each group
 };
 
 const std::vector<Op>& all_ops();
@@ -83,7 +87,9 @@ struct Node {
   int out_channels = 0;            ///< conv2d, linear, subsample_pad, slice
   int first_channel = 0;           ///< slice
   int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
-  int groups = 1;                  ///< conv2d, channel_shuffle
+  int groups = 1;                  ///< conv2d, channel_shuffle; matmul, softmax: the heads of attention
+  bool transposed = false;         ///< matmul
+  float scale = 1.0f;              ///< matmul
   bool bias = false;               ///< conv2d, linear
   float dropout = 0.0f;            ///< probability
   Curve curve;                     ///< lookup
@@ -109,7 +115,7 @@ struct Graph {
 /// names, outputs). Throws Error(usage) that names the node and both shapes.
 void infer_shapes(Graph& graph);
 
-/// Multiply-adds of one image through convolutions and linears.
+/// Multiply-adds of one image through convolutions, linears and matmuls.
 long multiply_adds(const Graph& graph);
 
 /// A parameter or buffer of the float network, with its PyTorch name and shape.

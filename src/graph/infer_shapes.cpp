@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string_view>
 
@@ -37,6 +38,8 @@ void check_parameters(const Node& node) {
     fail(node, fmt::format("epsilon {} is not in (0, 1]", node.epsilon));
   if (!(node.curve.slope >= 0.0f && node.curve.slope < 1.0f))
     fail(node, fmt::format("slope {} is not in [0, 1)", node.curve.slope));
+  if (!(node.scale > 0.0f && std::isfinite(node.scale)))
+    fail(node, fmt::format("scale {} is not a positive number", node.scale));
 }
 
 Shape shape_of(const Graph& graph, const Node& node) {
@@ -83,7 +86,7 @@ void infer_shapes(Graph& graph) {
     if (!names.insert(node.name).second) fail(node, "two nodes of this name");
     if ((node.op == Op::input) != (i == 0)) fail(node, "the input is node 0, and only node 0");
     infer_shape(graph, node, static_cast<int>(i));
-    if (has_weight(node.op)) {
+    if (has_weight(node.op) || node.op == Op::matmul) {  // both: a sum over the channels of a group
       const int64_t in_channels = graph.nodes[static_cast<size_t>(node.inputs.front())].shape.c / node.groups;
       multiply_adds_left -= std::min(
           multiply_adds_left,

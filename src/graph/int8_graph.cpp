@@ -27,6 +27,8 @@ int Int8Graph::classes() const {
 long multiply_adds(const Int8Graph& graph) {
   long total = 0;
   for (const Int8Node& node : graph.nodes) {
+    if (node.op == Int8Op::matmul)
+      total += node.shape.elements() * (graph.nodes[static_cast<size_t>(node.inputs[0])].shape.c / node.groups);
     if (!has_weight(node.op)) continue;
     // Every output channel owns weight.size() / K weights, each used once for every output pixel.
     total += static_cast<long>(node.weight.size()) * node.shape.h * node.shape.w;

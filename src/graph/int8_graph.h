@@ -33,6 +33,8 @@ enum class Int8Op {
   channel_shuffle,  ///< the codes of all channels in another order; qparams of its input
   depth_to_space,   ///< factor_h x factor_w pixels, each some of a pixel's channels; qparams of its input
   resize_bilinear,  ///< t = float(sum over four pixels of whole weights * (xq - zx)) * multiplier[0]
+  matmul,           ///< t = float(sum of (aq - za) * (bq - zb)) * multiplier[0]; which: Op::matmul
+  softmax,          ///< t = float(e) / float(sum of e over the group) * multiplier[0]; e = exponentials[largest - code]
 };
 
 std::string_view int8_op_name(Int8Op op);
@@ -45,7 +47,8 @@ struct Int8Node {
   Int8Op op = Int8Op::input;
   std::vector<int> inputs;         ///< earlier nodes; conv2d: [x] or [x, residual]
   Window window;                   ///< conv2d, max_pool, avg_pool; strides of subsample_pad
-  int groups = 1;                  ///< conv2d, channel_shuffle
+  int groups = 1;                  ///< conv2d, channel_shuffle, matmul, softmax
+  bool transposed = false;         ///< matmul
   int first_channel = 0;           ///< slice
   int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
   Shape shape;                     ///< of the output
@@ -58,13 +61,15 @@ struct Int8Node {
   int weight_bits = 8;         ///< conv2d, linear: 2..8, which hold every weight in two's complement; a file packs them
   bool two_of_four = false;    ///< conv2d, linear: of each four consecutive weights of a row [.., C/groups] at most two
                                ///< are not 0, and C/groups is a multiple of four
-  std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
-  std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
-                                    ///< requantize [1]; else empty
-  std::vector<float> bias;          ///< conv2d, linear [K], in units of the output scale (reals when float_output)
-  float residual_multiplier = 0;    ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
-  std::vector<uint8_t> table;       ///< lookup [256]: the output code's stored byte, by the input code's stored byte
-  std::string function;             ///< lookup: what the table was made from ("silu"), for people and exporters
+  std::vector<float> weight_scale;    ///< [K]; for inspection, not used in arithmetic
+  std::vector<float> multiplier;      ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
+                                      ///< matmul, softmax, requantize [1]; else empty
+  std::vector<float> bias;            ///< conv2d, linear [K], in units of the output scale (reals when float_output)
+  float residual_multiplier = 0;      ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
+  std::vector<uint8_t> table;         ///< lookup [256]: the output code's stored byte, by the input code's stored byte
+  std::vector<int32_t> exponentials;  ///< softmax [256]: exp(-d * scale of the input) in 1 / kExponentialOne, by d =
+                                      ///< largest code of the group less code
+  std::string function;               ///< lookup: what the table was made from ("silu"), for people and exporters
 
   /// Of one image's output without gaps: codes, or float32.
   size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }
@@ -95,20 +100,24 @@ struct Int8Graph {
 /// One output, float32 [classes, 1, 1].
 bool is_classifier(const Int8Graph& graph);
 
+/// exp(0) in the table of a softmax: so large that every probability an 8-bit code can tell from 0 has its share, so
+/// small that a group of kMostSoftmaxChannels (src/graph/window.h) adds up to less than 2^31.
+inline constexpr int32_t kExponentialOne = 1 << 15;
+
 /// Largest magnitude of a multiplier or bias: three such products cannot overflow float32.
 inline constexpr float kMaxMultiplier = 1e28f;
 
 /// Checks everything an engine relies on: order, arity, shapes against windows, sizes of all vectors, weight codes
 /// within [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, pass-through nodes sharing
-/// their input's qparams (and, but for max_pool, clamping nothing), tables within the clamp, accumulators that cannot
-/// leave int32 (sum |w| * max |xq - zx| < 2^31), outputs that are nodes behind the input. Throws Error(data) naming the
-/// node.
+/// their input's qparams (and, but for max_pool, clamping nothing), tables within the clamp, exponentials within
+/// 0..kExponentialOne, accumulators that cannot leave int32 (sum |w| * max |xq - zx| < 2^31), outputs that are nodes
+/// behind the input. Throws Error(data) naming the node.
 void validate(const Int8Graph& graph);
 
 /// "u8", "s4": signed or unsigned, and the bits that the range of codes needs.
 std::string code_type(const QParams& qparams);
 
-/// Multiply-adds of one image through conv2d and linear nodes.
+/// Multiply-adds of one image through conv2d, linear and matmul nodes.
 long multiply_adds(const Int8Graph& graph);
 
 /// The 256 input codes of channel c: table[p] = quantize(normalize_pixel(p, mean[c], std[c]), nodes[0].out), as stored

@@ -21,7 +21,7 @@ constexpr bool Y = true, N = false;
 // A convolution's second input is the residual of a fused one.
 // The flags: windowed, grouped, has_factor, weighted, passes_codes_on, keeps_sign, passes_scale_on.
 // clang-format off
-constexpr std::array<OpTraits, 22> kOps = {{
+constexpr std::array<OpTraits, 24> kOps = {{
     // op                 name               int8                 inputs    w  g  f  w  c  s  s  multipliers         version
     {Op::input,           "input",           I::input,            0, 0,     N, N, N, N, N, N, N, M::none,            1},
     {Op::conv2d,          "conv2d",          I::conv2d,           1, 2,     Y, Y, N, Y, N, N, N, M::one_per_channel, 1},
@@ -45,6 +45,8 @@ constexpr std::array<OpTraits, 22> kOps = {{
     {Op::channel_shuffle, "channel_shuffle", I::channel_shuffle,  1, 1,     N, Y, N, N, Y, Y, N, M::none,            4},
     {Op::depth_to_space,  "depth_to_space",  I::depth_to_space,   1, 1,     N, N, Y, N, Y, Y, N, M::none,            4},
     {Op::resize_bilinear, "resize_bilinear", I::resize_bilinear,  1, 1,     N, N, Y, N, N, Y, Y, M::one,             5},
+    {Op::matmul,          "matmul",          I::matmul,           2, 2,     N, Y, N, N, N, Y, N, M::one,             8},
+    {Op::softmax,         "softmax",         I::softmax,          1, 1,     N, Y, N, N, N, Y, N, M::one,             8},
 }};
 // clang-format on
 

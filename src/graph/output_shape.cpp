@@ -83,17 +83,25 @@ OutputShape concatenated(std::span<const Shape> inputs) {
   return {out, ""};
 }
 
+OutputShape matrix_product(const ShapeAttributes& node, const Shape& a, const Shape& b) {
+  if (std::string fault = matmul_fault(node.groups, node.transposed, a, b); !fault.empty())
+    return refuse(std::move(fault));
+  return {{node.transposed ? node.groups * b.h * b.w : b.c, a.h, a.w}, ""};
+}
+
 /// `out`, unless there is a fault.
 OutputShape unless(std::string fault, const Shape& out) { return {out, std::move(fault)}; }
 
 }  // namespace
 
 ShapeAttributes shape_attributes(const Node& node) {
-  return {node.op, node.window, node.out_channels, node.first_channel, node.factor_h, node.factor_w, node.groups};
+  return {node.op,       node.window,   node.out_channels, node.first_channel,
+          node.factor_h, node.factor_w, node.groups,       node.transposed};
 }
 
 ShapeAttributes shape_attributes(const Int8Node& node) {
-  return {traits(node.op).op, node.window, node.shape.c, node.first_channel, node.factor_h, node.factor_w, node.groups};
+  return {traits(node.op).op, node.window,   node.shape.c, node.first_channel,
+          node.factor_h,      node.factor_w, node.groups,  node.transposed};
 }
 
 OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inputs) {
@@ -134,6 +142,10 @@ OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inp
       return product(in, inputs[1]);
     case Op::concat:
       return concatenated(inputs);
+    case Op::matmul:
+      return matrix_product(node, in, inputs[1]);
+    case Op::softmax:
+      return unless(softmax_fault(node.groups, in), in);
     case Op::batch_norm:
     case Op::relu:
     case Op::relu6:

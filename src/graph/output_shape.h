@@ -15,6 +15,7 @@ struct ShapeAttributes {
   const Window& window;
   int out_channels;  ///< conv2d, linear, subsample_pad, slice
   int first_channel, factor_h, factor_w, groups;
+  bool transposed;  ///< matmul
 };
 
 ShapeAttributes shape_attributes(const Node& node);

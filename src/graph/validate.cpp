@@ -112,6 +112,7 @@ class NodeCheck {
     check_count("biases", node_.bias.size(), weighted() ? node_.shape.c : 0);
     check_count("weight scales", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
     check_count("table entries", node_.table.size(), node_.op == Int8Op::lookup ? 256 : 0);
+    check_count("exponentials", node_.exponentials.size(), node_.op == Int8Op::softmax ? 256 : 0);
     if (!weighted()) check_count("weights", node_.weight.size(), 0);
     require(weighted() || !node_.two_of_four, "2:4 sparse without weights");
     check_factors("multiplier", node_.multiplier);
@@ -171,6 +172,16 @@ class NodeCheck {
     }
   }
 
+  /// The first, of a group's largest code, makes every sum at least 1; all of them keep it within int32.
+  void check_exponentials() const {
+    for (size_t d = 0; d < node_.exponentials.size(); ++d) {
+      const int32_t e = node_.exponentials[d];
+      if (e < 0 || e > kExponentialOne || (d == 0 && e != kExponentialOne))
+        fail(fmt::format("exponential {} is {}, allowed are 0..{}, the first {}", d, e, kExponentialOne,
+                         kExponentialOne));
+    }
+  }
+
   void check_shape() const {
     std::vector<Shape> inputs;
     for (size_t i = 0; i < node_.inputs.size(); ++i) inputs.push_back(in(i).shape);
@@ -190,6 +201,7 @@ class NodeCheck {
     if (weighted()) check_weight();
     if (node_.two_of_four) check_sparsity();
     if (node_.op == Int8Op::lookup) check_table();
+    if (node_.op == Int8Op::softmax) check_exponentials();
     const double codes = sum_divisor(shape_attributes(node_), in(0).shape);
     require(codes * magnitude(in(0)) < kAccumulatorLimit, "sums of the pool can leave int32");
   }
@@ -264,7 +276,10 @@ void validate(const Int8Graph& graph) {
     if (!names.insert(node.name).second) throw data_error(fmt::format("two nodes are named '{}'", node.name));
     NodeCheck(graph, i).run();
     activations += node.shape.elements();
-    const int64_t more = saturating_product({static_cast<int64_t>(node.weight.size()), node.shape.h, node.shape.w});
+    int64_t more = saturating_product({static_cast<int64_t>(node.weight.size()), node.shape.h, node.shape.w});
+    if (node.op == Int8Op::matmul)
+      more = saturating_product(
+          {node.shape.elements(), graph.nodes[static_cast<size_t>(node.inputs[0])].shape.c / node.groups});
     if (activations > kMaxActivations || more > kMaxMultiplyAdds - operations) {
       throw data_error(fmt::format("node {} '{}': the network is beyond {} activations or {} multiply-adds an image", i,
                                    node.name, kMaxActivations, kMaxMultiplyAdds));

@@ -95,6 +95,28 @@ std::string shuffle_fault(int groups, const Shape& in) {
   return fmt::format("{} channels are not {} groups of one size", in.c, groups);
 }
 
+std::string matmul_fault(int groups, bool transposed, const Shape& a, const Shape& b) {
+  for (const Shape& shape : {a, b})
+    if (std::string fault = shuffle_fault(groups, shape); !fault.empty()) return fault;
+  const int64_t pixels = static_cast<int64_t>(b.h) * b.w;
+  const int terms = a.c / groups;
+  if (transposed && a.c != b.c)
+    return fmt::format("cannot multiply {} by the pixels of {}: the channels differ", to_string(a), to_string(b));
+  if (!transposed && terms != pixels)
+    return fmt::format("cannot multiply {} by {} in {} groups: {} channels a group, needs one for each of {} pixels",
+                       to_string(a), to_string(b), groups, terms, pixels);
+  if (transposed && pixels > kMaxDimension / groups)
+    return fmt::format("{} groups of {} pixels as channels: more than {}", groups, pixels, kMaxDimension);
+  if (terms <= kMostMatmulTerms) return "";
+  return fmt::format("sums of {} products: above {} they can leave int32", terms, kMostMatmulTerms);
+}
+
+std::string softmax_fault(int groups, const Shape& in) {
+  if (std::string fault = shuffle_fault(groups, in); !fault.empty()) return fault;
+  if (in.c / groups <= kMostSoftmaxChannels) return "";
+  return fmt::format("over {} channels: above {} sums can leave int32", in.c / groups, kMostSoftmaxChannels);
+}
+
 std::string depth_to_space_fault(int factor_h, int factor_w, const Shape& in) {
   if (std::string fault = resize_fault(factor_h, factor_w, in); !fault.empty()) return fault;
   if (in.c % (static_cast<int64_t>(factor_h) * factor_w) == 0) return "";

@@ -33,6 +33,19 @@ std::string bilinear_fault(int factor_h, int factor_w, const Shape& in);
 /// "" if an image's channels make that many groups of one size, else what is wrong.
 std::string shuffle_fault(int groups, const Shape& in);
 
+/// Terms of a sum in a matmul: 255 * 255 times as many stay below 2^31.
+inline constexpr int kMostMatmulTerms = 33025;
+
+/// "" if `groups` matrices of a, [pixels, channels of a group], can be multiplied by b's, with sums of codes that int32
+/// holds, else what is wrong.
+std::string matmul_fault(int groups, bool transposed, const Shape& a, const Shape& b);
+
+/// Channels of a group in a softmax: kExponentialOne times as many stay below 2^31.
+inline constexpr int kMostSoftmaxChannels = 65535;
+
+/// "" if an image's channels make groups of one size that a softmax can add up, else what is wrong.
+std::string softmax_fault(int groups, const Shape& in);
+
 /// "" if a pixel's channels make factor_h x factor_w pixels, else what is wrong.
 std::string depth_to_space_fault(int factor_h, int factor_w, const Shape& in);
 

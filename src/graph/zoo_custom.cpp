@@ -40,6 +40,10 @@ Attributes attributes_of(const Node& node) {
       return {{"first_channel", "out_channels"}, {}};
     case Op::channel_shuffle:
       return {{"groups"}, {}};
+    case Op::matmul:
+      return {{}, {"groups", "transposed", "scale"}};
+    case Op::softmax:
+      return {{}, {"groups"}};
     case Op::resize:
     case Op::depth_to_space:
     case Op::resize_bilinear:
@@ -180,6 +184,8 @@ Graph custom(const ModelSpec& spec) {
     node.first_channel = reader.integer("first_channel", 0);
     node.factor_h = node.factor_w = reader.integer("factor", 1);
     node.groups = reader.integer("groups", 1);
+    node.transposed = reader.flag("transposed", false);
+    node.scale = static_cast<float>(reader.number("scale", 1));
     node.bias = reader.flag("bias", has_weight(node.op));
     node.dropout = static_cast<float>(reader.number("dropout", 0));
     node.epsilon = reader.number("epsilon", kBatchNormEpsilon);

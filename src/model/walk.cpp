@@ -23,6 +23,7 @@
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/model/attention.h"
 #include "src/model/bilinear.h"
 #include "src/model/convolve.h"
 #include "src/model/model.h"
@@ -75,7 +76,7 @@ at::Tensor apply(const Curve& curve, const at::Tensor& x) {
 
 /// Whether the backward pass of the node needs what it gave, so that nobody may write over it.
 bool keeps_output(const Node& node) {
-  if (node.op == Op::relu || node.op == Op::relu6) return true;
+  if (node.op == Op::relu || node.op == Op::relu6 || node.op == Op::softmax) return true;
   const Function f = node.curve.function;
   return node.op == Op::lookup && (f == Function::sigmoid || f == Function::tanh);
 }
@@ -174,6 +175,10 @@ struct Step {
         return shuffled_channels(input(), node);
       case Op::depth_to_space:
         return channels_to_pixels(input(), node);
+      case Op::matmul:
+        return head_products(input(0), input(1), node);
+      case Op::softmax:
+        return head_softmax(input(), node);
       case Op::lookup:
         return function();
     }

@@ -93,6 +93,7 @@ void identity(NodeReader& node) {
 
 /// At the end it changes no prediction; octet's outputs are logits, and its losses apply it themselves.
 void softmax(NodeReader& node) {
+  if (node.input(0).heads != 0) return softmax_of_heads(node);
   OnnxValue x = node.activation(0);
   const int64_t usual = node.opset() < 13 ? 1 : -1;
   if (positive_axis(node, node.integer("axis", usual), x.rank) != 1)

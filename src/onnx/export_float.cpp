@@ -42,6 +42,10 @@ class FloatWriter {
     return inputs;
   }
 
+  const Shape& shape_of(const Node& node, size_t input) const {
+    return graph_.nodes[static_cast<size_t>(node.inputs[input])].shape;
+  }
+
   std::string emit(const Node& node, bool row) {
     if (node.op == Op::input) return kImages;
     if (node.activation != Activation::none || !node.batch_norm.empty())
@@ -98,6 +102,11 @@ class FloatWriter {
       case Op::subsample_pad:
         return writer_.subsample_pad(node.name, x[0], node.window,
                                      node.out_channels - graph_.nodes[static_cast<size_t>(node.inputs[0])].shape.c);
+      case Op::matmul:
+        return writer_.matmul(node.name, x, {shape_of(node, 0), shape_of(node, 1)}, node.groups, node.transposed,
+                              node.scale);
+      case Op::softmax:
+        return writer_.softmax(node.name, x[0], node.shape, node.groups);
       case Op::mul:
         return writer_.node("Mul", node.name, x);
       case Op::lookup:

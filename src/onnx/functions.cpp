@@ -34,6 +34,11 @@ double number(NodeReader& node, int i) {
   return found.reals[0];
 }
 
+/// What may have a factor: in attention also heads, which wait for their product.
+const OnnxValue& scaled(NodeReader& node, int i) {
+  return node.input(i).heads != 0 ? node.head_input(i) : node.scaled_input(i);
+}
+
 void times(NodeReader& node, const OnnxValue& x, double factor) {
   OnnxValue y = x;
   y.direct = false;
@@ -111,7 +116,7 @@ void add_number(NodeReader& node, int i) {
 void mul(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   for (const int i : {0, 1})
-    if (node.input(i).constant) return times(node, node.scaled_input(1 - i), number(node, i));
+    if (node.input(i).constant) return times(node, scaled(node, 1 - i), number(node, i));
   Network& network = node.network();
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
@@ -137,7 +142,7 @@ void div(NodeReader& node) {
   if (node.input(0).constant || !node.input(1).constant) return arithmetic(node);
   const double divisor = number(node, 1);
   if (divisor == 0) node.fail("divides by 0");
-  times(node, node.scaled_input(0), 1 / divisor);
+  times(node, scaled(node, 0), 1 / divisor);
 }
 
 }  // namespace octet::onnx_rules

@@ -140,6 +140,7 @@ void gemm(NodeReader& node) {
 }
 
 void mat_mul(NodeReader& node) {
+  if (!node.input(0).constant && !node.input(1).constant) return matmul_of_heads(node);
   const Constant& matrix = node.weights(1, 2);
   const int64_t inputs = matrix.shape[0], outputs = matrix.shape[1];
   append_linear(node, transposed(matrix.reals, inputs, outputs), outputs, inputs, nullptr, 1);

@@ -26,6 +26,8 @@ struct OnnxValue {
   bool softmax = false;          ///< behind the Softmax that is left out
   int64_t groups = 0;            ///< of channels, behind a Reshape to [N, groups, C / groups, H, W]; 0: no such
   bool turns = false;            ///< and a Transpose to [N, C / groups, groups, H, W]
+  int heads = 0;                 ///< of attention, [N, heads, C / heads, H * W], or, of one, [N, C, H * W]; 0: no such
+  bool pixels_first = false;     ///< of heads, behind a Transpose to [.., H * W, C / heads]
   Padding pad;                   ///< zeros that a Pad put around it and that the next window takes
   double factor = 1, shift = 0;  ///< the value is factor * node + shift: what hard_swish in pieces has in between
   bool erf = false;              ///< it is factor * erf(node / sqrt(2)) + shift: what gelu in pieces has in between

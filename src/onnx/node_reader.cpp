@@ -46,13 +46,32 @@ const OnnxValue& NodeReader::reals(int i) {
   const OnnxValue& value = input(i);
   if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
   if (value.groups != 0) fail("its input has five dimensions; octet knows them in a channel shuffle only");
-  if (value.softmax) fail("comes after a Softmax; octet knows a Softmax at the end only, and leaves it out");
+  if (value.softmax)
+    fail(
+        "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of heads "
+        "in "
+        "attention");
   if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
   return value;
 }
 
-const OnnxValue& NodeReader::window_input(int i) {
+const OnnxValue& NodeReader::pictures(int i) {
   const OnnxValue& value = reals(i);
+  if (value.heads != 0)
+    fail(fmt::format("input '{}' is in heads, with its pixels in a row; octet knows that inside attention only",
+                     shown_name(node_.input(i))));
+  return value;
+}
+
+const OnnxValue& NodeReader::head_input(int i) {
+  const OnnxValue& value = reals(i);
+  check_no_bounds(i, value);
+  check_no_pad(value);
+  return value;
+}
+
+const OnnxValue& NodeReader::window_input(int i) {
+  const OnnxValue& value = pictures(i);
   check_no_bounds(i, value);
   check_no_factor(i, value);
   return value;
@@ -65,14 +84,14 @@ const OnnxValue& NodeReader::activation(int i) {
 }
 
 const OnnxValue& NodeReader::scaled_input(int i) {
-  const OnnxValue& value = reals(i);
+  const OnnxValue& value = pictures(i);
   check_no_bounds(i, value);
   check_no_pad(value);
   return value;
 }
 
 const OnnxValue& NodeReader::bounded_input(int i) {
-  const OnnxValue& value = reals(i);
+  const OnnxValue& value = pictures(i);
   check_no_factor(i, value);
   check_no_pad(value);
   return value;

@@ -25,6 +25,7 @@ class NodeReader {
   const OnnxValue& window_input(int i);         ///< the same, with padding
   const OnnxValue& scaled_input(int i);         ///< the same, with a factor and a shift, without padding
   const OnnxValue& bounded_input(int i);        ///< the same, with bounds alone
+  const OnnxValue& head_input(int i);           ///< an activation in heads or not, with a factor and a shift
   const Constant& constant(int i);              ///< fails for an activation
   const Constant& weights(int i, size_t rank);  ///< float32, every dimension in 1..kMaxDimension
   std::vector<int64_t> integers_input(int i);   ///< a constant of integers, at most of rank 1
@@ -50,6 +51,7 @@ class NodeReader {
 
  private:
   const OnnxValue& reals(int i);
+  const OnnxValue& pictures(int i);
   void check_no_pad(const OnnxValue& value) const;
   void check_no_bounds(int i, const OnnxValue& value) const;
   void check_no_factor(int i, const OnnxValue& value) const;

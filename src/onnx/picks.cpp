@@ -140,6 +140,7 @@ void slice_activation(NodeReader& node) {
 }
 
 void split(NodeReader& node) {
+  if (node.input(0).heads != 0) return split_heads(node);
   const OnnxValue x = node.activation(0);
   const int64_t channels = node.network().shape(x).c, outputs = node.outputs();
   if (positive_axis(node, node.integer("axis", 0), x.rank) != 1)

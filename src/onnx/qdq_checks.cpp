@@ -61,6 +61,8 @@ void check_table(const Int8Graph& graph, const Int8Node& node) {
 }  // namespace
 
 void check_expressible(const Int8Graph& graph, const Int8Node& node, OnnxProfile profile) {
+  if (node.op == Int8Op::matmul || node.op == Int8Op::softmax)
+    fail(node, "attention is not written in QDQ form; --float writes the float network");
   check_profile(node, profile);
   check_multipliers(graph, node);
   check_table(graph, node);

@@ -72,6 +72,7 @@ void flatten(NodeReader& node) {
 void reshape(NodeReader& node) {
   if (node.input(0).constant) return reshape_constant(node);
   if (node.input(0).groups != 0) return end_shuffle(node);
+  if (node.input(0).heads != 0) return reshape_heads(node);
   const OnnxValue x = node.activation(0);
   const std::vector<int64_t> from = dims_of(node, x);
   const std::vector<int64_t> wanted = node.integers_input(1);
@@ -93,7 +94,10 @@ void reshape(NodeReader& node) {
     y.groups = to[1];
     return node.result(y);
   }
-  node.fail(fmt::format("{} to {}; expected [N, -1]: a flatten", dims_text(from), dims_text(wanted)));
+  if (x.rank == 4 && reshape_to_heads(node, x, to)) return;
+  node.fail(
+      fmt::format("{} to {}; expected [N, -1], a flatten, or the heads of attention, [N, heads, C / heads, H * W]",
+                  dims_text(from), dims_text(wanted)));
 }
 
 void squeeze(NodeReader& node) {

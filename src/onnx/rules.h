@@ -70,6 +70,18 @@ void dropout(NodeReader& node);
 void identity(NodeReader& node);
 void softmax(NodeReader& node);
 
+// attention.cpp: activations in heads
+int64_t axis_of_channels(const OnnxValue& heads);
+bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t> to);  ///< false: `to` are no heads
+void reshape_heads(NodeReader& node);
+bool swap_pixels_and_channels(NodeReader& node);  ///< a Transpose of heads; false: of something else
+void split_heads(NodeReader& node);
+void matmul_of_heads(NodeReader& node);
+void softmax_of_heads(NodeReader& node);
+/// `count` channels of each head from `first` on, in a node of that name.
+OnnxValue channels_of_heads(NodeReader& node, const OnnxValue& x, int64_t first, int64_t count,
+                            const std::string& name);
+
 // reshaping.cpp: activations change their shape in the ways that a classifier's head needs
 void flatten(NodeReader& node);
 void reshape(NodeReader& node);
@@ -86,7 +98,7 @@ void constant_of_shape(NodeReader& node);
 void arithmetic(NodeReader& node);  ///< Add, Sub, Mul, Div of integers
 void concat_integers(NodeReader& node);
 void reshape_constant(NodeReader& node);  ///< Reshape, Squeeze, Unsqueeze of a constant
-void transpose(NodeReader& node);         ///< of a matrix of weights, or in a channel shuffle
+void transpose(NodeReader& node);         ///< of a matrix of weights, in a channel shuffle or attention
 
 // picks.cpp: activations are copied in part, or more than once
 void slice_activation(NodeReader& node);

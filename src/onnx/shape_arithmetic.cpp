@@ -215,6 +215,7 @@ void transpose(NodeReader& node) {
     y.turns = true;
     return node.result(y);
   }
+  if (swap_pixels_and_channels(node)) return;
   if (!x.constant) node.fail("of an activation; octet's images are [N, C, H, W] throughout");
   const Constant from = is_integer_matrix(node) ? node.constant(0) : node.weights(0, 2);
   if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");

@@ -179,6 +179,37 @@ std::string OnnxWriter::channel_shuffle(const std::string& name, const std::stri
   return node("Reshape", name, {turns, int64s(name + "/channels", {-1, s.c, s.h, s.w})});
 }
 
+/// [N, heads, C / heads, H * W].
+std::string OnnxWriter::heads(const std::string& name, const std::string& x, const Shape& s, int heads) {
+  return node("Reshape", name, {x, int64s(name + "/shape", {-1, heads, s.c / heads, int64_t{s.h} * s.w})});
+}
+
+std::string OnnxWriter::picture(const std::string& name, const std::string& x, const Shape& s) {
+  return node("Reshape", name, {x, int64s(name + "/shape", {-1, s.c, s.h, s.w})});
+}
+
+std::string OnnxWriter::matmul(const std::string& name, const std::vector<std::string>& x,
+                               const std::vector<Shape>& shapes, int heads, bool transposed, float scale) {
+  const Shape &a = shapes[0], &b = shapes[1];
+  const auto swapped = [&](const std::string& stem, const std::string& from) {
+    const std::string y = node("Transpose", stem, {from});
+    attribute("perm", {0, 1, 3, 2});
+    return y;
+  };
+  const std::string left = this->heads(name + "/a", x[0], a, heads), right = this->heads(name + "/b", x[1], b, heads);
+  std::string y = transposed ? node("MatMul", name + "/MatMul", {swapped(name + "/pixels", left), right})
+                             : node("MatMul", name + "/MatMul", {right, left});
+  if (scale != 1) y = node("Mul", name + "/Mul", {y, scalar(name + "/scale", scale)});
+  if (transposed) y = swapped(name + "/Transpose", y);
+  return picture(name, y, {transposed ? heads * b.h * b.w : b.c, a.h, a.w});
+}
+
+std::string OnnxWriter::softmax(const std::string& name, const std::string& x, const Shape& shape, int groups) {
+  const std::string y = node("Softmax", name + "/Softmax", {heads(name + "/groups", x, shape, groups)});
+  attribute("axis", 2);
+  return picture(name, y, shape);
+}
+
 std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w,
                                bool bilinear) {
   const float scales[] = {1, 1, static_cast<float>(factor_h), static_cast<float>(factor_w)};

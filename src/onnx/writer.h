@@ -53,6 +53,11 @@ class OnnxWriter {
   std::string slice(const std::string& name, const std::string& x, int first, int channels);
   /// Groups of channels take turns.
   std::string channel_shuffle(const std::string& name, const std::string& x, const Shape& shape, int groups);
+  /// Of pictures in heads, times `scale`; which product: Op::matmul.
+  std::string matmul(const std::string& name, const std::vector<std::string>& x, const std::vector<Shape>& shapes,
+                     int heads, bool transposed, float scale);
+  /// Over the channels of each group.
+  std::string softmax(const std::string& name, const std::string& x, const Shape& shape, int groups);
   /// So many times as high and wide: every pixel repeated, or bilinear with half-pixel centres.
   std::string resize(const std::string& name, const std::string& x, int factor_h, int factor_w, bool bilinear);
 
@@ -78,6 +83,8 @@ class OnnxWriter {
   std::string finish(const Preprocessing& preprocessing, const std::vector<std::string>& class_names);
 
  private:
+  std::string heads(const std::string& name, const std::string& x, const Shape& shape, int heads);
+  std::string picture(const std::string& name, const std::string& x, const Shape& shape);
   struct Output {
     std::string name, value;
     Shape shape;

@@ -2,18 +2,23 @@
 // rule. It is built from the float weights and qparams alone, never from the Int8Graph or an engine, so that comparing
 // its codes with theirs proves something. It runs where the model's weights are; values stay there as float32 between
 // nodes, so that a batch that can be trained fits.
+#include <ATen/ops/amax.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/take.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "src/common/error.h"
+#include "src/model/attention.h"
 #include "src/model/bilinear.h"
 #include "src/model/device.h"
 #include "src/model/padding.h"
@@ -26,6 +31,7 @@
 #include "src/quant/fold.h"
 #include "src/quant/lookup_table.h"
 #include "src/quant/prepare.h"
+#include "src/quant/softmax_table.h"
 
 namespace octet {
 namespace {
@@ -38,7 +44,8 @@ struct Layer {
   at::Tensor weight;  ///< codes, float32 or float64: the type whose sums are exact
   RequantizeRule epilogue;
   std::vector<float> multipliers;  ///< add, concat: one an input; mul, pools, relu: one
-  at::Tensor table;                ///< lookup: float32 [256] centred codes, by the input's stored byte
+  at::Tensor
+      table;  ///< float32 [256]: of a lookup centred codes, by the input's stored byte; of a softmax exponentials
 };
 
 /// Lower and upper bound of a node's codes: ReLU is the zero point from below, ReLU6 the code of 6 from above.
@@ -163,9 +170,16 @@ class QatGraphProgram : public TorchProgram {
         for (size_t i = 0; i < node.inputs.size(); ++i) layer.multipliers.push_back(multiplier(i, 1));
         break;
       case Op::mul:
+      case Op::matmul:
         layer.multipliers.push_back(static_cast<float>(static_cast<double>(edges_[node.inputs[0]].scale) *
-                                                       edges_[node.inputs[1]].scale / out_scale));
+                                                       edges_[node.inputs[1]].scale * node.scale / out_scale));
         break;
+      case Op::softmax: {
+        const std::vector<int32_t> exponentials = softmax_table(edges_[node.inputs[0]]);
+        layer.table = tensor_of({exponentials.begin(), exponentials.end()}, device_);
+        layer.multipliers.push_back(static_cast<float>(1.0 / out_scale));
+        break;
+      }
       case Op::avg_pool:
         layer.multipliers.push_back(multiplier(0, static_cast<double>(node.window.kernel_h) * node.window.kernel_w));
         break;
@@ -247,6 +261,16 @@ class QatGraphProgram : public TorchProgram {
         return shuffled_channels(x, node);
       case Op::depth_to_space:
         return channels_to_pixels(x, node);
+      case Op::matmul:  // sums below 2^31: exact in double; + 0: no sum is -0, as integers have it
+        return rescaled(
+            head_sums(x.to(at::kDouble), values[node.inputs[1]].to(at::kDouble), node).add_(0).to(at::kFloat), 0);
+      case Op::softmax: {  // exponentials are whole, of which a double holds every sum
+        const at::Tensor codes = as_heads(x, node.groups);
+        const at::Tensor below = at::sub(at::amax(codes, {3}, /*keepdim=*/true), codes);
+        const at::Tensor parts = at::take(layer.table, below.to(at::kLong));
+        const at::Tensor sums = at::sum(parts, {3}, /*keepdim=*/true, at::kDouble).to(at::kFloat);
+        return rescaled(from_heads(at::div(parts, sums), node), 0);
+      }
       case Op::lookup:  // bytes are what engines would have read
         return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
       case Op::input:

@@ -10,6 +10,7 @@
 #include "src/quant/fold.h"
 #include "src/quant/lookup_table.h"
 #include "src/quant/prepare.h"
+#include "src/quant/softmax_table.h"
 #include "src/quant/sparse_layers.h"
 
 namespace octet {
@@ -58,6 +59,7 @@ class Converter {
     result.inputs = node.inputs;
     result.window = node.window;
     result.groups = node.groups;
+    result.transposed = node.transposed;
     result.first_channel = node.first_channel;
     result.factor_h = node.factor_h, result.factor_w = node.factor_w;
     result.shape = node.shape;
@@ -99,8 +101,14 @@ class Converter {
 
   void set_multipliers(int n, Int8Node& result) const {
     const Node& node = graph_.nodes[n];
-    if (node.op == Op::mul) {
-      result.multiplier = {ratio(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale, n)};
+    if (node.op == Op::mul || node.op == Op::matmul) {
+      const double product = static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale;
+      result.multiplier = {ratio(product * node.scale, n)};
+      return;
+    }
+    if (node.op == Op::softmax) {
+      result.exponentials = softmax_table(edge(node.inputs[0]));
+      result.multiplier = {ratio(1, n)};
       return;
     }
     if (traits(result.op).multipliers == Multipliers::none) return;  // codes are copied

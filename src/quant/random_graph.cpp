@@ -96,6 +96,16 @@ class RandomParameters {
         const int a = node.inputs[0], b = node.inputs[1];
         return kept(node, mean_square_[a] * mean_square_[b], prepared_.nonnegative[a] && prepared_.nonnegative[b]);
       }
+      case Op::matmul: {
+        const int a = node.inputs[0], b = node.inputs[1];
+        const double terms = static_cast<double>(prepared_.graph.nodes[a].shape.c) / node.groups;
+        const double sum = terms * mean_square_[a] * mean_square_[b] * node.scale * node.scale;
+        return kept(node, sum, prepared_.nonnegative[a] && prepared_.nonnegative[b]);
+      }
+      case Op::softmax: {  // as if the input were normal: the mean of exp(2 x) by the square of that of exp(x)
+        const double channels = static_cast<double>(node.shape.c) / node.groups;
+        return std::min(1.0, std::exp(mean_square_[node.inputs[0]]) / (channels * channels));
+      }
       case Op::concat: {
         double sum = 0;
         for (size_t i = 0; i < node.inputs.size(); ++i) {

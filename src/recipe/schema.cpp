@@ -313,8 +313,8 @@ std::string allowed(const Field& field) {
 
 const std::vector<std::string_view>& graph_attributes() {
   static const std::vector<std::string_view> kNames = {
-      "out_channels", "kernel", "stride", "pad",     "pad_top", "pad_left", "pad_bottom",    "pad_right",
-      "dilation",     "groups", "bias",   "dropout", "slope",   "epsilon",  "first_channel", "factor"};
+      "out_channels", "kernel", "stride",  "pad",   "pad_top", "pad_left",      "pad_bottom", "pad_right",  "dilation",
+      "groups",       "bias",   "dropout", "slope", "epsilon", "first_channel", "factor",     "transposed", "scale"};
   return kNames;
 }
 

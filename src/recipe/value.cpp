@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -153,9 +154,10 @@ class Reader {
     }
   }
 
-  /// Whole numbers, except dropout, slope and epsilon (0 .. 1) and bias (true or false, kept as 1 or 0).
+  /// Whole numbers, except dropout, slope and epsilon (0 .. 1), scale (above 0), bias and transposed (true or false,
+  /// kept as 1 or 0).
   double read_attribute(const std::string& key, const YamlNode& node) const {
-    if (key == "bias") {
+    if (key == "bias" || key == "transposed") {
       if (node.kind != Kind::scalar || node.quoted || (node.text != "true" && node.text != "false")) {
         refuse_part(node, key, "wrong value", {"true", "false"});
       }
@@ -168,6 +170,11 @@ class Reader {
     }
     if (key == "epsilon") {
       if (!number || !(*number > 0 && *number <= 1)) refuse_part(node, key, "wrong value", {"> 0, <= 1"});
+      return *number;
+    }
+    if (key == "scale") {
+      if (!number || !(*number > 0 && *number <= std::numeric_limits<float>::max()))
+        refuse_part(node, key, "wrong value", {"> 0"});
       return *number;
     }
     constexpr double kLargest = 65536;

@@ -44,6 +44,8 @@ float random_multiplier(Random& random, double typical_sum) {
 
 }  // namespace
 
+bool is_small(const Shape& shape) { return shape.h * shape.w <= 44; }
+
 int random_channels(Random& random) {
   if (random.chance(15)) return random.pick({16, 32, 48, 64, 80, 96});
   return random.chance(20) ? random.between(1, 4) : random.between(1, 40);
@@ -277,6 +279,36 @@ int NetworkBuilder::resize_bilinear(int x) {
   return push(std::move(n));
 }
 
+int NetworkBuilder::matmul(int a, int b, int groups, bool transposed) {
+  Int8Node n;
+  n.op = Int8Op::matmul, n.inputs = {a, b}, n.groups = groups, n.transposed = transposed;
+  n.shape = shape(a);
+  n.shape.c = transposed ? groups * shape(b).h * shape(b).w : shape(b).c;
+  n.multiplier = {random_multiplier(random_, 60 * 60 * std::sqrt(shape(a).c / groups))};
+  set_edge(n);
+  return push(std::move(n));
+}
+
+int NetworkBuilder::scores(int a, int b) { return matmul(a, b, random_divisor(random_, shape(a).c), true); }
+
+int NetworkBuilder::softmax(int x, int groups) {
+  Int8Node n;
+  n.op = Int8Op::softmax, n.inputs = {x}, n.groups = groups, n.shape = shape(x);
+  n.multiplier = {random_multiplier(random_, 1)};
+  const double scale = std::exp(random_.uniform(-6, 0));
+  const bool any = random_.chance(20);
+  for (int d = 0; d < 256; ++d)
+    n.exponentials.push_back(any && d > 0 ? random_.between(0, kExponentialOne)
+                                          : static_cast<int32_t>(std::rint(std::exp(-d * scale) * kExponentialOne)));
+  set_edge(n);
+  return push(std::move(n));
+}
+
+int NetworkBuilder::attention(int a, int b, int values) {
+  const int groups = random_divisor(random_, std::gcd(shape(a).c, shape(values).c));
+  return matmul(softmax(matmul(a, b, groups, true), groups), values, groups, false);
+}
+
 int NetworkBuilder::channel_shuffle(int x) {
   const int groups = random_divisor(random_, shape(x).c), index = pass_on(Int8Op::channel_shuffle, x, shape(x));
   graph_.nodes[index].groups = groups;
@@ -318,14 +350,16 @@ void NetworkBuilder::output(int x) {
 }
 
 void NetworkBuilder::float_output(int x) {
-  const int op = random_.between(0, 6);
+  const int op = random_.between(0, is_small(shape(x)) ? 8 : 6);
   const int head = op == 0   ? add(x, x)
                    : op == 1 ? concat({x, x})
                    : op == 2 ? avg_pool(x)
                    : op == 3 ? requantize(x)
                    : op == 4 ? mul(x, x)
                    : op == 5 ? resize_bilinear(x)
-                             : convolution(x);
+                   : op == 6 ? convolution(x)
+                   : op == 7 ? scores(x, x)
+                             : softmax(x, random_divisor(random_, shape(x).c));
   graph_.nodes[head].float_output = true;
   output(head);
 }

@@ -48,6 +48,11 @@ class NetworkBuilder {
   int channel_shuffle(int x);
   int depth_to_space(int x);
   int transposed_convolution(int x);  ///< a convolution that has pixels as channels, and depth_to_space
+  /// Every pixel of a by all of b, in any number of groups. a and b have the same channels.
+  int scores(int a, int b);
+  int softmax(int x, int groups);
+  /// scores, a softmax and what it mixes of `values`, whose size b has.
+  int attention(int a, int b, int values);
   int flatten(int x);
   /// A convolution whose output has the shape of `residual`'s.
   int convolution_like(int x, int residual);
@@ -62,6 +67,7 @@ class NetworkBuilder {
 
  private:
   Int8Node& node(Int8Op op, std::vector<int> inputs, const Shape& shape);
+  int matmul(int a, int b, int groups, bool transposed);
   int pass_on(Int8Op op, int x, const Shape& shape);
   int pixels_of_channels(int x, int factor_h, int factor_w);
   int weighted(Int8Node n);
@@ -74,5 +80,8 @@ class NetworkBuilder {
 };
 
 int random_channels(Random& random);
+
+/// Whether there are few enough pixels to make each a channel, or the image sixteen times as large.
+bool is_small(const Shape& shape);
 
 }  // namespace octet::test

@@ -1,16 +1,11 @@
 #include "tests/engine/random_network.h"
 
 #include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
 namespace octet::test {
-namespace {
-
-// Pixels of the largest image that is made larger, up to sixteen times.
-constexpr int kSmallImage = 44;
-
-}  // namespace
 
 Int8Graph random_convolution(uint64_t seed) {
   Random random(seed);
@@ -40,7 +35,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 15)) {
+    switch (random.between(0, 17)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -74,7 +69,7 @@ Int8Graph random_network(uint64_t seed) {
       case 10:
       case 11:
       case 12:
-        if (network.shape(x).h * network.shape(x).w > kSmallImage) {
+        if (!is_small(network.shape(x))) {
           nodes.push_back(network.max_pool(x));
         } else {
           const int kind = random.between(0, 3);
@@ -86,6 +81,17 @@ Int8Graph random_network(uint64_t seed) {
         break;
       case 13:
         nodes.push_back(network.channel_shuffle(x));
+        break;
+      case 14:
+      case 15:
+        if (!is_small(network.shape(x))) {
+          nodes.push_back(network.avg_pool(x));
+        } else {
+          const int kind = random.between(0, 3), other = like(x, true);
+          nodes.push_back(kind == 0   ? network.softmax(x, std::gcd(network.shape(x).c, random.between(1, 6)))
+                          : kind == 1 ? network.scores(x, other)
+                                      : network.attention(x, other, like(x, false)));
+        }
         break;
       default:
         nodes.push_back(network.convolution(x));

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "src/common/files.h"
-#include "src/graph/op_traits.h"
 #include "src/tensor_files/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
@@ -56,6 +55,8 @@ void expect_equal(const Int8Node& a, const Int8Node& b) {
   EXPECT_EQ(a.bias, b.bias);
   EXPECT_EQ(a.residual_multiplier, b.residual_multiplier);
   EXPECT_EQ(a.table, b.table);
+  EXPECT_EQ(a.transposed, b.transposed);
+  EXPECT_EQ(a.exponentials, b.exponentials);
   EXPECT_EQ(a.function, b.function);
 }
 
@@ -94,8 +95,8 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "8"}) {
-    const std::string message = refusal(edited("\"format_version\":5", std::string("\"format_version\":") + version));
+  for (const char* version : {"0", "9"}) {
+    const std::string message = refusal(edited("\"format_version\":8", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
         << message;
@@ -103,13 +104,7 @@ TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
   }
 }
 
-/// every_op_graph() without the operators that came later.
-Int8Graph graph_of_operators_until(int version) {
-  Int8Graph graph = every_op_graph();
-  std::erase_if(graph.nodes, [&](const Int8Node& node) { return traits(node.op).version > version; });
-  graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
-  return graph;
-}
+Int8Graph graph_of_version_5() { return graph_of_operators_until(5); }
 
 Int8Graph graph_of_version_4() { return graph_of_operators_until(4); }
 
@@ -135,7 +130,8 @@ TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   EXPECT_EQ(checkpoint_version(graph_of_version_2()), 2);
   EXPECT_EQ(checkpoint_version(graph_of_version_3()), 3);
   EXPECT_EQ(checkpoint_version(graph_of_version_4()), 4);
-  EXPECT_EQ(checkpoint_version(every_op_graph()), 5);
+  EXPECT_EQ(checkpoint_version(graph_of_version_5()), 5);
+  EXPECT_EQ(checkpoint_version(every_op_graph()), 8);
   const auto version_with = [](const std::function<void(Int8Graph&)>& change) {
     Int8Graph graph = graph_of_version_1();
     graph.class_names.clear();
@@ -164,6 +160,8 @@ TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
 TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
   const std::string first = serialize_checkpoint(graph_of_version_1());
   const std::string second = serialize_checkpoint(graph_of_version_2());
+  EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_5())),
+            "e9372639eda909a53d199610619b0f3ad5252dc2cbffa2d0f735d4a142e2b599");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_4())),
             "a98f0004c07b2718019fbf671a74ae0495ddebd5457d1d4e09235e143530bdbc");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_3())),
@@ -181,31 +179,31 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
 TEST(Checkpoint, SeveralOutputsComeBack) {
   Int8Graph graph = every_op_graph();
   graph.class_names.clear();
-  graph.outputs = {3, 19, 15};
+  graph.outputs = {3, 21, 15};
   EXPECT_EQ(parse(serialize_checkpoint(graph)).outputs, graph.outputs);
 }
 
 TEST(Checkpoint, RefusesDamagedOutputs) {
   const auto with = [](const std::string& outputs) {
-    return refusal(edited("\"outputs\":[19]", "\"outputs\":" + outputs));
+    return refusal(edited("\"outputs\":[21]", "\"outputs\":" + outputs));
   };
-  EXPECT_NE(with("[19,20]").find("output 20 is not one of the 20 nodes"), std::string::npos);
+  EXPECT_NE(with("[21,22]").find("output 22 is not one of the 22 nodes"), std::string::npos);
   EXPECT_NE(with("[2147483647]").find("output 2147483647 is not one"), std::string::npos);
-  EXPECT_NE(with("[19,-1]").find("output -1 is not one"), std::string::npos);
-  EXPECT_NE(with("[19,19]").find("'fc' is an output twice"), std::string::npos);
-  EXPECT_NE(with("[19,0]").find("nothing but the input"), std::string::npos);
+  EXPECT_NE(with("[21,-1]").find("output -1 is not one"), std::string::npos);
+  EXPECT_NE(with("[21,21]").find("'fc' is an output twice"), std::string::npos);
+  EXPECT_NE(with("[21,0]").find("nothing but the input"), std::string::npos);
   EXPECT_NE(with("[]").find("has no outputs"), std::string::npos);
-  EXPECT_NE(with("19").find("octet.outputs is not an array"), std::string::npos) << with("19");
-  EXPECT_NE(with("[19.5]").find("not a 32-bit integer"), std::string::npos) << with("[19.5]");
-  EXPECT_NE(refusal(edited(",\"outputs\":[19]", "")).find("'outputs' is missing"), std::string::npos);
-  EXPECT_NE(refusal(edited("\"format_version\":5", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
+  EXPECT_NE(with("21").find("octet.outputs is not an array"), std::string::npos) << with("21");
+  EXPECT_NE(with("[21.5]").find("not a 32-bit integer"), std::string::npos) << with("[21.5]");
+  EXPECT_NE(refusal(edited(",\"outputs\":[21]", "")).find("'outputs' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":8", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
             std::string::npos);
 }
 
 TEST(Checkpoint, RefusesDocumentsThatAreNotExactlyTheFormat) {
   EXPECT_NE(refusal(edited("\"recipe_hash\"", "\"recipe_hush\"")).find("'recipe_hash' is missing"), std::string::npos);
   EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":2,\"extra\":1")).find("unknown key 'extra'"), std::string::npos);
-  EXPECT_NE(refusal(edited("\"op\":\"requantize\"", "\"op\":\"softmax\"")).find("': unknown int8 op 'softmax'"),
+  EXPECT_NE(refusal(edited("\"op\":\"requantize\"", "\"op\":\"attention\"")).find("': unknown int8 op 'attention'"),
             std::string::npos);
   EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":2.0")).find("not a 32-bit integer"), std::string::npos);
   EXPECT_NE(refusal(edited("\"groups\":2", "\"groups\":4294967298")).find("not a 32-bit integer"), std::string::npos);
@@ -246,6 +244,15 @@ TEST(Checkpoint, RefusesWrongTensors) {
   file.tensors["lookup.table"].shape = {255};
   EXPECT_NE(refusal(serialize_safetensors(file)).find("'lookup' (lookup): 255 table entries, needs 256"),
             std::string::npos);
+  file = good;
+  file.tensors.erase("softmax.exponentials");
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'softmax.exponentials' is missing"), std::string::npos);
+  file = good;
+  file.tensors["softmax.exponentials"].dtype = DType::f32;
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("'softmax.exponentials' is F32, must be I32"), std::string::npos);
+  file = good;
+  file.tensors["softmax.exponentials"].shape = {2, 128};
+  EXPECT_NE(refusal(serialize_safetensors(file)).find("has shape [2, 128], must have [256]"), std::string::npos);
   file = good;
   file.metadata.clear();
   EXPECT_NE(refusal(serialize_safetensors(file)).find("no octet checkpoint"), std::string::npos);

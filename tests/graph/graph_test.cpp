@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <algorithm>
 #include <map>
 
@@ -32,7 +34,7 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  EXPECT_EQ(all_ops().back(), Op::resize_bilinear);
+  EXPECT_EQ(all_ops().back(), Op::softmax);
   for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
 }
@@ -108,6 +110,37 @@ TEST(Graph, PicksShapes) {
   EXPECT_EQ(shape_of({.name = "d", .op = Op::depth_to_space, .factor_h = 2, .factor_w = 1}, in), (Shape{2, 14, 5}));
   EXPECT_NE(refusal({.name = "d", .op = Op::depth_to_space, .factor_h = 3}).find("4 channels are not 3 x 1 pixels"),
             std::string::npos);
+}
+
+TEST(Graph, ShapesOfAttention) {
+  const Node scores{.name = "q", .op = Op::matmul, .inputs = {0, 0}, .groups = 2, .transposed = true};
+  EXPECT_EQ(shape_of(scores, {6, 4, 5}), (Shape{40, 4, 5}));
+  EXPECT_NE(refusal(scores, {5, 4, 5}).find("node 'q' (matmul): 5 channels are not 2 groups"), std::string::npos);
+  EXPECT_NE(refusal(scores, {2, 256, 256}).find("2 groups of 65536 pixels as channels: more than 65536"),
+            std::string::npos);
+  const Node values{.name = "v", .op = Op::matmul, .inputs = {0, 0}, .groups = 2};
+  EXPECT_EQ(shape_of(values, {40, 4, 5}), (Shape{40, 4, 5}));
+  EXPECT_NE(refusal(values, {40, 4, 4}).find("20 channels a group, needs one for each of 16 pixels"),
+            std::string::npos);
+  const Node whole{.name = "w", .op = Op::matmul, .inputs = {0, 0}, .transposed = true};
+  EXPECT_EQ(shape_of(whole, {33025, 1, 1}), (Shape{1, 1, 1}));  // 255 * 255 times as much is below 2^31
+  EXPECT_NE(refusal(whole, {33026, 1, 1}).find("sums of 33026 products: above 33025 they can leave int32"),
+            std::string::npos);
+  EXPECT_EQ(shape_of({.name = "s", .op = Op::softmax, .groups = 3}, {6, 4, 5}), (Shape{6, 4, 5}));
+  EXPECT_NE(refusal({.name = "s", .op = Op::softmax, .groups = 3}).find("4 channels are not 3 groups"),
+            std::string::npos);
+  EXPECT_NE(refusal({.name = "s", .op = Op::softmax}, {65536, 1, 1}).find("over 65536 channels: above 65535"),
+            std::string::npos);
+  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::infinity()})
+    EXPECT_NE(refusal({.name = "m", .op = Op::matmul, .inputs = {0, 0}, .transposed = true, .scale = scale})
+                  .find("is not a positive number"),
+              std::string::npos);
+}
+
+TEST(Graph, MatmulsCountAsMultiplyAdds) {
+  Graph graph = one_node({.name = "q", .op = Op::matmul, .inputs = {0, 0}, .groups = 2, .transposed = true}, {6, 4, 5});
+  infer_shapes(graph);
+  EXPECT_EQ(multiply_adds(graph), 20 * 20 * 6);
 }
 
 TEST(Graph, RefusesWhatDoesNotFit) {

@@ -12,7 +12,7 @@ namespace {
 
 /// every_op_graph() whose conv1 has 4 bits and whose conv2 has 3.
 Int8Graph narrow_graph() {
-  Int8Graph graph = every_op_graph();
+  Int8Graph graph = graph_of_operators_until(5);
   for (int8_t& code : node_named(graph, "conv1").weight) code = static_cast<int8_t>(code / 16);
   for (int8_t& code : node_named(graph, "conv2").weight) code = static_cast<int8_t>(code / 32);
   node_named(graph, "conv1").weight_bits = 4;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/graph/op_traits.h"
 #include "tests/source_dir.h"
 
 namespace octet {
@@ -93,6 +94,13 @@ Int8Graph every_op_graph() {
   nodes.push_back(make("resize_bilinear", Int8Op::resize_bilinear, {14}, {4, 6, 9}, kSigned));
   nodes.back().factor_h = 2, nodes.back().factor_w = 3;
   nodes.back().multiplier = {0.025f};
+  nodes.push_back(make("matmul", Int8Op::matmul, {7, 7}, {18, 3, 3}, kSigned));
+  nodes.back().groups = 2, nodes.back().transposed = true;
+  nodes.back().multiplier = {0.001f};
+  nodes.push_back(make("softmax", Int8Op::softmax, {19}, {18, 3, 3}, kUnsigned));
+  nodes.back().groups = 2;
+  nodes.back().multiplier = {50.0f};
+  for (int i = 0; i < 256; ++i) nodes.back().exponentials.push_back(kExponentialOne / (i + 1));
   nodes.push_back(make("fc", Int8Op::linear, {13}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);
@@ -102,6 +110,13 @@ Int8Graph every_op_graph() {
   graph.class_names = {"cat", "dog", "caf\u00e9"};
   graph.recipe_hash = "0123abcd";
   graph.accuracies = {{"float_top1", 0.9213}, {"int8_top1", 0.92}};
+  return graph;
+}
+
+Int8Graph graph_of_operators_until(int version) {
+  Int8Graph graph = every_op_graph();
+  std::erase_if(graph.nodes, [&](const Int8Node& node) { return traits(node.op).version > version; });
+  graph.outputs = {static_cast<int>(graph.nodes.size()) - 1};
   return graph;
 }
 

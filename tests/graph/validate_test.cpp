@@ -17,7 +17,7 @@ TEST(Validate, AcceptsEveryOp) {
   std::set<Op> ops;
   for (const Int8Node& node : graph.nodes) ops.insert(traits(node.op).op);
   for (const Op op : all_ops()) EXPECT_EQ(ops.contains(op), traits(op).int8.has_value()) << op_name(op);
-  EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 3L * 5);
+  EXPECT_EQ(multiply_adds(graph), 4L * 27 * 36 + 4L * 18 * 36 + 5L * 48 + 18L * 9 * 4 + 3L * 5);
 }
 
 struct Corruption {
@@ -122,6 +122,22 @@ const Corruption kCorruptions[] = {
      "node 18 'resize_bilinear' (resize_bilinear): 257 x 65 times as many pixels: above 16448 float32 cannot hold",
      [](Int8Node& n) { n.factor_h = 257, n.factor_w = 65; }},
     {"BilinearMultipliers", "resize_bilinear", "0 multipliers, needs 1", [](Int8Node& n) { n.multiplier.clear(); }},
+    {"MatmulShape", "matmul", "its inputs give [18, 3, 3]", [](Int8Node& n) { n.shape.c = 9; }},
+    {"MatmulGroups", "matmul", "8 channels are not 3 groups", [](Int8Node& n) { n.groups = 3; }},
+    {"MatmulChannels", "matmul", "[8, 3, 3] by the pixels of [4, 6, 9]: the channels differ",
+     [](Int8Node& n) { n.inputs[1] = 15; }},
+    {"MatmulPixels", "matmul", "4 channels a group, needs one for each of 9 pixels",
+     [](Int8Node& n) { n.transposed = false; }},
+    {"MatmulMultipliers", "matmul", "0 multipliers, needs 1", [](Int8Node& n) { n.multiplier.clear(); }},
+    {"SoftmaxGroups", "softmax", "18 channels are not 4 groups", [](Int8Node& n) { n.groups = 4; }},
+    {"SoftmaxShape", "softmax", "its inputs give [18, 3, 3]", [](Int8Node& n) { n.shape.c = 9; }},
+    {"SoftmaxFewer", "softmax", "255 exponentials, needs 256", [](Int8Node& n) { n.exponentials.pop_back(); }},
+    {"SoftmaxLarger", "softmax", "exponential 3 is 32769, allowed are 0..32768",
+     [](Int8Node& n) { n.exponentials[3] = 32769; }},
+    {"SoftmaxBelow", "softmax", "exponential 255 is -1", [](Int8Node& n) { n.exponentials[255] = -1; }},
+    {"SoftmaxNothing", "softmax", "exponential 0 is 32767, allowed are 0..32768, the first 32768",
+     [](Int8Node& n) { n.exponentials[0] = 32767; }},
+    {"ExponentialsOfNone", "slice", "1 exponentials, needs 0", [](Int8Node& n) { n.exponentials = {1}; }},
     {"FloatInside", "hidden", "reads 'hidden', which gives floats", [](Int8Node& n) { n.float_output = true; }},
     {"FloatCopies", "flatten", "copies codes", [](Int8Node& n) { n.float_output = true; }},
 };
@@ -149,11 +165,11 @@ TEST(Validate, OutputsAreNodesOfTheirOwn) {
   const int last = static_cast<int>(graph.nodes.size()) - 1;
   EXPECT_EQ(refusal({last, 3, 6}), "");
   EXPECT_EQ(refusal({}), "graph 'every_op' has no outputs");
-  EXPECT_EQ(refusal({last, last + 1}), "output 20 is not one of the 20 nodes of 'every_op'");
-  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 20 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, last + 1}), "output 22 is not one of the 22 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 22 nodes of 'every_op'");
   EXPECT_EQ(refusal({3, last, 3}), "node 'requantize' is an output twice");
   EXPECT_EQ(refusal({0, last}), "output 'input' is nothing but the input");
-  EXPECT_EQ(refusal({3}), "node 19 'fc' gives floats and is no output");
+  EXPECT_EQ(refusal({3}), "node 21 'fc' gives floats and is no output");
 }
 
 TEST(Validate, ClassNamesBelongToAnOnlyOutput) {
@@ -338,10 +354,10 @@ TEST(InputTable, QuantizesEveryPixel) {
 }
 
 TEST(Int8Ops, NamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Int8Op::resize_bilinear); ++i) {
+  for (int i = 0; i <= static_cast<int>(Int8Op::softmax); ++i) {
     EXPECT_EQ(int8_op_from_name(int8_op_name(static_cast<Int8Op>(i))), static_cast<Int8Op>(i));
   }
-  EXPECT_NE(error_of([] { int8_op_from_name("softmax"); }).find("softmax"), std::string::npos);
+  EXPECT_NE(error_of([] { int8_op_from_name("attention"); }).find("attention"), std::string::npos);
 }
 
 }  // namespace

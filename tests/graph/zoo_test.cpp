@@ -231,6 +231,25 @@ TEST(CustomGraph, ChannelsAreSplitAndPixelsRepeated) {
       std::string::npos);
 }
 
+TEST(CustomGraph, AttentionIsTwoMatmulsAndASoftmax) {
+  const Graph graph = build_model(written({
+      {.name = "qkv", .op = "conv2d", .attributes = {{"out_channels", 12}, {"kernel", 1}}},
+      {.name = "scores",
+       .op = "matmul",
+       .inputs = {"qkv", "qkv"},
+       .attributes = {{"groups", 2}, {"transposed", 1}, {"scale", 0.5}}},
+      {.name = "shares", .op = "softmax", .attributes = {{"groups", 2}}},
+      {.name = "mixed", .op = "matmul", .inputs = {"shares", "qkv"}, .attributes = {{"groups", 2}}},
+      {.op = "flatten"},
+      {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
+  }));
+  EXPECT_EQ(graph.nodes[2].shape, (Shape{128, 8, 8}));
+  EXPECT_TRUE(graph.nodes[2].transposed);
+  EXPECT_EQ(graph.nodes[2].scale, 0.5f);
+  EXPECT_EQ(graph.nodes[3].groups, 2);
+  EXPECT_EQ(graph.nodes[4].shape, (Shape{12, 8, 8}));
+}
+
 TEST(CustomGraph, OutputsAreNamed) {
   ModelSpec spec = written({{.name = "a", .op = "conv2d", .attributes = {{"out_channels", 4}, {"kernel", 3}}},
                             {.name = "b", .op = "conv2d", .attributes = {{"out_channels", 2}, {"kernel", 1}}}});

@@ -200,6 +200,60 @@ TEST(Walk, InfinityGoesNoFurtherThanItsNeighbours) {
   EXPECT_FALSE(y.isnan().any().item<bool>());
 }
 
+/// Queries, keys and values of two heads, one after the other in the channels of x, as multi-head attention mixes them.
+at::Tensor attention_by_hand(const at::Tensor& x, double scale) {
+  const auto heads = [&](int64_t first, int64_t channels) {  // [N, 2, channels of a head, pixels]
+    return x.narrow(1, first, channels).reshape({x.size(0), 2, channels / 2, x.size(2) * x.size(3)});
+  };
+  const at::Tensor shares = (heads(0, 6).transpose(2, 3).matmul(heads(6, 6)) * scale).softmax(-1);
+  return heads(12, 8).matmul(shares.transpose(2, 3)).reshape({x.size(0), -1});
+}
+
+TEST(Walk, AttentionAndItsGradients) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {20, 3, 4};
+  spec.graph = {node("q", "slice", {{"first_channel", 0}, {"out_channels", 6}}, {"input"}),
+                node("k", "slice", {{"first_channel", 6}, {"out_channels", 6}}, {"input"}),
+                node("v", "slice", {{"first_channel", 12}, {"out_channels", 8}}, {"input"}),
+                node("scores", "matmul", {{"groups", 2}, {"transposed", 1}, {"scale", 0.375}}, {"q", "k"}),
+                node("shares", "softmax", {{"groups", 2}}),
+                node("mixed", "matmul", {{"groups", 2}}, {"shares", "v"})};
+  spec.outputs = {"mixed"};
+  const Graph graph = build_model(spec);
+  at::manual_seed(8);
+  const at::Tensor x = at::randn({2, 20, 3, 4}).requires_grad_();
+  const at::Tensor expected = attention_by_hand(x, 0.375), y = walk(graph, {}, x, {});
+  EXPECT_TRUE(at::allclose(y, expected, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), y, 1e-5, 1e-6));
+  const at::Tensor from_above = at::randn(expected.sizes());
+  expected.backward(from_above);
+  const at::Tensor gradient = x.grad().clone();
+  x.mutable_grad().reset();
+  y.backward(from_above);
+  EXPECT_GT(gradient.narrow(1, 0, 12).abs().max().item<float>(), 0.01);
+  EXPECT_TRUE(at::allclose(x.grad(), gradient, 1e-4, 1e-5));
+}
+
+/// What the backward pass of a softmax needs, the relu6 behind it does not write over.
+TEST(Walk, AnActivationLeavesTheSoftmaxBefore) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {4, 2, 2};
+  spec.graph = {node("s", "softmax"), node("r", "relu6")};
+  spec.outputs = {"r"};
+  const Graph graph = fuse(build_model(spec));
+  ASSERT_EQ(graph.nodes.size(), 2u);
+  at::manual_seed(9);
+  const at::Tensor x = at::randn({2, 4, 2, 2}).requires_grad_();
+  const at::Tensor weight = at::randn({2, 16});
+  walk(graph, {}, x, {}).mul(weight).sum().backward();
+  const at::Tensor gradient = x.grad().clone();
+  x.mutable_grad().reset();
+  at::softmax(x, 1).flatten(1).mul(weight).sum().backward();
+  EXPECT_TRUE(at::allclose(x.grad(), gradient, 1e-5, 1e-6));
+}
+
 TEST(Walk, ChannelsAreShuffledAndBecomePixels) {
   ModelSpec spec;
   spec.name = "graph";

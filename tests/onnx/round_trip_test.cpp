@@ -10,12 +10,15 @@ namespace {
 
 using namespace test;
 
-/// Channels split, pixels repeated, padding of one side.
+/// Channels split, attention, pixels repeated, padding of one side.
 ModelSpec picks() {
   ModelSpec spec;
   spec.name = "graph";
   spec.graph = {{"conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"stride", 2}, {"pad_bottom", 1}}},
                 {"high", "slice", {"conv"}, {{"first_channel", 2}, {"out_channels", 4}}},
+                {"scores", "matmul", {"high", "high"}, {{"groups", 2}, {"transposed", 1}, {"scale", 0.75}}},
+                {"shares", "softmax", {}, {{"groups", 2}}},
+                {"mixed", "matmul", {"shares", "high"}, {{"groups", 2}}},
                 {"up", "resize", {}, {{"factor", 2}}},
                 {"smooth", "resize_bilinear", {}, {{"factor", 2}}},
                 {"mix", "channel_shuffle", {}, {{"groups", 2}}},

@@ -112,6 +112,18 @@ class Grower {
     }
   }
 
+  /// Every pixel a mixture of all, by what they have in common.
+  void attend() {
+    if (shape().h * shape().w > 60) return pool();
+    const int from = last(), heads = std::gcd(shape().c, between(1, 3));
+    const float scale = chance(50) ? 1.0f : 0.35f;
+    push(Op::matmul, [&](Node& n) { n.inputs = {from, from}, n.groups = heads, n.transposed = true, n.scale = scale; });
+    if (chance(20)) push(chance(50) ? Op::relu : Op::relu6);
+    push(Op::softmax, [&](Node& n) { n.groups = heads; });
+    const int shares = last();
+    push(Op::matmul, [&](Node& n) { n.inputs = {shares, from}, n.groups = heads; });
+  }
+
   void pool() {
     push(chance(50) ? Op::max_pool : Op::avg_pool, [&](Node& n) { n.window = window(3); });
   }
@@ -189,7 +201,7 @@ Graph random_graph(uint64_t seed, int branches, bool classifier) {
       grower.branch();
       continue;
     }
-    const int kind = grower.between(0, 13);
+    const int kind = grower.between(0, 14);
     if (kind < 5)
       grower.convolution();
     else if (kind < 7)
@@ -200,6 +212,8 @@ Graph random_graph(uint64_t seed, int branches, bool classifier) {
       grower.function();
     else if (kind == 11)
       grower.excite();
+    else if (kind > 13)
+      grower.attend();
     else if (kind > 11)
       grower.pick();
     else

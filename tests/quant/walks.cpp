@@ -6,69 +6,10 @@
 #include <random>
 
 #include "src/quant/float_params.h"
+#include "tests/quant/places.h"
 
 namespace octet::testing {
 namespace {
-
-/// Calls body(weight offset, input offset) for every tap of output (k, y, x) that lies inside the image; CHW.
-template <typename Body>
-void taps(const Window& w, int groups, const Shape& in, const Shape& out, int k, int y, int x, const Body& body) {
-  const int per_group = in.c / groups, group = k / (out.c / groups);
-  for (int c = 0; c < per_group; ++c) {
-    for (int r = 0; r < w.kernel_h; ++r) {
-      for (int s = 0; s < w.kernel_w; ++s) {
-        const int iy = y * w.stride_h - w.pad.top + r * w.dilation_h,
-                  ix = x * w.stride_w - w.pad.left + s * w.dilation_w;
-        if (iy < 0 || iy >= in.h || ix < 0 || ix >= in.w) continue;
-        body(c, r, s, (static_cast<size_t>(group * per_group + c) * in.h + iy) * in.w + ix);
-      }
-    }
-  }
-}
-
-template <typename Body>
-void pixels_of(const Shape& shape, const Body& body) {
-  size_t at = 0;
-  for (int k = 0; k < shape.c; ++k) {
-    for (int y = 0; y < shape.h; ++y) {
-      for (int x = 0; x < shape.w; ++x) body(k, y, x, at++);
-    }
-  }
-}
-
-/// Where an operator that copies (AnyNode: Node or Int8Node) finds an element of its output in its input; CHW.
-template <typename AnyNode>
-size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
-  using O = decltype(n.op);
-  int channel = n.first_channel + k;
-  if (n.op == O::channel_shuffle) channel = k % n.groups * (in.c / n.groups) + k / n.groups;
-  if (n.op == O::depth_to_space) channel += (y % n.factor_h * n.factor_w + x % n.factor_w) * n.shape.c;
-  const auto row = static_cast<size_t>(channel) * in.h + static_cast<size_t>(y / n.factor_h);
-  return row * in.w + static_cast<size_t>(x / n.factor_w);
-}
-
-/// What a bilinear resize makes of one axis: for each pixel of the output, weights of the input's pixels that are 1 at
-/// their centre and 0 at the neighbours', times 2 * factor; the edge's pixels go on outside.
-int64_t hat(int out, int in, int factor, int size) {
-  const auto weight = [&](int at) {
-    return std::max<int64_t>(0, 2 * factor - std::abs(2 * out + 1 - factor * (2 * at + 1)));
-  };
-  return weight(in) + (in == 0 ? weight(-1) : 0) + (in == size - 1 ? weight(size) : 0);
-}
-
-/// Calls body(weight, input offset) for every pixel that output (k, y, x) is made of; CHW.
-template <typename AnyNode, typename Body>
-void around(const AnyNode& n, const Shape& in, int k, int y, int x, const Body& body) {
-  const int row = y / n.factor_h, column = x / n.factor_w;  // the others are too far
-  for (int iy = std::max(0, row - 1); iy <= std::min(in.h - 1, row + 1); ++iy) {
-    for (int ix = std::max(0, column - 1); ix <= std::min(in.w - 1, column + 1); ++ix) {
-      const int64_t weight = hat(y, iy, n.factor_h, in.h) * hat(x, ix, n.factor_w, in.w);
-      if (weight != 0) body(weight, (static_cast<size_t>(k) * in.h + iy) * in.w + ix);
-    }
-  }
-}
-
-Window whole(const Shape& in) { return {.kernel_h = in.h, .kernel_w = in.w}; }
 
 double act(double value, Activation activation) {
   if (activation == Activation::none) return value;
@@ -97,6 +38,8 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
     node.window = {kernel, kernel, stride, stride, even_padding(pad, pad)};
     node.out_channels = number("out_channels", 0);
     node.groups = number("groups", 1);
+    node.transposed = number("transposed", 0) != 0;
+    if (spec.attributes.contains("scale")) node.scale = static_cast<float>(spec.attributes.at("scale"));
     node.factor_h = node.factor_w = number("factor", 1);
     node.bias = number("bias", 0) != 0;
     if (spec.attributes.contains("epsilon")) node.epsilon = spec.attributes.at("epsilon");
@@ -192,6 +135,19 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
           around(node, in, k, y, x, [&](int64_t weight, size_t from) {
             result[at] += input(0)[from] * weight / (4.0 * node.factor_h * node.factor_w);
           });
+        });
+        break;
+      case Op::matmul:
+        pixels_of(out, [&](int k, int y, int x, size_t at) {
+          pairs(node, in, graph.nodes[node.inputs[1]].shape, k, y, x,
+                [&](size_t a, size_t b) { result[at] += input(0)[a] * input(1)[b] * node.scale; });
+        });
+        break;
+      case Op::softmax:
+        pixels_of(out, [&](int k, int y, int x, size_t at) {
+          double sum = 0;
+          group_of(node, k, y, x, [&](size_t from) { sum += std::exp(input(0)[from] - input(0)[at]); });
+          result[at] = 1 / sum;
         });
         break;
       case Op::lookup:
@@ -302,6 +258,22 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
           int64_t sum = 0;
           around(node, in, k, y, x, [&](int64_t weight, size_t from) { sum += weight * centred(0, from); });
           finish(at, static_cast<float>(sum) * node.multiplier[0]);
+          break;
+        }
+        case Int8Op::matmul: {
+          int64_t sum = 0;
+          pairs(node, in, graph.nodes[node.inputs[1]].shape, k, y, x,
+                [&](size_t a, size_t b) { sum += static_cast<int64_t>(centred(0, a)) * centred(1, b); });
+          finish(at, static_cast<float>(sum) * node.multiplier[0]);
+          break;
+        }
+        case Int8Op::softmax: {
+          int32_t largest = first.out.quant_min;
+          int64_t sum = 0;
+          group_of(node, k, y, x, [&](size_t from) { largest = std::max(largest, code(0, from)); });
+          const auto exponential = [&](size_t from) { return node.exponentials[largest - code(0, from)]; };
+          group_of(node, k, y, x, [&](size_t from) { sum += exponential(from); });
+          finish(at, static_cast<float>(exponential(at)) / static_cast<float>(sum) * node.multiplier[0]);
           break;
         }
         case Int8Op::flatten: {

@@ -227,6 +227,8 @@ TEST_F(Checkpoint, InspectShowsWhatItsNodesAreLike) {
   expect_node("resize_bilinear", "  times 2x3  ", {{"factor", {2, 3}}});
   expect_node("channel_shuffle", "  4 groups  ", {{"groups", 4}});
   expect_node("depth_to_space", "  times 1x2  ", {{"factor", {1, 2}}});
+  expect_node("matmul", "  2 groups transposed  ", {{"groups", 2}, {"transposed", true}});
+  expect_node("softmax", "  2 groups  ", {{"groups", 2}});
 }
 
 TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {

@@ -32,6 +32,7 @@ std::string text_of(const NodeAttributes& node) {
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " ") + more; };
   if (node.op.grouped && node.groups != 1)
     add(node.op.weighted && node.groups == node.channels ? "depthwise" : fmt::format("{} groups", node.groups));
+  if (node.transposed) add("transposed");
   if (node.op.has_factor) add(fmt::format("times {}x{}", node.factor_h, node.factor_w));
   if (node.op.op == Op::slice)
     add(fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.channels - 1));
@@ -47,6 +48,7 @@ void add_attributes(const NodeAttributes& node, nlohmann::json& to) {
                     {"dilation", {w.dilation_h, w.dilation_w}}};
   }
   if (node.op.grouped) to["groups"] = node.groups;
+  if (node.op.op == Op::matmul) to["transposed"] = node.transposed;
   if (node.op.has_factor) to["factor"] = {node.factor_h, node.factor_w};
   if (node.op.op == Op::slice) to["first_channel"] = node.first_channel;
 }

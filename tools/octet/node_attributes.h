@@ -13,11 +13,13 @@ struct NodeAttributes {
   const OpTraits& op;
   Window window;
   int groups, factor_h, factor_w, first_channel, channels;
+  bool transposed;
 };
 
 template <typename AnyNode>
 NodeAttributes attributes_of(const AnyNode& node) {
-  return {traits(node.op), node.window, node.groups, node.factor_h, node.factor_w, node.first_channel, node.shape.c};
+  return {traits(node.op), node.window,        node.groups,  node.factor_h,
+          node.factor_w,   node.first_channel, node.shape.c, node.transposed};
 }
 
 /// "3x3/2 pad 1 depthwise": what is as it is without saying is left out.

@@ -61,6 +61,8 @@ std::unique_ptr<CpuStep> make_max_pool_step(const Lowering& lowering, int node, 
 /// avg_pool and global_avg_pool.
 std::unique_ptr<CpuStep> make_avg_pool_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_bilinear_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
+std::unique_ptr<CpuStep> make_matmul_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
+std::unique_ptr<CpuStep> make_softmax_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_add_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 std::unique_ptr<CpuStep> make_mul_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 /// requantize, and concat: one requantize an input.

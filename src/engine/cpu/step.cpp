@@ -58,6 +58,10 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kerne
       return make_avg_pool_step(lowering, node, isa);
     case Int8Op::resize_bilinear:
       return make_bilinear_step(lowering, node, isa);
+    case Int8Op::matmul:
+      return make_matmul_step(lowering, node, isa);
+    case Int8Op::softmax:
+      return make_softmax_step(lowering, node, isa);
     case Int8Op::lookup:
       return make_lookup_step(lowering, node, isa);
     case Int8Op::subsample_pad:

@@ -1,4 +1,5 @@
-// Steps that are one kernel without a choice: input, pools, add, mul, requantize and concat, lookup, copies.
+// Steps that are one kernel without a choice: input, pools, add, mul, requantize and concat, matmul, softmax, lookup,
+// copies.
 #include <vector>
 
 #include "kernels/bilinear_int8/cuda_bilinear_int8.h"
@@ -8,7 +9,9 @@
 #include "kernels/elementwise_int8/cuda_pick_int8.h"
 #include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
 #include "kernels/image_int8/cuda_image_int8.h"
+#include "kernels/matmul_int8/cuda_matmul_int8.h"
 #include "kernels/pool_int8/cuda_pool_int8.h"
+#include "kernels/softmax_int8/cuda_softmax_int8.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/conv_step.h"
 
@@ -102,6 +105,36 @@ class PairStep final : public CudaStep {
   std::string name_;
   kernels::ElementwiseShape shape_;
   Params params_;
+};
+
+class MatmulStep final : public CudaStep {
+ public:
+  MatmulStep(const Lowering& lowering, int node)
+      : shape_(lowering.matmul_shape(node)), params_(lowering.matmul_params(node)) {}
+  std::string kernel(int) const override { return "matmul"; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::cuda_matmul_int8(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
+  }
+
+ private:
+  kernels::MatmulShape shape_;
+  kernels::MatmulParams params_;
+};
+
+class SoftmaxStep final : public CudaStep {
+ public:
+  SoftmaxStep(const Lowering& lowering, int node)
+      : shape_(lowering.softmax_shape(node)), params_(lowering.softmax_params(node)) {}
+  std::string kernel(int) const override { return "softmax"; }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    kernels::SoftmaxShape shape = shape_;
+    shape.pixels *= data.images;
+    kernels::cuda_softmax_int8(shape, params_, data.inputs[0], data.output, stream);
+  }
+
+ private:
+  kernels::SoftmaxShape shape_;
+  kernels::SoftmaxParams params_;
 };
 
 class RequantizeStep final : public CudaStep {
@@ -226,6 +259,10 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return std::make_unique<AvgPoolStep>(lowering, node);
     case Int8Op::resize_bilinear:
       return std::make_unique<BilinearStep>(lowering, node);
+    case Int8Op::matmul:
+      return std::make_unique<MatmulStep>(lowering, node);
+    case Int8Op::softmax:
+      return std::make_unique<SoftmaxStep>(lowering, node);
     case Int8Op::lookup:
       return std::make_unique<LookupStep>(lowering, node);
     case Int8Op::subsample_pad:

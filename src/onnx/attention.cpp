@@ -1,0 +1,191 @@
+// Attention, as exporters write it: a Reshape cuts a picture's channels into heads and lays its pixels in a row
+// (OnnxValue::heads), Split takes queries, keys and values of each head, Transposes put pixels before channels
+// (pixels_first), and MatMuls of two activations and a Softmax lie between. octet's matmul and softmax do the same on
+// pictures; the Reshapes and Transposes cost nothing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+/// A node of what the file calls `name`.
+OnnxValue append(NodeReader& node, Node made, const std::string& name) {
+  return node.network().append(std::move(made), {name, node.name_of_output(0) + "/" + name});
+}
+
+/// The factor that waits in a product becomes the product's own. What it was without is then read by nobody, or stays.
+OnnxValue settled(NodeReader& node, const OnnxValue& x) {
+  Network& network = node.network();
+  if (x.factor == 1 || network.node(x).op != Op::matmul || x.shift != 0 || x.erf) return x;
+  Node product = network.node(x);
+  product.scale = static_cast<float>(product.scale * x.factor);
+  OnnxValue y = x;
+  y.node = append(node, product, network.node(x).name + "/scaled").node;
+  y.factor = 1;
+  return y;
+}
+
+/// The same groups of channels with their turns swapped, or x where one of both is all.
+OnnxValue in_turns(NodeReader& node, const OnnxValue& x, int64_t groups, const std::string& name) {
+  if (groups == 1 || groups == node.network().shape(x).c) return x;
+  return append(node, {.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(groups)}, name);
+}
+
+const char* layout_of(const OnnxValue& x) {
+  return x.pixels_first ? "[.., pixels, channels]" : "[.., channels, pixels]";
+}
+
+}  // namespace
+
+int64_t axis_of_channels(const OnnxValue& x) { return x.pixels_first ? x.rank - 1 : x.rank - 2; }
+
+bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t> to) {
+  const Shape& shape = node.network().shape(x);
+  const int64_t pixels = static_cast<int64_t>(shape.h) * shape.w;
+  if (to.size() < 3 || to.size() > 4 || x.pixels_first) return false;
+  const bool images_known = to[0] != -1;
+  if (images_known && to[0] != kBatchSize && to[0] != node.network().batch) return false;
+  const auto open = std::find(to.begin() + 1, to.end(), -1);
+  if (open != to.end()) {
+    int64_t rest = 1;
+    for (size_t i = 1; i < to.size(); ++i)
+      if (to[i] >= 1 && to[i] <= shape.elements() && rest <= shape.elements()) rest *= to[i];
+    if (!images_known || shape.elements() % rest != 0) return false;
+    *open = shape.elements() / rest;
+  }
+  const int64_t heads = to.size() == 4 ? to[1] : 1;
+  if (to.back() != pixels || heads < 1 || shape.c % heads != 0 || to[to.size() - 2] != shape.c / heads) return false;
+  if (node.network().marks != nullptr)
+    node.fail("heads of attention in a quantized network; octet reads attention of float networks only");
+  OnnxValue y = x;
+  y.rank = static_cast<int>(to.size());
+  y.heads = static_cast<int>(heads);
+  y.direct = false;
+  node.result(y);
+  return true;
+}
+
+void reshape_heads(NodeReader& node) {
+  OnnxValue x = settled(node, node.head_input(0));
+  const Shape& shape = node.network().shape(x);
+  std::vector<int64_t> to = node.integers_input(1);
+  const bool zero_is_zero = node.integer("allowzero", 0) != 0;
+  for (size_t i = 0; i < to.size(); ++i)
+    if (to[i] == 0 && !zero_is_zero && i == 0) to[i] = node.network().batch;
+  const bool picture = !x.pixels_first && to.size() == 4 && to[2] == shape.h && to[3] == shape.w &&
+                       (to[1] == shape.c || (to[1] == -1 && to[0] != -1)) &&
+                       (to[0] == -1 || to[0] == kBatchSize || to[0] == node.network().batch);
+  if (picture) {
+    x.heads = 0, x.rank = 4, x.direct = false;
+    return node.result(x);
+  }
+  if (!reshape_to_heads(node, x, to))
+    node.fail(fmt::format("{} of [{}, {}, {}] in {} heads to {}; expected the picture again, [N, {}, {}, {}]",
+                          layout_of(x), shape.c, shape.h, shape.w, x.heads, dims_text(to), shape.c, shape.h, shape.w));
+}
+
+bool swap_pixels_and_channels(NodeReader& node) {
+  OnnxValue x = node.input(0);
+  if (x.heads == 0) return false;
+  const std::vector<int64_t> swapped = x.rank == 4 ? std::vector<int64_t>{0, 1, 3, 2} : std::vector<int64_t>{0, 2, 1};
+  if (node.integers("perm", {}) != swapped)
+    node.fail(fmt::format("heads of attention; expected perm {}", dims_text(swapped)));
+  x.pixels_first = !x.pixels_first;
+  node.result(x);
+  return true;
+}
+
+OnnxValue channels_of_heads(NodeReader& node, const OnnxValue& x, int64_t first, int64_t count,
+                            const std::string& name) {
+  Network& network = node.network();
+  const int64_t heads = x.heads, each = network.shape(x).c / heads;
+  if (first < 0 || count < 1 || first + count > each)
+    node.fail(fmt::format("channels {} to {} of {} in each head", first, first + count - 1, each));
+  // Channel by channel instead of head by head, what is wanted lies in one piece; then back.
+  const OnnxValue turned = in_turns(node, x, heads, name + "/turns");
+  const Node piece{.op = Op::slice,
+                   .inputs = {turned.node},
+                   .out_channels = static_cast<int>(count * heads),
+                   .first_channel = static_cast<int>(first * heads)};
+  OnnxValue y = x;
+  y.direct = false;
+  const bool back = heads != 1 && count != 1;
+  y.node = append(node, piece, back ? name + "/piece" : name).node;
+  if (back) y.node = in_turns(node, y, count, name).node;
+  return y;
+}
+
+void split_heads(NodeReader& node) {
+  const OnnxValue x = node.head_input(0);
+  const int64_t each = node.network().shape(x).c / x.heads;
+  if (positive_axis(node, node.integer("axis", 0), x.rank) != axis_of_channels(x))
+    node.fail(fmt::format("along axis {} of heads {}; expected {}, the channels", node.integer("axis", 0), layout_of(x),
+                          axis_of_channels(x)));
+  std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
+  const auto outputs = static_cast<size_t>(node.outputs());
+  node.integer("num_outputs", node.outputs());
+  if (sizes.empty() && each % node.outputs() == 0) sizes.assign(outputs, each / node.outputs());
+  int64_t first = 0;
+  for (size_t i = 0; i < outputs && sizes.size() == outputs; first += sizes[i++]) {
+    const std::string& name = node.name_of_output(static_cast<int>(i));
+    if (!name.empty()) node.result(channels_of_heads(node, x, first, sizes[i], name), static_cast<int>(i));
+  }
+  if (first != each) node.fail(fmt::format("{} channels into {} outputs of {}", each, outputs, dims_text(sizes)));
+}
+
+void matmul_of_heads(NodeReader& node) {
+  const OnnxValue left = node.head_input(0), right = node.head_input(1);
+  if (left.heads == 0 || left.heads != right.heads || left.rank != right.rank)
+    node.fail(
+        "of two activations; expected [N, heads, channels, pixels] or [N, heads, pixels, channels] of both, as in "
+        "attention");
+  if (left.shift != 0 || right.shift != 0 || left.erf || right.erf) node.fail("of an activation plus a number");
+  if (!left.pixels_first && right.pixels_first)
+    node.fail(
+        "mixes channels by channels; octet's attention mixes pixels, expected [.., pixels, channels] times "
+        "[.., channels, pixels]");
+  const bool scores = left.pixels_first && !right.pixels_first;
+  const bool weighted_left = left.pixels_first;  // else [channels, pixels] times [pixels as channels, pixels]
+  const int a = weighted_left ? left.node : right.node, b = weighted_left ? right.node : left.node;
+  const double scale = left.factor * right.factor;
+  if (!(scale > 0) || !std::isfinite(static_cast<float>(scale)))
+    node.fail(fmt::format("times {}; expected a positive factor", scale));
+  OnnxValue y = node.network().append({.op = Op::matmul,
+                                       .inputs = {a, b},
+                                       .groups = left.heads,
+                                       .transposed = scores,
+                                       .scale = static_cast<float>(scale)},
+                                      node.names());
+  y.heads = left.heads;
+  y.rank = left.rank;
+  y.pixels_first = left.pixels_first;
+  node.result(y);
+}
+
+void softmax_of_heads(NodeReader& node) {
+  OnnxValue x = settled(node, node.head_input(0));
+  Network& network = node.network();
+  if (!x.plain()) node.fail("of an activation times or plus a number; expected only a product of two");
+  const int64_t axis = positive_axis(node, node.integer("axis", node.opset() < 13 ? 1 : -1), x.rank);
+  const Node product = network.node(x);
+  const bool flips = axis != axis_of_channels(x) && product.op == Op::matmul && product.transposed;
+  if (flips) {  // over the queries: then they are the keys
+    Node flipped = product;
+    std::swap(flipped.inputs[0], flipped.inputs[1]);
+    x.node = append(node, flipped, product.name + "/flipped").node;
+    x.pixels_first = !x.pixels_first;
+  }
+  if (axis != axis_of_channels(x) || (node.opset() < 13 && axis != x.rank - 1))
+    node.fail(fmt::format("over axis {} of heads {}; expected the channels", axis, layout_of(x)));
+  OnnxValue y = network.append({.op = Op::softmax, .inputs = {x.node}, .groups = x.heads}, node.names());
+  y.heads = x.heads;
+  y.rank = x.rank;
+  y.pixels_first = x.pixels_first;
+  node.result(y);
+}
+
+}  // namespace octet::onnx_rules

@@ -1,0 +1,159 @@
+// Attention as exporters write it, and what of it is refused.
+#include <ATen/ATen.h>
+
+#include <functional>
+
+#include "tests/error_of.h"
+#include "tests/onnx/outputs.h"
+
+namespace octet {
+namespace {
+
+using namespace test;
+
+constexpr int kHeads = 2, kKeys = 3, kValues = 4, kEach = 2 * kKeys + kValues, kHeight = 4, kWidth = 5;
+const std::vector<int64_t> kImage = {kHeads * kEach, kHeight, kWidth};
+
+/// The image's channels are queries, keys and values of each head, one head after the other: as in YOLO's C2PSA.
+at::Tensor expected(const at::Tensor& x, double scale) {
+  const auto parts =
+      x.reshape({x.size(0), kHeads, kEach, kHeight * kWidth}).split_with_sizes({kKeys, kKeys, kValues}, 2);
+  const at::Tensor shares = (parts[0].transpose(2, 3).matmul(parts[1]) * scale).softmax(-1);
+  return parts[2].matmul(shares.transpose(2, 3)).reshape({x.size(0), kHeads * kValues, kHeight, kWidth});
+}
+
+/// Up to the scores [N, heads, queries, keys] "s", not yet scaled.
+void scores(ModelBuilder& model, bool scaled_before = false, int64_t batch = -1, int64_t pixels = kHeight * kWidth) {
+  model.integers("heads", {batch, kHeads, kEach, pixels});
+  model.integers("sizes", {kKeys, kKeys, kValues});
+  model.integers("picture", {-1, kHeads * kValues, kHeight, kWidth});
+  model.integers("picture of v", {0, kHeads * kValues, kHeight, kWidth});
+  model.scalar("half", 0.5f);
+  model.node("Reshape", {"image", "heads"}, "qkv");
+  model.node("Split", {"qkv", "sizes"}, "q").output("k").output("v").integer("axis", 2);
+  if (scaled_before) model.node("Mul", {"q", "half"}, "qs");
+  model.node("Transpose", {scaled_before ? "qs" : "q"}, "qt").ints("perm", {0, 1, 3, 2});
+  model.node("MatMul", {"qt", "k"}, "s");
+}
+
+/// From the shares "p" [N, heads, queries, keys] on.
+void mix(ModelBuilder& model) {
+  model.node("Transpose", {"p"}, "pt").ints("perm", {0, 1, 3, 2});
+  model.node("MatMul", {"v", "pt"}, "m");
+  model.node("Reshape", {"m", "picture"}, "mixed");
+  model.node("Reshape", {"v", "picture of v"}, "values");
+  model.node("Add", {"mixed", "values"}, "y");
+}
+
+at::Tensor values_of(const at::Tensor& x) {
+  return x.reshape({x.size(0), kHeads, kEach, -1})
+      .narrow(2, 2 * kKeys, kValues)
+      .reshape({x.size(0), -1, kHeight, kWidth});
+}
+
+TEST(OnnxAttention, AsBothExportersWriteIt) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  for (const bool before : {false, true}) {
+    ModelBuilder model(kImage);
+    scores(model, before);
+    if (!before) model.node("Mul", {"s", "half"}, "scaled");
+    model.node("Softmax", {before ? "s" : "scaled"}, "p").integer("axis", -1);
+    mix(model);
+    const ImportedNetwork network = imported(model.bytes("y"));
+    expect_close(outputs(network, x), expected(x, 0.5) + values_of(x));
+    int products = 0;
+    for (const Node& node : network.graph.nodes) products += node.op == Op::matmul;
+    EXPECT_EQ(products, 2);  // the one without its scale is gone
+  }
+}
+
+TEST(OnnxAttention, OpenDimensionsAndDivision) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model, false, 0, -1);
+  model.scalar("two", 2);
+  model.node("Div", {"s", "two"}, "scaled");
+  model.node("Softmax", {"scaled"}, "p").integer("axis", 3);
+  mix(model);
+  expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5) + values_of(x));
+}
+
+/// Keys by queries, and a softmax over the keys, which are not last.
+TEST(OnnxAttention, KeysTimesQueries) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model);
+  model.node("Transpose", {"k"}, "kt").ints("perm", {0, 1, 3, 2});
+  model.node("MatMul", {"kt", "q"}, "st");
+  model.node("Softmax", {"st"}, "pt").integer("axis", 2);
+  model.node("MatMul", {"v", "pt"}, "m");
+  model.node("Reshape", {"m", "picture"}, "y");
+  expect_close(outputs(imported(model.bytes("y")), x), expected(x, 1));
+}
+
+/// Of one head, three dimensions; pixels first throughout.
+TEST(OnnxAttention, OneHead) {
+  const at::Tensor x = images(6, 3, 2);
+  ModelBuilder model({6, 3, 2});
+  model.integers("row", {-1, 6, 6});
+  model.integers("picture", {-1, 6, 3, 2});
+  model.node("Reshape", {"image", "row"}, "r");
+  model.node("Transpose", {"r"}, "t").ints("perm", {0, 2, 1});
+  model.node("MatMul", {"t", "r"}, "s");
+  model.node("Softmax", {"s"}, "p");
+  model.node("MatMul", {"p", "t"}, "m");
+  model.node("Transpose", {"m"}, "mt").ints("perm", {0, 2, 1});
+  model.node("Reshape", {"mt", "picture"}, "y");
+  const at::Tensor row = x.flatten(2), pixels = row.transpose(1, 2);
+  const at::Tensor mixed = pixels.matmul(row).softmax(-1).matmul(pixels);
+  expect_close(outputs(imported(model.bytes("y")), x), mixed.transpose(1, 2).reshape({-1, 6, 3, 2}));
+}
+
+TEST(OnnxAttention, WhatItIsNotIsRefusedByName) {
+  const auto refusal = [](const std::function<void(ModelBuilder&)>& rest) {
+    ModelBuilder model(kImage);
+    scores(model);
+    rest(model);
+    return error_of([&] { imported(model.bytes("y")); });
+  };
+  const auto expect_refusal = [&](const std::string& what, const std::function<void(ModelBuilder&)>& rest) {
+    EXPECT_NE(refusal(rest).find(what), std::string::npos) << refusal(rest);
+  };
+  expect_refusal("output 'y': is in heads", [](ModelBuilder& m) { m.node("Softmax", {"s"}, "y"); });
+  expect_refusal("input 'q' is in heads, with its pixels in a row",
+                 [](ModelBuilder& m) { m.node("Relu", {"q"}, "y"); });
+  expect_refusal("(MatMul): mixes channels by channels", [](ModelBuilder& m) { m.node("MatMul", {"q", "qt"}, "y"); });
+  expect_refusal("(MatMul): of two activations; expected [N, heads", [](ModelBuilder& m) {
+    m.node("MatMul", {"s", "image"}, "y");
+  });
+  expect_refusal("(Softmax): over axis 3 of heads [.., channels, pixels]; expected the channels", [](ModelBuilder& m) {
+    m.node("Softmax", {"q"}, "p").integer("axis", 3);
+    m.node("Reshape", {"p", "picture"}, "y");
+  });
+  expect_refusal("expected perm [0, 1, 3, 2]", [](ModelBuilder& m) {
+    m.node("Transpose", {"q"}, "y").ints("perm", {0, 2, 1, 3});
+  });
+  expect_refusal("expected the picture again, [N, 6, 4, 5]", [](ModelBuilder& m) {
+    m.integers("other", {-1, 6, 5, 4});
+    m.node("Reshape", {"q", "other"}, "y");
+  });
+  expect_refusal("along axis 1 of heads [.., channels, pixels]; expected 2", [](ModelBuilder& m) {
+    m.node("Split", {"qkv", "sizes"}, "y").integer("axis", 1);
+  });
+  expect_refusal("10 channels into 1 outputs of [3]", [](ModelBuilder& m) {
+    m.integers("three", {3});
+    m.node("Split", {"qkv", "three"}, "y").integer("axis", 2);
+  });
+  expect_refusal("expected a positive factor", [](ModelBuilder& m) {
+    m.scalar("minus", -1);
+    m.node("Mul", {"qt", "minus"}, "n");
+    m.node("MatMul", {"n", "k"}, "y");
+  });
+  expect_refusal("[N, heads, C / heads, H * W]", [](ModelBuilder& m) {
+    m.integers("other", {-1, 3, 7, 20});
+    m.node("Reshape", {"image", "other"}, "y");
+  });
+}
+
+}  // namespace
+}  // namespace octet
