@@ -110,7 +110,7 @@ struct QuantRecipe {
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
   std::string sparsity = "none";                   ///< of weights: none, 2:4
-  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq
+  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq, lsq_plus, pact
   std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
   bool operator==(const QuantRecipe&) const = default;
@@ -121,6 +121,7 @@ struct QatRecipe : OptimizerRecipe {    ///< epochs 0: PTQ only
   int reestimate_batch_norm = 0;        ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;       ///< scales observed: later than BatchNorm, whose freezing moves the ranges
   double scale_learning_rate = 0;       ///< of scales that learn; 0: learning_rate
+  double pact_decay = 2e-4;             ///< scales pact: L2 decay of the clipping levels
   double freeze_oscillating = 0;        ///< share of steps in which a frozen weight turned back, at the end; 0: off
   double freeze_oscillating_start = 0;  ///< the same at the start; 0: as at the end
   double distill_weight = 0;            ///< share of the float network's probabilities in the loss; 0: no distillation

@@ -193,7 +193,8 @@ void add_training(std::vector<Field>& fields) {
             "of weights: 2:4: of each four input channels at one place only the two largest are not 0");
   quant.add(
       "scales", &Q::scales, one_of(names_in(kEdgeScales)),
-      "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn");
+      "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
+      "lsq_plus: scales and zero points learn; pact: clipping levels learn");
   quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),
             "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
@@ -208,7 +209,8 @@ void add_training(std::vector<Field>& fields) {
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
-          "scales that learn (lsq): peak of the schedule for them; 0: qat.learning_rate");
+          "scales, offsets and clipping levels that learn: peak of the schedule for them; 0: qat.learning_rate");
+  qat.add("pact_decay", &A::pact_decay, range(0, 10), "scales pact: weight decay of the clipping levels");
   qat.add("freeze_oscillating", &A::freeze_oscillating, range(0, 1),
           "weights whose codes turn back in more than this share of the steps are frozen to their mean code; 0: none");
   qat.add("freeze_oscillating_start", &A::freeze_oscillating_start, range(0, 1),
