@@ -17,4 +17,11 @@ __device__ float block_sum(float value) {
   return value;
 }
 
+/// The same, written to *part.
+template <int kThreads>
+__device__ void write_part(float value, float* part) {
+  const float sum = block_sum<kThreads>(value);
+  if (threadIdx.x == 0) *part = sum;
+}
+
 }  // namespace octet::kernels

@@ -5,7 +5,7 @@
 #include "kernels/cuda_block_sum.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
-#include "kernels/fake_quantize/learned_scale.h"
+#include "kernels/fake_quantize/learned_range.h"
 
 namespace octet::kernels {
 namespace {
@@ -23,16 +23,16 @@ long rows_of_part(long rows, int channels) {
   return (rows + parts - 1) / parts;
 }
 
-/// One thread's column of the rows: kPack neighbouring channels.
-template <class T, int kPack, bool kLearns>
+/// One thread's column of the rows: kPack neighbouring channels. kSums: of ScaleGradient.
+template <class T, int kPack, int kSums>
 struct Column {
   const T* dy;
   const uint8_t* bits;
   T* dx;
   const int16_t* slopes;
-  SlopeScale slope;
+  EndSlopes slope;
   float sum[kPack] = {};
-  float dscale = 0;
+  float dscale = 0, doffset = 0;
 
   /// kRows packs, `step` apart.
   template <int kRows>
@@ -45,13 +45,14 @@ struct Column {
       const long at = first + r * step;
       pack[r] = load<kPack, true>(dy + at * kPack, kPack);
       pass[r] = kPack == 8 ? bits[at] : bits[at / 8] >> (at % 8);
-      if constexpr (kLearns) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(slopes + at * kPack);
+      if constexpr (kSums > 0) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(slopes + at * kPack);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        if constexpr (kLearns) dscale += widen(pack[r].value[i]) * slope.unpack(steep[r].value[i]);
+        if constexpr (kSums > 0) dscale += widen(pack[r].value[i]) * slope.unpack(steep[r].value[i]);
+        if constexpr (kSums > 1) doffset += is_end(steep[r].value[i]) ? widen(pack[r].value[i]) : 0.0f;
         if ((pass[r] >> i & 1) == 0) pack[r].value[i] = narrow<T>(0.0f);
         sum[i] += widen(pack[r].value[i]);
       }
@@ -62,7 +63,7 @@ struct Column {
 
 /// Block (p, y): part p of the rows, columns [y * kThreads, (y + 1) * kThreads). Threads lie over the columns, and over
 /// as many rows as there is room for.
-template <class T, int kPack, bool kLearns>
+template <class T, int kPack, int kSums>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     bias_gradient_kernel(BiasGradient work, long part_rows) {
   __shared__ float sums[kThreads * kPack];
@@ -71,9 +72,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int lane = static_cast<int>(threadIdx.x) / width;
   const long column = first_column + static_cast<int>(threadIdx.x) % width;
   const ScaleGradient& scale = work.scale;
-  Column<T, kPack, kLearns> mine{
-      static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx), scale.slopes,
-      SlopeScale(kLearns && scale.device_qparams != nullptr ? *scale.device_qparams : scale.qparams)};
+  Column<T, kPack, kSums> mine{static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx), scale.slopes,
+                               scale.ends()};
   const long end = min((blockIdx.x + 1) * part_rows, work.rows);
   long row = blockIdx.x * part_rows + lane;
   if (lane >= lanes) row = end;  // no room for another row
@@ -89,10 +89,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     for (int l = 0; l < lanes; ++l) total += sums[l * width * kPack + channel];
     part[channel] = total;
   }
-  if constexpr (kLearns) {
-    const float dscale = block_sum<kThreads>(mine.dscale);
-    if (threadIdx.x == 0) scale.parts[blockIdx.y * gridDim.x + blockIdx.x] = dscale;
-  }
+  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+  if constexpr (kSums > 0) write_part<kThreads>(mine.dscale, scale.parts + block);
+  if constexpr (kSums > 1) write_part<kThreads>(mine.doffset, scale.parts + gridDim.x * gridDim.y + block);
 }
 
 __global__ void __launch_bounds__(kSumChannels* kSumLanes)
@@ -116,10 +115,15 @@ template <class T, int kPack>
 int launch(const BiasGradient& work, int parts, CudaStream stream) {
   const dim3 blocks(static_cast<unsigned>(parts), blocks_for(work.channels / kPack, kThreads));
   const long part_rows = rows_of_part(work.rows, work.channels);
-  if (work.scale.dscale != nullptr) {
-    bias_gradient_kernel<T, kPack, true><<<blocks, kThreads, 0, stream>>>(work, part_rows);
-  } else {
-    bias_gradient_kernel<T, kPack, false><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+  switch (work.scale.sums()) {
+    case 0:
+      bias_gradient_kernel<T, kPack, 0><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+      break;
+    case 1:
+      bias_gradient_kernel<T, kPack, 1><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+      break;
+    default:
+      bias_gradient_kernel<T, kPack, 2><<<blocks, kThreads, 0, stream>>>(work, part_rows);
   }
   return static_cast<int>(blocks.x * blocks.y);
 }

@@ -19,14 +19,14 @@ struct BiasGradient {
   long rows = 0;
   int channels = 0;
   ValueType type = ValueType::float32;
-  ScaleGradient scale;  ///< with room for bias_gradient_scale_parts(rows, channels) parts
+  ScaleGradient scale;  ///< with room for the parts of bias_gradient_scale_parts(rows, channels) blocks
 };
 
 int bias_gradient_parts(long rows, int channels);
 int bias_gradient_scale_parts(long rows, int channels);
 
 /// dx = dy where the bit is set, else 0; dbias = the sum of dx's rows, always added in the same order; in the same pass
-/// the scale's gradient.
+/// the gradients of what learns.
 void cuda_bias_gradient(const BiasGradient& work, CudaStream stream);
 
 }  // namespace octet::kernels

@@ -2,7 +2,7 @@
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
-#include "kernels/fake_quantize/learned_scale.h"
+#include "kernels/fake_quantize/learned_range.h"
 #include "kernels/fake_quantize/rounded_quotient.h"
 #include "kernels/fast_divide.h"
 
@@ -65,13 +65,27 @@ __device__ int16_t slope_of(float x, float rounded, const QParams& q, const Clam
   return pack_slope(-fmaf(-steps, q.scale, v) / q.scale);
 }
 
+/// The same of pact, whose gradient has an end where the range has, not where its codes do.
+__device__ int16_t clipping_slope(float v, const ClipEnds& ends) {
+  if (!(v >= ends.lo)) return kSlopeBelow;  // NaN, too
+  return v >= ends.hi ? kSlopeAbove : int16_t{0};
+}
+
 template <class T, bool kWide, bool kLearns>
 __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work, Bias bias) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
   if (at >= work.count) return;
   const long left = work.count - at;
   QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
-  if (work.device_scale != nullptr) q.scale = *work.device_scale;
+  bool clips = false;
+  if constexpr (kLearns) clips = work.learned.rule == RangeRule::pact;
+  float width = 0;
+  if (work.learned.any()) {
+    const LearnedRange range = work.learned.range();
+    q = range.qparams(q);
+    width = range.value;
+  }
+  const ClipEnds ends(width, q);
   const Bounds bounds(q, work.activation);
   const RoundedQuotient quotient(q.scale);
   Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, left);
@@ -95,7 +109,10 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
   if constexpr (kLearns) {
     Pack<int16_t, kValues> slopes;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) slopes.value[i] = slope_of(value[i], code[i], q, work.activation);
+    for (int i = 0; i < kValues; ++i) {
+      slopes.value[i] =
+          clips ? clipping_slope(work.activation(value[i]), ends) : slope_of(value[i], code[i], q, work.activation);
+    }
     store<kValues, true>(slopes, work.slopes + at, left);
   }
   unsigned bits = 0;
@@ -105,22 +122,28 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
     const float shifted = code[i] + bounds.zero_point;
     const float clamped = x == x ? fminf(fmaxf(shifted, bounds.lo), bounds.hi) : bounds.damaged;
     pack.value[i] = narrow<T>(q.scale * (clamped - bounds.zero_point));
-    bits |= static_cast<unsigned>(shifted == clamped && work.activation.passes(x)) << i;
+    const bool inside = clips ? ends.pass(work.activation(x)) : shifted == clamped;
+    bits |= static_cast<unsigned>(inside && work.activation.passes(x)) << i;
   }
   store<kValues, kWide>(pack, static_cast<T*>(work.y) + at, left);
   if (left < kValues) bits &= (1u << left) - 1;
   if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
 }
 
-/// One thread's values; returns its share of the sum over dy times dy/ds.
-template <class T, bool kWide, bool kLearns>
-__device__ float pass_gradients(const FakeQuantizationGradient& work, long at) {
+/// A thread's share of the sums over dy times its slopes.
+struct RangeSums {
+  float scale = 0, offset = 0;
+};
+
+/// One thread's values. kSums: of ScaleGradient.
+template <class T, bool kWide, int kSums>
+__device__ RangeSums pass_gradients(const FakeQuantizationGradient& work, long at) {
   const long left = work.count - at;
   Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.dy) + at, left);
-  float dscale = 0;
-  if constexpr (kLearns) {
+  RangeSums sums;
+  if constexpr (kSums > 0) {
     const ScaleGradient& scale = work.scale;
-    const SlopeScale slope(scale.device_qparams != nullptr ? *scale.device_qparams : scale.qparams);
+    const EndSlopes slope = scale.ends();
     Pack<int16_t, kValues> slopes{};
     if (left >= kValues) {
       slopes = load<kValues, true>(scale.slopes + at, left);
@@ -128,7 +151,11 @@ __device__ float pass_gradients(const FakeQuantizationGradient& work, long at) {
       for (int i = 0; i < left; ++i) slopes.value[i] = scale.slopes[at + i];
     }
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) dscale += widen(pack.value[i]) * slope.unpack(slopes.value[i]);
+    for (int i = 0; i < kValues; ++i) {
+      const float gradient = widen(pack.value[i]);
+      sums.scale += gradient * slope.unpack(slopes.value[i]);
+      if constexpr (kSums > 1) sums.offset += is_end(slopes.value[i]) ? gradient : 0.0f;
+    }
   }
   const unsigned bits = work.bits[at / kValues];
 #pragma unroll
@@ -136,18 +163,16 @@ __device__ float pass_gradients(const FakeQuantizationGradient& work, long at) {
     if ((bits >> i & 1) == 0) pack.value[i] = narrow<T>(0.0f);
   }
   store<kValues, kWide>(pack, static_cast<T*>(work.dx) + at, left);
-  return dscale;
+  return sums;
 }
 
-template <class T, bool kWide, bool kLearns>
+template <class T, bool kWide, int kSums>
 __global__ void __launch_bounds__(kThreads) fake_quantize_backward_kernel(FakeQuantizationGradient work) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
-  float dscale = 0;
-  if (at < work.count) dscale = pass_gradients<T, kWide, kLearns>(work, at);
-  if constexpr (kLearns) {
-    dscale = block_sum<kThreads>(dscale);
-    if (threadIdx.x == 0) work.scale.parts[blockIdx.x] = dscale;
-  }
+  RangeSums sums;
+  if (at < work.count) sums = pass_gradients<T, kWide, kSums>(work, at);
+  if constexpr (kSums > 0) write_part<kThreads>(sums.scale, work.scale.parts + blockIdx.x);
+  if constexpr (kSums > 1) write_part<kThreads>(sums.offset, work.scale.parts + gridDim.x + blockIdx.x);
 }
 
 template <class T, bool kWide>
@@ -164,10 +189,15 @@ void launch(const FakeQuantization& work, CudaStream stream) {
 template <class T, bool kWide>
 void launch(const FakeQuantizationGradient& work, CudaStream stream) {
   const unsigned blocks = blocks_for(work.count, kThreads * kValues);
-  if (work.scale.dscale != nullptr) {
-    fake_quantize_backward_kernel<T, kWide, true><<<blocks, kThreads, 0, stream>>>(work);
-  } else {
-    fake_quantize_backward_kernel<T, kWide, false><<<blocks, kThreads, 0, stream>>>(work);
+  switch (work.scale.sums()) {
+    case 0:
+      fake_quantize_backward_kernel<T, kWide, 0><<<blocks, kThreads, 0, stream>>>(work);
+      break;
+    case 1:
+      fake_quantize_backward_kernel<T, kWide, 1><<<blocks, kThreads, 0, stream>>>(work);
+      break;
+    default:
+      fake_quantize_backward_kernel<T, kWide, 2><<<blocks, kThreads, 0, stream>>>(work);
   }
 }
 

@@ -26,8 +26,8 @@ struct FakeQuantization {
   Clamp activation;
   const QParams* device_qparams = nullptr;  ///< read when the kernel runs; null: `qparams`
   QParams qparams;
-  const float* device_scale = nullptr;  ///< the same, in place of the qparams' scale; null: theirs
-  int16_t* slopes = nullptr;            ///< [count] or null: for the gradient of the scale (learned_scale.h)
+  LearnedPointers learned;    ///< what of those learns
+  int16_t* slopes = nullptr;  ///< [count] or null: for the gradients of what learns, and pact's bits
 };
 
 /// y = dequantize(quantize(activation(x + bias + residual))).
@@ -39,12 +39,12 @@ struct FakeQuantizationGradient {
   void* dx = nullptr;             ///< [count]; may be dy
   long count = 0;
   ValueType type = ValueType::float32;
-  ScaleGradient scale;  ///< with fake_quantize_backward_parts(count) parts
+  ScaleGradient scale;  ///< of fake_quantize_backward_parts(count) blocks
 };
 
 int fake_quantize_backward_parts(long count);
 
-/// dx = dy where the bit is set, else 0; in the same pass the scale's gradient.
+/// dx = dy where the bit is set, else 0; in the same pass the gradients of what learns.
 void cuda_fake_quantize_backward(const FakeQuantizationGradient& work, CudaStream stream);
 
 }  // namespace octet::kernels

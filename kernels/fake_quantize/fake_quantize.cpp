@@ -4,15 +4,13 @@
 
 #include "kernels/clones.h"
 #include "kernels/fake_quantize/weight_scale.h"
+#include "kernels/fake_quantize/widened.h"
 
 // Built with -fno-math-errno -fno-trapping-math (kernels/CMakeLists.txt), without which rintf and the comparisons stay
 // scalar. Division and rounding stay exact.
 
 namespace octet::kernels {
 namespace {
-
-float widen(float x) { return x; }
-float widen(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
 
 void narrow(float value, float& y) { y = value; }
 void narrow(float value, uint16_t& y) {

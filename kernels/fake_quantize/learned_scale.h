@@ -1,4 +1,5 @@
-// Learned scales (LSQ; Esser et al., arXiv 1902.08153), and the slope that their gradient needs. Host and device.
+// Learned scales (LSQ; Esser et al., arXiv 1902.08153), and the slope that their gradient needs; learned_range.h has
+// what else of an activation may learn. Host and device.
 //
 //   y = s (clamp(rint(v / s) + z) - z)
 //   dy/ds = rint(v / s) - v / s, where the code was not clamped; lowest - z below, highest - z above
@@ -25,17 +26,7 @@ OCTET_HOST_DEVICE inline int16_t pack_slope(float slope) {
   return static_cast<int16_t>(units < -32766.0f ? -32766.0f : units > 32766.0f ? 32766.0f : units);
 }
 
-/// What packed slopes of an edge mean.
-struct SlopeScale {
-  float below, above;
-
-  OCTET_HOST_DEVICE explicit SlopeScale(const QParams& q)
-      : below(static_cast<float>(q.quant_min - q.zero_point)), above(static_cast<float>(q.quant_max - q.zero_point)) {}
-
-  OCTET_HOST_DEVICE float unpack(int16_t slope) const {
-    if (slope == kSlopeBelow) return below;
-    return slope == kSlopeAbove ? above : static_cast<float>(slope) * (1 / kSlopeUnits);
-  }
-};
+/// Of a clamped code.
+OCTET_HOST_DEVICE inline bool is_end(int16_t slope) { return slope == kSlopeBelow || slope == kSlopeAbove; }
 
 }  // namespace octet::kernels

@@ -13,6 +13,7 @@
 #include "src/qat/at_node.h"
 #include "src/qat/fake_quantize.h"
 #include "src/qat/folded_batch_norm.h"
+#include "src/qat/learned_edge.h"
 #include "src/qat/quantizers.h"
 #include "src/quant/qparams.h"
 
@@ -80,7 +81,7 @@ class CpuQuantizers : public Quantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   at::Tensor quantized_weight(int node, const at::Tensor& weight, const at::Tensor& scales) const;
-  at::Tensor quantized_edge(int node, const at::Tensor& y, const at::Tensor& scale, const Walk& walk);
+  at::Tensor quantized_edge(int node, const at::Tensor& y, const LearnedEdge& learned, const Walk& walk);
   void follow(int node, const at::Tensor& x, const GatherShares* shares);
 
   const Prepared& prepared_;
@@ -111,9 +112,9 @@ void CpuQuantizers::follow(int n, const at::Tensor& x, const GatherShares* share
              prepared_);
 }
 
-at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, const at::Tensor& scale, const Walk& walk) {
+at::Tensor CpuQuantizers::quantized_edge(int n, const at::Tensor& y, const LearnedEdge& learned, const Walk& walk) {
   if (walk.observe) follow(n, y, walk.shares);
-  return scale.defined() ? learned_fake_quantize(y, scale, edges_.qparams[n]) : fake_quantize(y, edges_.qparams[n]);
+  return learned.defined() ? learned_fake_quantize(y, learned, edges_.qparams[n]) : fake_quantize(y, edges_.qparams[n]);
 }
 
 WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
@@ -127,9 +128,10 @@ WalkHooks CpuQuantizers::quantizing_hooks(const Weights& weights, const LearnedS
       return fold_batch_norm(layer, gain_and_bias(fixed_batch_norm(weights, node, own.bias)));
     });
   };
-  hooks.output = [this, walk, scales = scalars(learned.edges, nodes().size())](int node, at::Tensor y) {
+  hooks.output = [this, walk, ranges = learned_edges(learned.edges, learned.offsets, options_.edges, nodes().size())](
+                     int node, at::Tensor y) {
     if (!prepared_.has_edge(node)) return y;
-    return at_node(nodes()[node], [&] { return quantized_edge(node, y, scales[node], walk); });
+    return at_node(nodes()[node], [&] { return quantized_edge(node, y, ranges[node], walk); });
   };
   return hooks;
 }

@@ -39,6 +39,12 @@ struct Kept {
   int16_t* slopes = nullptr;
 };
 
+const float* pointer(const at::Tensor& scalar) { return scalar.defined() ? scalar.const_data_ptr<float>() : nullptr; }
+
+kernels::LearnedPointers pointers(const LearnedEdge& learned) {
+  return {.rule = learned.rule, .value = pointer(learned.value), .offset = pointer(learned.offset)};
+}
+
 /// x dense, and y is x where q.in_place says so.
 at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuantizer& q, const Kept& kept) {
   at::Tensor x = input;
@@ -62,33 +68,38 @@ at::Tensor quantized(const at::Tensor& input, Addends addends, const TensorQuant
                                .activation = q.activation,
                                .device_qparams = q.device,
                                .qparams = q.qparams,
-                               .device_scale = q.scale.defined() ? q.scale.const_data_ptr<float>() : nullptr,
+                               .learned = pointers(q.learned),
                                .slopes = kept.slopes},
                               current_stream(x.device()));
   return y;
 }
 
-/// Of a learned scale: as kept, and codes and zero point.
+/// Of a learned range: as kept, and codes and zero point.
 struct Learned {
   at::Tensor slopes;  // undefined: it does not learn
+  kernels::RangeRule rule = kernels::RangeRule::lsq;
   const QParams* device = nullptr;
   QParams qparams;
 };
 
 struct Gradients {
-  at::Tensor dx, dbias, dscale;  // undefined: there is none
+  at::Tensor dx, dbias, dscale, doffset;  // undefined: there is none
 };
 
 Gradients gradients(const at::Tensor& dy, const at::Tensor& bits, bool biased, const Learned& learned) {
-  at::Tensor dx = at::empty_strided(dy.sizes(), dy.strides(), dy.options()), dbias, dscale, scale_parts;
+  at::Tensor dx = at::empty_strided(dy.sizes(), dy.strides(), dy.options()), dbias, dscale, doffset, scale_parts;
   const c10::DeviceGuard guard(dy.device());
   const CudaStream stream = current_stream(dy.device());
   const at::TensorOptions floats = dy.options().dtype(at::kFloat);
   const auto scale_gradient = [&](int parts) {
-    kernels::ScaleGradient work{.device_qparams = learned.device, .qparams = learned.qparams};
+    kernels::ScaleGradient work{.rule = learned.rule, .device_qparams = learned.device, .qparams = learned.qparams};
     if (!learned.slopes.defined()) return work;
     dscale = at::empty({}, floats);
-    scale_parts = at::empty({parts}, floats);
+    if (learned.rule == kernels::RangeRule::lsq_plus) {
+      doffset = at::empty({}, floats);
+      work.doffset = doffset.mutable_data_ptr<float>();
+    }
+    scale_parts = at::empty({doffset.defined() ? 2 * parts : parts}, floats);
     work.slopes = learned.slopes.const_data_ptr<int16_t>();
     work.parts = scale_parts.mutable_data_ptr<float>();
     work.dscale = dscale.mutable_data_ptr<float>();
@@ -120,20 +131,22 @@ Gradients gradients(const at::Tensor& dy, const at::Tensor& bits, bool biased, c
                                          stream);
     if (biased) dbias = dx.sum({0, 2, 3}, /*keepdim=*/false, at::kFloat);
   }
-  return {dx, dbias, dscale};
+  return {dx, dbias, dscale, doffset};
 }
 
 struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
-  /// `scale`: q.scale, where autograd sees it.
+  /// `value`, `offset`: q.learned's, where autograd sees them.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const OptionalTensor& bias,
-                            const OptionalTensor& residual, const OptionalTensor& scale, const TensorQuantizer& q) {
+                            const OptionalTensor& residual, const OptionalTensor& value, const OptionalTensor&,
+                            const TensorQuantizer& q) {
     const at::Tensor x = q.in_place ? input : dense(input);
     at::Tensor bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte)), slopes;
     Kept kept{.bits = bits.mutable_data_ptr<uint8_t>()};
-    if (scale) {
+    if (value) {
       slopes = at::empty({x.numel()}, x.options().dtype(at::kShort));
       kept.slopes = slopes.mutable_data_ptr<int16_t>();
       ctx->saved_data["device"] = reinterpret_cast<int64_t>(q.device);
+      ctx->saved_data["rule"] = static_cast<int64_t>(q.learned.rule);
       ctx->saved_data["codes"] = std::vector<int64_t>{q.qparams.zero_point, q.qparams.quant_min, q.qparams.quant_max};
     }
     ctx->saved_data["strides"] = x.strides().vec();
@@ -156,12 +169,13 @@ struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
     Learned learned{.slopes = saved[1]};
     if (learned.slopes.defined()) {
       const std::vector<int64_t> codes = ctx->saved_data["codes"].toIntVector();
+      learned.rule = static_cast<kernels::RangeRule>(ctx->saved_data["rule"].toInt());
       learned.device = reinterpret_cast<const QParams*>(ctx->saved_data["device"].toInt());
       learned.qparams = {1, static_cast<int32_t>(codes[0]), static_cast<int32_t>(codes[1]),
                          static_cast<int32_t>(codes[2])};
     }
-    const auto [dx, dbias, dscale] = gradients(dy, saved[0], ctx->saved_data["biased"].toBool(), learned);
-    return {dx, dbias, ctx->saved_data["residual"].toBool() ? dx : at::Tensor(), dscale, at::Tensor()};
+    const auto [dx, dbias, dscale, doffset] = gradients(dy, saved[0], ctx->saved_data["biased"].toBool(), learned);
+    return {dx, dbias, ctx->saved_data["residual"].toBool() ? dx : at::Tensor(), dscale, doffset, at::Tensor()};
   }
 };
 
@@ -173,10 +187,12 @@ bool needs_gradient(const at::Tensor& x) { return x.defined() && x.requires_grad
 
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                               const TensorQuantizer& quantizer) {
-  const bool trains =
-      needs_gradient(x) || needs_gradient(bias) || needs_gradient(residual) || needs_gradient(quantizer.scale);
+  const LearnedEdge& learned = quantizer.learned;
+  const bool trains = needs_gradient(x) || needs_gradient(bias) || needs_gradient(residual) ||
+                      needs_gradient(learned.value) || needs_gradient(learned.offset);
   if (c10::GradMode::is_enabled() && trains)
-    return CudaFakeQuantize::apply(x, optional(bias), optional(residual), optional(quantizer.scale), quantizer);
+    return CudaFakeQuantize::apply(x, optional(bias), optional(residual), optional(learned.value),
+                                   optional(learned.offset), quantizer);
   return quantized(dense(x), {bias, residual}, quantizer, {});
 }
 

@@ -11,13 +11,14 @@
 #include "kernels/activation.h"
 #include "kernels/fake_quantize/cuda_quantize_weights.h"
 #include "kernels/quantize.h"
+#include "src/qat/learned_edge.h"
 
 namespace octet {
 
 struct TensorQuantizer {
   const QParams* device = nullptr;  ///< in device memory, read when the kernel runs; null: `qparams`
   QParams qparams;
-  at::Tensor scale;           ///< float scalar there: in place of the qparams', and it learns; undefined: theirs
+  LearnedEdge learned;        ///< in place of the qparams' where it is defined
   kernels::Clamp activation;  ///< applied first
   bool in_place = false;      ///< x is overwritten: no view, no leaf, and no backward may need its values
   /// If there is one: sees x + bias + residual, dense, before anything is quantized. They are then added up in passes
@@ -26,7 +27,7 @@ struct TensorQuantizer {
 };
 
 /// y = fake_quantize(activation(x)) in x's type (float32, float16, bfloat16) and layout. For the gradient one bit a
-/// value is kept, two bytes more where the scale learns, and nothing without gradients.
+/// value is kept, two bytes more where the range learns, and nothing without gradients.
 at::Tensor cuda_fake_quantize(const at::Tensor& x, const TensorQuantizer& quantizer);
 
 /// y = fake_quantize(activation(x + bias + residual)); bias float [C] and residual may be undefined. One pass forward

@@ -79,7 +79,7 @@ class CudaQuantizers : public Quantizers {
   void group_layers();
   void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
                 std::vector<LayerParameters>& layers) const;
-  at::Tensor quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale, bool observe) const;
+  at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -158,12 +158,12 @@ void CudaQuantizers::quantize(const LayerGroup& group, const Weights& weights, c
   }
 }
 
-at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const at::Tensor& learned_scale,
+at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned,
                                           bool observe) const {
   const at::Tensor value = dense(y.value);
   const Activation activation = nodes()[node].activation;
   TensorQuantizer quantizer{.device = &edges_.row(node)->qparams,
-                            .scale = learned_scale,
+                            .learned = learned,
                             .activation = clamp_of(activation),
                             .in_place = y.owned && !value.is_view()};
   if (observe) {
@@ -185,14 +185,14 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
     if (!(*layers)[node].weight.defined()) quantize(groups_[group_of_[node]], weights, learned, fold, *layers);
     return (*layers)[node];
   };
-  const std::vector<at::Tensor> scales = scalars(learned.edges, nodes().size());
-  hooks.finish = [this, walk, scales](int node, const Unfinished& y) {
+  const std::vector<LearnedEdge> ranges = learned_edges(learned.edges, learned.offsets, options_.edges, nodes().size());
+  hooks.finish = [this, walk, ranges](int node, const Unfinished& y) {
     if (!prepared_.has_edge(node)) return activate(add_up(y), nodes()[node].activation, y.owned);
-    return quantized_edge(node, y, scales[node], walk.observe);
+    return quantized_edge(node, y, ranges[node], walk.observe);
   };
-  hooks.output = [this, walk, scales](int node, at::Tensor y) {
+  hooks.output = [this, walk, ranges](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
-    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, scales[0], walk.observe) : y;
+    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, ranges[0], walk.observe) : y;
   };
   return hooks;
 }

@@ -7,27 +7,17 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "kernels/fake_quantize/learned_scale.h"
 #include "src/common/error.h"
 #include "src/model/parallel.h"
+#include "src/qat/cpu_fake_quantize.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/value_types.h"
 
 namespace octet {
-namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-constexpr int64_t kGrain = 32768;  // values a thread takes at least
-
-/// bfloat16 as the kernels see it.
-const uint16_t* bits(const at::Tensor& x) { return static_cast<const uint16_t*>(x.const_data_ptr()); }
-uint16_t* mutable_bits(at::Tensor& x) { return static_cast<uint16_t*>(x.mutable_data_ptr()); }
 
 void check_type(const at::Tensor& x) {
   if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16)
@@ -35,7 +25,6 @@ void check_type(const at::Tensor& x) {
                         c10::toString(x.scalar_type()));
 }
 
-/// A gradient in the layout of the tensor that it is of.
 at::Tensor laid_out_as(const at::Tensor& like, const at::Tensor& gradient) {
   if (gradient.strides() == like.strides()) return gradient;
   at::Tensor dy = at::empty_like(like, gradient.options());  // a sum's expanded gradient, or another memory format
@@ -43,7 +32,6 @@ at::Tensor laid_out_as(const at::Tensor& like, const at::Tensor& gradient) {
   return dy;
 }
 
-/// Gradient through a mask of its layout.
 at::Tensor masked(const at::Tensor& dy, const at::Tensor& mask) {
   at::Tensor dx = at::empty_like(dy);
   const uint8_t* pass = mask.const_data_ptr<uint8_t>();
@@ -58,7 +46,6 @@ at::Tensor masked(const at::Tensor& dy, const at::Tensor& mask) {
   return dx;
 }
 
-/// x dense. mask: like x in uint8, or undefined.
 at::Tensor forward_tensor(const at::Tensor& x, const QParams& q, at::Tensor& mask) {
   at::Tensor y = at::empty_like(x);
   uint8_t* pass = mask.defined() ? mask.mutable_data_ptr<uint8_t>() : nullptr;
@@ -71,6 +58,11 @@ at::Tensor forward_tensor(const at::Tensor& x, const QParams& q, at::Tensor& mas
   });
   return y;
 }
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 /// x dense with channels outermost in memory.
 at::Tensor forward_channels(const at::Tensor& x, const std::vector<float>& scales, const WeightCodes& codes,
@@ -126,40 +118,11 @@ double scale_gradient(const at::Tensor& x, const at::Tensor& dy, int64_t begin, 
   return kernels::scale_gradient(bits(x) + begin, bits(dy) + begin, count, q);
 }
 
-/// The same over a whole tensor: shares of a fixed size, added in order, with any number of threads.
-double scale_gradient(const at::Tensor& x, const at::Tensor& dy, const QParams& q) {
-  std::vector<double> shares((x.numel() + kGrain - 1) / kGrain);
-  share_among_threads(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      shares[i] = scale_gradient(x, dy, i * kGrain, std::min((i + 1) * kGrain, x.numel()), q);
-  });
-  return std::accumulate(shares.begin(), shares.end(), 0.0);
-}
-
 /// As autograd's context keeps them.
 std::vector<int64_t> numbers(const QParams& q) { return {q.zero_point, q.quant_min, q.quant_max}; }
 QParams qparams_of(const std::vector<int64_t>& numbers, float scale) {
   return {scale, static_cast<int32_t>(numbers[0]), static_cast<int32_t>(numbers[1]), static_cast<int32_t>(numbers[2])};
 }
-
-struct LearnedTensor : torch::autograd::Function<LearnedTensor> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& scale, const QParams& q) {
-    const at::Tensor x = dense(input);
-    at::Tensor mask = at::empty_like(x, at::kByte);
-    at::Tensor y = forward_tensor(x, q, mask);
-    ctx->save_for_backward({mask, x, scale});
-    ctx->saved_data["codes"] = numbers(q);
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &mask = saved[0], &x = saved[1], dy = laid_out_as(mask, gradients[0]);
-    const QParams q = qparams_of(ctx->saved_data["codes"].toIntVector(), saved[2].item<float>());
-    const double factor = kernels::scale_gradient_factor(x.numel() / x.size(0), q.quant_max, q.zero_point);
-    const at::Tensor dscale = at::empty_like(saved[2]).fill_(scale_gradient(x, dy, q) * factor);
-    return {masked(dy, mask), dscale, at::Tensor()};
-  }
-};
 
 struct LearnedChannels : torch::autograd::Function<LearnedChannels> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& scales,
@@ -226,20 +189,6 @@ at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<floa
   if (c10::GradMode::is_enabled() && w.requires_grad()) return FakeQuantizeChannels::apply(w, scales, codes);
   at::Tensor no_mask;
   return forward_channels(w, scales, codes, no_mask);
-}
-
-at::Tensor learned_fake_quantize(const at::Tensor& x, const at::Tensor& scale, const QParams& qparams) {
-#if OCTET_CUDA
-  if (x.is_cuda()) return cuda_fake_quantize(x, {.qparams = qparams, .scale = scale});
-#endif
-  if (x.scalar_type() == at::kHalf) return learned_fake_quantize(x.to(at::kFloat), scale, qparams).to(at::kHalf);
-  check_type(x);
-  QParams q = qparams;
-  q.scale = scale.item<float>();
-  if (c10::GradMode::is_enabled() && (x.requires_grad() || scale.requires_grad()))
-    return LearnedTensor::apply(x, scale, q);
-  at::Tensor no_mask;
-  return forward_tensor(dense(x), q, no_mask);
 }
 
 at::Tensor learned_fake_quantize_weight(const at::Tensor& weight, const at::Tensor& scales, const WeightCodes& codes) {

@@ -18,10 +18,8 @@ at::Tensor fake_quantize(const at::Tensor& x, const QParams& qparams);
 /// The same for a weight [K, ...] with one scale a channel. On the GPU: float32; the scales are copied there.
 at::Tensor fake_quantize_weight(const at::Tensor& weight, const std::vector<float>& scales, const WeightCodes& codes);
 
-/// The same with scales that learn (kernels/fake_quantize/learned_scale.h): `scale` float scalar in place of the
-/// qparams', `scales` float [K], both where the tensor is. The zero point stays. For the gradient x is kept (two bytes
-/// and a bit a value on the GPU). x: [N, ...], N pictures.
-at::Tensor learned_fake_quantize(const at::Tensor& x, const at::Tensor& scale, const QParams& qparams);
+/// The same with scales that learn (kernels/fake_quantize/learned_scale.h): float [K], where the weight is. For the
+/// gradient the weight is kept. Activations: learned_edge.h.
 at::Tensor learned_fake_quantize_weight(const at::Tensor& weight, const at::Tensor& scales, const WeightCodes& codes);
 
 }  // namespace octet

@@ -1,6 +1,7 @@
 #include "src/qat/quantized_model.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
@@ -12,6 +13,7 @@
 #include "src/common/error.h"
 #include "src/model/device.h"
 #include "src/qat/at_node.h"
+#include "src/qat/learned_edge.h"
 #include "src/qat/quantized_state.h"
 #include "src/qat/sparse_weights.h"
 #include "src/quant/float_params.h"
@@ -44,6 +46,7 @@ struct QuantizedModel::Impl {
   std::vector<Observer> seen_by_all;  ///< with what others saw; what calibrate() looked at
   EdgeState edges;                    ///< what QAT moves and a checkpoint keeps; older than the quantizers'
   LearnedScales learned;
+  at::Tensor highest_codes;                ///< float [nodes], beside learned.offsets
   std::unique_ptr<Quantizers> quantizers;  ///< null before the first walk
 
   bool learns() const { return learned.edges.defined() || learned.weights.defined(); }
@@ -59,7 +62,7 @@ struct QuantizedModel::Impl {
     if (!quantizers) {
       quantizers = make_quantizers(prepared, options, device);
       quantizers->upload(edges);
-      for (at::Tensor* scales : {&learned.edges, &learned.weights})
+      for (at::Tensor* scales : {&learned.edges, &learned.offsets, &learned.weights, &highest_codes})
         if (scales->defined()) scales->set_data(scales->detach().to(device));
     }
     return *quantizers;
@@ -67,21 +70,32 @@ struct QuantizedModel::Impl {
 
   const EdgeState& fetch() {
     if (quantizers) quantizers->download(edges);
-    if (!learned.edges.defined()) return edges;
-    const at::Tensor scales = to_host(learned.edges.detach());
-    for (size_t n = 0; n < edges.qparams.size(); ++n)
-      edges.qparams[n].scale = scales.const_data_ptr<float>()[prepared.root[n]];
+    if (!learned.edges.defined() || !edges.ready) return edges;  // else what learns has not begun
+    const at::Tensor values = to_host(learned.edges.detach());
+    at::Tensor offsets = learned.offsets;
+    if (offsets.defined()) offsets = to_host(offsets.detach());
+    for (size_t n = 0; n < edges.qparams.size(); ++n) {
+      const int root = prepared.root[n];
+      const kernels::LearnedRange range{rule_of(options.edges), values.const_data_ptr<float>()[root],
+                                        offsets.defined() ? offsets.const_data_ptr<float>()[root] : 0};
+      edges.qparams[n] = range.qparams(edges.qparams[n]);
+    }
     return edges;
   }
+
+  const char* edges_name() const { return options.edges == EdgeScales::pact ? "edges.alpha" : "edges.scale"; }
 
   /// Learned scales begin as `edges` and the weights say.
   void start_learning() {
     const c10::NoGradGuard no_grad;
-    if (learned.edges.defined()) {
-      std::vector<float> scales;
-      for (const QParams& q : edges.qparams) scales.push_back(q.scale);
-      learned.edges.copy_(at::tensor(scales));
+    std::vector<float> values, offsets;
+    for (const QParams& q : edges.qparams) {
+      const int codes = options.edges == EdgeScales::pact ? q.quant_max - q.quant_min : 1;
+      values.push_back(q.scale * static_cast<float>(codes));
+      offsets.push_back(-q.scale * static_cast<float>(q.zero_point));
     }
+    if (learned.edges.defined()) learned.edges.copy_(at::tensor(values));
+    if (learned.offsets.defined()) learned.offsets.copy_(at::tensor(offsets));
     if (learned.weights.defined()) {
       std::vector<float> scales;
       for_weights(used_weights(), [&](int n, const at::Tensor& weight) {
@@ -121,7 +135,15 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, const Quantiz
   impl_->options = options;
   const at::TensorOptions floats = at::TensorOptions(device_of(impl_->weights)).dtype(at::kFloat);
   const auto make = [&](int64_t count) { return at::ones({count}, floats).set_requires_grad(true); };
-  if (options.edges == EdgeScales::lsq) impl_->learned.edges = make(static_cast<int64_t>(nodes));
+  if (learn(options.edges)) impl_->learned.edges = make(static_cast<int64_t>(nodes));
+  if (options.edges == EdgeScales::lsq_plus) {
+    if (impl_->prepared.spec.activation != ActivationScheme::affine_u8)
+      throw promise_error("offsets learn zero points, which only affine_u8 has");
+    impl_->learned.offsets = make(static_cast<int64_t>(nodes));
+    std::vector<float> highest;
+    for (const QParams& q : impl_->prepared.range) highest.push_back(static_cast<float>(q.quant_max));
+    impl_->highest_codes = at::tensor(highest).to(floats);
+  }
   if (options.weights == WeightCalibrator::lsq || options.keep_weight_scales) {
     int64_t channels = 0;
     impl_->for_weights(impl_->weights, [&](int, const at::Tensor& weight) { channels += weight.size(0); });
@@ -280,10 +302,19 @@ std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qpara
 
 Weights QuantizedModel::learned_scales() const {
   Weights scales;
-  if (impl_->learned.edges.defined()) scales.emplace("edges.scale", impl_->learned.edges);
+  if (impl_->learned.edges.defined()) scales.emplace(impl_->edges_name(), impl_->learned.edges);
+  if (impl_->learned.offsets.defined()) scales.emplace("edges.offset", impl_->learned.offsets);
   const at::Tensor& weights = impl_->learned.weights;
   if (weights.defined() && weights.requires_grad()) scales.emplace("weights.scale", weights);
   return scales;
+}
+
+void QuantizedModel::hold_zero_points() {
+  const LearnedScales& learned = impl_->learned;
+  if (!learned.offsets.defined()) return;
+  const c10::NoGradGuard no_grad;
+  const at::Tensor lowest = learned.edges.mul(impl_->highest_codes).neg_();  // the zero point is the highest code
+  impl_->learned.offsets.copy_(at::maximum(learned.offsets, lowest).clamp_max_(0));
 }
 
 at::Tensor QuantizedModel::weight_scale_tensor() const { return impl_->learned.weights; }
@@ -316,19 +347,28 @@ Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
 std::map<std::string, at::Tensor> QuantizedModel::state() const {
   std::map<std::string, at::Tensor> state = save_state(impl_->fetch(), impl_->options.observer);
   save_codes(impl_->prepared, state);
-  if (impl_->learned.weights.defined())
-    state.emplace("weights.scale", impl_->learned.weights.detach().to(at::kCPU, at::kFloat, false, /*copy=*/true));
+  const auto keep = [&](const char* name, const at::Tensor& values) {
+    if (values.defined()) state.emplace(name, values.detach().to(at::kCPU, at::kFloat, false, /*copy=*/true));
+  };
+  keep("weights.scale", impl_->learned.weights);
+  keep("edges.offset", impl_->learned.offsets);
+  if (impl_->options.edges == EdgeScales::pact) keep("edges.alpha", impl_->learned.edges);
   return state;
 }
 
 void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) {
   require_codes(state, impl_->prepared);
   const at::Tensor of_weights = learned_weight_scales(state, impl_->learned.weights);
+  LearnedScales& learned = impl_->learned;
+  const bool pact = impl_->options.edges == EdgeScales::pact;
+  const at::Tensor offsets = learned_ranges(state, "edges.offset", learned.offsets);
+  const at::Tensor alphas = learned_ranges(state, "edges.alpha", pact ? learned.edges : at::Tensor());
   octet::load_state(state, impl_->options.observer, impl_->edges);
   impl_->upload();
   const c10::NoGradGuard no_grad;
-  if (of_weights.defined()) impl_->learned.weights.copy_(of_weights);
-  if (impl_->learned.edges.defined()) impl_->learned.edges.copy_(state.at("edges.scale"));
+  if (of_weights.defined()) learned.weights.copy_(of_weights);
+  if (offsets.defined()) learned.offsets.copy_(offsets);
+  if (learned.edges.defined()) learned.edges.copy_(pact ? alphas : state.at("edges.scale"));
 }
 
 }  // namespace octet

@@ -80,10 +80,14 @@ class QuantizedModel {
   /// naming the node if one is set. Waits for the GPU; call it now and then. On the CPU forward() itself throws.
   void require_finite() const;
 
-  /// Scales that QAT learns, by name: "edges.scale" [nodes], "weights.scale" [channels of all convolutions and
-  /// linears]; empty where the options have none. Leaves where the weights are, shared: the trainer's optimizer updates
-  /// them.
+  /// What QAT learns of quantizers, by name: "edges.scale" or (pact) "edges.alpha" and (lsq_plus) "edges.offset"
+  /// [nodes], "weights.scale" [channels of all convolutions and linears]; empty where the options have none. Leaves
+  /// where the weights are, shared: the trainer's optimizer updates them.
   Weights learned_scales() const;
+
+  /// After a step: an offset that would take its zero point out of the codes goes back to the last that does not. Where
+  /// the offsets are, without waiting; nothing for other rules than lsq_plus.
+  void hold_zero_points();
 
   /// Float [channels of all convolutions and linears] where the weights are, shared: the scales of weights that learn
   /// or stay as calibrated. Undefined where they follow the weights.

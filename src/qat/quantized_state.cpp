@@ -69,6 +69,20 @@ at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state,
   return scales;
 }
 
+at::Tensor learned_ranges(const std::map<std::string, at::Tensor>& state, const std::string& name,
+                          const at::Tensor& learned) {
+  const bool stored = state.contains(name);
+  if (stored != learned.defined())
+    throw data_error("QAT state: it has " + std::string(stored ? "" : "no ") + "tensor '" + name +
+                     "' of ranges that learn; set quant.scales as it was, or train again");
+  if (!stored) return {};
+  const at::Tensor values = find(state, name, learned.sizes(), at::kFloat);
+  const at::Tensor possible = name == "edges.alpha" ? values.gt(0) : values.le(0);  // code 0 is 0 or below
+  if (!possible.logical_and(values.isfinite()).all().item<bool>())
+    throw data_error("QAT state: tensor '" + name + "' holds impossible values");
+  return values;
+}
+
 void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state) {
   const std::vector<int32_t> codes = codes_of(prepared);
   at::Tensor rows = at::zeros({static_cast<int64_t>(prepared.graph.nodes.size()), kCodes}, at::kInt);

@@ -36,6 +36,11 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
 /// Error(data) with the cure when the state has them and the recipe does not, or the reverse, and for impossible ones.
 at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned);
 
+/// state[name] F32 for `learned`, offsets or clipping levels of edges that learn ("edges.offset", "edges.alpha");
+/// undefined where they do not. Throws Error(data) as learned_weight_scales() does.
+at::Tensor learned_ranges(const std::map<std::string, at::Tensor>& state, const std::string& name,
+                          const at::Tensor& learned);
+
 /// The codes of every edge and weight, so that a state is never read under another bit plan: "codes" I32 [n, 4],
 /// quant_min and quant_max of a node's output, lowest and highest of its weights (0, 0 where there are none).
 void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state);

@@ -27,10 +27,6 @@ std::vector<float> weight_scales(const Prepared& prepared, int node, const at::T
              : weight_scales(values, channels, w.numel() / channels, spec);
 }
 
-std::vector<at::Tensor> scalars(const at::Tensor& edges, size_t nodes) {
-  return edges.defined() ? edges.unbind(0) : std::vector<at::Tensor>(nodes);
-}
-
 std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph) {
   std::vector<at::Tensor> parts(graph.nodes.size());
   if (!weights.defined()) return parts;

@@ -27,7 +27,8 @@ struct QuantizerOptions {
 /// Scales with tensors of their own, where the weights are: leaves that require gradients where the optimizer moves
 /// them. Undefined: edges have those of their qparams, weights what their calibrator gives at each walk.
 struct LearnedScales {
-  at::Tensor edges;    ///< float [nodes]; those of roots are used
+  at::Tensor edges;    ///< float [nodes]: scales or, of pact, widths; those of roots are used
+  at::Tensor offsets;  ///< the same of lsq_plus
   at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
 };
 
@@ -66,9 +67,7 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
                                  WeightCalibrator calibrator);
 
-/// LearnedScales::edges as scalars, in one operation; undefined ones where it is undefined.
-std::vector<at::Tensor> scalars(const at::Tensor& edges, size_t nodes);
-/// LearnedScales::weights in the parts of its nodes; the same.
+/// LearnedScales::weights in the parts of its nodes, in one operation; undefined ones where it is undefined.
 std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph);
 
 std::unique_ptr<Quantizers> make_cpu_quantizers(const Prepared& prepared, const QuantizerOptions& options);

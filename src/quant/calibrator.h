@@ -54,10 +54,19 @@ class Observer {
 enum class EdgeScales {
   fixed,     ///< as calibrated
   observed,  ///< observers see every batch, and scales follow
-  lsq,       ///< parameters of the optimizer (kernels/fake_quantize/learned_scale.h)
+  // Parameters of the optimizer (kernels/fake_quantize/learned_range.h):
+  lsq,       ///< scales
+  lsq_plus,  ///< scales and offsets, which give the zero points
+  pact,      ///< clipping levels
 };
-inline constexpr std::array<Named<EdgeScales>, 3> kEdgeScales = {
-    {{EdgeScales::fixed, "fixed"}, {EdgeScales::observed, "observed"}, {EdgeScales::lsq, "lsq"}}};
+inline constexpr std::array<Named<EdgeScales>, 5> kEdgeScales = {{{EdgeScales::fixed, "fixed"},
+                                                                  {EdgeScales::observed, "observed"},
+                                                                  {EdgeScales::lsq, "lsq"},
+                                                                  {EdgeScales::lsq_plus, "lsq_plus"},
+                                                                  {EdgeScales::pact, "pact"}}};
+
+/// Whether ranges are parameters of the optimizer.
+inline bool learn(EdgeScales scales) { return scales != EdgeScales::fixed && scales != EdgeScales::observed; }
 
 enum class CalibrationMethod { minmax, percentile, mse, entropy };
 inline constexpr std::array<Named<CalibrationMethod>, 4> kCalibrationMethods = {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/common/error.h"
+#include "src/quant/calibrator.h"
 #include "src/quant/quant_spec.h"
 #include "src/recipe/choices.h"
 #include "src/recipe/fallback.h"
@@ -127,7 +128,7 @@ class Checker {
   void check_calibrate() const {
     const CalibrateRecipe& calibrate = recipe_.calibrate;
     const bool trains = recipe_.qat.epochs > 0;
-    const auto require_untrained = [&](bool asked, const char* key, const char* why) {
+    const auto require_untrained = [&](bool asked, const char* key, const std::string& why) {
       require(!asked || !trains, key, fmt::format("{}; set qat.epochs: 0, or leave it out", why));
     };
     require_untrained(calibrate.equalize, "calibrate.equalize",
@@ -135,24 +136,33 @@ class Checker {
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
     const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
-    require_untrained(rounding == WeightRounding::adaround, "calibrate.rounding",
-                      "adaround puts weights on their codes after training, and QAT would move them off again");
+    require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding",
+                      calibrate.rounding +
+                          " puts weights on their codes after training, and QAT would move them off "
+                          "again");
+    require(rounding == WeightRounding::block || calibrate.block_drop == CalibrateRecipe().block_drop,
+            "calibrate.block_drop",
+            fmt::format("no block learns with calibrate.rounding {}; set block, or leave it out", calibrate.rounding));
   }
 
   void check_quant() const {
     const QuantRecipe& quant = recipe_.quant;
     require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
-    const bool trains = recipe_.qat.epochs > 0, edges = quant.scales == "lsq",
-               weights = quant.weight_calibrator == "lsq";
-    require(!edges || trains, "quant.scales", "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
+    const bool trains = recipe_.qat.epochs > 0, weights = quant.weight_calibrator == "lsq";
+    const EdgeScales scales = value_named(kEdgeScales, quant.scales, "quant.scales");
+    const bool edges = learn(scales);
+    require(!edges || trains, "quant.scales",
+            quant.scales + " learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
+    check_learned(scales);
     check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",
             "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
     require(!weights || quant.weight_granularity == "per_channel", "quant.weight_calibrator",
             "lsq learns a scale for each channel, but quant.weight_granularity is " + quant.weight_granularity +
                 "; set per_channel, or mse");
-    require(recipe_.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
-            "no scale learns; set quant.scales: lsq or quant.weight_calibrator: lsq, or leave it out");
+    require(
+        recipe_.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
+        "no scale learns; set quant.scales: lsq, lsq_plus or pact, or quant.weight_calibrator: lsq, or leave it out");
   }
 
   void check_parallel() const {
@@ -207,6 +217,20 @@ class Checker {
     require(!o.sync_batch_norm, section + ".sync_batch_norm",
             "each micro-batch of parallel.stages has its own statistics: there is no whole batch on a GPU at a time; "
             "leave one of them out");
+  }
+
+  /// Which codes the methods that learn ranges were made for.
+  void check_learned(EdgeScales scales) const {
+    const std::string& activation = recipe_.quant.activation;
+    require(scales != EdgeScales::lsq_plus || activation == "affine_u8", "quant.scales",
+            fmt::format("lsq_plus learns zero points, and quant.activation {} has none; set affine_u8, or lsq",
+                        activation));
+    require(scales != EdgeScales::pact || activation != "symmetric_s8", "quant.scales",
+            "pact gives all codes to [0, a] of a ReLU, and quant.activation symmetric_s8 has half of them below 0; set "
+            "affine_u8 or unsigned_u8, or lsq");
+    require(
+        scales == EdgeScales::pact || recipe_.qat.pact_decay == QatRecipe().pact_decay, "qat.pact_decay",
+        fmt::format("no clipping level learns with quant.scales {}; set pact, or leave it out", recipe_.quant.scales));
   }
 
   void check_sparsity() const {

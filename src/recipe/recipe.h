@@ -86,9 +86,10 @@ struct CalibrateRecipe {
   double percentile = 99.99;
   bool equalize = false;  ///< channels between layers
   bool bias_correction = false;
-  std::string rounding = "nearest";  ///< of weights: nearest, adaround
-  int rounding_steps = 10000;        ///< adaround: for each layer
-  int repair_images = 256;           ///< bias_correction, adaround: of images, held in memory together
+  std::string rounding = "nearest";  ///< of weights: nearest, adaround, block
+  int rounding_steps = 10000;        ///< adaround: for each layer; block: for each block
+  double block_drop = 0.5;           ///< block: probability of a value's being left unquantized while it learns
+  int repair_images = 256;           ///< bias_correction, adaround, block: of images, held in memory together
   bool operator==(const CalibrateRecipe&) const = default;
 };
 
@@ -110,7 +111,7 @@ struct QuantRecipe {
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
   std::string sparsity = "none";                   ///< of weights: none, 2:4
-  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq
+  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq, lsq_plus, pact
   std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
   double averaging = 0.01;                         ///< moving_average's constant
   bool operator==(const QuantRecipe&) const = default;
@@ -121,6 +122,7 @@ struct QatRecipe : OptimizerRecipe {    ///< epochs 0: PTQ only
   int reestimate_batch_norm = 0;        ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;       ///< scales observed: later than BatchNorm, whose freezing moves the ranges
   double scale_learning_rate = 0;       ///< of scales that learn; 0: learning_rate
+  double pact_decay = 2e-4;             ///< scales pact: L2 decay of the clipping levels
   double freeze_oscillating = 0;        ///< share of steps in which a frozen weight turned back, at the end; 0: off
   double freeze_oscillating_start = 0;  ///< the same at the start; 0: as at the end
   double distill_weight = 0;            ///< share of the float network's probabilities in the loss; 0: no distillation

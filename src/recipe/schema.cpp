@@ -160,11 +160,15 @@ void add_training(std::vector<Field>& fields) {
   s.add("bias_correction", &C::bias_correction, {},
         "biases take back by how much quantization moved the mean of each channel; qat.epochs 0");
   s.add("rounding", &C::rounding, one_of(names_in(kWeightRoundings)),
-        "of weights: each to the nearest code, or up or down as its layer's output comes nearest; adaround: qat.epochs "
-        "0");
-  s.add("rounding_steps", &C::rounding_steps, range(1, 10000000), "adaround: steps of Adam for each layer");
+        "of weights: each to the nearest code, or up or down as the output of its layer (adaround) or block (block) "
+        "comes nearest, with qat.epochs 0");
+  s.add("rounding_steps", &C::rounding_steps, range(1, 10000000),
+        "adaround, block: steps of Adam for each layer or block");
+  s.add("block_drop", &C::block_drop, range(0, 1),
+        "block: probability of an activation's being left float in a step; measured is with all of them quantized");
   s.add("repair_images", &C::repair_images, range(1, 100000),
-        "bias_correction, adaround: look at so many of the images at most, whose values are held in memory together");
+        "bias_correction, adaround, block: look at so many of the images at most, whose values are held in memory "
+        "together");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");
@@ -194,7 +198,8 @@ void add_training(std::vector<Field>& fields) {
             "of weights: 2:4: of each four input channels at one place only the two largest are not 0");
   quant.add(
       "scales", &Q::scales, one_of(names_in(kEdgeScales)),
-      "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn");
+      "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
+      "lsq_plus: scales and zero points learn; pact: clipping levels learn");
   quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),
             "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
@@ -209,7 +214,8 @@ void add_training(std::vector<Field>& fields) {
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
-          "scales that learn (lsq): peak of the schedule for them; 0: qat.learning_rate");
+          "scales, offsets and clipping levels that learn: peak of the schedule for them; 0: qat.learning_rate");
+  qat.add("pact_decay", &A::pact_decay, range(0, 10), "scales pact: weight decay of the clipping levels");
   qat.add("freeze_oscillating", &A::freeze_oscillating, range(0, 1),
           "weights whose codes turn back in more than this share of the steps are frozen to their mean code; 0: none");
   qat.add("freeze_oscillating_start", &A::freeze_oscillating_start, range(0, 1),

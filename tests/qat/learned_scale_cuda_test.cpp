@@ -1,5 +1,5 @@
-// Learned scales on the GPU: values and straight-through gradients are the CPU's bit for bit, the scales' gradients
-// near them and the same each time, in a captured graph too.
+// Learned scales, offsets and widths on the GPU: values and straight-through gradients are the CPU's bit for bit, the
+// scales' gradients near them and the same each time, in a captured graph too.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -14,6 +14,7 @@
 #include "src/model/device.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/fake_quantize.h"
+#include "src/qat/learned_edge.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"
 #include "tests/qat/networks.h"
@@ -27,24 +28,40 @@ constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
 constexpr double kNear = 1e-3;
 
 struct Inputs {
-  at::Tensor x, bias, residual, scale;
+  at::Tensor x, bias, residual;
+  LearnedEdge learned;
 };
 struct Outcome {
-  at::Tensor y, dx, dbias, dscale;  // on the CPU
+  at::Tensor y, dx, dbias, dscale, doffset;  // on the CPU
 };
+
+/// Every rule at a range that is nearly q's; offsets only where there are codes for them.
+std::vector<LearnedEdge> rules(const QParams& q) {
+  const float width = q.scale * static_cast<float>(q.quant_max - q.quant_min) * 0.9f;
+  std::vector<LearnedEdge> edges = {{.value = at::full({}, q.scale)},
+                                    {.value = at::full({}, width), .rule = kernels::RangeRule::pact}};
+  if (!q.is_signed())
+    edges.push_back({at::full({}, q.scale), at::full({}, -q.scale * (static_cast<float>(q.zero_point) + 0.7f)),
+                     kernels::RangeRule::lsq_plus});
+  return edges;
+}
 
 template <class F>
 Outcome run(const Inputs& inputs, at::Device device, const F& f) {
   const auto leaf = [&](const at::Tensor& t) {
     return t.defined() ? t.detach().to(device).clone().requires_grad_(true) : t;
   };
-  const Inputs leaves{leaf(inputs.x), leaf(inputs.bias), leaf(inputs.residual), leaf(inputs.scale)};
+  const Inputs leaves{leaf(inputs.x),
+                      leaf(inputs.bias),
+                      leaf(inputs.residual),
+                      {leaf(inputs.learned.value), leaf(inputs.learned.offset), inputs.learned.rule}};
   const at::Tensor y = f(leaves);
   at::manual_seed(9);  // positive on the whole: the sum over slopes of both signs must not be all cancellation
   const at::Tensor dy = at::randn(y.sizes()).add_(0.2).to(y.scalar_type());
   y.backward(dy.to(device));
   const auto gradient = [](const at::Tensor& t) { return t.defined() ? t.grad().cpu() : t; };
-  return {y.detach().cpu(), gradient(leaves.x), gradient(leaves.bias), gradient(leaves.scale)};
+  return {y.detach().cpu(), gradient(leaves.x), gradient(leaves.bias), gradient(leaves.learned.value),
+          gradient(leaves.learned.offset)};
 }
 
 void expect_near(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
@@ -57,14 +74,21 @@ TEST(LearnedScaleCuda, EqualsTheCpuInEveryLayoutAndType) {
     for (const at::ScalarType type : kTypes) {
       for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 4, 35, 30}, {3, 64, 33, 31}, {5, 401}}) {
         const at::Tensor x = test::values(q, shape).to(type);
-        const Inputs inputs{.x = x, .scale = at::full({}, q.scale)};
-        const auto f = [&](const Inputs& i) { return learned_fake_quantize(i.x, i.scale, q); };
-        const Outcome cpu = run(inputs, at::kCPU, f), gpu = run(inputs, at::kCUDA, f),
-                      again = run(inputs, at::kCUDA, f);
-        EXPECT_TRUE(at::equal(gpu.y, cpu.y));
-        EXPECT_TRUE(at::equal(gpu.dx, cpu.dx));
-        expect_near(gpu.dscale, cpu.dscale, std::string(c10::toString(type)) + " scale " + std::to_string(q.scale));
-        EXPECT_TRUE(at::equal(gpu.dscale, again.dscale)) << "again";
+        for (const LearnedEdge& edge : rules(q)) {
+          const Inputs inputs{.x = x, .learned = edge};
+          const auto f = [&](const Inputs& i) { return learned_fake_quantize(i.x, i.learned, q); };
+          const Outcome cpu = run(inputs, at::kCPU, f), gpu = run(inputs, at::kCUDA, f),
+                        again = run(inputs, at::kCUDA, f);
+          EXPECT_TRUE(at::equal(gpu.y, cpu.y));
+          EXPECT_TRUE(at::equal(gpu.dx, cpu.dx));
+          expect_near(gpu.dscale, cpu.dscale, std::string(c10::toString(type)) + " scale " + std::to_string(q.scale));
+          EXPECT_TRUE(at::equal(gpu.dscale, again.dscale)) << "again";
+          ASSERT_EQ(gpu.doffset.defined(), edge.offset.defined());
+          if (edge.offset.defined()) {
+            expect_near(gpu.doffset, cpu.doffset, "offset");
+            EXPECT_TRUE(at::equal(gpu.doffset, again.doffset)) << "again";
+          }
+        }
       }
     }
   }
@@ -78,33 +102,39 @@ TEST(LearnedScaleCuda, BiasResidualAndActivationArePartOfThePass) {
     for (const at::ScalarType type : kTypes) {
       for (const int64_t channels : {24, 35, 2056}) {
         for (const at::MemoryFormat format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
-          for (const int parts : {1, 2, 3}) {  // bias, residual, both
-            at::manual_seed(12);
-            const std::vector<int64_t> shape{2, channels, 13, 7};
-            const auto noise = [&](at::IntArrayRef sizes) { return at::randn(sizes) * (2 * q.scale); };
-            Inputs inputs{.x = test::values(q, shape).to(type).contiguous(format), .scale = at::full({}, q.scale)};
-            if ((parts & 1) != 0) inputs.bias = noise({channels});
-            if ((parts & 2) != 0) inputs.residual = noise(shape).to(type).contiguous(format);
-            const Outcome cpu = run(inputs, at::kCPU, [&](const Inputs& i) {
-              at::Tensor t = i.x.to(at::kFloat);
-              if (i.bias.defined()) t = t + i.bias.view({1, -1, 1, 1});
-              if (i.residual.defined()) t = t + i.residual.to(at::kFloat);
-              return learned_fake_quantize(at::hardtanh(t, 0, 6), i.scale, q).to(type);
-            });
-            const auto f = [&](const Inputs& i) {
-              return cuda_fake_quantize(i.x, i.bias, i.residual,
-                                        {.qparams = q, .scale = i.scale, .activation = kernels::kRelu6});
-            };
-            const Outcome gpu = run(inputs, at::kCUDA, f), again = run(inputs, at::kCUDA, f);
-            const bool summed_in_float = format == at::MemoryFormat::ChannelsLast || type == at::kFloat;
-            if (summed_in_float) {
-              EXPECT_TRUE(at::equal(gpu.y, cpu.y)) << channels << " " << parts;
-              EXPECT_TRUE(at::equal(gpu.dx, cpu.dx)) << channels << " " << parts;
-              expect_near(gpu.dscale, cpu.dscale, std::string(c10::toString(type)) + " " + std::to_string(channels));
-            }
-            EXPECT_TRUE(at::equal(gpu.dscale, again.dscale));
-            if (inputs.bias.defined() && summed_in_float) {
-              expect_near(gpu.dbias, cpu.dbias, "bias");
+          for (const LearnedEdge& edge : rules(q)) {
+            for (const int parts : {1, 2, 3}) {  // bias, residual, both
+              at::manual_seed(12);
+              const std::vector<int64_t> shape{2, channels, 13, 7};
+              const auto noise = [&](at::IntArrayRef sizes) { return at::randn(sizes) * (2 * q.scale); };
+              Inputs inputs{.x = test::values(q, shape).to(type).contiguous(format), .learned = edge};
+              if ((parts & 1) != 0) inputs.bias = noise({channels});
+              if ((parts & 2) != 0) inputs.residual = noise(shape).to(type).contiguous(format);
+              const Outcome cpu = run(inputs, at::kCPU, [&](const Inputs& i) {
+                at::Tensor t = i.x.to(at::kFloat);
+                if (i.bias.defined()) t = t + i.bias.view({1, -1, 1, 1});
+                if (i.residual.defined()) t = t + i.residual.to(at::kFloat);
+                return learned_fake_quantize(at::hardtanh(t, 0, 6), i.learned, q).to(type);
+              });
+              const auto f = [&](const Inputs& i) {
+                return cuda_fake_quantize(i.x, i.bias, i.residual,
+                                          {.qparams = q, .learned = i.learned, .activation = kernels::kRelu6});
+              };
+              const Outcome gpu = run(inputs, at::kCUDA, f), again = run(inputs, at::kCUDA, f);
+              const bool summed_in_float = format == at::MemoryFormat::ChannelsLast || type == at::kFloat;
+              if (summed_in_float) {
+                EXPECT_TRUE(at::equal(gpu.y, cpu.y)) << channels << " " << parts;
+                EXPECT_TRUE(at::equal(gpu.dx, cpu.dx)) << channels << " " << parts;
+                expect_near(gpu.dscale, cpu.dscale, std::string(c10::toString(type)) + " " + std::to_string(channels));
+              }
+              EXPECT_TRUE(at::equal(gpu.dscale, again.dscale));
+              if (inputs.bias.defined() && summed_in_float) {
+                expect_near(gpu.dbias, cpu.dbias, "bias");
+              }
+              if (edge.offset.defined()) {
+                EXPECT_TRUE(at::equal(gpu.doffset, again.doffset));
+                if (summed_in_float) expect_near(gpu.doffset, cpu.doffset, "offset");
+              }
             }
           }
         }

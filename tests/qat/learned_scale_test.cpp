@@ -11,6 +11,7 @@
 
 #include "src/common/error.h"
 #include "src/qat/fake_quantize.h"
+#include "src/qat/learned_edge.h"
 
 namespace octet {
 namespace {
@@ -83,7 +84,7 @@ TEST(LearnedScale, GradientIsTheFormulaAtEveryWidth) {
         q.scale = scale;
         const at::Tensor x = values(q, {4, 8, 25, 23}), dy = noise(x.sizes());
         const Outcome ours = run(x, at::full({}, scale), dy, [&](const at::Tensor& v, const at::Tensor& s) {
-          return learned_fake_quantize(v, s, q);
+          return learned_fake_quantize(v, {s}, q);
         });
         const Expected want = formula(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), x.numel(), q, 8 * 25 * 23);
         ASSERT_NEAR(ours.dscale.item<float>(), want.gradient, 1e-7 * want.magnitude)
@@ -102,7 +103,7 @@ TEST(LearnedScale, SlopesInsideAndOutside) {
   const QParams q{0.1f, 2, 0, 7};  // reals from -0.2 to 0.5
   const auto slope = [&](float x) {
     const Outcome one = run(at::full({1, 1}, x), at::full({}, q.scale), at::ones({1, 1}),
-                            [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, s, q); });
+                            [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); });
     return one.dscale.item<double>() * std::sqrt(5.0);  // N 1, Qp 7 - 2
   };
   EXPECT_NEAR(slope(0.0f), 0, 1e-6);
@@ -155,7 +156,7 @@ TEST(LearnedScale, SameBitsWithAnyThreads) {
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     tensor.push_back(run(x, at::full({}, q.scale), dy, [&](const at::Tensor& v, const at::Tensor& s) {
-                       return learned_fake_quantize(v, s, q);
+                       return learned_fake_quantize(v, {s}, q);
                      }).dscale);
     channels.push_back(run(x, scales, dy, [&](const at::Tensor& v, const at::Tensor& s) {
                          return learned_fake_quantize_weight(v, s, {-7, 7});
@@ -175,7 +176,7 @@ TEST(LearnedScale, NeitherBatchNorLayoutMatters) {
   const at::Tensor x = values(q, {1, 8, 20, 24}), dy = noise(x.sizes());
   const auto gradient = [&](const at::Tensor& v, const at::Tensor& of_y) {
     return run(v, at::full({}, q.scale), of_y,
-               [&](const at::Tensor& t, const at::Tensor& s) { return learned_fake_quantize(t, s, q); })
+               [&](const at::Tensor& t, const at::Tensor& s) { return learned_fake_quantize(t, {s}, q); })
         .dscale.item<double>();
   };
   const double once = gradient(x, dy);
@@ -186,7 +187,7 @@ TEST(LearnedScale, NeitherBatchNorLayoutMatters) {
 
 TEST(LearnedScale, NarrowTypesAreWidenedFirst) {
   const QParams q{0.0371f, 3, 0, 15};
-  const auto learned = [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, s, q); };
+  const auto learned = [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); };
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
     const Outcome narrow = run(x, at::full({}, q.scale), dy, learned);

@@ -12,9 +12,12 @@ namespace octet {
 namespace {
 
 constexpr QuantizerOptions kLearn{.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
+constexpr EdgeScales kRules[] = {EdgeScales::lsq, EdgeScales::lsq_plus, EdgeScales::pact};
 constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true}, kFrozen{.training = true};
 
 const QuantSpec kFewBits{.activation_bits = 3, .weight_bits = 3, .residual_bits = 8};
+
+QuantizerOptions learning(EdgeScales edges) { return {.weights = WeightCalibrator::lsq, .edges = edges}; }
 
 Graph resnet8() { return build_model(test::family("resnet8", 32)); }
 
@@ -27,7 +30,7 @@ void descend(const Weights& tensors) {
   const c10::NoGradGuard no_grad;
   for (const auto& [name, t] : tensors) {
     if (!t.grad().defined()) continue;
-    t.sub_(t.grad(), name.ends_with("scale") ? 1e-4 : 1e-3);
+    t.sub_(t.grad(), name.ends_with("scale") || name.starts_with("edges.") ? 1e-4 : 1e-3);
     t.mutable_grad() = at::Tensor();
   }
 }
@@ -37,6 +40,7 @@ void train(QuantizedModel& model, int from, int to) {
     model.forward(batch(i), i % 2 == 0 ? kTrain : kFrozen).square().mean().backward();
     descend(model.weights());
     descend(model.learned_scales());
+    model.hold_zero_points();
   }
 }
 
@@ -76,21 +80,85 @@ TEST(LearnedScales, GradientsReachEveryOneThatIsUsed) {
 
 TEST(LearnedScales, ResumeBitForBit) {
   const Graph graph = resnet8();
+  for (const EdgeScales rule : kRules) {
+    const Weights weights = test::random_weights(graph, 1);
+    QuantizedModel straight = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, learning(rule));
+    train(straight, 0, 2);
+    Weights saved;
+    for (const auto& [name, w] : straight.weights())
+      saved.emplace(name, w.detach().clone().set_requires_grad(w.requires_grad()));
+    const std::map<std::string, at::Tensor> state = straight.state();
+    train(straight, 2, 4);
+    QuantizedModel resumed(straight.prepared(), saved, learning(rule));
+    resumed.load_state(state);
+    train(resumed, 2, 4);
+    const auto a = straight.state(), b = resumed.state();
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+    for (const auto& [name, t] : straight.learned_scales()) EXPECT_FALSE(at::equal(a.at(name), state.at(name))) << name;
+  }
+}
+
+/// What the papers call so: a scale and the real value of code 0, or the width of the codes' range.
+TEST(LearnedScales, OffsetsAndWidthsBeginAsCalibrated) {
+  const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);
-  QuantizedModel straight = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, kLearn);
-  train(straight, 0, 2);
-  Weights saved;
-  for (const auto& [name, w] : straight.weights())
-    saved.emplace(name, w.detach().clone().set_requires_grad(w.requires_grad()));
-  const std::map<std::string, at::Tensor> state = straight.state();
-  train(straight, 2, 4);
-  QuantizedModel resumed(straight.prepared(), saved, kLearn);
-  resumed.load_state(state);
-  train(resumed, 2, 4);
-  const auto a = straight.state(), b = resumed.state();
-  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
-  EXPECT_FALSE(at::equal(a.at("edges.scale"), state.at("edges.scale")));
-  EXPECT_FALSE(at::equal(a.at("weights.scale"), state.at("weights.scale")));
+  const std::vector<QParams> plain = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse).edges();
+  for (const EdgeScales rule : {EdgeScales::lsq_plus, EdgeScales::pact}) {
+    const QuantizedModel model = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, learning(rule));
+    const std::vector<QParams> edges = model.edges();
+    bool signed_edge = false;
+    for (size_t n = 0; n < plain.size(); ++n) {
+      EXPECT_NEAR(edges[n].scale, plain[n].scale, 2e-7f * plain[n].scale);  // a width is rounded to a float
+      EXPECT_EQ(edges[n].zero_point, plain[n].zero_point);
+      signed_edge = signed_edge || plain[n].zero_point > 0;
+    }
+    EXPECT_TRUE(signed_edge);
+  }
+}
+
+TEST(LearnedScales, OffsetsAndWidthsGetGradients) {
+  const Graph graph = resnet8();
+  for (const char* name : {"edges.offset", "edges.alpha"}) {
+    const EdgeScales rule = std::string(name) == "edges.alpha" ? EdgeScales::pact : EdgeScales::lsq_plus;
+    QuantizedModel model =
+        test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, learning(rule));
+    model.forward(batch(0).mul_(4), kTrain).square().sum().backward();  // further than calibration saw: clipped
+    const at::Tensor gradient = model.learned_scales().at(name).grad();
+    const Prepared& prepared = model.prepared();
+    for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
+      const Node& node = prepared.graph.nodes[n];
+      if (node.op == Op::global_avg_pool) continue;  // nothing is further than what it averages
+      EXPECT_EQ(gradient[n].item<float>() != 0, prepared.has_edge(n)) << name << " " << node.name;
+    }
+  }
+}
+
+TEST(LearnedScales, ZeroPointsStayCodes) {
+  const Graph graph = resnet8();
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse,
+                                          learning(EdgeScales::lsq_plus));
+  const std::vector<QParams> before = model.edges();
+  model.hold_zero_points();
+  EXPECT_EQ(model.edges(), before);
+  const c10::NoGradGuard no_grad;
+  at::Tensor offsets = model.learned_scales().at("edges.offset");
+  offsets[0] = 5;
+  offsets[1] = -1e9;
+  model.hold_zero_points();
+  const QParams highest = model.edges()[1];
+  EXPECT_EQ(offsets[0].item<float>(), 0);
+  EXPECT_EQ(offsets[1].item<float>(), -highest.scale * static_cast<float>(highest.quant_max));
+  EXPECT_EQ(model.edges()[0].zero_point, 0);
+  EXPECT_EQ(highest.zero_point, highest.quant_max);
+}
+
+TEST(LearnedScales, OffsetsWantZeroPoints) {
+  const Graph graph = resnet8();
+  const QuantSpec symmetric{.activation = ActivationScheme::symmetric_s8};
+  EXPECT_THROW(
+      QuantizedModel(prepare(fuse(graph), symmetric), test::random_weights(graph, 1), learning(EdgeScales::lsq_plus)),
+      Error);
 }
 
 TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
@@ -114,6 +182,15 @@ TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
   state.at("weights.scale")[3] = 0;
   EXPECT_NE(refusal(learned, state).find("'weights.scale' holds impossible scales"), std::string::npos);
   EXPECT_TRUE(at::equal(learned.state().at("weights.scale"), before.at("weights.scale")));
+  for (const char* name : {"edges.offset", "edges.alpha"}) {
+    const EdgeScales rule = std::string(name) == "edges.alpha" ? EdgeScales::pact : EdgeScales::lsq_plus;
+    QuantizedModel ranges = test::calibrated(graph, weights, {}, CalibrationMethod::mse, learning(rule));
+    EXPECT_NE(refusal(ranges, before).find("it has no tensor '" + std::string(name)), std::string::npos);
+    EXPECT_NE(refusal(learned, ranges.state()).find("it has tensor '" + std::string(name)), std::string::npos);
+    auto damaged = ranges.state();
+    damaged.at(name)[2] = rule == EdgeScales::pact ? 0 : 1;
+    EXPECT_NE(refusal(ranges, damaged).find("holds impossible values"), std::string::npos);
+  }
 }
 
 TEST(LearnedScales, NeedACalibrationAndNoObserver) {

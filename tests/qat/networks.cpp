@@ -153,6 +153,10 @@ bool learn_at_random(const QuantizedModel& model, uint64_t seed) {
     at::Tensor factor = at::empty(values.sizes());
     factor.uniform_(0.6, 1.5, generator);
     at::Tensor(values).mul_(factor.to(values.device()));
+    if (name != "edges.offset") continue;
+    at::Tensor steps = at::empty(values.sizes());  // of the zero point: some beyond the codes
+    steps.uniform_(-2, 2.4, generator);
+    at::Tensor(values).sub_(scales.at("edges.scale").mul(steps.to(values.device())));
   }
   return !scales.empty();
 }

@@ -130,13 +130,15 @@ bool can_be_sparse(const Graph& graph) {
 }
 
 /// Random networks with random bit plans and 2:4 masks: every width, wide residual streams, single layers, [-2, 1] and
-/// so on; a third with scales that training might have left anywhere.
+/// so on; three fifths with scales, offsets and clipping levels that training might have left anywhere.
 TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   constexpr uint64_t kNetworks = 300;
   constexpr QuantizerOptions kRules[] = {{.weights = WeightCalibrator::mse},
                                          {.weights = WeightCalibrator::minmax},
-                                         {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq}};
-  int inserted = 0, full = 0, narrow_weights = 0, learned = 0, sparse = 0;
+                                         {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq},
+                                         {.weights = WeightCalibrator::mse, .edges = EdgeScales::pact},
+                                         {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq_plus}};
+  int inserted = 0, full = 0, narrow_weights = 0, learned = 0, sparse = 0, offsets = 0;
   size_t compared = 0;
   for (uint64_t seed = 0; seed < kNetworks; ++seed) {
     const Graph graph = test::random_graph(1000 + seed, /*branches=*/50);
@@ -144,8 +146,11 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
     if (seed % 2 == 1 && can_be_sparse(graph)) quant.sparsity = Sparsity::two_of_four;
     const Shape& shape = graph.nodes[0].shape;
     const CalibrationMethod method = seed % 2 == 0 ? CalibrationMethod::minmax : CalibrationMethod::mse;
+    const bool has_offsets = seed % 5 == 4;
+    if (has_offsets) quant.activation = ActivationScheme::affine_u8;
+    offsets += has_offsets;
     const QuantizedModel model =
-        test::calibrated(graph, test::random_weights(graph, seed), quant, method, kRules[seed % 3]);
+        test::calibrated(graph, test::random_weights(graph, seed), quant, method, kRules[seed % 5]);
     learned += test::learn_at_random(model, seed);
     const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
     compared += expect_same_bytes(model, images, test::preprocessing_for(shape), "seed " + std::to_string(seed), 1);
@@ -160,7 +165,8 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   EXPECT_GT(inserted, 60);  // or this says nothing about them
   EXPECT_GT(full, 15);
   EXPECT_GT(narrow_weights, 300);
-  EXPECT_EQ(learned, 100);
+  EXPECT_EQ(learned, 180);
+  EXPECT_EQ(offsets, 60);
   EXPECT_GT(sparse, 100);
   RecordProperty("codes", static_cast<int>(compared));
 }

@@ -21,7 +21,8 @@ struct Kind {
 /// What one process and two can agree in: without dropout, ranges calibrated.
 struct Comparable : Training {
   Comparable(const OptimizerRecipe& recipe, const std::string& checkpoint, const Kind& kind)
-      : Training(recipe, checkpoint, kind.qat, at::kCPU, kind.scales == EdgeScales::lsq) {
+      : Training(recipe, checkpoint,
+                 Variant{.name = "", .qat = kind.qat, .learn = learn(kind.scales), .edges = kind.scales}, at::kCPU) {
     graph = fuse(tiny_graph());
     recipe_.sync_batch_norm = kind.live_batch_norm;
     phase.freeze_batch_norm = kind.live_batch_norm ? 1 : 0;

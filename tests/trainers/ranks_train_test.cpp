@@ -97,6 +97,9 @@ TEST(RanksTrain, TwoLikeOneInQat) { expect_two_like_one({.qat = true}); }
 TEST(RanksTrain, TwoLikeOneWithObservedRanges) { expect_two_like_one({.qat = true, .scales = EdgeScales::observed}); }
 TEST(RanksTrain, TwoLikeOneWithLearnedScales) { expect_two_like_one({.qat = true, .scales = EdgeScales::lsq}); }
 
+TEST(RanksTrain, TwoLikeOneWithLearnedOffsets) { expect_two_like_one({.qat = true, .scales = EdgeScales::lsq_plus}); }
+TEST(RanksTrain, TwoLikeOneWithLearnedClipping) { expect_two_like_one({.qat = true, .scales = EdgeScales::pact}); }
+
 TEST(RanksTrain, SynchronizedBatchNormTrainsInQat) {
   const OneAndTwo both = train_both({.qat = true, .live_batch_norm = true}, 1);
   EXPECT_GT(both.trained, 0.05);

@@ -87,6 +87,13 @@ TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
        {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
         Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
         Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
+        Variant{.name = "lsq_plus",
+        .qat = true,
+        .learn = true,
+        .edges = EdgeScales::lsq_plus,
+        .precision = "fp16",
+        .ema = 0.9},
+        Variant{.name = "pact", .qat = true, .learn = true, .edges = EdgeScales::pact, .precision = "fp16"},
         Variant{.name = "freezing", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
         Variant{.name = "sparse", .qat = true, .sparse = true, .precision = "fp16"},
         Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {

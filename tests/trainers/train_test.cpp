@@ -54,19 +54,21 @@ TEST_P(Resume, ContinuesToTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Train, Resume,
-    testing::Values(Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
-                    Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
-                    Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
-                    Variant{.name = "fp16_scaler", .precision = "fp16"}, Variant{.name = "qat", .qat = true},
-                    Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
-                    Variant{.name = "qat_learned_ema", .qat = true, .learn = true, .ema = 0.9},
-                    Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = "fp16"},
-                    Variant{
-                        .name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
-                    Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
-                    Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
-                    Variant{.name = "two_threads", .threads = 2},
-                    Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
+    testing::Values(
+        Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
+        Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
+        Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
+        Variant{.name = "fp16_scaler", .precision = "fp16"}, Variant{.name = "qat", .qat = true},
+        Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+        Variant{.name = "qat_learned_ema", .qat = true, .learn = true, .ema = 0.9},
+        Variant{.name = "qat_lsq_plus_ema", .qat = true, .learn = true, .edges = EdgeScales::lsq_plus, .ema = 0.9},
+        Variant{.name = "qat_pact_adamw", .qat = true, .learn = true, .edges = EdgeScales::pact, .optimizer = "adamw"},
+        Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = "fp16"},
+        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+        Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
+        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
+        Variant{.name = "two_threads", .threads = 2},
+        Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Train, LearnsTheQuadrantsInFloatAndQat) {

@@ -23,9 +23,10 @@ namespace octet::testing_trainers {
 struct Variant {
   std::string name;
   bool qat = false;
-  bool learn = false;   ///< QAT with scales that learn
-  bool freeze = false;  ///< oscillating weights are frozen
-  bool sparse = false;  ///< weights are 2:4 sparse
+  bool learn = false;                  ///< QAT with scales that learn
+  EdgeScales edges = EdgeScales::lsq;  ///< those of activations, then
+  bool freeze = false;                 ///< oscillating weights are frozen
+  bool sparse = false;                 ///< weights are 2:4 sparse
   std::string optimizer = "sgd", precision = "fp32";
   double ema = 0, clip_gradient = 0;
   bool channels_last = true;
@@ -58,9 +59,8 @@ inline OptimizerRecipe recipe_of(const Variant& variant) {
 
 /// One training from scratch: network, phase and where its state goes.
 struct Training {
-  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU,
-           bool learn = false)
-      : Training(recipe, checkpoint, Variant{.name = "", .qat = qat, .learn = learn}, device) {}
+  Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU)
+      : Training(recipe, checkpoint, Variant{.name = "", .qat = qat}, device) {}
 
   /// Of the variant what is no part of the recipe.
   Training(const OptimizerRecipe& recipe, const std::string& checkpoint, const Variant& variant, at::Device device)
@@ -78,7 +78,8 @@ struct Training {
     phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
     if (!qat) return;
     QuantizerOptions options{.averaging = 0.1};
-    if (learn) options = {.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
+    if (learn) options = {.weights = WeightCalibrator::lsq, .edges = variant.edges};
+    phase.alpha_decay = 1e-3;
     QuantSpec spec = learn ? uniform_bits(4, 4) : QuantSpec();
     if (variant.sparse) spec.sparsity = Sparsity::two_of_four;
     if (variant.freeze) {

@@ -16,7 +16,7 @@ namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
-constexpr double kMostShrinking = 0.5;  // of a scale in one step
+constexpr double kMostShrinking = 0.5;  // of a scale or clipping level in one step
 
 }  // namespace
 
@@ -24,13 +24,20 @@ bool decays(ParameterSpec::Kind kind) {
   return kind == ParameterSpec::Kind::conv_weight || kind == ParameterSpec::Kind::linear_weight;
 }
 
-Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales)
-    : recipe_(recipe), adamw_(value_named(kOptimizers, recipe.optimizer, "optimizer") == OptimizerKind::adamw) {
+Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales,
+                     double alpha_decay)
+    : recipe_(recipe),
+      alpha_decay_(alpha_decay),
+      adamw_(value_named(kOptimizers, recipe.optimizer, "optimizer") == OptimizerKind::adamw) {
   for (const ParameterSpec& spec : octet::parameters(graph)) {
     if (!spec.trainable()) continue;
     add(spec.name, weights.at(spec.name), decays(spec.kind) ? Group::decaying : Group::other);
   }
-  for (const auto& [name, value] : scales) add(name, value, Group::scales);
+  for (const auto& [name, value] : scales)
+    add(name, value,
+        name.ends_with("alpha")    ? Group::alphas
+        : name.ends_with("offset") ? Group::offsets
+                                   : Group::scales);
   if (adamw_) steps_ = at::zeros({}, parameters_.front().first.options());
 }
 
@@ -44,7 +51,13 @@ void Optimizer::step(const Rates& learning_rates, const at::Tensor& skip) {
   if (adamw_) steps_.add_(at::rsub(skip, 1));  // a skipped step does not count
   step_group(Group::decaying, learning_rates.weights, skip);
   step_group(Group::other, learning_rates.weights, skip);
-  step_group(Group::scales, learning_rates.scales, skip);
+  for (const Group group : {Group::scales, Group::alphas, Group::offsets})
+    step_group(group, learning_rates.scales, skip);
+}
+
+double Optimizer::decay_of(Group group) const {
+  if (group == Group::decaying) return recipe_.weight_decay;
+  return group == Group::alphas ? alpha_decay_ : 0.0;
 }
 
 void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip) {
@@ -59,9 +72,10 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     if (adamw_) second.push_back(parameter.second);
   }
   if (values.empty()) return;
-  const double weight_decay = group == Group::decaying ? recipe_.weight_decay : 0.0;
-  std::vector<at::Tensor> least;  // of scales after this step
-  if (group == Group::scales) {
+  const double weight_decay = decay_of(group);
+  const bool positive = group == Group::scales || group == Group::alphas;
+  std::vector<at::Tensor> least;  // of positive ones after this step
+  if (positive) {
     least = at::_foreach_mul(values, kMostShrinking);
     at::_foreach_clamp_min_(least, kSmallestScale);
   }
@@ -74,13 +88,14 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
                     recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
   }
-  if (group == Group::scales) at::_foreach_clamp_min_(values, least);
+  if (positive) at::_foreach_clamp_min_(values, least);
 }
 
 std::vector<at::Tensor> Optimizer::parameters() const {
   std::vector<at::Tensor> scales, values;
   for (const Parameter& parameter : parameters_) {
-    (parameter.group == Group::scales ? scales : values).push_back(parameter.value);
+    const bool of_network = parameter.group == Group::decaying || parameter.group == Group::other;
+    (of_network ? values : scales).push_back(parameter.value);
   }
   scales.insert(scales.end(), values.begin(), values.end());
   return scales;

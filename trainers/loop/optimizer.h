@@ -23,11 +23,13 @@ bool decays(ParameterSpec::Kind kind);
 ///   sgd    g += wd * p;  m = momentum * m + g;  p -= lr * (nesterov ? g + momentum * m : m)
 ///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 ///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
-/// Scales do not decay, have a learning rate of their own, and stay positive: a step at most halves one.
+/// What learns of quantizers has a learning rate of its own. Scales and clipping levels ("...scale", "...alpha") stay
+/// positive: a step at most halves one. Clipping levels decay by a rate of their own; scales and offsets do not.
 class Optimizer {
  public:
   /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
-  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {});
+  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {},
+            double alpha_decay = 0);
 
   /// Scalars on the parameters' device, float64 on the CPU, float32 on a GPU.
   struct Rates {
@@ -47,7 +49,7 @@ class Optimizer {
   NamedTensors state() const;
 
  private:
-  enum class Group { decaying, other, scales };
+  enum class Group { decaying, other, scales, alphas, offsets };
   struct Parameter {
     std::string name;
     at::Tensor value, first, second;  // momentum or mean; square (AdamW only)
@@ -55,8 +57,10 @@ class Optimizer {
   };
   void add(const std::string& name, const at::Tensor& value, Group group);
   void step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip);
+  double decay_of(Group group) const;
 
   OptimizerRecipe recipe_;
+  double alpha_decay_;
   bool adamw_;
   std::vector<Parameter> parameters_;
   at::Tensor steps_;  // AdamW: number of updates, a float scalar

@@ -84,11 +84,12 @@ Owners::Owners(const Graph& graph, const std::vector<GraphPart>& parts) {
 
 void Owners::add(const std::string& name, const at::Tensor& tensor, Owned& owned) const {
   const at::Tensor plain = tensor.detach();
-  if (name != "edges.scale" && name != "weights.scale") {
+  const bool of_edges = name == "edges.scale" || name == "edges.offset" || name == "edges.alpha";
+  if (!of_edges && name != "weights.scale") {
     owned.at(part_of_.at(name.substr(0, name.rfind('.')))).push_back(plain);
     return;
   }
-  const std::vector<int64_t>& begin = name == "edges.scale" ? edges_ : channels_;
+  const std::vector<int64_t>& begin = of_edges ? edges_ : channels_;
   for (size_t part = 0; part + 1 < begin.size(); ++part)
     if (begin[part + 1] > begin[part])
       owned.at(part).push_back(plain.narrow(0, begin[part], begin[part + 1] - begin[part]));

@@ -33,8 +33,8 @@ class Owners {
  public:
   Owners(const Graph& graph, const std::vector<GraphPart>& parts);
 
-  /// `name`: of a parameter or buffer of the network, "edges.scale" or "weights.scale" (QuantizedModel), which are
-  /// every stage's in part.
+  /// `name`: of a parameter or buffer of the network, or of QuantizedModel::learned_scales(), which are every stage's
+  /// in part.
   void add(const std::string& name, const at::Tensor& tensor, Owned& owned) const;
 
  private:

@@ -45,7 +45,7 @@ TrainStep::TrainStep(const Phase& phase)
       precision_(value_named(kPrecisions, recipe_.precision, "precision")),
       gather_(phase.ranks == nullptr ? GatherShares()
                                      : [&ranks = *phase.ranks](const at::Tensor& mine) { return ranks.gather(mine); }),
-      optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales()) {
+      optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales(), phase.alpha_decay) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
   if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema);
@@ -84,6 +84,7 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
     decay_pruned(phase_.quantized->prepared(), *phase_.weights, kPrunedDecay);
   }
   optimizer_.step({.weights = scalars_[0], .scales = scalars_[2]}, skip);
+  if (phase_.quantized != nullptr) phase_.quantized->hold_zero_points();
   if (freezer_) freezer_->step(scalars_[3], skip);
   if (average_) average_->update(scalars_[1]);
 }

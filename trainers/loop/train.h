@@ -41,6 +41,7 @@ struct Phase {
   const Teacher* teacher = nullptr;                        ///< QAT: of whom it learns, too; null: labels alone
   Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
   double scale_rate = 1;                                   ///< learned scales: their learning rate over the weights'
+  double alpha_decay = 0;                                  ///< of learned clipping levels
   FreezingThreshold freezing;                              ///< QAT: of oscillating weights; not with EMA
   double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
   long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
