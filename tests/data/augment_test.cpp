@@ -166,7 +166,8 @@ TEST(Transform, PicturesThatDoNotFitAreRefused) {
   expect_part(data_refusal([&] { evaluation_image(noise(40, 40, 1, 1), t); }), "3 channels are wanted");
   Transform long_one = crop_to(20, 20, 3);
   long_one.resize = 100;
-  expect_part(data_refusal([&] { evaluation_image(noise(1, 4000, 3, 1), long_one); }), "data.resize 100");
+  expect_part(data_refusal([&] { evaluation_image(noise(1, 4000, 3, 1), long_one); }),
+              "its shorter side resized to 100");
   EXPECT_THROW(evaluation_image(noise(40, 40, 3, 1), crop_to(0, 20, 3)), Error);
 }
 

@@ -224,7 +224,9 @@ TEST(LearnedScaleKernelsCuda, OffsetsAndWidthsAreTheCpuKernels) {
         EXPECT_NEAR(got[0], want.value * factor, bound);
         EXPECT_NEAR(got[1], want.offset * factor, bound);
         if (first.empty()) first = got;
-        if (!with_bias) EXPECT_EQ(got, first) << "again";
+        if (!with_bias) {
+          EXPECT_EQ(got, first) << "again";
+        }
       }
     }
   }

@@ -32,7 +32,7 @@ ModelBuilder detector() {
   model.node("Conv", {"large", "down.weight"}, "small").ints("pads", {1, 1, 1, 1}).ints("strides", {2, 2});
   scale(model, "large", "p3");
   scale(model, "small", "p4");
-  model.node("Reshape", {"p3", "pixels_last"}, "row3").named("lay_out");
+  model.node("Reshape", {"p3", "pixels_last"}, "row3");  // so far as attention begins
   model.node("Reshape", {"p4", "pixels_last"}, "row4");
   model.node("Concat", {"row3", "row4"}, "rows").integer("axis", 2);
   model.node("Transpose", {"rows"}, "boxes").ints("perm", {0, 2, 1});
@@ -43,8 +43,8 @@ TEST(OnnxCut, ADetectorsDecodingIsNamedWithTheValuesBeforeIt) {
   ModelBuilder model = detector();
   const std::string message = refusal(model, "boxes");
   for (const char* part :
-       {"test.onnx: node 'lay_out' (Reshape): ", "decoding and suppressing boxes", "stays outside octet",
-        "model.outputs: [\"p3\", \"p4\"]", "octet inspect test.onnx --outputs p3,p4"})
+       {"test.onnx: node of output 'rows' (Concat): input 'row3' is in heads", "decoding and suppressing boxes",
+        "stays outside octet", "model.outputs: [\"p3\", \"p4\"]", "octet inspect test.onnx --outputs p3,p4"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
@@ -115,7 +115,7 @@ TEST(OnnxCut, NamesThatAreNoValuesAreRefused) {
         << chosen({"p3", name});
   EXPECT_NE(chosen({"p3", "p3"}).find("'p3' is to be an output twice"), std::string::npos);
   const std::string behind = chosen({"rows"});  // octet has none of it, and no other end is proposed
-  EXPECT_NE(behind.find("node 'lay_out' (Reshape)"), std::string::npos) << behind;
+  EXPECT_NE(behind.find("node of output 'rows' (Concat)"), std::string::npos) << behind;
   EXPECT_EQ(behind.find("model.outputs"), std::string::npos) << behind;
 }
 

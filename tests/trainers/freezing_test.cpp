@@ -46,7 +46,7 @@ TEST(Freezing, FrozenCodesStay) {
     r.learning_rate = 0.2;
     return r;
   }();
-  testing_trainers::Training training(recipe, "", /*qat=*/true, at::kCPU, /*learn=*/true);
+  testing_trainers::Training training(recipe, "", {.name = "", .qat = true, .learn = true}, at::kCPU);
   training.phase.freezing = {0.005, 0.005};
   TrainStep step(training.phase);
   ASSERT_NE(step.freezer(), nullptr);
