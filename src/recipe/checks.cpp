@@ -128,7 +128,7 @@ class Checker {
   void check_calibrate() const {
     const CalibrateRecipe& calibrate = recipe_.calibrate;
     const bool trains = recipe_.qat.epochs > 0;
-    const auto require_untrained = [&](bool asked, const char* key, const std::string& why) {
+    const auto require_untrained = [&](bool asked, const char* key, const char* why) {
       require(!asked || !trains, key, fmt::format("{}; set qat.epochs: 0, or leave it out", why));
     };
     require_untrained(calibrate.equalize, "calibrate.equalize",
@@ -136,13 +136,8 @@ class Checker {
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
     const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
-    require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding",
-                      calibrate.rounding +
-                          " puts weights on their codes after training, and QAT would move them off "
-                          "again");
-    require(rounding == WeightRounding::block || calibrate.block_drop == CalibrateRecipe().block_drop,
-            "calibrate.block_drop",
-            fmt::format("no block learns with calibrate.rounding {}; set block, or leave it out", calibrate.rounding));
+    require_untrained(rounding == WeightRounding::adaround, "calibrate.rounding",
+                      "adaround puts weights on their codes after training, and QAT would move them off again");
   }
 
   void check_quant() const {

@@ -206,10 +206,6 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
                  {": " + key + ": repairs a network after training", "set qat.epochs: 0"});
     EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {key + "=true"}));
   }
-  expect_parts(refusal(kMinimal, {"calibrate.rounding=block", "qat.epochs=1"}),
-               {": calibrate.rounding: block puts weights on their codes", "set qat.epochs: 0"});
-  expect_parts(refusal(kMinimal, {"calibrate.rounding=adaround", "calibrate.block_drop=0"}),
-               {": calibrate.block_drop: no block learns with calibrate.rounding adaround; set block"});
   expect_parts(refusal(kMinimal, {"calibrate.rounding=adaround", "qat.epochs=1"}),
                {": calibrate.rounding: adaround puts weights on their codes", "set qat.epochs: 0"});
 }

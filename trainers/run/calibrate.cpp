@@ -13,7 +13,6 @@
 #include "src/qat/channel_moments.h"
 #include "src/qat/correct_biases.h"
 #include "src/qat/reconstruct/adaround.h"
-#include "src/qat/reconstruct/blocks.h"
 #include "src/quant/equalize.h"
 #include "src/quant/sparse_layers.h"
 #include "src/recipe/choices.h"
@@ -72,41 +71,29 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   set_float_params(model.weights(), params);
 }
 
-WeightRounding rounding_of(const CalibrateRecipe& recipe) {
-  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding");
-}
-
-bool rounds(const CalibrateRecipe& recipe) { return rounding_of(recipe) != WeightRounding::nearest; }
-
 void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictures) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const Graph& graph = model.prepared().graph;
-  const bool by_block = rounding_of(recipe) == WeightRounding::block;
-  long parts = by_block ? static_cast<long>(blocks_of(graph).size()) : 0;
-  for (const Node& node : graph.nodes) parts += !by_block && has_weight(node.op);
-  const char* const unit = by_block ? "blocks" : "layers";
-  Progress progress("round", parts, unit);
+  long layers = 0;
+  for (const Node& node : model.prepared().graph.nodes) layers += has_weight(node.op);
+  Progress progress("round", layers, "layers");
   double nearest = 0, rounded = 0;
   int64_t weights = 0, moved = 0;
   long seen = 0;
-  const auto done = [&](const RoundedLayer& part) {
-    nearest += part.nearest;
-    rounded += part.rounded;
-    weights += part.weights;
-    moved += part.moved;
-    progress.update(++seen, part.name);
-    throw_if_interrupted();
-  };
-  const AdaRoundOptions options{
-      .steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed};
-  if (by_block) {
-    reconstruct_blocks(model, pictures, {options, recipe.block_drop}, done);
-  } else {
-    adaround(model, pictures, options, done);
-  }
-  say(fmt::format("{}: {:.1f} % of the codes moved; squared error of the {}' outputs: {:.1f} % of nearest's",
-                  recipe.rounding, 100.0 * static_cast<double>(moved) / static_cast<double>(weights), unit,
-                  100 * rounded / nearest));
+  adaround(model, pictures, {.steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed},
+           [&](const RoundedLayer& layer) {
+             nearest += layer.nearest;
+             rounded += layer.rounded;
+             weights += layer.weights;
+             moved += layer.moved;
+             progress.update(++seen, layer.name);
+             throw_if_interrupted();
+           });
+  say(fmt::format("adaround: {:.1f} % of the codes moved; squared error of the layers' outputs: {:.1f} % of nearest's",
+                  100.0 * static_cast<double>(moved) / static_cast<double>(weights), 100 * rounded / nearest));
+}
+
+bool rounds(const CalibrateRecipe& recipe) {
+  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding") == WeightRounding::adaround;
 }
 
 /// Rounding first: what it leaves of a channel's mean goes into the bias.
