@@ -32,6 +32,9 @@ EnergyMeter::EnergyMeter(const std::string& powercap) {
     const std::string folder = fmt::format("{}/intel-rapl:{}", powercap, package);
     std::error_code missing;
     if (!std::filesystem::exists(folder, missing)) break;
+    std::string name;  // "package-0"; "psys" is the whole machine, packages included
+    std::getline(std::ifstream(folder + "/name") >> std::ws, name);
+    if (!name.starts_with("package")) continue;
     const std::string counter = folder + "/energy_uj";
     const auto begun = joules_in(counter), range = joules_in(folder + "/max_energy_range_uj");
     if (begun && range) packages_.push_back({counter, *begun, *range});

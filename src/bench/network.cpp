@@ -188,7 +188,6 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
   BenchResult result;
   result.batch = options.batch;
   result.runs = static_cast<long>(samples.size());
-  set_energy(on_host, static_cast<double>(result.runs * options.batch), result);
   result.median_ms = median(samples);
   result.p99_ms = percentile(std::move(samples), 0.99);
   if (result.median_ms > 0) result.images_per_second = 1e3 * options.batch / result.median_ms;
@@ -196,6 +195,7 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
 
   const std::vector<double> first = program.time_on_device(options.batch, kFewestRuns);
   const int runs = first.empty() ? 0 : device_runs(options.seconds, first);
+  if (runs == 0) set_energy(on_host, static_cast<double>(result.runs * options.batch), result);
   if (runs > 0) {
     std::vector<double> on_device = program.time_on_device(options.batch, runs);
     result.device_ms = median(on_device);

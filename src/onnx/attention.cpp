@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "src/onnx/rules.h"
 
@@ -103,8 +104,8 @@ OnnxValue channels_of_heads(NodeReader& node, const OnnxValue& x, int64_t first,
                             const std::string& name) {
   Network& network = node.network();
   const int64_t heads = x.heads, each = network.shape(x).c / heads;
-  if (first < 0 || count < 1 || first + count > each)
-    node.fail(fmt::format("channels {} to {} of {} in each head", first, first + count - 1, each));
+  if (first < 0 || first > each || count < 1 || count > each - first)
+    node.fail(fmt::format("{} channels from {} on of {} in each head", count, first, each));
   // Channel by channel instead of head by head, what is wanted lies in one piece; then back.
   const OnnxValue turned = in_turns(node, x, heads, name + "/turns");
   const Node piece{.op = Op::slice,
@@ -129,12 +130,15 @@ void split_heads(NodeReader& node) {
   const auto outputs = static_cast<size_t>(node.outputs());
   node.integer("num_outputs", node.outputs());
   if (sizes.empty() && each % node.outputs() == 0) sizes.assign(outputs, each / node.outputs());
+  const bool fit = sizes.size() == outputs &&
+                   std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= each; }) &&
+                   std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == each;
+  if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", each, outputs, dims_text(sizes)));
   int64_t first = 0;
-  for (size_t i = 0; i < outputs && sizes.size() == outputs; first += sizes[i++]) {
+  for (size_t i = 0; i < outputs; first += sizes[i++]) {
     const std::string& name = node.name_of_output(static_cast<int>(i));
     if (!name.empty()) node.result(channels_of_heads(node, x, first, sizes[i], name), static_cast<int>(i));
   }
-  if (first != each) node.fail(fmt::format("{} channels into {} outputs of {}", each, outputs, dims_text(sizes)));
 }
 
 void matmul_of_heads(NodeReader& node) {

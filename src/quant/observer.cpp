@@ -100,7 +100,7 @@ void Observer::add(const Statistics& others) {
   s.hi = s.seen == 0 ? others.hi : std::max(s.hi, others.hi);
   s.seen = static_cast<int>(std::min<int64_t>(int64_t{s.seen} + others.seen, kernels::kManyBatches));
   if (others.histogram.empty()) return;
-  const kernels::Bins bins = make_room(exponent_of(s), s);
+  const kernels::Bins bins = make_room(std::max(exponent_of(s), exponent_of(others)), s);
   add_counts(others, bins, s.histogram);
 }
 

@@ -165,7 +165,8 @@ class Checker {
     check_phase(recipe_.qat, "qat");
     const bool cut = !recipe_.parallel.stages.empty(), qat = recipe_.qat.epochs > 0;
     require(!cut || !qat || recipe_.quant.scales != "observed", "quant.scales",
-            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed or lsq");
+            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed, lsq, "
+            "lsq_plus or pact");
     require(!cut || recipe_.qat.distill_weight == 0, "qat.distill_weight",
             "the float network that teaches is not cut by parallel.stages; leave one of them out");
     require(!cut || recipe_.model.dropout == 0 || recipe_.train.epochs == 0, "model.dropout",

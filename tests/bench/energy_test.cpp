@@ -19,8 +19,9 @@ class Powercap {
   Powercap(const Powercap&) = delete;
   Powercap& operator=(const Powercap&) = delete;
   const std::string& path() const { return path_; }
-  void set(const std::string& domain, long microjoules) const {
+  void set(const std::string& domain, long microjoules, const std::string& name = "package-0") const {
     std::filesystem::create_directories(path_ + "/" + domain);
+    std::ofstream(path_ + "/" + domain + "/name") << name << "\n";
     std::ofstream(path_ + "/" + domain + "/energy_uj") << microjoules << "\n";
     std::ofstream(path_ + "/" + domain + "/max_energy_range_uj") << 262'143'328'850 << "\n";
   }
@@ -29,15 +30,17 @@ class Powercap {
   std::string path_;
 };
 
-TEST(EnergyMeter, AddsPackagesAndNotTheirParts) {
+TEST(EnergyMeter, AddsPackagesAndNeitherTheirPartsNorTheMachine) {
   const Powercap powercap;
   powercap.set("intel-rapl:0", 5'000'000);
-  powercap.set("intel-rapl:0:0", 1'000'000);  // the cores of package 0
-  powercap.set("intel-rapl:1", 2'500'000);
+  powercap.set("intel-rapl:0:0", 1'000'000, "core");
+  powercap.set("intel-rapl:1", 7'000'000, "psys");  // laptops: the packages and all else
+  powercap.set("intel-rapl:2", 2'500'000, "package-1");
   const EnergyMeter meter(powercap.path());
   powercap.set("intel-rapl:0", 8'250'000);
-  powercap.set("intel-rapl:0:0", 3'000'000);
-  powercap.set("intel-rapl:1", 2'600'000);
+  powercap.set("intel-rapl:0:0", 3'000'000, "core");
+  powercap.set("intel-rapl:1", 17'000'000, "psys");
+  powercap.set("intel-rapl:2", 2'600'000, "package-1");
   const Energy energy = meter.drawn();
   ASSERT_TRUE(energy.cpu_joules);
   EXPECT_NEAR(*energy.cpu_joules, 3.25 + 0.1, 1e-9);

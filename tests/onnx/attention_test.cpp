@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <limits>
 
 #include "tests/error_of.h"
 #include "tests/onnx/outputs.h"
@@ -143,6 +144,10 @@ TEST(OnnxAttention, WhatItIsNotIsRefusedByName) {
   expect_refusal("10 channels into 1 outputs of [3]", [](ModelBuilder& m) {
     m.integers("three", {3});
     m.node("Split", {"qkv", "three"}, "y").integer("axis", 2);
+  });
+  expect_refusal("10 channels into 2 outputs of [1, 9223372036854775807]", [](ModelBuilder& m) {
+    m.integers("parts", {1, std::numeric_limits<int64_t>::max()});
+    m.node("Split", {"qkv", "parts"}, "y").output("z").integer("axis", 2);
   });
   expect_refusal("expected a positive factor", [](ModelBuilder& m) {
     m.scalar("minus", -1);

@@ -34,14 +34,18 @@ std::vector<uint8_t> pack(const std::vector<Observer>& observers) {
 
 void add(const std::vector<uint8_t>& bytes, std::vector<Observer>& observers) {
   size_t at = 0;
+  const auto require = [](bool fits) {
+    if (!fits) throw promise_error("calibration: another rank observed another network");
+  };
   const auto take = [&](void* data, size_t size) {
-    if (size > bytes.size() - at) throw promise_error("calibration: another rank observed another network");
+    require(size <= bytes.size() - at);
     std::memcpy(data, bytes.data() + at, size);
     at += size;
   };
   for (Observer& observer : observers) {
     Row row;
     take(&row, sizeof row);
+    require(row.bins == 0 || row.bins == kHistogramBins);
     Statistics s{.lo = row.lo, .hi = row.hi, .seen = row.seen};
     s.histogram.resize(static_cast<size_t>(row.bins));
     take(s.histogram.data(), s.histogram.size() * sizeof(double));
@@ -49,6 +53,7 @@ void add(const std::vector<uint8_t>& bytes, std::vector<Observer>& observers) {
     s.histogram_hi = row.histogram_hi;
     observer.add(s);
   }
+  require(at == bytes.size());
 }
 
 }  // namespace
