@@ -110,7 +110,7 @@ struct Staged : Comparable {
 
 class StagedTraining : public ::testing::TestWithParam<Cut> {};
 
-/// Without BatchNorm's running statistics, where replicas have each their own on the way.
+/// Without BatchNorm's running statistics.
 Weights learned(const Weights& weights) {
   Weights values;
   for (const auto& [name, tensor] : weights)
@@ -142,7 +142,9 @@ TEST_P(StagedTraining, EndsAsOneProcessWithTheSameMicroBatches) {
   for (int i = 1; i < count; ++i) expect_same_end(*ranks_of[0], *ranks_of[i]);
   EXPECT_GT(distance(before, alone.weights), 0.02);
   EXPECT_LT(distance(learned(alone.weights), learned(ranks_of[0]->weights)), 1e-6);
-  if (cut.replicas == 1 || !cut.kind.live_batch_norm) EXPECT_LT(distance(alone.weights, ranks_of[0]->weights), 1e-6);
+  // Replicas follow BatchNorm's statistics from fewer micro-batches each, and keep the mean.
+  const bool of_fewer = cut.replicas > 1 && cut.kind.live_batch_norm;
+  EXPECT_LT(distance(alone.weights, ranks_of[0]->weights), of_fewer ? 0.5 : 1e-6);
   if (alone.quantized && cut.replicas == 1)  // whose sums are made in another order
     testing_trainers::expect_same_bits(alone.quantized->state(), ranks_of[0]->quantized->state());
   if (alone.quantized)

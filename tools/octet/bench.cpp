@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/bench/layer_bars.h"
 #include "src/bench/sweep.h"
@@ -76,6 +77,8 @@ void require_use(const BenchCommand& command, const std::vector<std::string>& en
 
 /// What the measurements of all sizes, engines and batches add up to.
 struct Results {
+  const std::string machine = machine_model();
+  const std::optional<ChipRates> rates = chip_rates(machine);
   std::string text;
   nlohmann::json json = nlohmann::json::array();
   std::vector<LayerSeries> series;  ///< at the first batch and size
@@ -98,8 +101,7 @@ void measure(const BenchCommand& command, const Int8Graph& graph, const std::str
     compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
     compile.fallback = engine == "cudnn" ? command.fallback : "none";
     const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
-    const BenchResult result =
-        bench_program(*program, graph, {batch, command.seconds, layers, chip_rates(machine_model())});
+    const BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
     const std::string at = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
     results.text += fmt::format("{}{}: {}\n", engine, at, describe(result));
     results.json.push_back(to_json(engine, size, result));
@@ -123,18 +125,18 @@ ExitCode bench_network(const Common& common, const BenchCommand& command) {
   const Int8Graph& first = graphs.front();
   if (!command.save.empty()) write_checkpoint(command.save, first);
   Results results;
-  results.text = fmt::format("{} on {}, random pictures{}\n", first.name, machine_model(),
+  results.text = fmt::format("{} on {}, random pictures{}\n", first.name, results.machine,
                              command.model.empty() ? "" : " and weights");
   for (const std::string& engine : engines)
     for (const Int8Graph& graph : graphs) measure(command, graph, engine, &graph == &first, results);
   if (!command.svg.empty()) {
     write_file_atomically(command.svg, draws_layers(command)
                                            ? to_svg(first, results.series, command.batches.front())
-                                           : svg_sweep(first.name + " on " + machine_model(), results.points));
+                                           : svg_sweep(first.name + " on " + results.machine, results.points));
   }
   print_result(common, results.text, [&] {
     return nlohmann::json{
-        {"network", first.name}, {"machine", machine_model()}, {"threads", command.threads}, {"results", results.json}}
+        {"network", first.name}, {"machine", results.machine}, {"threads", command.threads}, {"results", results.json}}
         .dump(2);
   });
   return ExitCode::ok;

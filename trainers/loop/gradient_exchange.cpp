@@ -37,8 +37,9 @@ class GradientExchange::Hook : public torch::autograd::PostAccumulateGradHook {
   const size_t slot_;
 };
 
-GradientExchange::GradientExchange(Ranks& ranks, std::vector<at::Tensor> parameters, ExchangeType type)
-    : ranks_(ranks), type_(type == ExchangeType::fp16 ? at::kHalf : at::kFloat) {
+GradientExchange::GradientExchange(Ranks& ranks, std::vector<at::Tensor> parameters, ExchangeType type,
+                                   Ranks::Among among)
+    : ranks_(ranks), type_(type == ExchangeType::fp16 ? at::kHalf : at::kFloat), among_(among) {
   place(parameters);
   for (size_t i = 0; i < slots_.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(slots_[i].parameter, std::make_unique<Hook>(*this, i));
@@ -86,7 +87,7 @@ void GradientExchange::start_also(const std::vector<at::Tensor>& also) {
   also_.clear();
   for (auto& [type, parts] : by_type) {
     also_.push_back({parts, at::cat(parts)});
-    under_way_.push_back(ranks_.start_sum(also_.back().values));
+    under_way_.push_back(ranks_.start_sum(also_.back().values, among_));
   }
 }
 
@@ -106,6 +107,8 @@ void GradientExchange::is_ready(size_t index) {
 }
 
 void GradientExchange::start(Bucket& bucket) {
+  const auto ready = [&](size_t index) { return slots_[index].ready; };
+  if (std::none_of(bucket.slots.begin(), bucket.slots.end(), ready)) return;
   const at::Device device = slots_[bucket.slots.front()].parameter.device();
   bucket.values = at::zeros({bucket.size}, at::TensorOptions(device).dtype(type_));
   std::vector<at::Tensor> gradients, places;
@@ -115,8 +118,8 @@ void GradientExchange::start(Bucket& bucket) {
     gradients.push_back(flat(slot.parameter.grad()));
     places.push_back(bucket.values.narrow(0, slot.begin, slot.parameter.numel()));
   }
-  if (!places.empty()) at::_foreach_copy_(places, gradients);
-  under_way_.push_back(ranks_.start_sum(bucket.values));
+  at::_foreach_copy_(places, gradients);
+  under_way_.push_back(ranks_.start_sum(bucket.values, among_));
 }
 
 void GradientExchange::finish() {
@@ -138,6 +141,7 @@ void GradientExchange::finish() {
 }
 
 void GradientExchange::take(Bucket& bucket) {
+  if (!bucket.values.defined()) return;
   const at::Tensor sums = std::exchange(bucket.values, {}).to(at::kFloat);
   for (const size_t index : bucket.slots) {
     Slot& slot = slots_[index];

@@ -15,18 +15,21 @@ namespace octet {
 
 /// Parameters lie in buckets, in the order of the forward pass. A bucket's sum begins when the last of its gradients is
 /// there, and after the sums of all buckets behind it: on every rank the same sums in the same order, hence the same
-/// bits. On a GPU they run beside the backward pass, and a CUDA graph can record all of it.
+/// bits. A bucket without gradients is not sent. On a GPU they run beside the backward pass, and a CUDA graph can
+/// record all of it.
 class GradientExchange {
  public:
   /// `parameters`: float32 leaves in the order of the forward pass. `type`: they travel and are added in it. One
-  /// exchange at a time has hooks on them.
-  GradientExchange(Ranks& ranks, std::vector<at::Tensor> parameters, ExchangeType type);
+  /// exchange at a time has hooks on them. `among`: the ranks that have gradients of the same parameters.
+  GradientExchange(Ranks& ranks, std::vector<at::Tensor> parameters, ExchangeType type,
+                   Ranks::Among among = Ranks::Among::all);
   ~GradientExchange();
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
-  /// Between forward and backward pass, when no parameter has a gradient. `also`: dense tensors to be summed, too, that
-  /// nobody touches until finish(). In one `mode` the same parameters get gradients in every step, and on every rank.
+  /// Before the backward pass, of several the last one, that makes the gradients whole. `also`: dense tensors to be
+  /// summed, too, that nobody touches until finish(). In one `mode` the same parameters get gradients in that pass in
+  /// every step, and on every rank.
   void begin(int mode, const std::vector<at::Tensor>& also);
   /// After the backward pass. The gradients are then sums over all ranks, in each parameter's own memory format; those
   /// of a bucket are views of one tensor. Throws OthersLost as Ranks does, as the backward pass may have done.
@@ -62,6 +65,7 @@ class GradientExchange {
 
   Ranks& ranks_;
   const at::ScalarType type_;
+  const Ranks::Among among_;
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;                    // as their sums begin: that of the last parameters first
   std::map<int, std::vector<bool>> has_gradient_;  // by mode and slot, from the mode's first step

@@ -26,6 +26,7 @@ class StagedPass {
     std::function<at::Tensor(const at::Tensor& x)> forward;  ///< this rank's stage
     /// The last stage: of what forward() gave for micro-batch `number`, a scalar to be minimized.
     std::function<at::Tensor(const at::Tensor& y, int number)> loss;
+    std::function<void()> before_last_backward;  ///< this rank's forward passes are all done then
   };
 
   /// `ranks`: null where one process walks the whole network. `borders`: one behind each stage but the last. Rank r has

@@ -1,9 +1,7 @@
 // The step of a rank that has one stage of the network, of one or of several replicas that share each batch.
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/GradMode.h>
 
 #include <string>
 #include <utility>
@@ -35,20 +33,12 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
     sums.add_(judged.sums);
     return scaled(judged.loss.div(count * replicas_));  // all micro-batches' gradients add up to the batch's
   };
+  work.before_last_backward = [&] {
+    if (exchange_) begin_exchange({}, 1.0 / replicas_, mode);
+  };
   staged_->run(images, work);
-  if (replicas_ > 1) join_replicas(mode);
+  if (exchange_) finish_exchange();
   return sums;
-}
-
-/// Gradients of this stage, of the whole batch; BatchNorm's statistics, the mean of the replicas'.
-void TrainStep::join_replicas(const Mode& mode) {
-  const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> tensors = optimizer_.gradients();
-  if (mode.batch_norm_training && !statistics_.empty()) {
-    at::_foreach_mul_(statistics_, 1.0 / replicas_);
-    tensors.insert(tensors.end(), statistics_.begin(), statistics_.end());
-  }
-  phase_.ranks->sum_in_team(tensors);
 }
 
 void TrainStep::start_stages() {
@@ -63,9 +53,21 @@ void TrainStep::start_stages() {
     const at::ScalarType type = precision_ == Precision::fp32 ? at::kFloat : low;
     for (size_t i = 0; i + 1 < parts.size(); ++i) borders.push_back({graph.nodes[parts[i].last].shape, type});
     replicas_ = phase_.ranks->size() / static_cast<int>(parts.size());
-    if (replicas_ > 1) phase_.ranks->make_teams(static_cast<int>(parts.size()));
   }
   staged_.emplace(phase_.ranks, std::move(borders), phase_.parallel.micro_batches, recipe_.channels_last);
+  if (replicas_ > 1) start_replicas();
+}
+
+/// Those of this rank's stage share each batch.
+void TrainStep::start_replicas() {
+  phase_.ranks->make_teams(static_cast<int>(parts_.size()));
+  exchange_.emplace(*phase_.ranks, optimizer_.parameters(),
+                    value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange"), Ranks::Among::team);
+  const Owners owners(phase_.trained_graph(), parts_);
+  Owned owned(parts_.size());
+  for (const ParameterSpec& parameter : parameters(*phase_.graph))
+    if (!parameter.trainable()) owners.add(parameter.name, phase_.weights->at(parameter.name), owned);
+  statistics_ = owned[staged_->stage()];
 }
 
 void TrainStep::take_from_owners() {

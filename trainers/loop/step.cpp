@@ -97,8 +97,11 @@ at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const 
     judged = judge(forward(x, mode), labels, x);
   }
   if (exchange_) {
+    const double share = 1.0 / phase_.ranks->size();
     judged.loss = judged.loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
-    begin_exchange(judged.sums, mode);
+    judged.sums[0].mul_(share);
+    judged.sums[2].mul_(share);
+    begin_exchange({judged.sums}, share, mode);
   }
   scaled(judged.loss).backward();
   if (exchange_) finish_exchange();
@@ -132,13 +135,10 @@ at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
                                        .range_shares = shares});
 }
 
-/// What the backward pass does not change goes first, beside it: the step's sums, BatchNorm's statistics.
-void TrainStep::begin_exchange(at::Tensor& sums, const Mode& mode) {
+/// What the backward pass does not change goes first, beside it: BatchNorm's statistics, of each `share` of the batch,
+/// and `also`.
+void TrainStep::begin_exchange(std::vector<at::Tensor> also, double share, const Mode& mode) {
   const c10::NoGradGuard no_grad;
-  const double share = 1.0 / phase_.ranks->size();
-  sums[0].mul_(share);
-  sums[2].mul_(share);
-  std::vector<at::Tensor> also{sums};
   if (mode.batch_norm_training && !recipe_.sync_batch_norm && !statistics_.empty()) {  // else the same already
     shared_statistics_ = at::_foreach_mul(statistics_, share);  // the backward pass holds on to the others
     also.insert(also.end(), shared_statistics_.begin(), shared_statistics_.end());

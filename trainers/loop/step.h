@@ -61,13 +61,13 @@ class TrainStep {
     at::Tensor sums;  // float64 [kSums], in the order of StepTotals
   };
   void start_stages();
-  void join_replicas(const Mode& mode);
+  void start_replicas();
   at::Tensor pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   at::Tensor staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
   Judged judge(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& x) const;
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
-  void begin_exchange(at::Tensor& sums, const Mode& mode);
+  void begin_exchange(std::vector<at::Tensor> also, double share, const Mode& mode);
   void finish_exchange();
   void agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm) const;
   at::Tensor finish_gradients(at::Tensor& sums);
@@ -80,12 +80,12 @@ class TrainStep {
   Optimizer optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
-  std::optional<GradientExchange> exchange_;  // with ranks that share each batch
+  std::optional<GradientExchange> exchange_;  // with ranks, or replicas, that share each batch
   std::vector<GraphPart> parts_;              // with parallel.stages
   std::optional<StagedPass> staged_;
   int replicas_ = 1;  // of the cut network
   std::optional<OscillationFreezer> freezer_;
-  std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances
+  std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances, of this rank's stage
   std::vector<at::Tensor> shared_statistics_;  // on their way
   at::Tensor totals_, scalars_;  // scalars: learning rate, the average's rate, learning rate of scales, threshold
 };

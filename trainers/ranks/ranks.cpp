@@ -162,10 +162,6 @@ Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::s
 
 Ranks::~Ranks() = default;
 
-void Ranks::sum(const std::vector<at::Tensor>& tensors) { sum_over(Among::all, tensors); }
-
-void Ranks::sum_in_team(const std::vector<at::Tensor>& tensors) { sum_over(Among::team, tensors); }
-
 void Ranks::make_teams(int teams) {
   with_others([&] {
     if (groups_->team) return;
@@ -175,13 +171,13 @@ void Ranks::make_teams(int teams) {
   });
 }
 
-void Ranks::sum_over(Among among, const std::vector<at::Tensor>& tensors) {
+void Ranks::sum(const std::vector<at::Tensor>& tensors) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& tensor : tensors) by_type[tensor.scalar_type()].push_back(in_memory_order(tensor));
   with_others([&] {
     for (auto& [type, parts] : by_type) {
       const at::Tensor all = at::cat(parts);
-      groups_->clock.time([&] { add_up(among == Among::team ? groups_->team : groups_->device, all); });
+      groups_->clock.time([&] { add_up(groups_->device, all); });
       std::vector<int64_t> sizes;
       for (const at::Tensor& part : parts) sizes.push_back(part.numel());
       at::_foreach_copy_(parts, all.split_with_sizes(sizes));
@@ -197,10 +193,13 @@ at::Tensor Ranks::gather(const at::Tensor& mine) {
   return all.view(shape);
 }
 
-Ranks::ExchangePointer Ranks::start_sum(const at::Tensor& tensor) {
+Ranks::ExchangePointer Ranks::start_sum(const at::Tensor& tensor, Among among) {
   auto exchange = std::make_shared<Exchange>();
   exchange->tensors = {in_memory_order(tensor)};
-  with_others([&] { exchange->works.push_back(groups_->device->allreduce(exchange->tensors)); });
+  with_others([&] {
+    const Group& group = among == Among::team ? groups_->team : groups_->device;
+    exchange->works.push_back(group->allreduce(exchange->tensors));
+  });
   return exchange;
 }
 

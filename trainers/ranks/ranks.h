@@ -56,7 +56,7 @@ class Ranks {
   /// Ranks whose numbers modulo `teams` are the same are a team; `teams` divides size(). All call it together; later
   /// calls do nothing.
   void make_teams(int teams);
-  void sum_in_team(const std::vector<at::Tensor>& tensors);  ///< sum() over this rank's team
+  enum class Among { all, team };
 
   /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is.
   at::Tensor gather(const at::Tensor& mine);
@@ -64,9 +64,9 @@ class Ranks {
   /// What is under way while this process, and its GPU, go on. All ranks start and finish alike, in one order.
   struct Exchange;
   using ExchangePointer = std::shared_ptr<Exchange>;
-  /// sum() of one dense tensor, which nobody touches until finish(). It begins after what the current stream does so
-  /// far; a CUDA graph that records one must record its finish().
-  ExchangePointer start_sum(const at::Tensor& tensor);
+  /// sum() of one dense tensor, over all ranks or this one's team, which nobody touches until finish(). It begins after
+  /// what the current stream does so far; a CUDA graph that records one must record its finish().
+  ExchangePointer start_sum(const at::Tensor& tensor, Among among = Among::all);
   void finish(const std::vector<ExchangePointer>& exchanges);  ///< on a GPU the current stream waits, not the host
 
   /// Before start_swap(): both ends of a link call it, whoever has several first that to the smallest rank. Later calls
@@ -100,8 +100,6 @@ class Ranks {
   struct Groups;
   template <class Work>
   void with_others(const Work& work);
-  enum class Among { all, team };
-  void sum_over(Among among, const std::vector<at::Tensor>& tensors);
   std::string stops_because(const std::string& why) const;
 
   const RankEnvironment environment_;
