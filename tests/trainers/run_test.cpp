@@ -10,6 +10,7 @@
 #include "src/graph/checkpoint.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/metrics_file.h"
+#include "trainers/run/runaway_loss.h"
 
 namespace octet {
 namespace {
@@ -107,6 +108,29 @@ TEST(Metrics, ARepeatedEpochReplacesItsLine) {
 
   std::ofstream(path, std::ios::app) << "{\"phase\": 3}\n";
   EXPECT_NE(message_of(ExitCode::data, [&] { read_metrics(path); }).find(path + ":4"), std::string::npos);
+}
+
+TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
+  Recipe recipe;
+  recipe.qat.epochs = 6;
+  recipe.qat.freeze_batch_norm = 0.5;
+  const auto said = [&](const std::string& phase, const std::vector<double>& losses) {
+    std::vector<EpochMetrics> epochs;
+    for (const double loss : losses)
+      epochs.push_back({.phase = phase, .epoch = static_cast<int>(epochs.size()) + 1, .train_cross_entropy = loss});
+    return runaway_loss(epochs, recipe);
+  };
+  EXPECT_EQ(said("qat", {0.6, 0.3, 0.4, 2.4}),
+            "warning: qat: the loss was 0.300 in epoch 2 and is 2.400 in epoch 4; lower qat.learning_rate, or let "
+            "BatchNorm's statistics follow for longer: they stay from epoch 4 on (qat.freeze_batch_norm 0.5)");
+  EXPECT_EQ(said("qat", {0.3, 0.4, 2.4}),
+            "warning: qat: the loss was 0.300 in epoch 1 and is 2.400 in epoch 3; lower qat.learning_rate");
+  EXPECT_EQ(said("float", {0.3, 0.4, 0.2, 2.4}),
+            "warning: float: the loss was 0.200 in epoch 3 and is 2.400 in epoch 4; lower train.learning_rate");
+  EXPECT_EQ(said("qat", {0.3, 2.4, 2.3}), "");  // said before
+  EXPECT_EQ(said("qat", {2.3}), "");
+  EXPECT_EQ(said("qat", {0.01, 0.5}), "");  // small losses scatter
+  EXPECT_EQ(said("qat", {1.0, 2.4}), "");
 }
 
 TEST(Run, ModelWithAnotherNumberOfClassesIsRefused) {

@@ -1,0 +1,32 @@
+#include "trainers/run/runaway_loss.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+bool ran_away(const EpochMetrics& epoch, double least) { return epoch.train_cross_entropy > 2 * least + 0.5; }
+
+}  // namespace
+
+std::string runaway_loss(const std::vector<EpochMetrics>& epochs, const Recipe& recipe) {
+  if (epochs.size() < 2) return "";
+  const EpochMetrics& now = epochs.back();
+  const auto least = std::min_element(epochs.begin(), epochs.end() - 1, [](const auto& a, const auto& b) {
+    return a.train_cross_entropy < b.train_cross_entropy;
+  });
+  if (!ran_away(now, least->train_cross_entropy) || ran_away(epochs.end()[-2], least->train_cross_entropy)) return "";
+  const bool is_float = now.phase == "float";
+  std::string cure = fmt::format("lower {}.learning_rate", is_float ? "train" : "qat");
+  const int frozen_from = static_cast<int>(recipe.qat.freeze_batch_norm * recipe.qat.epochs) + 1;
+  if (!is_float && now.epoch >= frozen_from)
+    cure += fmt::format(
+        ", or let BatchNorm's statistics follow for longer: they stay from epoch {} on (qat.freeze_batch_norm {:g})",
+        frozen_from, recipe.qat.freeze_batch_norm);
+  return fmt::format("warning: {}: the loss was {:.3f} in epoch {} and is {:.3f} in epoch {}; {}", now.phase,
+                     least->train_cross_entropy, least->epoch, now.train_cross_entropy, now.epoch, cure);
+}
+
+}  // namespace octet

@@ -1,0 +1,16 @@
+// A training whose loss ran away goes on to its end: the user is told when it happens, not by the accuracy at the end.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/recipe/recipe.h"
+#include "src/report/report.h"
+
+namespace octet {
+
+/// What to say after the last of `epochs`, those of one phase so far, if its training's cross entropy is more than
+/// twice the least of the epochs before it, and 0.5 above it; empty otherwise, and where the epoch before was as bad.
+std::string runaway_loss(const std::vector<EpochMetrics>& epochs, const Recipe& recipe);
+
+}  // namespace octet
