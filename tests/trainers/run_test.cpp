@@ -8,13 +8,14 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/graph/checkpoint.h"
-#include "tests/trainers/tiny.h"
+#include "tests/trainers/calibrated_run.h"
 #include "trainers/run/metrics_file.h"
 #include "trainers/run/runaway_loss.h"
 
 namespace octet {
 namespace {
 
+using testing_trainers::CalibratedRun;
 using testing_trainers::Folder;
 using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
@@ -115,9 +116,9 @@ TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
   recipe.qat.epochs = 6;
   recipe.qat.freeze_batch_norm = 0.5;
   const auto said = [&](const std::string& phase, const std::vector<double>& losses) {
-    std::vector<EpochMetrics> epochs;
+    std::vector<EpochMetrics> epochs{{.phase = "another", .epoch = 1, .train_cross_entropy = 0.01}};
     for (const double loss : losses)
-      epochs.push_back({.phase = phase, .epoch = static_cast<int>(epochs.size()) + 1, .train_cross_entropy = loss});
+      epochs.push_back({.phase = phase, .epoch = static_cast<int>(epochs.size()), .train_cross_entropy = loss});
     return runaway_loss(epochs, recipe);
   };
   EXPECT_EQ(said("qat", {0.6, 0.3, 0.4, 2.4}),
@@ -131,6 +132,18 @@ TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
   EXPECT_EQ(said("qat", {2.3}), "");
   EXPECT_EQ(said("qat", {0.01, 0.5}), "");  // small losses scatter
   EXPECT_EQ(said("qat", {1.0, 2.4}), "");
+}
+
+TEST(Metrics, ATrainingSaysThatItsLossRanAway) {
+  for (const std::string phase : {"qat", "float"}) {
+    const Folder folder("runaway");
+    CalibratedRun c(tiny_recipe(), folder.path());
+    add_metrics(c.run.directory.metrics(), {.phase = phase, .epoch = 0, .train_cross_entropy = 0.01});
+    testing::internal::CaptureStderr();
+    train_qat(c.run, c.model, false);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("warning: qat: the loss was 0.010 in epoch 0") != std::string::npos, phase == "qat") << said;
+  }
 }
 
 TEST(Run, ModelWithAnotherNumberOfClassesIsRefused) {

@@ -27,9 +27,9 @@ class GradientExchange {
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
-  /// Before the backward pass, of several the last one, that makes the gradients whole. `also`: dense tensors to be
-  /// summed, too, that nobody touches until finish(). In one `mode` the same parameters get gradients in that pass in
-  /// every step, and on every rank.
+  /// Before the backward pass; of several micro-batches', the last one's. `also`: dense tensors to be summed, too, that
+  /// nobody touches until finish(). In one `mode` the same parameters get gradients in that pass in every step, and on
+  /// every rank.
   void begin(int mode, const std::vector<at::Tensor>& also);
   /// After the backward pass. The gradients are then sums over all ranks, in each parameter's own memory format; those
   /// of a bucket are views of one tensor. Throws OthersLost as Ranks does, as the backward pass may have done.

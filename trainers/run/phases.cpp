@@ -108,9 +108,8 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                   result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss,
                   score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
                   costs(result, ranks)));
-  std::vector<EpochMetrics> of_phase = read_metrics(run.directory.metrics());
-  std::erase_if(of_phase, [&](const EpochMetrics& epoch) { return epoch.phase != phase; });
-  if (const std::string warning = runaway_loss(of_phase, run.recipe); !warning.empty()) say(warning);
+  if (const std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe); !warning.empty())
+    say(warning);
   if (run.epoch_done) run.epoch_done(metrics);
 }
 

@@ -7,11 +7,17 @@
 namespace octet {
 namespace {
 
-bool ran_away(const EpochMetrics& epoch, double least) { return epoch.train_cross_entropy > 2 * least + 0.5; }
+/// Loss of a network that learns falls or scatters a little; one that is lost is near ln(classes). A small loss may
+/// double in an epoch that is only unlucky: hence the margin.
+constexpr double kTimes = 2, kMargin = 0.5;
+
+bool ran_away(const EpochMetrics& epoch, double least) { return epoch.train_cross_entropy > kTimes * least + kMargin; }
 
 }  // namespace
 
-std::string runaway_loss(const std::vector<EpochMetrics>& epochs, const Recipe& recipe) {
+std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe) {
+  std::vector<EpochMetrics> epochs = all;
+  std::erase_if(epochs, [&](const EpochMetrics& epoch) { return epoch.phase != all.back().phase; });
   if (epochs.size() < 2) return "";
   const EpochMetrics& now = epochs.back();
   const auto least = std::min_element(epochs.begin(), epochs.end() - 1, [](const auto& a, const auto& b) {
