@@ -79,6 +79,51 @@ TEST(OnnxAttention, OpenDimensionsAndDivision) {
   expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5) + values_of(x));
 }
 
+/// The factor belongs to one reader of the product alone.
+TEST(OnnxAttention, AProductThatIsReadWithAndWithoutAFactorIsRefused) {
+  ModelBuilder model(kImage);
+  scores(model);
+  model.node("Mul", {"s", "half"}, "scaled");
+  model.node("Softmax", {"scaled"}, "p").integer("axis", -1);
+  mix(model);
+  model.node("Transpose", {"s"}, "st").ints("perm", {0, 1, 3, 2});
+  model.node("MatMul", {"v", "st"}, "unscaled");
+  model.node("Reshape", {"unscaled", "picture"}, "u");
+  model.node("Add", {"y", "u"}, "z");
+  EXPECT_NE(error_of([&] { imported(model.bytes("z")); }).find("(Softmax): of an activation times or plus a number"),
+            std::string::npos);
+}
+
+/// The product is turned, then scaled.
+TEST(OnnxAttention, AFactorBehindATranspose) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model);
+  model.node("Transpose", {"s"}, "st").ints("perm", {0, 1, 3, 2});
+  model.node("Mul", {"st", "half"}, "scaled");
+  model.node("Softmax", {"scaled"}, "pt").integer("axis", 2);
+  model.node("MatMul", {"v", "pt"}, "m");
+  model.node("Reshape", {"m", "picture"}, "y");
+  expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5));
+}
+
+/// Three parts of ten channels, the last one smaller, as opset 18 cuts them.
+TEST(OnnxAttention, PartsOfASplitWithoutSizes) {
+  const auto split = [](int64_t count) {
+    ModelBuilder model(kImage, 18);
+    model.integers("heads", {-1, kHeads, kEach, kHeight * kWidth});
+    model.integers("picture", {-1, kHeads * 2, kHeight, kWidth});
+    model.node("Reshape", {"image", "heads"}, "qkv");
+    model.node("Split", {"qkv"}, "q").output("k").output("v").integer("axis", 2).integer("num_outputs", count);
+    model.node("Reshape", {"v", "picture"}, "y");
+    return model.bytes("y");
+  };
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  const at::Tensor last = x.reshape({x.size(0), kHeads, kEach, -1}).narrow(2, 8, 2);
+  expect_close(outputs(imported(split(3)), x), last.reshape({x.size(0), -1, kHeight, kWidth}));
+  EXPECT_NE(error_of([&] { imported(split(2)); }).find("10 channels into 3 outputs of [4, 4, 2]"), std::string::npos);
+}
+
 /// Keys by queries, and a softmax over the keys, which are not last.
 TEST(OnnxAttention, KeysTimesQueries) {
   const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);

@@ -140,6 +140,17 @@ TEST(OnnxHostile, AWeightOfManyNodes) {
   expect_refused(model.bytes(last), "weights that nodes share");
 }
 
+/// A picture is no bytes of the file: the window that takes its last pixel would be 256 MB.
+TEST(OnnxHostile, ALaterPixelOfALargePicture) {
+  ModelBuilder model({1, 8192, 8192});
+  model.integers("starts", {8190, 8190});
+  model.integers("ends", {8192, 8192});
+  model.integers("axes", {2, 3});
+  model.integers("steps", {8191, 8191});
+  model.node("Slice", {"image", "starts", "ends", "axes", "steps"}, "y");
+  expect_refused(model.bytes("y"), "take more than 32 times what was read");
+}
+
 class OnnxExternalData : public testing::Test {
  protected:
   void SetUp() override {
