@@ -1,4 +1,5 @@
 // Files that are damaged, or made to break a reader.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -148,7 +149,14 @@ TEST(OnnxHostile, ALaterPixelOfALargePicture) {
   model.integers("axes", {2, 3});
   model.integers("steps", {8191, 8191});
   model.node("Slice", {"image", "starts", "ends", "axes", "steps"}, "y");
+  const auto most_memory = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // kB
+  };
+  const long before = most_memory();
   expect_refused(model.bytes("y"), "take more than 32 times what was read");
+  EXPECT_LT(most_memory() - before, 100'000);
 }
 
 class OnnxExternalData : public testing::Test {

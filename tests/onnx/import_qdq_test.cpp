@@ -7,8 +7,6 @@
 #include <random>
 
 #include "onnx.pb.h"
-#include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
 #include "src/graph/graph_builder.h"
 #include "src/graph/zoo.h"
 #include "src/onnx/export.h"
@@ -16,8 +14,7 @@
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
-#include "tests/onnx/model_builder.h"
-#include "tests/onnx/qdq_walk.h"
+#include "tests/onnx/read_qdq.h"
 #include "tests/onnx/with_attention.h"
 #include "tests/onnx/with_outputs.h"
 
@@ -25,25 +22,6 @@ namespace octet {
 namespace {
 
 using namespace test;
-
-constexpr int kBatch = 2;
-
-ImportedInt8 parsed(const std::string& bytes) {
-  return parse_qdq(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
-}
-
-/// Every node's bytes, by name.
-std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
-  std::map<std::string, std::vector<uint8_t>> codes;
-  const OutputBuffers outputs(graph, kBatch);
-  find_engine("reference")
-      .compile(graph, {.max_batch = kBatch})
-      ->run(pixels.data(), kBatch, outputs.memory(), [&](int n, const void* data, size_t bytes) {
-        const auto* first = static_cast<const uint8_t*>(data);
-        codes[n == 0 ? "picture" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
-      });
-  return codes;
-}
 
 void expect_back(const Int8Graph& graph, int opset) {
   std::vector<std::string> codes;
@@ -142,76 +120,6 @@ onnx::TensorProto& tensor_of(onnx::ModelProto& model, const std::string& name) {
   throw std::runtime_error("no tensor " + name);
 }
 
-/// As quantizers write that know of every node: the same scale once more behind each Reshape and Transpose.
-TEST(QdqImport, CodesPassThroughTheShapesOfAttention) {
-  const Int8Graph graph = with_attention(ActivationScheme::affine_u8);
-  onnx::ModelProto model;
-  ASSERT_TRUE(model.ParseFromString(write_qdq(graph, {})));
-  const onnx::GraphProto old = model.graph();
-  std::map<std::string, std::vector<std::string>> edge_of;  // scale and zero point of what is dequantized
-  std::map<std::string, std::string> renamed;
-  model.mutable_graph()->clear_node();
-  int pairs = 0;
-  const auto add = [&](const char* op, const std::string& x, const std::vector<std::string>& edge, const char* suffix) {
-    onnx::NodeProto& node = *model.mutable_graph()->add_node();
-    node.set_op_type(op);
-    node.set_name(x + suffix);
-    for (const std::string& input : {x, edge[0], edge[1]}) node.add_input(input);
-    node.add_output(node.name());
-    return node.name();
-  };
-  for (const onnx::NodeProto& node : old.node()) {
-    onnx::NodeProto& copy = *model.mutable_graph()->add_node();
-    copy = node;
-    for (std::string& input : *copy.mutable_input())
-      if (renamed.contains(input)) input = renamed.at(input);
-    const std::string& x = copy.input(0);
-    const std::string y = copy.output(0);
-    if (node.op_type() == "DequantizeLinear") edge_of[y] = {copy.input(1), copy.input(2)};
-    const bool shape_only = node.op_type() == "Reshape" || node.op_type() == "Transpose";
-    if (!shape_only || !edge_of.contains(x)) continue;
-    const std::vector<std::string> edge = edge_of.at(x);
-    renamed[y] = add("DequantizeLinear", add("QuantizeLinear", y, edge, "/q"), edge, "/dq");
-    edge_of[renamed[y]] = edge;
-    ++pairs;
-  }
-  EXPECT_EQ(pairs, 6);  // heads of queries, keys (both), shares, values; queries turned; scores into groups
-  const ImportedInt8 back = parsed(model.SerializeAsString());
-  EXPECT_EQ(back.graph.nodes.size(), graph.nodes.size());
-  const std::vector<uint8_t> pixels = random_images(graph, kBatch, 5);
-  EXPECT_EQ(codes_of(back.graph, pixels), codes_of(graph, pixels));
-}
-
-/// ONNX Runtime's quantizer gives a product and its multiple a scale each: the number is in the second's multiplier.
-TEST(QdqImport, ANumberBetweenTwoEdgesOfAttention) {
-  const Int8Graph graph = with_attention(ActivationScheme::affine_u8);
-  onnx::ModelProto model;
-  ASSERT_TRUE(model.ParseFromString(write_qdq(graph, {})));
-  const onnx::GraphProto old = model.graph();
-  model.mutable_graph()->clear_node();
-  for (const onnx::NodeProto& node : old.node()) {
-    onnx::NodeProto& copy = *model.mutable_graph()->add_node();
-    copy = node;
-    for (const std::string before : {"scores", "scores/Mul"})
-      if (copy.input(0) == before) copy.set_input(0, before + "/dq");
-    if (node.name() != "scores" && node.name() != "scores/Mul") continue;
-    std::string from = node.output(0);
-    for (const auto& [op, suffix] : {std::pair{"QuantizeLinear", "/q"}, std::pair{"DequantizeLinear", "/dq"}}) {
-      onnx::NodeProto& added = *model.mutable_graph()->add_node();
-      added.set_op_type(op);
-      for (const std::string& input : {from, std::string("scores.scale"), std::string("scores.zero_point")})
-        added.add_input(input);
-      from = node.output(0) + suffix;
-      added.add_output(from);
-    }
-  }
-  const ImportedInt8 back = parsed(model.SerializeAsString());
-  std::vector<float> found;
-  for (const Int8Node& node : back.graph.nodes)
-    if (node.op == Int8Op::requantize) found.push_back(node.multiplier[0]);
-  EXPECT_EQ(found, (std::vector<float>{0.7f, 1}));  // the second behind the Reshape to a picture
-}
-
 TEST(QdqImport, WeightsMayBeUnsignedWithTheirZeroInTheMiddle) {
   onnx::ModelProto model = foreign();
   const ImportedInt8 before = parsed(model.SerializeAsString());
@@ -294,11 +202,6 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
                 .find("a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors "
                       "makes a checkpoint of it"),
             std::string::npos);
-}
-
-void quantized(ModelBuilder& model, const std::string& name, const std::string& scale, const std::string& zero) {
-  model.node("QuantizeLinear", {name, scale, zero}, name + "_codes");
-  model.node("DequantizeLinear", {name + "_codes", scale, zero}, name + "_q");
 }
 
 /// One scale behind a transposed convolution, two nodes here. All scales are powers of two: reals are exact.
