@@ -1,16 +1,18 @@
 // Products of codes are whole and below 2^16: 256 of them add up exactly in float32, in any order, which every
-// instruction set multiplies as fast as it can. Longer sums go on in int32.
+// instruction set multiplies as fast as it can. Longer sums go on in int32. avx512_vnni has whole products of its own.
 #include "kernels/matmul_int8/cpu_matmul_int8.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu_targets.h"
+#include "kernels/matmul_int8/avx512_matmul.h"
 
 namespace octet::kernels {
 namespace {
 
-constexpr int kColumns = 16;  ///< of a unit
-constexpr int kRows = 4;      ///< at once, so that a load of b serves so many sums
+constexpr int kColumns = kMatmulColumns;  ///< of a unit
+constexpr int kRows = 4;                  ///< at once, so that a load of b serves so many sums
 constexpr int kExactTerms = 256;
 static_assert(kExactTerms * 255 * 255 < 1 << 24);
 
@@ -18,6 +20,8 @@ typedef float Reals __attribute__((vector_size(kColumns * sizeof(float))));
 typedef int32_t Integers __attribute__((vector_size(kColumns * sizeof(int32_t))));
 
 int column_blocks(const MatmulShape& s) { return (s.columns + kColumns - 1) / kColumns; }
+
+size_t avx512_panel_bytes(const MatmulShape& s) { return static_cast<size_t>((s.terms + 3) / 4 * 4) * kMatmulColumns; }
 
 /// Scratch: the unit's columns of b, and some rows of a, without their zero points.
 struct Panels {
@@ -101,11 +105,43 @@ OCTET_FOR_EACH_ISA(matmul, matmul_loop,
 int cpu_matmul_units(const MatmulShape& shape) { return shape.heads * column_blocks(shape); }
 
 size_t cpu_matmul_workspace(const MatmulShape& shape) {
-  return static_cast<size_t>(shape.terms) * (sizeof(Reals) + kRows * sizeof(float));
+  return std::max(static_cast<size_t>(shape.terms) * (sizeof(Reals) + kRows * sizeof(float)),
+                  avx512_panel_bytes(shape) + static_cast<size_t>(shape.rows) * sizeof(int32_t));
 }
+
+#if defined(__x86_64__)
+namespace {
+
+void matmul_avx512_vnni(const MatmulShape& s, const MatmulParams& params, Range units, const uint8_t* a,
+                        const uint8_t* b, void* y, void* workspace) {
+  MatmulRun run{.panel = static_cast<int8_t*>(workspace), .a_stride = s.a_stride, .b_stride = s.b_stride};
+  auto* row_sums = reinterpret_cast<int32_t*>(run.panel + avx512_panel_bytes(s));
+  run.row_sums = row_sums;
+  run.y_stride = s.y_stride, run.rows = s.rows, run.terms = s.terms, run.transposed = s.transposed;
+  run.a_zero = params.a.zero_point, run.b_zero = params.b.zero_point, run.y_zero = params.y.zero_point;
+  run.multiplier = params.multiplier, run.float_output = params.y.float_output;
+  const FastRounding bounds(params.y);
+  run.low = bounds.low, run.high = bounds.high;
+  const ptrdiff_t y_element = params.y.float_output ? sizeof(float) : 1;
+  for (int unit = units.begin, known = -1; unit < units.end; ++unit) {
+    const int head = unit / column_blocks(s), first = unit % column_blocks(s) * kColumns;
+    run.a = a + static_cast<ptrdiff_t>(head) * s.terms;
+    run.b = b + matmul_b_index(s, head, 0, first);
+    run.y = static_cast<uint8_t*>(y) + (static_cast<ptrdiff_t>(head) * s.columns + first) * y_element;
+    run.columns = std::min(kColumns, s.columns - first);
+    if (std::exchange(known, head) != head) avx512_row_sums(run.a, s.a_stride, s.rows, s.terms, row_sums);
+    avx512_matmul(run);
+  }
+}
+
+}  // namespace
+#endif
 
 void cpu_matmul_u8(CpuIsa isa, const MatmulShape& shape, const MatmulParams& params, Range units, const uint8_t* a,
                    const uint8_t* b, void* y, void* workspace) {
+#if defined(__x86_64__)
+  if (isa == CpuIsa::avx512_vnni) return matmul_avx512_vnni(shape, params, units, a, b, y, workspace);
+#endif
   matmul_for(isa)(shape, params, units, a, b, y, workspace);
 }
 

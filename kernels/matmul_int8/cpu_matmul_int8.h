@@ -14,7 +14,7 @@ int cpu_matmul_units(const MatmulShape& shape);
 /// Scratch that cpu_matmul_u8 needs, aligned to 64 bytes.
 size_t cpu_matmul_workspace(const MatmulShape& shape);
 
-/// Some units of one image.
+/// Some units of one image. Bytes behind the last pixel of a are read too, kCpuReadSlack at most.
 void cpu_matmul_u8(CpuIsa isa, const MatmulShape& shape, const MatmulParams& params, Range units, const uint8_t* a,
                    const uint8_t* b, void* y, void* workspace);
 

@@ -18,18 +18,6 @@ OnnxValue append(NodeReader& node, Node made, const std::string& name) {
   return node.network().append(std::move(made), {name, node.name_of_output(0) + "/" + name});
 }
 
-/// The factor that waits in a product becomes the product's own. What it was without is then read by nobody, or stays.
-OnnxValue settled(NodeReader& node, const OnnxValue& x) {
-  Network& network = node.network();
-  if (x.factor == 1 || network.node(x).op != Op::matmul || x.shift != 0 || x.erf) return x;
-  Node product = network.node(x);
-  product.scale = static_cast<float>(product.scale * x.factor);
-  OnnxValue y = x;
-  y.node = append(node, product, network.node(x).name + "/scaled").node;
-  y.factor = 1;
-  return y;
-}
-
 /// The same groups of channels with their turns swapped, or x where one of both is all.
 OnnxValue in_turns(NodeReader& node, const OnnxValue& x, int64_t groups, const std::string& name) {
   if (groups == 1 || groups == node.network().shape(x).c) return x;
@@ -60,8 +48,6 @@ bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t>
   }
   const int64_t heads = to.size() == 4 ? to[1] : 1;
   if (to.back() != pixels || heads < 1 || shape.c % heads != 0 || to[to.size() - 2] != shape.c / heads) return false;
-  if (node.network().marks != nullptr)
-    node.fail("heads of attention in a quantized network; octet reads attention of float networks only");
   OnnxValue y = x;
   y.rank = static_cast<int>(to.size());
   y.heads = static_cast<int>(heads);
@@ -71,7 +57,7 @@ bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t>
 }
 
 void reshape_heads(NodeReader& node) {
-  OnnxValue x = settled(node, node.head_input(0));
+  OnnxValue x = node.head_input(0);
   const Shape& shape = node.network().shape(x);
   std::vector<int64_t> to = node.integers_input(1);
   const bool zero_is_zero = node.integer("allowzero", 0) != 0;
@@ -96,6 +82,7 @@ bool swap_pixels_and_channels(NodeReader& node) {
   if (node.integers("perm", {}) != swapped)
     node.fail(fmt::format("heads of attention; expected perm {}", dims_text(swapped)));
   x.pixels_first = !x.pixels_first;
+  x.direct = x.direct && node.readers(0) == 1;
   node.result(x);
   return true;
 }
@@ -114,6 +101,7 @@ OnnxValue channels_of_heads(NodeReader& node, const OnnxValue& x, int64_t first,
                    .first_channel = static_cast<int>(first * heads)};
   OnnxValue y = x;
   y.direct = false;
+  y.dequantized = false;
   const bool back = heads != 1 && count != 1;
   y.node = append(node, piece, back ? name + "/piece" : name).node;
   if (back) y.node = in_turns(node, y, count, name).node;
@@ -126,18 +114,13 @@ void split_heads(NodeReader& node) {
   if (positive_axis(node, node.integer("axis", 0), x.rank) != axis_of_channels(x))
     node.fail(fmt::format("along axis {} of heads {}; expected {}, the channels", node.integer("axis", 0), layout_of(x),
                           axis_of_channels(x)));
-  std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
-  const auto outputs = static_cast<size_t>(node.outputs());
-  node.integer("num_outputs", node.outputs());
-  if (sizes.empty() && each % node.outputs() == 0) sizes.assign(outputs, each / node.outputs());
-  const bool fit = sizes.size() == outputs &&
-                   std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= each; }) &&
-                   std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == each;
-  if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", each, outputs, dims_text(sizes)));
   int64_t first = 0;
-  for (size_t i = 0; i < outputs; first += sizes[i++]) {
-    const std::string& name = node.name_of_output(static_cast<int>(i));
-    if (!name.empty()) node.result(channels_of_heads(node, x, first, sizes[i], name), static_cast<int>(i));
+  int i = 0;
+  for (const int64_t size : split_sizes(node, each)) {
+    const std::string& name = node.name_of_output(i);
+    if (!name.empty()) node.result(channels_of_heads(node, x, first, size, name), i);
+    first += size;
+    ++i;
   }
 }
 
@@ -170,10 +153,22 @@ void matmul_of_heads(NodeReader& node) {
   node.result(y);
 }
 
+bool scale_product(NodeReader& node, int product, double factor) {
+  const OnnxValue x = node.input(product);
+  if (!x.direct || x.node < 0 || node.readers(product) != 1) return false;
+  Node& made = node.network().node(x);
+  const auto scale = static_cast<float>(made.scale * factor);
+  if (made.op != Op::matmul || !(scale > 0) || !std::isfinite(scale)) return false;
+  made.scale = scale;
+  node.result(x);
+  return true;
+}
+
 void softmax_of_heads(NodeReader& node) {
-  OnnxValue x = settled(node, node.head_input(0));
+  OnnxValue x = node.head_input(0);
   Network& network = node.network();
-  if (!x.plain()) node.fail("of an activation times or plus a number; expected only a product of two");
+  if (!x.plain())
+    node.fail("of an activation times or plus a number; expected a product of two, times a positive number at most");
   const int64_t axis = positive_axis(node, node.integer("axis", node.opset() < 13 ? 1 : -1), x.rank);
   const Node product = network.node(x);
   const bool flips = axis != axis_of_channels(x) && product.op == Op::matmul && product.transposed;
@@ -181,6 +176,7 @@ void softmax_of_heads(NodeReader& node) {
     Node flipped = product;
     std::swap(flipped.inputs[0], flipped.inputs[1]);
     x.node = append(node, flipped, product.name + "/flipped").node;
+    if (x.dequantized) network.marks->edges.emplace(network.node(x).name, network.marks->edges.at(product.name));
     x.pixels_first = !x.pixels_first;
   }
   if (axis != axis_of_channels(x) || (node.opset() < 13 && axis != x.rank - 1))

@@ -118,6 +118,11 @@ class QdqWriter {
         return writer_.resize(node.name, x, node.factor_h, node.factor_w, node.op == Int8Op::resize_bilinear);
       case Int8Op::subsample_pad:
         return writer_.subsample_pad(node.name, x, node.window, node.shape.c - input_of(node).shape.c);
+      case Int8Op::matmul:
+        return writer_.matmul(node.name, inputs, {input_of(node, 0).shape, input_of(node, 1).shape}, node.groups,
+                              node.transposed, scale_of_product(node));
+      case Int8Op::softmax:
+        return writer_.softmax(node.name, x, node.shape, node.groups);
       case Int8Op::flatten:
         return writer_.flatten(node.name, x);
       case Int8Op::requantize:  // an output is a value of its own
@@ -131,6 +136,14 @@ class QdqWriter {
 
   std::string with_residual(const Int8Node& node, const std::vector<std::string>& inputs, const std::string& y) {
     return inputs.size() == 1 ? y : writer_.node("Add", node.name + "/Add", {y, inputs[1]});
+  }
+
+  /// What the reals of both inputs are multiplied by beside each other: multiplier = a scale * b scale * it / y scale.
+  float scale_of_product(const Int8Node& node) const {
+    const double product = static_cast<double>(input_of(node, 0).out.scale) * input_of(node, 1).out.scale;
+    const double y_scale = node.float_output ? 1.0 : node.out.scale;
+    return float_for(node.multiplier[0], y_scale / product,
+                     [&](float scale) { return static_cast<float>(product * scale / y_scale); });
   }
 
   std::string convolution(const Int8Node& node, const std::string& x) {

@@ -34,11 +34,6 @@ double number(NodeReader& node, int i) {
   return found.reals[0];
 }
 
-/// What may have a factor: in attention also heads, which wait for their product.
-const OnnxValue& scaled(NodeReader& node, int i) {
-  return node.input(i).heads != 0 ? node.head_input(i) : node.scaled_input(i);
-}
-
 void times(NodeReader& node, const OnnxValue& x, double factor) {
   OnnxValue y = x;
   y.direct = false;
@@ -46,6 +41,13 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
   y.shift *= factor;
   if (near(y.factor, 1)) y.factor = 1;
   node.result(std::move(y));
+}
+
+/// Of input i. In attention heads wait for their product, and the product takes it.
+void times(NodeReader& node, int i, double factor) {
+  const bool heads = node.input(i).heads != 0;
+  const OnnxValue& x = heads ? node.head_input(i) : node.scaled_input(i);
+  if (!heads || !scale_product(node, i, factor)) times(node, x, factor);
 }
 
 /// x * gate = 2 * (the factors of both) * gelu of their node.
@@ -116,7 +118,7 @@ void add_number(NodeReader& node, int i) {
 void mul(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   for (const int i : {0, 1})
-    if (node.input(i).constant) return times(node, scaled(node, 1 - i), number(node, i));
+    if (node.input(i).constant) return times(node, 1 - i, number(node, i));
   Network& network = node.network();
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
@@ -142,7 +144,7 @@ void div(NodeReader& node) {
   if (node.input(0).constant || !node.input(1).constant) return arithmetic(node);
   const double divisor = number(node, 1);
   if (divisor == 0) node.fail("divides by 0");
-  times(node, scaled(node, 0), 1 / divisor);
+  times(node, 0, 1 / divisor);
 }
 
 }  // namespace octet::onnx_rules

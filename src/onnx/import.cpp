@@ -22,6 +22,13 @@ using onnx::GraphProto;
 using onnx::NodeProto;
 using onnx::ValueInfoProto;
 
+/// As YAML and Python read it.
+std::string in_quotes(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+  return quoted + "\"";
+}
+
 class Importer {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw data_error(fmt::format("{}: {}", file_.name, what)); }
@@ -167,9 +174,11 @@ class Importer {
       }
     }
     std::vector<std::string> names, quoted;
+    bool commas = false;  // which --outputs has between names
     for (const std::string& name : nearest_values(network_, outputs_)) {
       names.push_back(printable(name));
-      quoted.push_back(fmt::format("\"{}\"", names.back()));
+      quoted.push_back(in_quotes(names.back()));
+      commas = commas || name.find(',') != std::string::npos;
     }
     if (names.empty()) return "";
     const std::string list = fmt::format("[{}]", fmt::join(quoted, ", "));
@@ -177,9 +186,9 @@ class Importer {
         "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. ";
     if (network_.marks != nullptr)
       return stays + fmt::format("End the file before it: onnx.utils.extract_model, output_names={}", list);
-    return stays +
-           fmt::format("End the network before it: in a recipe model.outputs: {}; octet inspect {} --outputs {}", list,
-                       shell_word(file_.name), shell_word(fmt::format("{}", fmt::join(names, ","))));
+    const std::string shown = fmt::format("; octet inspect {} --outputs {}", shell_word(file_.name),
+                                          shell_word(fmt::format("{}", fmt::join(names, ","))));
+    return stays + fmt::format("End the network before it: in a recipe model.outputs: {}{}", list, commas ? "" : shown);
   }
 
   void take(const NodeProto& proto) {

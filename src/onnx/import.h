@@ -14,6 +14,10 @@ namespace octet {
 /// False in builds without ONNX (-DOCTET_ONNX=OFF), where every function here throws Error(usage).
 bool has_onnx();
 
+/// Weights and constants of a file take at most so many times the bytes that were read: of quantized weights a byte is
+/// 16, as an integer (8), as a real (4) and as a layer's own (4), and nodes that share weights have a copy each.
+inline constexpr size_t kMostCopies = 32;
+
 struct ImportedNetwork {
   Graph graph;                     ///< with shapes; names as in the file
   TensorFile weights;              ///< float32, by the names of parameters(graph)

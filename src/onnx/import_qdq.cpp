@@ -15,6 +15,7 @@
 #include "src/graph/output_shape.h"
 #include "src/onnx/importer.h"
 #include "src/quant/lookup_table.h"
+#include "src/quant/softmax_table.h"
 
 namespace octet {
 namespace {
@@ -98,6 +99,7 @@ class Int8Maker {
     Int8Node y{.name = node.name, .op = *op, .window = node.window, .groups = node.groups, .shape = node.shape};
     y.first_channel = node.first_channel;
     y.factor_h = node.factor_h, y.factor_w = node.factor_w;
+    y.transposed = node.transposed;
     std::vector<int> inputs = node.inputs;
     if (residual >= 0) inputs.push_back(residual);
     for (const int input : inputs) {
@@ -112,7 +114,10 @@ class Int8Maker {
       y.table = lookup_table(node.curve, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
       y.function = curve_text(node.curve);
     }
+    if (node.op == Op::softmax) y.exponentials = softmax_table(edge(node.inputs[0]));
     set_multipliers(node, y_scale, y);
+    if (const QdqMarks::Edge* marked = mark(n); marked != nullptr && marked->factor != 1)
+      y.multiplier = {static_cast<float>(edge(node.inputs[0]).scale * marked->factor / y_scale)};
     return y;
   }
 
@@ -156,9 +161,13 @@ class Int8Maker {
   }
 
   void set_multipliers(const Node& node, double y_scale, Int8Node& y) const {
-    if (y.op == Int8Op::mul) {
-      y.multiplier = {
-          static_cast<float>(static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale / y_scale)};
+    if (y.op == Int8Op::mul || y.op == Int8Op::matmul) {
+      const double product = static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale;
+      y.multiplier = {static_cast<float>(product * node.scale / y_scale)};
+      return;
+    }
+    if (y.op == Int8Op::softmax) {
+      y.multiplier = {static_cast<float>(1 / y_scale)};
       return;
     }
     if (has_weight(y.op) || traits(y.op).multipliers == Multipliers::none) return;

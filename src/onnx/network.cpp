@@ -12,10 +12,6 @@
 namespace octet {
 namespace {
 
-/// Of weights and constants together, against the bytes that were read: a byte of quantized weights takes 16, as an
-/// integer, as a real and as a layer's own.
-constexpr size_t kMostCopies = 32;
-
 bool is_text(const std::string& name) {
   for (size_t at = 0; at < name.size();) {
     const size_t length = utf8_length(std::string_view(name).substr(at));
@@ -49,14 +45,18 @@ OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
   throw usage_error("neither its name nor its output's is text that no other node has");
 }
 
-void Network::count_bytes(size_t bytes) {
-  bytes_ += bytes;
+void Network::check_room(size_t bytes) const {
   size_t read = file_.size;
   for (const auto& [path, size] : file_.external) read += size;
-  if (bytes_ > kMostCopies * read) {
+  if (bytes_ + bytes > kMostCopies * read) {
     throw data_error(
         fmt::format("weights that nodes share, one copy for each, take more than {} times what was read", kMostCopies));
   }
+}
+
+void Network::count_bytes(size_t bytes) {
+  check_room(bytes);
+  bytes_ += bytes;
 }
 
 void Network::put(const std::string& node, const char* suffix, std::vector<int64_t> shape,

@@ -46,6 +46,7 @@ struct QdqMarks {
   struct Edge {
     QParams qparams;
     float low = 0, high = 0;  ///< bounds of the value before it is quantized
+    double factor = 1;        ///< of a requantize: what the value is multiplied by before it is quantized
   };
   std::map<std::string, Edge> edges;
   std::map<std::string, std::string> codes;                 ///< what the file calls them
@@ -69,6 +70,9 @@ class Network {
   /// beyond the file.
   void put(const std::string& node, const char* suffix, std::vector<int64_t> shape, const std::vector<float>& values);
   std::vector<float> floats(const std::string& node, const char* suffix) const;
+
+  /// The same error for as many bytes of weights, before they are made.
+  void check_room(size_t bytes) const;
 
   /// A constant that the file gives or that follows from such; counted like weights.
   OnnxValue constant(Constant constant);

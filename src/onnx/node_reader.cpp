@@ -48,9 +48,8 @@ const OnnxValue& NodeReader::reals(int i) {
   if (value.groups != 0) fail("its input has five dimensions; octet knows them in a channel shuffle only");
   if (value.softmax)
     fail(
-        "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of heads "
-        "in "
-        "attention");
+        "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of "
+        "heads in attention");
   if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
   return value;
 }

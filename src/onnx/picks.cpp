@@ -45,6 +45,7 @@ OnnxValue later_pixels(NodeReader& node, const OnnxValue& x, const Pixels& pixel
       node.names());
   const std::string name = network.node(y).name;
   const size_t size = static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w);
+  network.check_room(static_cast<size_t>(channels) * size * sizeof(float));
   std::vector<float> ones(static_cast<size_t>(channels) * size, 0.0f);
   for (size_t i = size - 1; i < ones.size(); i += size) ones[i] = 1;
   network.put(name, "weight", {channels, 1, window.kernel_h, window.kernel_w}, ones);
@@ -142,9 +143,20 @@ void slice_activation(NodeReader& node) {
 void split(NodeReader& node) {
   if (node.input(0).heads != 0) return split_heads(node);
   const OnnxValue x = node.activation(0);
-  const int64_t channels = node.network().shape(x).c, outputs = node.outputs();
   if (positive_axis(node, node.integer("axis", 0), x.rank) != 1)
     node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 0)));
+  int64_t first = 0;
+  int i = 0;
+  for (const int64_t size : split_sizes(node, node.network().shape(x).c)) {
+    const std::string& name = node.name_of_output(i);
+    if (!name.empty()) node.result(channels_of(node, x, first, size, {name}), i);
+    first += size;
+    ++i;
+  }
+}
+
+std::vector<int64_t> split_sizes(NodeReader& node, int64_t channels) {
+  const int64_t outputs = node.outputs();
   std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
   if (sizes.empty()) {
     const int64_t each = (channels + outputs - 1) / outputs;  // the last part may be smaller
@@ -154,12 +166,7 @@ void split(NodeReader& node) {
                    std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= channels; }) &&
                    std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == channels;
   if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", channels, outputs, dims_text(sizes)));
-  int64_t first = 0;
-  for (int i = 0; i < outputs; ++i) {
-    const std::string& name = node.name_of_output(i);
-    if (!name.empty()) node.result(channels_of(node, x, first, sizes[static_cast<size_t>(i)], {name}), i);
-    first += sizes[static_cast<size_t>(i)];
-  }
+  return sizes;
 }
 
 void resize(NodeReader& node) {

@@ -9,6 +9,7 @@
 #include "src/common/error.h"
 #include "src/graph/output_shape.h"
 #include "src/onnx/curves.h"
+#include "src/quant/softmax_table.h"
 
 namespace octet {
 namespace {
@@ -37,6 +38,8 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
     if (std::abs(multiplier - ratio) > 1e-5 * ratio)
       fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
   };
+  if (node.op == Int8Op::matmul) return;  // any is a factor of the product
+  if (node.op == Int8Op::softmax) return require(node.multiplier[0] * input_of(0).out.scale, 0);
   if (node.op == Int8Op::mul) return require(node.multiplier[0] / input_of(1).out.scale, 0);
   for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);
   if (weighted && node.inputs.size() == 2) require(node.residual_multiplier, 1);
@@ -58,14 +61,22 @@ void check_table(const Int8Graph& graph, const Int8Node& node) {
   }
 }
 
+/// So of a softmax: its exponentials are those of its input's scale, up to rounding.
+void check_exponentials(const Int8Graph& graph, const Int8Node& node) {
+  if (node.op != Int8Op::softmax) return;
+  const std::vector<int32_t> expected = softmax_table(graph.nodes[static_cast<size_t>(node.inputs[0])].out);
+  for (size_t d = 0; d < expected.size(); ++d)
+    if (std::abs(node.exponentials[d] - expected[d]) > 1)
+      fail(node, fmt::format("exponential {} is {}; its input's scale gives {}", d, node.exponentials[d], expected[d]));
+}
+
 }  // namespace
 
 void check_expressible(const Int8Graph& graph, const Int8Node& node, OnnxProfile profile) {
-  if (node.op == Int8Op::matmul || node.op == Int8Op::softmax)
-    fail(node, "attention is not written in QDQ form; --float writes the float network");
   check_profile(node, profile);
   check_multipliers(graph, node);
   check_table(graph, node);
+  check_exponentials(graph, node);
 }
 
 }  // namespace octet

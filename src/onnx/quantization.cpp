@@ -140,21 +140,30 @@ void quantize_linear(NodeReader& node) {
   take_attributes(node);
   if (node.input(0).constant) return convert_constant(node, true);
   node.integer("axis", 1);
-  OnnxValue y = node.bounded_input(0);
-  const QdqMarks::Edge edge{read_qparams(node), y.low, y.high};
-  if (y.dequantized) {  // other codes for the same values
-    const int rank = y.rank;
+  const bool heads = node.input(0).heads != 0;  // of attention
+  OnnxValue y = heads ? node.head_input(0) : node.bounded_input(0);
+  const bool factor = heads && y.dequantized && y.factor > 0 && y.shift == 0 && !y.erf;
+  if (!factor && !y.plain()) node.fail("of an activation plus a number, or times one that is not positive");
+  const QdqMarks::Edge edge{read_qparams(node), y.low, y.high, y.factor};
+  if (heads && y.plain() && y.dequantized &&
+      same(network.marks->edges.at(network.node(y).name).qparams, edge.qparams)) {
+    y.codes = true;  // the same: quantizers write both around each Reshape and Transpose
+    return node.result(std::move(y));
+  }
+  if (y.dequantized) {  // other codes for the same values, or for these times a number
     std::vector<std::string> names = node.names();
     constexpr std::string_view kOurs = "/QuantizeLinear";
     if (names[0].ends_with(kOurs)) names.insert(names.begin(), names[0].substr(0, names[0].size() - kOurs.size()));
-    y = network.append({.op = Op::requantize, .inputs = {y.node}}, names);
-    y.rank = rank;
+    y.node = network.append({.op = Op::requantize, .inputs = {y.node}}, names).node;
+    y.dequantized = false;
+    y.factor = 1;
   }
   const auto [place, fresh] = network.marks->edges.emplace(network.node(y).name, edge);
-  if (!fresh &&
-      (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low || place->second.high != edge.high))
+  if (!fresh && (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low ||
+                 place->second.high != edge.high || place->second.factor != edge.factor))
     node.fail("its input is quantized elsewhere in another way; octet has one scale an edge");
-  network.marks->codes.emplace(network.node(y).name, node.names().back());
+  if (!y.pixels_first)  // in the order of octet's
+    network.marks->codes.emplace(network.node(y).name, node.names().back());
   y.low = -std::numeric_limits<float>::infinity();
   y.high = std::numeric_limits<float>::infinity();
   y.direct = false;

@@ -74,6 +74,9 @@ void softmax(NodeReader& node);
 int64_t axis_of_channels(const OnnxValue& heads);
 bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t> to);  ///< false: `to` are no heads
 void reshape_heads(NodeReader& node);
+/// Times `factor`, which the product of two that is input `product` takes as its own; false: it is none, or other nodes
+/// read it without the factor.
+bool scale_product(NodeReader& node, int product, double factor);
 bool swap_pixels_and_channels(NodeReader& node);  ///< a Transpose of heads; false: of something else
 void split_heads(NodeReader& node);
 void matmul_of_heads(NodeReader& node);
@@ -105,6 +108,8 @@ void slice_activation(NodeReader& node);
 /// Every stride-th row and column of input 0, and channels of zeros, half of them before and half behind the others.
 OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels);
 void split(NodeReader& node);
+/// How many of the channels each output of a Split has.
+std::vector<int64_t> split_sizes(NodeReader& node, int64_t channels);
 void resize(NodeReader& node);
 
 /// `index` counted from the end when negative, within 0..size: a bound of Slice.

@@ -197,17 +197,17 @@ std::string OnnxWriter::matmul(const std::string& name, const std::vector<std::s
     return y;
   };
   const std::string left = this->heads(name + "/a", x[0], a, heads), right = this->heads(name + "/b", x[1], b, heads);
-  std::string y = transposed ? node("MatMul", name + "/MatMul", {swapped(name + "/pixels", left), right})
-                             : node("MatMul", name + "/MatMul", {right, left});
+  std::string y =
+      transposed ? node("MatMul", name, {swapped(name + "/pixels", left), right}) : node("MatMul", name, {right, left});
   if (scale != 1) y = node("Mul", name + "/Mul", {y, scalar(name + "/scale", scale)});
   if (transposed) y = swapped(name + "/Transpose", y);
-  return picture(name, y, {transposed ? heads * b.h * b.w : b.c, a.h, a.w});
+  return picture(name + "/picture", y, {transposed ? heads * b.h * b.w : b.c, a.h, a.w});
 }
 
 std::string OnnxWriter::softmax(const std::string& name, const std::string& x, const Shape& shape, int groups) {
-  const std::string y = node("Softmax", name + "/Softmax", {heads(name + "/groups", x, shape, groups)});
+  const std::string y = node("Softmax", name, {heads(name + "/groups", x, shape, groups)});
   attribute("axis", 2);
-  return picture(name, y, shape);
+  return picture(name + "/picture", y, shape);
 }
 
 std::string OnnxWriter::resize(const std::string& name, const std::string& x, int factor_h, int factor_w,

@@ -1,5 +1,5 @@
-// Whatever the bytes: a network that stands by its graph, its weights not larger than 16 times the file, or an
-// octet::Error.
+// Whatever the bytes: a network that stands by its graph, its weights not larger than kMostCopies times the file,
+// or an octet::Error.
 #include <cstdlib>
 
 #include "src/common/error.h"
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     size_t total = 0;
     for (const ParameterSpec& parameter : parameters(network.graph))
       total += network.weights.tensors.at(parameter.name).bytes.size();
-    if (total > 16 * size) std::abort();
+    if (total > kMostCopies * size) std::abort();
   } catch (const Error&) {
   }
   return 0;

@@ -51,14 +51,17 @@ TEST(Matmul, LargestSumsAreExact) {
       MatmulShape shape{.rows = 1, .heads = 1, .terms = terms, .columns = 1, .transposed = transposed};
       shape.a_stride = terms, shape.b_stride = transposed ? terms : 1, shape.y_stride = 1;
       for (const uint8_t zero : {0, 255}) {
-        const Bytes a(terms, 255), b(terms, static_cast<uint8_t>(255 - zero));
+        const Bytes a(terms + kCpuReadSlack, 255), b(terms, static_cast<uint8_t>(255 - zero));
         const MatmulParams params{{0, false}, {zero, false}, 1, {.float_output = true}};
         const int64_t sum = int64_t{terms} * 255 * (zero == 0 ? 255 : -255);
         float y = 0;
         matmul_int8_reference(shape, params, a.data(), b.data(), &y);
         EXPECT_EQ(y, static_cast<float>(sum)) << terms;
-        cpu_matmul(best_cpu_isa(), shape, params, {0, 1}, a.data(), b.data(), &y);
-        EXPECT_EQ(y, static_cast<float>(sum)) << terms;
+        for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
+          if (!cpu_isa_available(isa)) continue;
+          cpu_matmul(isa, shape, params, {0, 1}, a.data(), b.data(), &y);
+          EXPECT_EQ(y, static_cast<float>(sum)) << cpu_isa_name(isa) << " " << terms;
+        }
       }
     }
   }
@@ -80,7 +83,8 @@ TEST(Matmul, EveryPathGivesTheDefinitionsBytes) {
       params.y.clamp_min = between(0, 90);
       params.multiplier = static_cast<float>(between(1, 64)) / static_cast<float>(4096 * between(1, 8));
       params.y.float_output = i % 4 == 0;
-      Bytes a(static_cast<size_t>(s.rows) * s.a_stride), b(static_cast<size_t>(s.b_rows()) * s.b_stride);
+      Bytes a(static_cast<size_t>(s.rows) * s.a_stride + kCpuReadSlack),
+          b(static_cast<size_t>(s.b_rows()) * s.b_stride);
       for (Bytes* codes : {&a, &b})
         for (uint8_t& byte : *codes) byte = static_cast<uint8_t>(i % 7 == 0 ? 255 * between(0, 1) : between(0, 255));
       const size_t element = params.y.float_output ? sizeof(float) : 1;

@@ -79,6 +79,67 @@ TEST(OnnxAttention, OpenDimensionsAndDivision) {
   expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5) + values_of(x));
 }
 
+/// The factor belongs to one reader of the product alone, who may read it turned.
+TEST(OnnxAttention, AProductThatIsReadWithAndWithoutAFactorIsRefused) {
+  for (const bool turned : {false, true}) {
+    ModelBuilder model(kImage);
+    scores(model);
+    model.node("Transpose", {"s"}, "st").ints("perm", {0, 1, 3, 2});
+    model.node("Mul", {turned ? "st" : "s", "half"}, "scaled");
+    model.node("Softmax", {"scaled"}, "p").integer("axis", turned ? 2 : 3);
+    model.node("MatMul", {"v", "p"}, "m");
+    model.node("Transpose", {"s"}, "unscaled").ints("perm", {0, 1, 3, 2});
+    model.node("MatMul", {"v", "unscaled"}, "u");
+    model.node("Reshape", {"m", "picture"}, "mixed");
+    model.node("Reshape", {"u", "picture"}, "sum");
+    model.node("Add", {"mixed", "sum"}, "y");
+    const std::string message = error_of([&] { imported(model.bytes("y")); });
+    EXPECT_NE(message.find("(Softmax): of an activation times or plus a number"), std::string::npos) << message;
+  }
+}
+
+/// The product is turned, then scaled.
+TEST(OnnxAttention, AFactorBehindATranspose) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model);
+  model.node("Transpose", {"s"}, "st").ints("perm", {0, 1, 3, 2});
+  model.node("Mul", {"st", "half"}, "scaled");
+  model.node("Softmax", {"scaled"}, "pt").integer("axis", 2);
+  model.node("MatMul", {"v", "pt"}, "m");
+  model.node("Reshape", {"m", "picture"}, "y");
+  expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5));
+}
+
+/// Three parts of ten channels, the last one smaller, as opset 18 cuts them.
+TEST(OnnxAttention, PartsOfASplitWithoutSizes) {
+  const auto split = [](int64_t count) {
+    ModelBuilder model(kImage, 18);
+    model.integers("heads", {-1, kHeads, kEach, kHeight * kWidth});
+    model.integers("picture", {-1, kHeads * 2, kHeight, kWidth});
+    model.node("Reshape", {"image", "heads"}, "qkv");
+    model.node("Split", {"qkv"}, "q").output("k").output("v").integer("axis", 2).integer("num_outputs", count);
+    model.node("Reshape", {"v", "picture"}, "y");
+    return model.bytes("y");
+  };
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  const at::Tensor last = x.reshape({x.size(0), kHeads, kEach, -1}).narrow(2, 8, 2);
+  expect_close(outputs(imported(split(3)), x), last.reshape({x.size(0), -1, kHeight, kWidth}));
+  EXPECT_NE(error_of([&] { imported(split(2)); }).find("10 channels into 3 outputs of [4, 4, 2]"), std::string::npos);
+}
+
+/// The root of the scale at queries and keys each, as PyTorch writes scaled_dot_product_attention.
+TEST(OnnxAttention, FactorsOfQueriesAndKeys) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model, /*scaled_before=*/true);
+  model.node("Mul", {"k", "half"}, "ks");
+  model.node("MatMul", {"qt", "ks"}, "both");
+  model.node("Softmax", {"both"}, "p").integer("axis", 3);
+  mix(model);
+  expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.25) + values_of(x));
+}
+
 /// Keys by queries, and a softmax over the keys, which are not last.
 TEST(OnnxAttention, KeysTimesQueries) {
   const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
@@ -156,6 +217,10 @@ TEST(OnnxAttention, WhatItIsNotIsRefusedByName) {
   });
   expect_refusal("[N, heads, C / heads, H * W]", [](ModelBuilder& m) {
     m.integers("other", {-1, 3, 7, 20});
+    m.node("Reshape", {"image", "other"}, "y");
+  });
+  expect_refusal("[N, heads, C / heads, H * W]", [](ModelBuilder& m) {
+    m.integers("other", {-1, kHeads, kEach, kHeight * kWidth - 1});
     m.node("Reshape", {"image", "other"}, "y");
   });
 }

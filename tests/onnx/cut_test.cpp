@@ -85,6 +85,21 @@ TEST(OnnxCut, AnOutputThatIsNoneNamesTheValueBefore) {
   EXPECT_NE(message.find("model.outputs: [\"boxes\"]"), std::string::npos) << message;
 }
 
+/// Names as a recipe takes them; --outputs has a comma between names.
+TEST(OnnxCut, NamesWithCommasAndQuotesAreProposedWhereTheyCanBeSaid) {
+  for (const bool comma : {false, true}) {
+    const std::string name = comma ? "boxes,large" : "the \"boxes\" \\ large";
+    ModelBuilder model;
+    model.weight("conv.weight", {8, 3, 3, 3});
+    model.node("Conv", {"image", "conv.weight"}, name);
+    model.node("NonMaxSuppression", {name}, "y");
+    const std::string message = refusal(model, "y");
+    const std::string quoted = comma ? "\"boxes,large\"" : "\"the \\\"boxes\\\" \\\\ large\"";
+    EXPECT_NE(message.find("model.outputs: [" + quoted + "]"), std::string::npos) << message;
+    EXPECT_EQ(message.find("--outputs") == std::string::npos, comma) << message;
+  }
+}
+
 /// Where layers stand behind it, to end the network there is no cure.
 TEST(OnnxCut, InTheMiddleNoEndIsProposed) {
   ModelBuilder model;

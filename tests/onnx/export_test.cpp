@@ -14,6 +14,7 @@
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
 #include "tests/onnx/qdq_walk.h"
+#include "tests/onnx/with_attention.h"
 #include "tests/onnx/with_outputs.h"
 
 namespace octet {
@@ -196,6 +197,27 @@ TEST(OnnxExport, FunctionsAndProducts) {
     expect_same(with_functions(scheme), 13);
     expect_same(with_functions(scheme), 21);
   }
+}
+
+/// octet's exponentials are rounded to 2^-15, ONNX's are not: a share near the border of two codes may fall on its
+/// other side, and no other value.
+TEST(OnnxExport, AttentionIsWrittenAsProductsAndShares) {
+  for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8})
+    for (const double scale : {1.0, 0.7}) {
+      const Int8Graph graph = with_attention(scheme, scale);
+      const Distance found = distance(graph, write_qdq(graph, {}));
+      EXPECT_LE(found.largest, 1);
+      EXPECT_LT(found.differing, 1e-3);
+      EXPECT_LT(found.outputs, 1e-5);
+    }
+}
+
+TEST(OnnxExport, ExponentialsOfAnotherScaleAreRefused) {
+  Int8Graph graph = with_attention(ActivationScheme::affine_u8);
+  for (Int8Node& node : graph.nodes)
+    if (node.op == Int8Op::softmax) node.exponentials[5] += 2;
+  EXPECT_NE(error_of([&] { write_qdq(graph, {}); }).find("node 'shares' (softmax): exponential 5 is"),
+            std::string::npos);
 }
 
 TEST(OnnxExport, ATableThatIsNotItsFunctionsIsRefused) {

@@ -1,4 +1,5 @@
 // Files that are damaged, or made to break a reader.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -138,6 +139,24 @@ TEST(OnnxHostile, AWeightOfManyNodes) {
     last = next;
   }
   expect_refused(model.bytes(last), "weights that nodes share");
+}
+
+/// A picture is no bytes of the file: the window that takes its last pixel would be 256 MB.
+TEST(OnnxHostile, ALaterPixelOfALargePicture) {
+  ModelBuilder model({1, 8192, 8192});
+  model.integers("starts", {8190, 8190});
+  model.integers("ends", {8192, 8192});
+  model.integers("axes", {2, 3});
+  model.integers("steps", {8191, 8191});
+  model.node("Slice", {"image", "starts", "ends", "axes", "steps"}, "y");
+  const auto most_memory = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // kB
+  };
+  const long before = most_memory();
+  expect_refused(model.bytes("y"), "take more than 32 times what was read");
+  EXPECT_LT(most_memory() - before, 100'000);
 }
 
 class OnnxExternalData : public testing::Test {

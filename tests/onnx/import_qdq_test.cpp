@@ -7,8 +7,6 @@
 #include <random>
 
 #include "onnx.pb.h"
-#include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
 #include "src/graph/graph_builder.h"
 #include "src/graph/zoo.h"
 #include "src/onnx/export.h"
@@ -16,33 +14,14 @@
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
-#include "tests/onnx/model_builder.h"
-#include "tests/onnx/qdq_walk.h"
+#include "tests/onnx/read_qdq.h"
+#include "tests/onnx/with_attention.h"
 #include "tests/onnx/with_outputs.h"
 
 namespace octet {
 namespace {
 
 using namespace test;
-
-constexpr int kBatch = 2;
-
-ImportedInt8 parsed(const std::string& bytes) {
-  return parse_qdq(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.onnx");
-}
-
-/// Every node's bytes, by name.
-std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& graph, const std::vector<uint8_t>& pixels) {
-  std::map<std::string, std::vector<uint8_t>> codes;
-  const OutputBuffers outputs(graph, kBatch);
-  find_engine("reference")
-      .compile(graph, {.max_batch = kBatch})
-      ->run(pixels.data(), kBatch, outputs.memory(), [&](int n, const void* data, size_t bytes) {
-        const auto* first = static_cast<const uint8_t*>(data);
-        codes[n == 0 ? "picture" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
-      });
-  return codes;
-}
 
 void expect_back(const Int8Graph& graph, int opset) {
   std::vector<std::string> codes;
@@ -97,6 +76,12 @@ TEST(QdqImport, SeveralOutputsComeBack) {
   for (const ActivationScheme scheme :
        {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8})
     expect_back(with_outputs(scheme), 13);
+}
+
+TEST(QdqImport, AttentionComesBack) {
+  for (const ActivationScheme scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8})
+    for (const double scale : {1.0, 0.7, 0.1767766952966369}) expect_back(with_attention(scheme, scale), 13);
 }
 
 TEST(QdqImport, FourBitCodesAndAFlattenComeBack) {
@@ -217,11 +202,6 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
                 .find("a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors "
                       "makes a checkpoint of it"),
             std::string::npos);
-}
-
-void quantized(ModelBuilder& model, const std::string& name, const std::string& scale, const std::string& zero) {
-  model.node("QuantizeLinear", {name, scale, zero}, name + "_codes");
-  model.node("DequantizeLinear", {name + "_codes", scale, zero}, name + "_q");
 }
 
 /// One scale behind a transposed convolution, two nodes here. All scales are powers of two: reals are exact.

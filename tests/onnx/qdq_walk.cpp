@@ -94,6 +94,10 @@ class Walk {
     if (op == "Slice") return input(node, 3).numbers.size() == 2 ? every_second(node, x) : channels(node, x);
     if (op == "Resize") return resized(node, x);
     if (op == "Pad") return padded(node, x);
+    if (op == "Reshape") return reshaped(node, x);
+    if (op == "Transpose") return last_two_swapped(node, x);
+    if (op == "MatMul") return product(x, input(node, 1));
+    if (op == "Softmax") return shares(node, x);
     if (op == "Add" || op == "Mul") return joined(node, x, input(node, 1));
     Typed y = x;
     if (op == "Flatten") y.shape = {x.shape[0], static_cast<int64_t>(x.numbers.size()) / x.shape[0]};
@@ -301,6 +305,61 @@ class Walk {
     for (int64_t image = 0; image < x.shape[0]; ++image)
       std::copy_n(x.numbers.begin() + image * x.shape[1] * plane, x.shape[1] * plane,
                   y.numbers.begin() + (image * y.shape[1] + before) * plane);
+    return y;
+  }
+
+  Typed reshaped(const onnx::NodeProto& node, const Typed& x) const {
+    Typed y = x;
+    y.shape = {x.shape[0]};
+    const Typed& to = input(node, 1);
+    for (size_t i = 1; i < to.numbers.size(); ++i) y.shape.push_back(static_cast<int64_t>(to.numbers[i]));
+    int64_t elements = 1;
+    for (const int64_t dim : y.shape) elements *= dim;
+    if (to.numbers[0] != -1 || elements != static_cast<int64_t>(x.numbers.size()))
+      throw std::runtime_error("shape of " + node.name());
+    return y;
+  }
+
+  static Typed last_two_swapped(const onnx::NodeProto& node, const Typed& x) {
+    if (ints(node, "perm", {}) != std::vector<int64_t>{0, 1, 3, 2}) throw std::runtime_error("perm");
+    const int64_t rows = x.shape[2], columns = x.shape[3];
+    Typed y = x;
+    std::swap(y.shape[2], y.shape[3]);
+    for (size_t i = 0; i < x.numbers.size(); ++i) {
+      const auto at = static_cast<int64_t>(i), matrix = at / (rows * columns), in = at % (rows * columns);
+      y.numbers[static_cast<size_t>((matrix * columns + in % columns) * rows + in / columns)] = x.numbers[i];
+    }
+    return y;
+  }
+
+  /// Of [N, heads, rows, K] and [N, heads, K, columns].
+  static Typed product(const Typed& a, const Typed& b) {
+    const int64_t matrices = a.shape[0] * a.shape[1], rows = a.shape[2], terms = a.shape[3], columns = b.shape[3];
+    if (a.shape.size() != 4 || b.shape[1] != a.shape[1] || b.shape[2] != terms) throw std::runtime_error("MatMul");
+    Typed y{{{a.shape[0], a.shape[1], rows, columns}, {}}, TensorProto::FLOAT};
+    for (int64_t m = 0; m < matrices; ++m)
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c) {
+          double sum = 0;
+          for (int64_t k = 0; k < terms; ++k)
+            sum += a.numbers[static_cast<size_t>((m * rows + r) * terms + k)] *
+                   b.numbers[static_cast<size_t>((m * terms + k) * columns + c)];
+          y.numbers.push_back(sum);
+        }
+    return y;
+  }
+
+  /// Over the third of four dimensions.
+  static Typed shares(const onnx::NodeProto& node, const Typed& x) {
+    if (integer(node, "axis", -1) != 2) throw std::runtime_error("axis");
+    const auto size = static_cast<size_t>(x.shape[2]), inner = static_cast<size_t>(x.shape[3]);
+    Typed y = x;
+    for (size_t i = 0; i < x.numbers.size(); ++i) {
+      const size_t first = i / (size * inner) * size * inner + i % inner;
+      double sum = 0;
+      for (size_t k = 0; k < size; ++k) sum += std::exp(x.numbers[first + k * inner] - x.numbers[i]);
+      y.numbers[i] = 1 / sum;
+    }
     return y;
   }
 

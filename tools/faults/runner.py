@@ -17,6 +17,7 @@ NEAREST = {
     "src/import": ["test_import"],
     "src/tensor_files": ["test_tensor_files", "test_graph"],
     "src/recipe": ["test_recipe"],
+    "src/onnx": ["test_onnx_files", "test_onnx"],
     "src/model": ["test_model", "test_qat"],
     "src/data": ["test_data"],
 }
