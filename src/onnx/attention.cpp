@@ -154,12 +154,19 @@ void matmul_of_heads(NodeReader& node) {
 }
 
 bool scale_product(NodeReader& node, int product, double factor) {
-  const OnnxValue x = node.input(product);
-  if (!x.direct || x.node < 0 || node.readers(product) != 1) return false;
-  Node& made = node.network().node(x);
-  const auto scale = static_cast<float>(made.scale * factor);
-  if (made.op != Op::matmul || !(scale > 0) || !std::isfinite(scale)) return false;
-  made.scale = scale;
+  Network& network = node.network();
+  OnnxValue x = node.input(product);
+  if (x.node < 0 || x.factor != 1 || x.shift != 0 || x.erf) return false;
+  Node scaled = network.node(x);
+  scaled.scale = static_cast<float>(scaled.scale * factor);
+  if (scaled.op != Op::matmul || !(scaled.scale > 0) || !std::isfinite(scaled.scale)) return false;
+  if (x.direct && node.readers(product) == 1) {
+    network.node(x).scale = scaled.scale;
+  } else if (network.marks != nullptr) {
+    return false;  // a product beside it would have no codes
+  } else {
+    x.node = append(node, scaled, network.node(x).name + "/scaled").node;
+  }
   node.result(x);
   return true;
 }
@@ -168,7 +175,7 @@ void softmax_of_heads(NodeReader& node) {
   OnnxValue x = node.head_input(0);
   Network& network = node.network();
   if (!x.plain())
-    node.fail("of an activation times or plus a number; expected a product of two, times a positive number at most");
+    node.fail("of an activation times or plus a number; expected a product of two, or that times a positive number");
   const int64_t axis = positive_axis(node, node.integer("axis", node.opset() < 13 ? 1 : -1), x.rank);
   const Node product = network.node(x);
   const bool flips = axis != axis_of_channels(x) && product.op == Op::matmul && product.transposed;

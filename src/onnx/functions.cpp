@@ -28,8 +28,9 @@ void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(no
 double number(NodeReader& node, int i) {
   const Constant& found = node.constant(i);
   if (!found.real || found.reals.size() != 1) {
-    node.fail(fmt::format("input '{}' is {}; expected an activation, or one float32 number inside a hard-swish",
-                          shown_name(node.name_of_input(i)), dims_text(found.shape)));
+    node.fail(
+        fmt::format("input '{}' is {}; expected an activation, or one float32 number inside a hard-swish or attention",
+                    shown_name(node.name_of_input(i)), dims_text(found.shape)));
   }
   return found.reals[0];
 }

@@ -143,7 +143,10 @@ void quantize_linear(NodeReader& node) {
   const bool heads = node.input(0).heads != 0;  // of attention
   OnnxValue y = heads ? node.head_input(0) : node.bounded_input(0);
   const bool factor = heads && y.dequantized && y.factor > 0 && y.shift == 0 && !y.erf;
-  if (!factor && !y.plain()) node.fail("of an activation plus a number, or times one that is not positive");
+  if (!factor && !y.plain()) {
+    node.fail(
+        "of an activation plus a number, or times one: expected codes' own scale before a number, which is positive");
+  }
   const QdqMarks::Edge edge{read_qparams(node), y.low, y.high, y.factor};
   if (heads && y.plain() && y.dequantized &&
       same(network.marks->edges.at(network.node(y).name).qparams, edge.qparams)) {

@@ -74,8 +74,8 @@ void softmax(NodeReader& node);
 int64_t axis_of_channels(const OnnxValue& heads);
 bool reshape_to_heads(NodeReader& node, const OnnxValue& x, std::vector<int64_t> to);  ///< false: `to` are no heads
 void reshape_heads(NodeReader& node);
-/// Times `factor`, which the product of two that is input `product` takes as its own; false: it is none, or other nodes
-/// read it without the factor.
+/// Times `factor`, which the product of two that is input `product` takes as its own, or a copy of it where other nodes
+/// read it without the factor; false: it is none, or in a QDQ file a copy would have no scale.
 bool scale_product(NodeReader& node, int product, double factor);
 bool swap_pixels_and_channels(NodeReader& node);  ///< a Transpose of heads; false: of something else
 void split_heads(NodeReader& node);
