@@ -1,11 +1,10 @@
-// Products of the wgmma convolution: a tile's sums, and one tap's part of them. A group of four warps multiplies 64
+// Products of the wgmma convolution: from one instruction to all of a tile. A group of four warps multiplies 64
 // channels by all pixels of its tile at once (PTX ISA 8.0 wgmma.mma_async; 8.2 wgmma.mma_async.sp for weights of which
 // two of four are kept). Include it in .cu files only.
 #pragma once
 
 #include "kernels/conv2d_int8/cuda/fragments.cuh"
-#include "kernels/conv2d_int8/cuda/wgmma/ptx.cuh"
-#include "kernels/conv2d_int8/cuda/wgmma/tiles.h"
+#include "kernels/conv2d_int8/cuda/wgmma/ring.cuh"
 
 namespace octet::kernels {
 
@@ -138,6 +137,80 @@ __device__ __forceinline__ void multiply_sparse_row(WgmmaSums<kTile>& sums, uint
     }
   }
   wgmma_commit();
+}
+
+/// Lets the next group begin and waits for the rest of a tile's products: hardly any may be in flight, since those of
+/// two groups at once would both end late.
+template <int kTile>
+__device__ __forceinline__ void end_products(const WgmmaMemory& memory, int group, const WgmmaRing& ring) {
+  GroupTurns<kWgmmaTiles[kTile].groups>{memory}.pass(group);
+  wgmma_wait<0>();
+  ring.release_last();
+}
+
+/// All products of a tile.
+template <int kTile, bool kSigned>
+__device__ __forceinline__ void multiply_chunks(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
+                                                WgmmaRing& ring, WgmmaSums<kTile>& sums) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
+  constexpr uint64_t kRows = matrix_descriptor<kT.block_k>();
+  uint64_t weight = kRows + (memory.held >> 4);
+  int add = 0;
+  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
+    if (!kStreamed && round == 0) barrier_wait(memory.weights_there(chunk), 0);
+    for (int load = 0; load < (kShifted ? 1 : p.plan.taps); ++load) {
+      ring.wait_full();
+      uint64_t x = kRows + (ring.x() >> 4);
+      if constexpr (kStreamed) weight = kRows + (ring.weight() >> 4);
+      multiply_tap<kTile, kSigned>(sums, x, weight, add);
+      if (add != 0) ring.release_last();
+      weight += kT.step_bytes() / 16, add = 1;
+      if constexpr (kShifted) {
+        for (int tap = 1, column = 0; tap < p.plan.taps; ++tap) {
+          const bool row_ends = ++column == p.g.kernel_w;
+          x += row_ends ? p.to_next_row : p.to_next_column;
+          column = row_ends ? 0 : column;
+          multiply_tap<kTile, kSigned>(sums, x, weight, 1);
+          weight += kT.step_bytes() / 16;
+        }
+      }
+      ring.next();
+    }
+  }
+  end_products<kTile>(memory, group, ring);
+}
+
+/// The same with sparse weights and windows of 3 x 3, shifted: three taps at once, so that the next three are waiting
+/// when they are done.
+template <int kTile, bool kSigned>
+__device__ __forceinline__ void multiply_sparse_chunks(const WgmmaArgs& p, const WgmmaMemory& memory, int group,
+                                                       int round, WgmmaRing& ring, WgmmaSums<kTile>& sums) {
+  constexpr uint64_t kRows = matrix_descriptor<kWgmmaTiles[kTile].block_k>();
+  constexpr int kRowBytes = 3 * kWgmmaTiles[kTile].step_bytes();
+  uint32_t weight = memory.held;
+  KeptColumns<kTile> kept[3];
+  int add = 0;
+  if (round == 0) barrier_wait(memory.weights_there(0), 0);
+  kept[0].load(weight);
+  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
+    ring.wait_full();
+    uint64_t x = kRows + (ring.x() >> 4);
+#pragma unroll
+    for (int row = 0; row < 3; ++row) {
+      const bool more = row < 2 || chunk + 1 < p.plan.chunks;
+      if (row == 2 && more && round == 0) barrier_wait(memory.weights_there(chunk + 1), 0);
+      if (more) kept[(row + 1) % 3].load(weight + kRowBytes);
+      multiply_sparse_row<kTile, kSigned>(sums, x, p.to_next_column, weight, kept[row], add);
+      wgmma_wait<1>();
+      kept[(row + 2) % 3].hold();  // the row before
+      if (row == 0 && add != 0) ring.release_last();
+      x += 2 * p.to_next_column + p.to_next_row, weight += kRowBytes, add = 1;
+    }
+    ring.next();
+  }
+  end_products<kTile>(memory, group, ring);
+  kept[2].hold();
 }
 
 }  // namespace octet::kernels
