@@ -11,6 +11,7 @@
 #include "kernels/conv2d_int8/cuda/mma/tiles.h"
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
+#include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
@@ -24,11 +25,17 @@ namespace {
 
 void expect_every_tile_exact(const ConvCase& c) {
   ASSERT_TRUE(wgmma_supports(c.shape, c.params, c.weights, c.images)) << c.describe();
-  const std::vector<uint8_t> expected = run_reference(c);
+  std::mt19937 random(static_cast<unsigned>(c.shape.in_c + c.shape.in_h));
+  ConvCase sparse = c;
+  sparse.bind();
+  keep_two_of_four(sparse, random);
+  const std::vector<uint8_t> expected = run_reference(c), expected_sparse = run_reference(sparse);
   for (int tile = 0; tile < static_cast<int>(kWgmmaTiles.size()); ++tile) {
     if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
     const CudaConv2d conv = wgmma_choice(tile);
-    expect_exact(c, conv.name, run_family(c, cuda_wgmma_family(), conv), expected);
+    const bool dense = !kWgmmaTiles[tile].sparse;
+    if (dense) expect_exact(c, conv.name, run_family(c, cuda_wgmma_family(), conv), expected);
+    expect_exact(sparse, conv.name, run_family(sparse, cuda_wgmma_sparse_family(), conv), expected_sparse);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -219,6 +226,34 @@ int64_t padded_row(const WgmmaPlan& plan, const Conv2dShape& g, int image, int i
   return (static_cast<int64_t>(image) * plan.padded_h + iy + g.pad_h) * plan.padded_w + ix + g.pad_w;
 }
 
+/// A weight of a sparse step, as wgmma.sp finds it: 0 unless its column is one of the two kept of four.
+int8_t sparse_weight(const WgmmaTile& tile, const uint8_t* step, int row, int column) {
+  const int pieces = tile.block_k / 64, piece = column / 64, in_column = column % 64;
+  // By the PTX ISA thread t of a warp tells of row t / 4, t odd: of the row 8 behind, and of columns 32 on from t % 4
+  // = 2.
+  const int thread = row / 16 * 32 + row % 8 * 4 + (in_column >= 32 ? 2 : 0) + (row % 16 >= 8 ? 1 : 0);
+  uint32_t word;
+  std::memcpy(&word, step + pieces * 2048 + (thread * pieces + piece) * sizeof(word), sizeof(word));
+  const uint32_t kept = word >> (in_column % 32 / 4 * 4) & 15, first = kept & 3, second = kept >> 2;
+  EXPECT_LT(first, second) << "not allowed: " << kept;
+  for (int i = 0; i < 2; ++i) {
+    const int byte = in_column / 4 * 2 + i;
+    if (in_column % 4 == static_cast<int>(i == 0 ? first : second))
+      return static_cast<int8_t>(step[piece * 2048 + row / 8 * 256 + byte / 16 * 128 + row % 8 * 16 + byte % 16]);
+  }
+  return 0;
+}
+
+/// Every four of every step, also where no weights are, name two places one behind the other: else wgmma.sp is
+/// undefined.
+void expect_two_kept_everywhere(const WgmmaTile& tile, const uint8_t* weight, size_t bytes) {
+  const size_t step_bytes = tile.step_bytes(), codes = static_cast<size_t>(tile.block_n) * tile.block_k / 2;
+  for (size_t i = 0; i < bytes; ++i) {
+    if (i % step_bytes < codes) continue;
+    for (const int kept : {weight[i] & 15, weight[i] >> 4}) ASSERT_LT(kept & 3, kept >> 2) << "byte " << i;
+  }
+}
+
 /// What the kernels compute, from packed data alone, as they find it: zeros
 /// outside the image, and starts of sums that undo it. When shifted each tap is
 /// read from rows of padded images further on.
@@ -234,12 +269,15 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
     rows[row] = &c.x[static_cast<size_t>(i) * g.in_stride];
   }
   const std::vector<uint8_t> packed = wgmma_pack(wgmma_choice(index), g, p, c.weights);
+  if (tile.sparse) expect_two_kept_everywhere(tile, &packed[at.weight], at.bytes - at.weight);
   const auto weight = [&](int k, int tap, int channel) {
     const int row = wgmma_weight_row(k % tile.block_n), in_step = channel % tile.block_k;
     const size_t step =
         (static_cast<size_t>(k / tile.block_n) * plan.chunks + channel / tile.block_k) * plan.taps + tap;
-    return static_cast<int8_t>(packed[at.weight + (step * tile.block_n + row) * tile.block_k +
-                                      mma_swizzle(tile.block_k, row, in_step / 16) * 16 + in_step % 16]);
+    const uint8_t* bytes = &packed[at.weight + step * tile.step_bytes()];
+    if (tile.sparse) return sparse_weight(tile, bytes, row, in_step);
+    return static_cast<int8_t>(
+        bytes[row * tile.block_k + mma_swizzle(tile.block_k, row, in_step / 16) * 16 + in_step % 16]);
   };
   const int pixels = c.images * g.out_h * g.out_w;
   std::vector<uint8_t> y(static_cast<size_t>(pixels) * g.out_stride, kCanary);
@@ -284,19 +322,53 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
 // Shifted also where a window's rows are the padding of the row, or of the
 // image, that follows.
 TEST(Conv2dCudaWgmma, PackedDataHoldsTheConvolution) {
-  std::map<WgmmaMode, int> run;
-  for (unsigned seed = 1; seed <= 150 && !HasFailure(); ++seed) {
+  std::map<std::pair<WgmmaMode, bool>, int> run;
+  for (unsigned seed = 1; seed <= 300 && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     ConvCase c = random_ungrouped_case(random);
     c.lookup.reset();  // nothing of it is packed
     if (c.params.y.float_output || c.shape.kernel_h * c.shape.kernel_w > 25) continue;
     const int tile = static_cast<int>(seed % kWgmmaTiles.size());
     if (!wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)) continue;
-    ++run[kWgmmaTiles[tile].mode];
+    ++run[{kWgmmaTiles[tile].mode, kWgmmaTiles[tile].sparse}];
+    if (kWgmmaTiles[tile].sparse) keep_two_of_four(c, random);
     expect_exact(c, wgmma_choice(tile).name, run_packed(c, tile), run_reference(c));
   }
-  for (const WgmmaMode mode : {WgmmaMode::streamed, WgmmaMode::held, WgmmaMode::shifted}) {
-    EXPECT_GE(run[mode], 5) << static_cast<int>(mode);
+  EXPECT_EQ(run.size(), 4u);
+  for (const auto& [kind, times] : run) EXPECT_GE(times, 5) << static_cast<int>(kind.first) << " " << kind.second;
+}
+
+// One weight that breaks the pattern, wherever it is: sparse kernels are not offered, and refuse to be packed by hand.
+TEST(Conv2dCudaWgmma, OneWeightTooManyIsDense) {
+  for (const int in_c : {64, 66, 67}) {
+    std::mt19937 random(in_c);
+    ConvCase c =
+        case_of({.in_c = in_c, .in_h = 8, .in_w = 8, .out_c = 24, .kernel_h = 3, .kernel_w = 3}, 1, false, random);
+    const auto sparse_names = [&] {
+      std::set<std::string> names;
+      for (const CudaConv2d& conv : cuda_conv2d_choices(c.shape, c.params, c.weights, c.images, kH200))
+        if (conv.name.starts_with("wgmma_sp_")) names.insert(conv.name);
+      return names;
+    };
+    std::fill(c.weight.begin(), c.weight.end(), int8_t{0});
+    EXPECT_FALSE(sparse_names().empty()) << "all of them 0";
+    const int rows = static_cast<int>(c.weight.size()) / in_c;
+    for (const int row : {0, 1, rows / 2, rows - 1}) {
+      const int fours = in_c / 4 + (in_c % 4 == 3);  // behind them two channels at most
+      for (int four = 0; four < fours; ++four) {
+        int8_t* w = &c.weight[static_cast<size_t>(row) * in_c + four * 4];
+        const int last = std::min(4, in_c - four * 4) - 1;
+        w[0] = 1, w[last] = -1;
+        ASSERT_FALSE(sparse_names().empty());
+        w[1] = 1;
+        ASSERT_TRUE(sparse_names().empty()) << "row " << row << ", four " << four;
+        w[0] = w[1] = w[last] = 0;
+      }
+    }
+    c.weight[0] = c.weight[1] = c.weight[2] = 1;
+    for (int tile = 0; tile < static_cast<int>(kWgmmaTiles.size()); ++tile) {
+      if (kWgmmaTiles[tile].sparse) EXPECT_THROW(wgmma_pack(wgmma_choice(tile), c.shape, c.params, c.weights), Error);
+    }
   }
 }
 
@@ -309,6 +381,8 @@ TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
       const WgmmaPlan plan(tile, c.shape, c.images, c.params.has_residual);
       EXPECT_LE(plan.shared_bytes(), 227 * 1024);
       EXPECT_GE(plan.stages, 2);
+      EXPECT_EQ(plan.held_bytes % 1024, 0) << "stages begin where swizzles repeat";
+      EXPECT_EQ(plan.stage_bytes % 1024, 0);
       EXPECT_LE(plan.stages, kWgmmaMaxStages);
       EXPECT_LE(plan.ends, kWgmmaMaxEnds);
       EXPECT_EQ(plan.ends, tile.groups << plan.ends_log);
@@ -317,6 +391,7 @@ TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
   for (const WgmmaTile& tile : kWgmmaTiles) {
     EXPECT_EQ(tile.group_m % 64, 0);
     EXPECT_LE(tile.group_m * tile.block_n / 128 + 64, tile.registers()) << "more sums than registers";
+    EXPECT_TRUE(!tile.sparse || (tile.shifted() && tile.block_n == 64));
     EXPECT_LE(128 * (tile.groups * tile.registers() + tile.copier_registers()), 65536);
     std::set<int> rows;
     for (int channel = 0; channel < tile.block_n; ++channel) rows.insert(wgmma_weight_row(channel));

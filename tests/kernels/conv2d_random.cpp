@@ -82,6 +82,20 @@ void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options) {
   c.bind();
 }
 
+void keep_two_of_four(ConvCase& c, std::mt19937& random) {
+  const int channels = c.shape.in_c / c.shape.groups;
+  for (size_t row = 0; row < c.weight.size(); row += channels) {
+    for (int four = 0; four < channels; four += 4) {
+      const int gone[] = {uniform(random, 0, 3), uniform(random, 0, 3)};
+      for (int i = 0, left = 0; i < std::min(4, channels - four); ++i) {
+        int8_t& w = c.weight[row + four + i];
+        if (i == gone[0] || i == gone[1] || left == 2) w = 0;
+        left += w != 0;
+      }
+    }
+  }
+}
+
 ConvCase random_case(std::mt19937& random) {
   ConvCase c;
   Conv2dShape& g = c.shape;

@@ -41,6 +41,9 @@ struct RandomOptions {
 /// are chosen so that results spread over and beyond the range of codes.
 void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options = {});
 
+/// Sets weights to 0 until of each four input channels no more than two are left, at times fewer.
+void keep_two_of_four(ConvCase& c, std::mt19937& random);
+
 /// A random shape, small enough to be fast: kernels to 7, strides, padding, dilation, groups, odd channels, wide
 /// strides.
 ConvCase random_case(std::mt19937& random);

@@ -244,6 +244,17 @@ TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {
   }
 }
 
+TEST_F(Checkpoint, BenchTakesSparseWeights) {
+  for (const auto& [sparsity, shown] : {std::pair{"none", "none"}, {"2:4", "2:4"}}) {
+    const Answer bench = octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--seconds", "0.01",
+                                "--sparsity", sparsity, "--save", path("random.safetensors")});
+    EXPECT_EQ(bench.code, 0) << bench.err;
+    const auto inspected = nlohmann::json::parse(octet({"inspect", path("random.safetensors"), "--json"}).out);
+    for (const auto& node : inspected.at("nodes"))
+      if (node.at("name") == "layer1.0.conv1") EXPECT_EQ(node.at("sparsity"), shown);
+  }
+}
+
 TEST_F(Checkpoint, BenchDrawsCurvesOfBatchesAndSizes) {
   const auto drawn = [&](std::vector<std::string> command) {
     command.insert(command.begin(), "bench");

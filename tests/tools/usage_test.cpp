@@ -42,6 +42,8 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
   expect_refusal(octet({"bench"}), 2, {"one of CHECKPOINT, --model", "--layers-of"});
   expect_refusal(octet({"bench", "--layers-of", "resnet8", "--engine", "cpu"}), 2, {"--layers-of", "--engine"});
   expect_refusal(octet({"bench", "net.safetensors", "--size", "64"}), 2, {"--size", "CHECKPOINT"});
+  expect_refusal(octet({"bench", "net.safetensors", "--sparsity", "2:4"}), 2, {"--sparsity", "CHECKPOINT"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--sparsity", "1:2"}), 2, {"--sparsity", "2:4"});
   expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--fallback", "cuda"}), 2,
                  {"--fallback", "cudnn"});
   expect_refusal(octet({"inspect"}), 2, {"inspect: CHECKPOINT is required"});

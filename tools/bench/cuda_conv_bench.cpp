@@ -1,7 +1,9 @@
 // Times every choice of cuda_conv2d for the convolutions of ResNet-50 (224x224), layer by layer, on random data: device
 // events around replays of a CUDA graph of several launches. Not a product: a tool for those who work on kernels.
 //
-//   cuda_conv_bench [batch] [MiB to rotate over] [repeats]         cuda_conv_bench 128 256 15
+//   cuda_conv_bench [batch] [MiB to rotate over] [repeats] [2:4]         cuda_conv_bench 128 256 15
+//
+// With 2:4 of each four weights two are 0, and sparse kernels run beside the dense ones.
 //
 // Launches rotate over copies of a layer's tensors, so that they come from memory and not from the L2 cache. With 0 MiB
 // there is one copy: at batch 1 a network's weights and codes stay in the L2 cache.
@@ -103,7 +105,8 @@ class Tensors {
 
 class Bench {
  public:
-  Bench(int batch, size_t rotate_bytes, int repeats) : batch_(batch), rotate_bytes_(rotate_bytes), repeats_(repeats) {}
+  Bench(int batch, size_t rotate_bytes, int repeats, bool sparse)
+      : batch_(batch), rotate_bytes_(rotate_bytes), repeats_(repeats), sparse_(sparse) {}
 
   /// Microseconds of the fastest choice; prints all.
   double run(const Layer& l) {
@@ -111,6 +114,10 @@ class Bench {
     std::mt19937 random(2);
     std::vector<int8_t> weight(static_cast<size_t>(s.out_c) * s.kernel_h * s.kernel_w * s.in_c);
     for (int8_t& w : weight) w = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+    for (size_t four = 0; sparse_ && four + 4 <= weight.size(); four += 4) {
+      const size_t first = random() % 4, second = (first + 1 + random() % 3) % 4;
+      weight[four + first] = weight[four + second] = 0;
+    }
     const std::vector<float> multiplier(s.out_c, 3e-5f), bias(s.out_c, 30.0f);
     Conv2dParams p;
     const Conv2dWeights w{weight.data(), multiplier.data(), bias.data()};
@@ -170,13 +177,14 @@ class Bench {
   int batch_;
   size_t rotate_bytes_;
   int repeats_;
+  bool sparse_;
   Stream stream_;
 };
 
-void run_all(int batch, size_t rotate, int repeats) {
+void run_all(int batch, size_t rotate, int repeats, bool sparse) {
   if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
   fmt::print("{}, batch {}\n", gpu_status().name, batch);
-  Bench bench(batch, rotate, repeats);
+  Bench bench(batch, rotate, repeats, sparse);
   double sum = 0, first = 0, logits = 0;
   for (const Layer& l : kLayers) {
     const double us = bench.run(l) * l.count;
@@ -191,7 +199,7 @@ void run_all(int batch, size_t rotate, int repeats) {
 int main(int argc, char** argv) {
   try {
     run_all(argc > 1 ? std::atoi(argv[1]) : 128, static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20,
-            argc > 3 ? std::atoi(argv[3]) : 15);
+            argc > 3 ? std::atoi(argv[3]) : 15, argc > 4 && std::string(argv[4]) == "2:4");
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_conv_bench: {}\n", error.what());

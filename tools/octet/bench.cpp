@@ -121,7 +121,7 @@ ExitCode bench_network(const Common& common, const BenchCommand& command) {
   std::vector<Int8Graph> graphs;
   for (const int size : command.sizes)
     graphs.push_back(command.model.empty() ? open_checkpoint(command.checkpoint).graph
-                                           : random_network(command.model, size, command.activation));
+                                           : random_network(command.model, size, command.activation, command.sparsity));
   const Int8Graph& first = graphs.front();
   if (!command.save.empty()) write_checkpoint(command.save, first);
   Results results;
@@ -152,13 +152,15 @@ ExitCode bench(const Common& common, const BenchCommand& command) {
 
 }  // namespace
 
-Int8Graph random_network(const std::string& model, int size, const std::string& activation) {
+Int8Graph random_network(const std::string& model, int size, const std::string& activation,
+                         const std::string& sparsity) {
   ModelSpec spec;
   spec.name = model;
   spec.input = {3, size, size};
   spec.classes = size < 64 ? 10 : 1000;
   QuantSpec quant;
   quant.activation = value_named(kActivationSchemes, activation, "--activation");
+  quant.sparsity = value_named(kSparsities, sparsity, "--sparsity");
   return random_int8_graph(build_model(spec), quant, 1);
 }
 
@@ -178,6 +180,11 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--activation", options->activation, "codes of --model's activations")
       ->excludes(checkpoint)
       ->check(CLI::IsMember(std::vector<std::string>(schemes.begin(), schemes.end())))
+      ->capture_default_str();
+  const std::vector<std::string_view> sparsities = names_in(kSparsities);
+  command->add_option("--sparsity", options->sparsity, "of the random weights of --model and --layers-of")
+      ->excludes(checkpoint)
+      ->check(CLI::IsMember(std::vector<std::string>(sparsities.begin(), sparsities.end())))
       ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
   command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');

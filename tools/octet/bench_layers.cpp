@@ -67,7 +67,7 @@ void require_gpu_engines(const Common& common) {
 
 ExitCode bench_layers(const Common& common, const BenchCommand& command) {
   require_gpu_engines(common);
-  const Int8Graph graph = random_network(command.layers_of, command.sizes.front(), "symmetric_s8");
+  const Int8Graph graph = random_network(command.layers_of, command.sizes.front(), "symmetric_s8", command.sparsity);
   std::string text;
   nlohmann::json results = nlohmann::json::array();
   for (const int batch : command.batches) {

@@ -10,7 +10,8 @@
 namespace octet::cli {
 
 struct BenchCommand {
-  std::string checkpoint, model, layers_of, kernels = "auto", fallback = "none", activation = "affine_u8", save, svg;
+  std::string checkpoint, model, layers_of, kernels = "auto", fallback = "none", activation = "affine_u8",
+                                            sparsity = "none", save, svg;
   std::vector<std::string> engines;  ///< empty: the one that auto prefers
   std::vector<int> batches = {1};
   std::vector<int> sizes = {224};  ///< of a checkpoint: its own
@@ -19,8 +20,9 @@ struct BenchCommand {
   bool layers = false;
 };
 
-/// A network of the zoo with random weights and edges of the scheme `activation`.
-Int8Graph random_network(const std::string& model, int size, const std::string& activation);
+/// A network of the zoo with random weights, of the pattern `sparsity`, and edges of the scheme `activation`.
+Int8Graph random_network(const std::string& model, int size, const std::string& activation,
+                         const std::string& sparsity);
 
 /// octet bench --layers-of.
 ExitCode bench_layers(const Common& common, const BenchCommand& command);

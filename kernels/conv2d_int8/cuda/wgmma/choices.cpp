@@ -9,15 +9,15 @@ namespace {
 
 constexpr size_t kMaxChoices = 5;
 
-/// Of all tiles: tensor cores (4,096 products a clock), shared memory (128 bytes a clock, read for every 64 x 128
-/// products anew), the L2 cache (36 bytes a clock), memory (18), and ends of tiles.
+/// Of all tiles: tensor cores (4,096 products a clock, half of them skipped where sparse), shared memory (128 bytes a
+/// clock, read for every 64 x 128 products anew), the L2 cache (36 bytes a clock), memory (18), and ends of tiles.
 double clocks(const WgmmaTile& t, const WgmmaPlan& plan, const Conv2dShape& g, const Conv2dParams& p,
               int multiprocessors) {
   constexpr double kStart = 2000;
   const double steps = static_cast<double>(plan.chunks) * plan.taps;
   const double outputs = static_cast<double>(t.group_m) * t.block_n;
-  const double products = outputs * t.block_k * steps / 4096;
-  const double read = t.block_n / 64.0 * (64 + t.group_m) * t.block_k * steps / 128;
+  const double products = outputs * t.block_k * steps / (t.sparse ? 8192 : 4096);
+  const double read = t.block_n / 64.0 * ((t.sparse ? 32 : 64) + t.group_m) * t.block_k * steps / 128;
   const double stages = static_cast<double>(plan.chunks) * (t.shifted() ? 1 : plan.taps);
   const double fed = stages * plan.stage_bytes / 36;
   const double memory = (outputs * (p.has_residual ? 2 : 1) +
@@ -34,26 +34,41 @@ double clocks(const WgmmaTile& t, const WgmmaPlan& plan, const Conv2dShape& g, c
 
 CudaConv2d wgmma_choice(int tile) {
   const WgmmaTile& t = kWgmmaTiles[tile];
-  std::string name = "wgmma_" + std::to_string(t.group_m) + "x" + std::to_string(t.block_n) + "x" +
-                     std::to_string(t.block_k) + "_g" + std::to_string(t.groups);
+  std::string name = (t.sparse ? "wgmma_sp_" : "wgmma_") + std::to_string(t.group_m) + "x" + std::to_string(t.block_n) +
+                     "x" + std::to_string(t.block_k) + "_g" + std::to_string(t.groups);
   if (t.mode == WgmmaMode::held) name += "_held";
   if (t.shifted()) name += "_shifted";
   return {tile, 1, name};
 }
 
-void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
-  if (problem.gpu.capability != 90 || !wgmma_supports(problem.shape, problem.params, problem.weights, problem.images))
-    return;
+namespace {
+
+void best_choices(const CudaConvProblem& problem, bool sparse, std::vector<CudaConv2d>& found) {
   std::vector<std::pair<double, CudaConv2d>> ranked;
   for (int i = 0; i < static_cast<int>(kWgmmaTiles.size()); ++i) {
     const WgmmaTile& tile = kWgmmaTiles[i];
-    if (!wgmma_fits(tile, problem.shape, problem.images)) continue;
+    if (tile.sparse != sparse || !wgmma_fits(tile, problem.shape, problem.images)) continue;
     const WgmmaPlan plan(tile, problem.shape, problem.images, problem.params.has_residual);
     ranked.emplace_back(clocks(tile, plan, problem.shape, problem.params, problem.gpu.multiprocessors),
                         wgmma_choice(i));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < std::min(ranked.size(), kMaxChoices); ++i) found.push_back(ranked[i].second);
+}
+
+bool can_run(const CudaConvProblem& problem) {
+  return problem.gpu.capability == 90 && wgmma_supports(problem.shape, problem.params, problem.weights, problem.images);
+}
+
+}  // namespace
+
+void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  if (can_run(problem)) best_choices(problem, /*sparse=*/false, found);
+}
+
+void wgmma_sparse_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  if (can_run(problem) && wgmma_keeps_two_of_four(problem.shape, problem.weights.weight))
+    best_choices(problem, /*sparse=*/true, found);
 }
 
 }  // namespace octet::kernels

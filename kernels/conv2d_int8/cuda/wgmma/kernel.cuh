@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/conv2d_int8/cuda/wgmma/epilogue.cuh"
+#include "kernels/conv2d_int8/cuda/wgmma/multiply.cuh"
 #include "kernels/conv2d_int8/cuda/wgmma/ring.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
@@ -24,7 +25,7 @@ __device__ __forceinline__ int output_pixel(const WgmmaArgs& p, int row) {
 /// One thread: copies the weights that stay, those of the block's channels.
 template <int kTile>
 __device__ __forceinline__ void copy_held(const WgmmaArgs& p, const WgmmaMemory& memory) {
-  constexpr uint32_t kBytes = kWgmmaTiles[kTile].block_n * kWgmmaTiles[kTile].block_k;
+  constexpr uint32_t kBytes = kWgmmaTiles[kTile].step_bytes();
   const int taps = p.plan.taps, n_tile = blockIdx.x % p.plan.n_tiles;
   const uint8_t* from = p.weight + static_cast<int64_t>(n_tile) * p.plan.chunks * taps * kBytes;
   for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
@@ -41,13 +42,13 @@ __device__ __forceinline__ void copy_held(const WgmmaArgs& p, const WgmmaMemory&
 template <int kTile>
 __device__ __forceinline__ uint32_t bytes_of_stage(const WgmmaArgs& p) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  return p.plan.x_rows * kT.block_k + (kT.streamed() ? kT.block_n * kT.block_k : 0);
+  return p.plan.x_rows * kT.block_k + (kT.streamed() ? kT.step_bytes() : 0);
 }
 
 /// One thread: copies the weights of the block's first stages, where weights stream. Returns how many stages.
 template <int kTile>
 __device__ __forceinline__ int copy_weights_ahead(const WgmmaArgs& p, const WgmmaMemory& memory) {
-  constexpr uint32_t kBytes = kWgmmaTiles[kTile].block_n * kWgmmaTiles[kTile].block_k;
+  constexpr uint32_t kBytes = kWgmmaTiles[kTile].step_bytes();
   const int steps = p.plan.chunks * p.plan.taps, stages = min(p.plan.stages, steps);
   const int n_tile = blockIdx.x - p.by_n_tiles.divide(blockIdx.x) * p.plan.n_tiles;
   const uint8_t* weight = p.weight + static_cast<int64_t>(n_tile) * steps * kBytes;
@@ -66,7 +67,7 @@ __device__ __forceinline__ void copy_tile(const WgmmaArgs& p, const WgmmaMemory&
                                           WgmmaRing& ring, int& ahead) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
   constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
-  constexpr uint32_t kWeightBytes = kT.block_n * kT.block_k;
+  constexpr uint32_t kWeightBytes = kT.step_bytes();
   const FastDivide &by_image = kShifted ? p.by_padded_image : p.end.by_image,
                    &by_row = kShifted ? p.by_padded_row : p.end.by_row;
   const int row = m_tile * kT.group_m;
@@ -126,65 +127,18 @@ __device__ __forceinline__ void copy_tiles(const WgmmaArgs& p, const WgmmaMemory
   }
 }
 
-/// [channels / 64][pixels / 8]
-template <int kTile>
-using WgmmaSums = Fragments<kWgmmaTiles[kTile].block_n / 64, kWgmmaTiles[kTile].group_m / 8>;
-
-/// Begins: sums (+)= a stage's rows, from that of `x` on, times a tap's weights. When it returns, all of this group's
-/// earlier products are done.
-template <int kTile, bool kSigned>
-__device__ __forceinline__ void multiply_tap(WgmmaSums<kTile>& sums, uint64_t x, uint64_t weight, int add) {
-  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  wgmma_fence();
-#pragma unroll
-  for (int k = 0; k < kT.block_k / 32; ++k) {
-#pragma unroll
-    for (int m = 0; m < WgmmaSums<kTile>::kM; ++m) {
-      multiply_group<kSigned, kT.group_m>(sums.value[m], weight + (m * 64 * kT.block_k + k * 32) / 16, x + k * 32 / 16,
-                                          add | (k > 0));
-    }
-  }
-  wgmma_commit();
-  wgmma_wait<1>();
-}
-
 /// A group of four warps: the sums of a tile, the group's `round`-th.
 template <int kTile, bool kSigned>
 __device__ __forceinline__ void multiply_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
                                               WgmmaSums<kTile>& sums) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  constexpr bool kShifted = kT.shifted(), kStreamed = kT.streamed();
-  constexpr uint64_t kRows = matrix_descriptor<kT.block_k>();
-  const GroupTurns<kT.groups> turns{memory};
-  uint64_t weight = kRows + (memory.held >> 4);
-  int add = 0;
-  const int of_tile = p.plan.chunks * (kShifted ? 1 : p.plan.taps);
-  WgmmaRing ring(p, memory, (kT.groups * round + group) * of_tile);
-  turns.wait(group, round);
-  for (int chunk = 0; chunk < p.plan.chunks; ++chunk) {
-    if (!kStreamed && round == 0) barrier_wait(memory.weights_there(chunk), 0);
-    for (int load = 0; load < (kShifted ? 1 : p.plan.taps); ++load) {
-      ring.wait_full();
-      uint64_t x = kRows + (ring.x() >> 4);
-      if constexpr (kStreamed) weight = kRows + (ring.weight() >> 4);
-      multiply_tap<kTile, kSigned>(sums, x, weight, add);
-      if (add != 0) ring.release_last();
-      weight += kT.block_n * kT.block_k / 16, add = 1;
-      if constexpr (kShifted) {
-        for (int tap = 1, column = 0; tap < p.plan.taps; ++tap) {
-          const bool row_ends = ++column == p.g.kernel_w;
-          x += row_ends ? p.to_next_row : p.to_next_column;
-          column = row_ends ? 0 : column;
-          multiply_tap<kTile, kSigned>(sums, x, weight, 1);
-          weight += kT.block_n * kT.block_k / 16;
-        }
-      }
-      ring.next();
-    }
+  WgmmaRing ring(p, memory, (kT.groups * round + group) * p.plan.chunks * (kT.shifted() ? 1 : p.plan.taps));
+  GroupTurns<kT.groups>{memory}.wait(group, round);
+  if constexpr (kT.sparse) {
+    multiply_sparse_chunks<kTile, kSigned>(p, memory, group, round, ring, sums);
+  } else {
+    multiply_chunks<kTile, kSigned>(p, memory, group, round, ring, sums);
   }
-  turns.pass(group);  // with no more than one tap in flight: products of two groups at once would both end late
-  wgmma_wait<0>();
-  ring.release_last();
 #pragma unroll
   for (int m = 0; m < WgmmaSums<kTile>::kM; ++m) {
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 #include "kernels/conv2d_int8/padding.h"
+#include "kernels/sparsity/two_of_four.h"
 
 namespace octet::kernels {
 namespace {
@@ -63,8 +64,7 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bo
     rows = (static_cast<int64_t>(images - 1) * padded_h + g.out_h - 1) * padded_w + g.out_w;
     reach = static_cast<int64_t>(g.kernel_h - 1) * g.dilation_h * padded_w + (g.kernel_w - 1) * g.dilation_w;
   }
-  const int step_bytes = tile.block_n * tile.block_k;
-  const int64_t held = tile.streamed() ? 0 : static_cast<int64_t>(chunks) * taps * step_bytes;
+  const int64_t held = tile.streamed() ? 0 : static_cast<int64_t>(chunks) * taps * tile.step_bytes();
   if (rows > INT_MAX - tile.group_m || reach > kMaxPixels - tile.group_m || held > kWgmmaSharedBytes ||
       (held > 0 && chunks > kWgmmaMaxChunks)) {
     return;
@@ -72,8 +72,8 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bo
   m_tiles = ceil_div(static_cast<int>(rows), tile.group_m);
   x_rows = tile.group_m + static_cast<int>(reach);
   x_bytes = cuda_round_up(x_rows * tile.block_k, 1024);
-  stage_bytes = x_bytes + (held == 0 ? step_bytes : 0);
-  held_bytes = static_cast<int>(held);
+  stage_bytes = x_bytes + (held == 0 ? tile.step_bytes() : 0);
+  held_bytes = cuda_round_up(static_cast<int>(held), 1024);
   end_bytes = tile.end_bytes();
   const auto stages_beside = [&](int n) {
     return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
@@ -102,8 +102,20 @@ bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWei
          few_classes(BorderClasses(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w));
 }
 
+bool wgmma_keeps_two_of_four(const Conv2dShape& g, const int8_t* weight) {
+  const int64_t rows = static_cast<int64_t>(g.out_c) * g.kernel_h * g.kernel_w;
+  for (int64_t row = 0; row < rows; ++row, weight += g.in_c) {
+    for (int c = 0; c < g.in_c; c += kGroup) {
+      if (std::count(weight + c, weight + std::min(c + kGroup, g.in_c), 0) < std::min(kGroup, g.in_c - c) - kKept)
+        return false;
+    }
+  }
+  return true;
+}
+
 bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& g, int images) {
-  return (!tile.shifted() || can_shift(g)) && WgmmaPlan(tile, g, images, /*residual=*/false).stages >= 2;
+  return (!tile.shifted() || can_shift(g)) && (!tile.sparse || (g.kernel_h == 3 && g.kernel_w == 3)) &&
+         WgmmaPlan(tile, g, images, /*residual=*/false).stages >= 2;
 }
 
 }  // namespace octet::kernels

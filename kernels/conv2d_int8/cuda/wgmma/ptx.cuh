@@ -101,6 +101,13 @@ __device__ __forceinline__ uint4 load_shared(uint32_t shared) {
                : "memory");
   return v;
 }
+/// Words side by side, aligned to their size.
+__device__ __forceinline__ void load_shared_words(uint32_t (&words)[1], uint32_t shared) {
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(shared) : "memory");
+}
+__device__ __forceinline__ void load_shared_words(uint32_t (&words)[2], uint32_t shared) {
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(shared) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t shared, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
@@ -142,6 +149,12 @@ constexpr uint64_t matrix_descriptor() {
   return kSwizzle << 62 | kEightRows << 32 | uint64_t{1} << 16;
 }
 
+/// The same of weights for the sparse products (wgmma_piece_byte()), whose 16-byte rows lie in no swizzle.
+constexpr uint64_t cores_descriptor() {
+  constexpr uint64_t kNextInRow = 128 / 16, kEightRows = 256 / 16;
+  return kEightRows << 32 | kNextInRow << 16;
+}
+
 /// Gives registers of this group of warps back, or takes them: kCount for each thread from now on.
 template <int kCount>
 __device__ __forceinline__ void shrink_registers() {
@@ -161,55 +174,5 @@ template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-
-#define OCTET_SUMS_1(i) "+r"(sum[i][0]), "+r"(sum[i][1]), "+r"(sum[i][2]), "+r"(sum[i][3])
-#define OCTET_SUMS_4(i) OCTET_SUMS_1(i), OCTET_SUMS_1(i + 1), OCTET_SUMS_1(i + 2), OCTET_SUMS_1(i + 3)
-#define OCTET_WGMMA_64(code)                                                                                  \
-  asm volatile(                                                                                               \
-      "{\n"                                                                                                   \
-      ".reg .pred add;\n"                                                                                     \
-      "setp.ne.b32 add, %34, 0;\n"                                                                            \
-      "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8." code                                                   \
-      " "                                                                                                     \
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add;\n"                                   \
-      "}"                                                                                                     \
-      : OCTET_SUMS_4(0), OCTET_SUMS_4(4)                                                                      \
-      : "l"(weight), "l"(x), "r"(add))
-#define OCTET_WGMMA_128(code)                                                                                 \
-  asm volatile(                                                                                               \
-      "{\n"                                                                                                   \
-      ".reg .pred add;\n"                                                                                     \
-      "setp.ne.b32 add, %66, 0;\n"                                                                            \
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8." code                                                  \
-      " "                                                                                                     \
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "  \
-      "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "  \
-      "%62, %63}, %64, %65, add;\n"                                                                           \
-      "}"                                                                                                     \
-      : OCTET_SUMS_4(0), OCTET_SUMS_4(4), OCTET_SUMS_4(8), OCTET_SUMS_4(12)                                   \
-      : "l"(weight), "l"(x), "r"(add))
-
-/// sum = (add ? sum : 0) + weight (64 rows of 32) * x (kRows rows of 32 codes), modulo 2^32, some time before the
-/// wgmma_wait() that waits for it. sum: kRows / 8 fragments. Called by all of a group of four warps.
-template <bool kSigned, int kRows>
-__device__ __forceinline__ void multiply_group(int32_t (*sum)[4], uint64_t weight, uint64_t x, int add) {
-  static_assert(kRows == 64 || kRows == 128);
-  if constexpr (kRows == 64 && kSigned) {
-    OCTET_WGMMA_64("s8");
-  } else if constexpr (kRows == 64) {
-    OCTET_WGMMA_64("u8");
-  } else if constexpr (kSigned) {
-    OCTET_WGMMA_128("s8");
-  } else {
-    OCTET_WGMMA_128("u8");
-  }
-}
-
-#undef OCTET_WGMMA_128
-#undef OCTET_WGMMA_64
-#undef OCTET_SUMS_4
-#undef OCTET_SUMS_1
 
 }  // namespace octet::kernels

@@ -41,7 +41,7 @@ struct WgmmaPacked {
   BorderClasses rows, columns;
   int channels = 0;  ///< a multiple of block_n
   /// Byte offsets: starts [row classes, column classes, channels] int32; classes of output rows and columns, a byte
-  /// each; weights [tiles of channels, chunks, taps, block_n, block_k], swizzled.
+  /// each; weights [tiles of channels, chunks, taps, step_bytes()]: of a dense tile [block_n, block_k], swizzled.
   size_t starts = 0, row_class = 0, column_class = 0, weight = 0, bytes = 0;
 
   WgmmaPacked(const WgmmaTile& tile, const Conv2dShape& shape);
@@ -54,13 +54,20 @@ bool wgmma_is_dense(const Conv2dShape& shape);
 /// codes out, a window that tensor maps can express.
 bool wgmma_supports(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, int images);
 
-/// True when this tile can run a convolution that wgmma_supports().
+/// True when of each four consecutive input channels of a weight [K, R, S, C] at most two are not 0, as sparse tiles
+/// need it.
+bool wgmma_keeps_two_of_four(const Conv2dShape& shape, const int8_t* weight);
+
+/// True when this tile can run a convolution that wgmma_supports(), with weights that are as it needs them.
 bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images);
 
 /// The choice of a tile by hand, as wgmma_choices names it.
 CudaConv2d wgmma_choice(int tile);
 
+/// Dense tiles; sparse ones, where the weights are so.
 void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
+void wgmma_sparse_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
+/// Throws Error(promise) when the tile is sparse and the weights are not.
 std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                 const Conv2dWeights& weights);
 
