@@ -135,7 +135,8 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
-  expect_parts(with("evaluate.fallback=cuda"), {"evaluate.fallback: cuda is for engine cudnn", "evaluate.engines"});
+  expect_parts(with("evaluate.fallback=cuda"),
+               {"evaluate.fallback: cuda is for engines cudnn and cutlass", "evaluate.engines"});
   expect_parts(with("export.file=../x.safetensors"), {"export.file"});
   expect_parts(with("export.file=x.bin"), {"export.file"});
   // The file's place is named when the file set the key.
