@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -47,17 +48,25 @@ struct RandomConvolution {
     s.out_w = (s.in_w + 2 * s.pad_w - (s.kernel_w - 1) * s.dilation_w - 1) / s.stride_w + 1;
     spec.residual = random.chance(50);
     spec.clamp_min = random.pick({-128, 0, -7}), spec.clamp_max = random.pick({127, 90});
-    const auto codes = [&](size_t count) {
+    const bool far = random.chance(50);
+    const auto codes = [&](size_t count, int lowest = -128) {
       std::vector<int8_t> values(count);
-      for (int8_t& value : values) value = static_cast<int8_t>(random.between(-128, 127));
+      for (int8_t& value : values) value = static_cast<int8_t>(random.between(lowest, 127));
       return values;
     };
     const size_t taps = static_cast<size_t>(s.kernel_h) * s.kernel_w * s.in_c;
-    x = codes(static_cast<size_t>(spec.images) * s.in_h * s.in_w * s.in_c);
-    weight = codes(s.out_c * taps);
+    x = codes(static_cast<size_t>(spec.images) * s.in_h * s.in_w * s.in_c, far ? 64 : -128);
+    weight = codes(s.out_c * taps, far ? 64 : -128);
     y_bytes = static_cast<size_t>(spec.images) * s.out_h * s.out_w * s.out_c;
     residual = codes(spec.residual ? y_bytes : 0);
-    for (int k = 0; k < s.out_c; ++k) {
+    // Far: sums of about 95.5^2 * taps, give or take 2500 * sqrt(taps), which the bias brings back: the product with
+    // the multiplier is so much larger than the result that its rounding, where there is no fma, shows in the codes.
+    const double mean = 95.5 * 95.5 * static_cast<double>(taps), spread = 2500 * std::sqrt(static_cast<double>(taps));
+    for (int k = 0; far && k < s.out_c; ++k) {
+      multiplier.push_back(static_cast<float>(random.uniform(20, 60) / spread));
+      bias.push_back(static_cast<float>(random.uniform(-50, 50) - mean * multiplier.back()));
+    }
+    for (int k = 0; !far && k < s.out_c; ++k) {
       // Powers of two give ties between two codes; sums are of about 5000 * sqrt(taps).
       multiplier.push_back(random.chance(50) ? 0x1p-12f : static_cast<float>(random.between(1, 1000)) * 1e-6f);
       bias.push_back(static_cast<float>(random.between(-200, 200)) * (random.chance(50) ? 0.5f : 0.37f));
