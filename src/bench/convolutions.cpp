@@ -1,6 +1,7 @@
 #include "src/bench/convolutions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -61,15 +62,15 @@ std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
   return convs;
 }
 
-bool all_ran(const ConvRow& row) {
-  return std::all_of(row.times.begin(), row.times.end(),
-                     [](const ConvolutionTime& time) { return time.milliseconds > 0; });
+bool all_ran(const ConvBench& bench, const ConvRow& row) {
+  return std::all_of(bench.contestants.begin(), bench.contestants.end(),
+                     [&](Contestant who) { return row.times[who].milliseconds > 0; });
 }
 
 void add_row(ConvBench& bench, ConvRow row) {
-  if (all_ran(row)) {
+  if (all_ran(bench, row)) {
     ++bench.compared;
-    for (int who = 0; who < kContestants; ++who) {
+    for (const Contestant who : bench.contestants) {
       bench.weighted[who] += row.conv.count * row.times[who].milliseconds;
     }
     bench.weighted_floor += row.conv.count * row.floor_ms;
@@ -79,18 +80,19 @@ void add_row(ConvBench& bench, ConvRow row) {
 
 std::string describe(const ConvBench& bench) {
   std::vector<Column> columns = {{"convolution", Align::left}, {"times"}};
-  for (const char* name : kContestantNames) {
-    columns.insert(columns.end(), {{std::string(name) + ", ms"}, {"TOPS"}, {"GB/s"}});
+  for (const Contestant who : bench.contestants) {
+    columns.insert(columns.end(), {{std::string(kContestantNames[who]) + ", ms"}, {"TOPS"}, {"GB/s"}});
   }
   columns.insert(
       columns.end(),
       {{"floor, ms"}, {"cuda / floor"}, {"cuda / cudnn"}, {"cuda's kernel", Align::left}, {"cudnn's", Align::left}});
+  const bool cutlass = std::count(bench.contestants.begin(), bench.contestants.end(), kCutlassInt8) > 0;
+  if (cutlass) columns.push_back({"cutlass's", Align::left});
   TextTable table(columns);
   std::string reasons;
   for (const ConvRow& row : bench.convs) {
     std::vector<std::string> cells = {row.conv.description, std::to_string(row.conv.count)};
-    for (int i = 0; i < kContestants; ++i) {
-      const auto who = static_cast<Contestant>(i);
+    for (const Contestant who : bench.contestants) {
       const ConvolutionTime& time = row.times[who];
       cells.push_back(time.milliseconds > 0 ? fmt::format("{:.4f}", time.milliseconds) : "-");
       cells.push_back(tera_operations(row, who));
@@ -104,17 +106,19 @@ std::string describe(const ConvBench& bench) {
     cells.push_back(ratio(row.times[kCudaInt8].milliseconds, row.times[kCudnnInt8].milliseconds));
     cells.push_back(row.times[kCudaInt8].kernel);
     cells.push_back(row.times[kCudnnInt8].kernel);
+    if (cutlass) cells.push_back(row.times[kCutlassInt8].kernel);
     table.add_row(std::move(cells));
   }
   const auto& sum = bench.weighted;
+  std::vector<std::string> sums;
+  for (const Contestant who : bench.contestants)
+    sums.push_back(fmt::format("{} {:.3f} ms", kContestantNames[who], sum[who]));
   return fmt::format(
       "{} on {}, batch {}: its distinct convolutions, random data\n\n{}\n{}\nweighted by how often each occurs, over "
       "the {} of {} that all "
-      "run: {} {:.3f} ms, {} {:.3f} ms, {} {:.3f} ms; cuda takes {} of cudnn int8's time, {} of the floor's\n",
+      "run: {}; cuda takes {} of cudnn int8's time, {} of the floor's\n",
       bench.network, bench.machine, bench.batch, table.render(), reasons, bench.compared, bench.convs.size(),
-      kContestantNames[kCudaInt8], sum[kCudaInt8], kContestantNames[kCudnnInt8], sum[kCudnnInt8],
-      kContestantNames[kCudnnFp16], sum[kCudnnFp16], ratio(sum[kCudaInt8], sum[kCudnnInt8]),
-      ratio(sum[kCudaInt8], bench.weighted_floor));
+      fmt::join(sums, ", "), ratio(sum[kCudaInt8], sum[kCudnnInt8]), ratio(sum[kCudaInt8], bench.weighted_floor));
 }
 
 ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options) {
@@ -126,12 +130,13 @@ ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& option
   bench.network = graph.name;
   bench.machine = timed.machine;
   bench.batch = options.batch;
+  bench.contestants = timed.contestants;
   const std::optional<ChipRates> rates = chip_rates(timed.machine);
   for (size_t i = 0; i < convs.size(); ++i) {
     ConvRow row;
     row.conv = convs[i];
     row.multiply_adds = options.batch * node_multiply_adds(graph.nodes[nodes[i]]);
-    row.bytes[kCudaInt8] = row.bytes[kCudnnInt8] = node_bytes(graph, nodes[i], options.batch);
+    row.bytes[kCudaInt8] = row.bytes[kCudnnInt8] = row.bytes[kCutlassInt8] = node_bytes(graph, nodes[i], options.batch);
     row.bytes[kCudnnFp16] = 2 * row.bytes[kCudaInt8];
     row.times = timed.times[i];
     if (rates) row.floor_ms = floor_milliseconds(graph, nodes[i], options.batch, *rates);

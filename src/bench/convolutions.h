@@ -1,4 +1,4 @@
-// Every distinct convolution of a network on octet's CUDA kernels, cuDNN int8 and cuDNN fp16, in one run.
+// Every distinct convolution of a network on octet's CUDA kernels, cuDNN int8 and fp16, CUTLASS int8, in one run.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ struct DistinctConv {
 };
 std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph);
 
-inline constexpr std::array<const char*, kContestants> kContestantNames = {"cuda int8", "cudnn int8", "cudnn fp16"};
+inline constexpr std::array<const char*, kContestants> kContestantNames = {"cuda int8", "cudnn int8", "cudnn fp16",
+                                                                           "cutlass int8"};
 
 struct ConvRow {
   DistinctConv conv;
@@ -30,6 +31,7 @@ struct ConvRow {
 struct ConvBench {
   std::string network, machine;  ///< machine: "NVIDIA H200, cuDNN 9.19.0"
   int batch = 0;
+  std::vector<Contestant> contestants;  ///< who was measured; the rest of each array is empty
   std::vector<ConvRow> convs;
   int compared = 0;                             ///< rows that all contestants ran
   std::array<double, kContestants> weighted{};  ///< milliseconds of those rows, times their counts
@@ -39,8 +41,8 @@ struct ConvBench {
 /// `graph` has symmetric_s8 edges. Throws as time_convolutions() does.
 ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options);
 
-/// Whether every contestant ran it: only such rows are compared.
-bool all_ran(const ConvRow& row);
+/// Whether every contestant of the bench ran it: only such rows are compared.
+bool all_ran(const ConvBench& bench, const ConvRow& row);
 
 /// Adds a measured row up.
 void add_row(ConvBench& bench, ConvRow row);

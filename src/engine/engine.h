@@ -26,9 +26,9 @@ struct CompileOptions {
   /// cpu engine: "auto", "avx512_vnni", "avx2", "portable". cuda engine: "auto" (the fastest by measurement), or part
   /// of the names of the only convolution kernels allowed, as LayerInfo shows them. One the machine lacks is an error.
   /// cudnn engine: "auto" (the fastest of all plans that cuDNN proposes), or "heuristic" (its first; quicker to
-  /// compile).
+  /// compile). cutlass engine: "auto" (the fastest tile).
   std::string kernels = "auto";
-  /// cudnn engine: the engine that runs the nodes it cannot, "cuda"; "none": such a node is an error.
+  /// cudnn and cutlass engines: the engine that runs the nodes they cannot, "cuda"; "none": such a node is an error.
   std::string fallback = "none";
 };
 

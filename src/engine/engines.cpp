@@ -7,6 +7,7 @@
 #if OCTET_CUDA
 #include "src/engine/cuda/cuda_engine.h"
 #include "src/engine/cudnn/cudnn_engine.h"
+#include "src/engine/cutlass/cutlass_engine.h"
 #else
 #include "src/engine/engine_choice.h"
 #include "src/engine/time_convolutions.h"
@@ -20,10 +21,11 @@ const std::vector<const Engine*>& engines() {
 #if OCTET_CUDA
   static const CudaEngine cuda;
   static const CudnnEngine cudnn;
+  static const CutlassEngine cutlass;
 #else
-  static const MissingEngine cuda("cuda"), cudnn("cudnn");
+  static const MissingEngine cuda("cuda"), cudnn("cudnn"), cutlass("cutlass");
 #endif
-  static const std::vector<const Engine*> all = {&cuda, &cudnn, &cpu, &reference};
+  static const std::vector<const Engine*> all = {&cuda, &cudnn, &cutlass, &cpu, &reference};
   return all;
 }
 

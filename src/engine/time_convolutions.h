@@ -9,8 +9,8 @@
 
 namespace octet {
 
-/// Who is measured, in the order of ConvolutionTimes.
-enum Contestant { kCudaInt8, kCudnnInt8, kCudnnFp16, kContestants };
+/// Who may be measured, in the order of ConvolutionTimes.
+enum Contestant { kCudaInt8, kCudnnInt8, kCudnnFp16, kCutlassInt8, kContestants };
 
 struct ConvolutionTime {
   double milliseconds = 0;  ///< of one batch; 0: cannot run it
@@ -21,6 +21,7 @@ using ConvolutionTimes = std::array<ConvolutionTime, kContestants>;
 
 struct TimedConvolutions {
   std::string machine;                  ///< "NVIDIA H200, cuDNN 9.19.0"
+  std::vector<Contestant> contestants;  ///< all, but kCutlassInt8 only where this build and machine have that engine
   std::vector<ConvolutionTimes> times;  ///< one a node
 };
 

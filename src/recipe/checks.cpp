@@ -183,17 +183,19 @@ class Checker {
     require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
             "an engine is given twice");
     const std::string& fallback = recipe_.evaluate.fallback;
+    const std::string partial = partial_engine(engines);
     const FallbackFault fault = fallback_fault(engines, fallback);
     require(fault != FallbackFault::missing, "evaluate.engines",
-            "cudnn cannot run every layer (the input, for one); add evaluate.fallback: cuda, or leave cudnn out");
+            fmt::format("{0} cannot run every layer (the input, for one); add evaluate.fallback: cuda, or leave {0} "
+                        "out",
+                        partial));
     require(fault != FallbackFault::useless, "evaluate.fallback",
-            fmt::format("{} is for engine cudnn; add it to evaluate.engines, or leave the fallback out", fallback));
-    const bool cudnn = std::find(engines.begin(), engines.end(), "cudnn") != engines.end();
-    require(
-        !cudnn || recipe_.quant.activation == "symmetric_s8", "evaluate.engines",
-        fmt::format("cudnn convolves int8 codes and would run no layer of quant.activation {}; set symmetric_s8, or "
-                    "leave cudnn out",
-                    recipe_.quant.activation));
+            fmt::format("{} is for engines cudnn and cutlass; add one to evaluate.engines, or leave the fallback out",
+                        fallback));
+    require(partial.empty() || recipe_.quant.activation == "symmetric_s8", "evaluate.engines",
+            fmt::format("{0} convolves int8 codes and would run no layer of quant.activation {1}; set symmetric_s8, or "
+                        "leave {0} out",
+                        partial, recipe_.quant.activation));
     const std::filesystem::path file = recipe_.export_.file;
     require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
             fmt::format("'{}' is not a plain file name that ends in .safetensors", file.string()));

@@ -132,8 +132,8 @@ struct QatRecipe : OptimizerRecipe {    ///< epochs 0: PTQ only
 
 struct EvaluateRecipe {
   int batch_size = 64;
-  std::vector<std::string> engines = {"auto"};  ///< cuda, cudnn, cpu, reference; auto: see the schema
-  std::string fallback = "none";                ///< cudnn: the engine for nodes it cannot run: none, cuda
+  std::vector<std::string> engines = {"auto"};  ///< names, or auto: see the schema
+  std::string fallback = "none";                ///< cudnn, cutlass: the engine for nodes they cannot run
   int reference_images = 0;                     ///< test images the slow reference runs; 0: all
   bool operator==(const EvaluateRecipe&) const = default;
 };

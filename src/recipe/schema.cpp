@@ -251,10 +251,11 @@ void add_results(std::vector<Field>& fields) {
   using E = EvaluateRecipe;
   SectionFields<&Recipe::evaluate> s(fields, "evaluate");
   s.add("batch_size", &E::batch_size, range(1, 65536), "images a step");
-  s.add("engines", &E::engines, one_of({"auto", "cuda", "cudnn", "cpu", "reference"}),
-        "int8 engines to run, in this order; auto: cuda where there is a GPU, then cpu and reference; cudnn needs a "
-        "fallback and quant.activation symmetric_s8");
-  s.add("fallback", &E::fallback, one_of({"none", "cuda"}), "with cudnn: the engine that runs the layers it cannot");
+  s.add("engines", &E::engines, one_of({"auto", "cuda", "cudnn", "cutlass", "cpu", "reference"}),
+        "int8 engines to run, in this order; auto: cuda where there is a GPU, then cpu and reference; cudnn and "
+        "cutlass need a fallback and quant.activation symmetric_s8");
+  s.add("fallback", &E::fallback, one_of({"none", "cuda"}),
+        "with cudnn or cutlass: the engine that runs the layers they cannot");
   s.add("reference_images", &E::reference_images, at_least(0),
         "the slow reference runs and is compared over the first so many test images, the others over all; 0: all");
 

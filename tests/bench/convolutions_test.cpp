@@ -70,7 +70,7 @@ ConvRow row(int count, double cuda, double int8, double fp16) {
 }
 
 TEST(BenchLayers, WeighsWhatAllContestantsRan) {
-  ConvBench bench{"net", "a GPU", 128};
+  ConvBench bench{"net", "a GPU", 128, {kCudaInt8, kCudnnInt8, kCudnnFp16}};
   add_row(bench, row(1, 5, 0, 7));  // not comparable
   add_row(bench, row(2, 0.5, 1, 2));
   add_row(bench, row(3, 1, 0.25, 4));
@@ -86,6 +86,17 @@ TEST(BenchLayers, WeighsWhatAllContestantsRan) {
   EXPECT_NE(text.find("cuda takes 1.45 of cudnn int8's time, 4.00 of the floor's"), std::string::npos) << text;
   // 2 * 5e8 operations in 0.5 ms are 2 TOPS; 2 MB in 0.5 ms are 4 GB/s.
   EXPECT_NE(text.find("0.5000   2.00   4.00"), std::string::npos) << text;
+}
+
+TEST(BenchLayers, CutlassCountsWhereItIsMeasured) {
+  ConvBench bench{"net", "a GPU", 128, {kCudaInt8, kCudnnInt8, kCudnnFp16, kCutlassInt8}};
+  add_row(bench, row(1, 5, 6, 7));  // not comparable: CUTLASS does not run it
+  ConvRow both = row(2, 0.5, 1, 2);
+  both.times[kCutlassInt8] = {0.75, "gemm", ""};
+  add_row(bench, both);
+  EXPECT_EQ(bench.compared, 1);
+  EXPECT_DOUBLE_EQ(bench.weighted[kCutlassInt8], 2 * 0.75);
+  EXPECT_NE(describe(bench).find("cudnn fp16 4.000 ms, cutlass int8 1.500 ms;"), std::string::npos) << describe(bench);
 }
 
 TEST(BenchLayers, ChartIsAFileOfItsOwn) {

@@ -45,7 +45,7 @@ TEST(ResolveEngines, NamesStayInOrderAndAutoNamesNoneTwice) {
 }
 
 TEST(ResolveEngines, WhatCannotRunIsRefusedWithReasonAndCure) {
-  expect_refusal({"abacus"}, EngineDevices::any, {"abacus", "cuda, cudnn, cpu, reference"});
+  expect_refusal({"abacus"}, EngineDevices::any, {"abacus", "cuda, cudnn, cutlass, cpu, reference"});
   expect_refusal({"cpu", "cuda"}, EngineDevices::cpu, {"engine cuda", "--device cpu", "evaluate.engines=[auto]"});
   expect_refusal({"cpu", "cudnn"}, EngineDevices::cpu, {"engine cudnn", "--device cpu", "evaluate.engines=[auto]"});
   const Support cuda = find_engine("cuda").available();

@@ -153,7 +153,7 @@ TEST(CpuEngine, UnsignedEdgesComputeTheSame) {
 TEST(EngineList, IsOrderedAndNamed) {
   std::vector<std::string> names;
   for (const Engine* engine : engines()) names.emplace_back(engine->name());
-  EXPECT_EQ(names, (std::vector<std::string>{"cuda", "cudnn", "cpu", "reference"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"cuda", "cudnn", "cutlass", "cpu", "reference"}));
   EXPECT_EQ(exact_engines().back()->name(), "reference");
   EXPECT_THROW(find_engine("abacus"), Error);
 }

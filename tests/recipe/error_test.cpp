@@ -135,7 +135,8 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
-  expect_parts(with("evaluate.fallback=cuda"), {"evaluate.fallback: cuda is for engine cudnn", "evaluate.engines"});
+  expect_parts(with("evaluate.fallback=cuda"),
+               {"evaluate.fallback: cuda is for engines cudnn and cutlass", "evaluate.engines"});
   expect_parts(with("export.file=../x.safetensors"), {"export.file"});
   expect_parts(with("export.file=x.bin"), {"export.file"});
   // The file's place is named when the file set the key.
@@ -189,15 +190,18 @@ TEST(RecipeErrors, ARecipeOfAnOlderOctetIsRefusedWithTheCure) {
   EXPECT_EQ(recipe.data.validation, "");
 }
 
-TEST(RecipeErrors, CudnnIsRefusedWhereItCouldNotRunAfterTraining) {
-  const std::string cudnn = kMinimal + "evaluate:\n  engines: [auto, cudnn]\n";
+TEST(RecipeErrors, PeersAreRefusedWhereTheyCouldNotRunAfterTraining) {
   const std::string symmetric = "quant.activation=symmetric_s8", fallback = "evaluate.fallback=cuda";
-  expect_parts(refusal(cudnn, {symmetric}), {"r.yaml:7:3: evaluate.engines: cudnn cannot", "evaluate.fallback: cuda"});
-  for (const char* scheme : {"affine_u8", "unsigned_u8"}) {
-    expect_parts(refusal(cudnn, {fallback, std::string("quant.activation=") + scheme}),
-                 {"r.yaml:7:3: evaluate.engines: cudnn convolves int8", scheme, "set symmetric_s8"});
+  for (const std::string peer : {"cudnn", "cutlass"}) {
+    const std::string recipe = kMinimal + "evaluate:\n  engines: [auto, " + peer + "]\n";
+    expect_parts(refusal(recipe, {symmetric}),
+                 {"r.yaml:7:3: evaluate.engines: " + peer + " cannot", "evaluate.fallback: cuda", "leave " + peer});
+    for (const char* scheme : {"affine_u8", "unsigned_u8"}) {
+      expect_parts(refusal(recipe, {fallback, std::string("quant.activation=") + scheme}),
+                   {"r.yaml:7:3: evaluate.engines: " + peer + " convolves int8", scheme, "set symmetric_s8"});
+    }
+    EXPECT_EQ(parse_recipe(recipe, "r.yaml", {symmetric, fallback}).evaluate.fallback, "cuda");
   }
-  EXPECT_EQ(parse_recipe(cudnn, "r.yaml", {symmetric, fallback}).evaluate.fallback, "cuda");
 }
 
 TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {

@@ -123,7 +123,7 @@ TEST_F(Train, WhatWasTrainedCannotBeSetAfterwards) {
   }
   expect_refusal(octet({"compare", path("run"), "--checkpoint", random_checkpoint()}), 2, {"3x32x32", "1x8x8"});
   expect_refusal(octet({"compare", path("run"), "--fallback", "cuda"}), 2,
-                 {"--fallback is for engine cudnn", "--engine"});
+                 {"--fallback is for engines cudnn and cutlass", "--engine"});
 }
 
 TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {

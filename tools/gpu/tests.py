@@ -15,8 +15,8 @@ import gpus
 import programs
 
 
-# Why a case may be skipped on a GPU machine; what needs a GPU or cuDNN must run there.
-GOOD_REASONS = ("this machine has a GPU", "24 GiB")
+# Why a case may be skipped on a GPU machine; what needs a GPU or cuDNN must run there; CUTLASS is optional.
+GOOD_REASONS = ("this machine has a GPU", "24 GiB", "CUTLASS")
 
 
 class Case(typing.NamedTuple):

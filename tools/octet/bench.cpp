@@ -17,6 +17,7 @@
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
+#include "src/recipe/fallback.h"
 #include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/engine_flags.h"
@@ -99,7 +100,7 @@ void measure(const BenchCommand& command, const Int8Graph& graph, const std::str
     compile.max_batch = batch;
     compile.threads = command.threads;
     compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
-    compile.fallback = engine == "cudnn" ? command.fallback : "none";
+    compile.fallback = partial_engine({engine}) == engine ? command.fallback : "none";
     const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
     const BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
     const std::string at = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
@@ -169,9 +170,9 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("bench", "times whole networks, or single convolutions, on random data");
   CLI::Option* checkpoint = command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help());
   command->add_option("--model", options->model, "a network of the zoo, random weights: resnet50, mobilenet_v2, ...");
-  CLI::Option* layers_of =
-      command->add_option("--layers-of", options->layers_of,
-                          "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16");
+  CLI::Option* layers_of = command->add_option(
+      "--layers-of", options->layers_of,
+      "every distinct convolution of a network of the zoo: cuda int8, cudnn int8, cudnn fp16, cutlass int8");
   command->add_option("--size", options->sizes, "input heights and widths for --model, one for --layers-of: 160,224")
       ->delimiter(',')
       ->check(CLI::Range(8, 1024))
@@ -187,7 +188,7 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
       ->check(CLI::IsMember(std::vector<std::string>(sparsities.begin(), sparsities.end())))
       ->capture_default_str();
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
-  command->add_option("--engine", options->engines, "cuda, cudnn, cpu, reference")->delimiter(',');
+  command->add_option("--engine", options->engines, "cuda, cudnn, cutlass, cpu, reference")->delimiter(',');
   add_fallback(*command, options->fallback);
   command->add_option(
       "--kernels", options->kernels,

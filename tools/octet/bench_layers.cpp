@@ -1,4 +1,4 @@
-// octet bench --layers-of: every distinct convolution of a network on octet's CUDA kernels and on cuDNN.
+// octet bench --layers-of: every distinct convolution of a network on octet's CUDA kernels, on cuDNN and on CUTLASS.
 #include "src/bench/convolutions.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ nlohmann::json to_json(const ConvBench& bench) {
   nlohmann::json convs = nlohmann::json::array();
   for (const ConvRow& row : bench.convs) {
     nlohmann::json times;
-    for (int who = 0; who < kContestants; ++who) {
+    for (const Contestant who : bench.contestants) {
       const ConvolutionTime& time = row.times[who];
       times[kContestantNames[who]] = {{"milliseconds", time.milliseconds},
                                       {"bytes", row.bytes[who]},
@@ -30,7 +30,7 @@ nlohmann::json to_json(const ConvBench& bench) {
                      {"times", times}});
   }
   nlohmann::json weighted;
-  for (int who = 0; who < kContestants; ++who) weighted[kContestantNames[who]] = bench.weighted[who];
+  for (const Contestant who : bench.contestants) weighted[kContestantNames[who]] = bench.weighted[who];
   return {{"network", bench.network}, {"machine", bench.machine},   {"batch", bench.batch},
           {"convolutions", convs},    {"compared", bench.compared}, {"weighted_ms", weighted}};
 }
@@ -38,15 +38,15 @@ nlohmann::json to_json(const ConvBench& bench) {
 /// The rows that can be compared. (A first layer that cuDNN int8 does not run can take more than all others.)
 std::string to_svg(const ConvBench& bench) {
   std::vector<std::string> layers;
-  std::vector<LayerSeries> series(kContestants);
-  for (int who = 0; who < kContestants; ++who) {
+  std::vector<LayerSeries> series(bench.contestants.size());
+  for (const Contestant who : bench.contestants) {
     series[who].name = kContestantNames[who];
     series[who].colour = series_colour(who);
   }
   for (const ConvRow& row : bench.convs) {
-    if (!all_ran(row)) continue;
+    if (!all_ran(bench, row)) continue;
     layers.push_back(std::to_string(row.conv.count) + "x " + row.conv.description);
-    for (int who = 0; who < kContestants; ++who) {
+    for (const Contestant who : bench.contestants) {
       series[who].milliseconds.push_back(row.times[who].milliseconds);
       series[who].notes.push_back(row.times[who].kernel);
     }

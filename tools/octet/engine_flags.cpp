@@ -14,7 +14,7 @@ bool among(const char* engine, const std::vector<std::string>& engines) {
 
 template <typename Text>
 void add(CLI::App& command, Text& fallback) {
-  command.add_option("--fallback", fallback, "cudnn: what runs the nodes it cannot: none, cuda")
+  command.add_option("--fallback", fallback, "cudnn, cutlass: what runs the nodes they cannot: none, cuda")
       ->check(CLI::IsMember({"none", "cuda"}));
 }
 
@@ -24,16 +24,16 @@ void add_fallback(CLI::App& command, std::string& fallback) { add(command, fallb
 
 void add_fallback(CLI::App& command, std::optional<std::string>& fallback) { add(command, fallback); }
 
-bool names_cudnn(const std::vector<std::string>& engines) { return among("cudnn", engines); }
-
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines) {
   switch (fallback_fault(engines, fallback)) {
     case FallbackFault::none:
       return;
     case FallbackFault::missing:
-      throw usage_error(who + "engine cudnn cannot run every layer (the input, for one): add --fallback cuda");
+      throw usage_error(who + "engine " + partial_engine(engines) +
+                        " cannot run every layer (the input, for one): add --fallback cuda");
     case FallbackFault::useless:
-      throw usage_error(who + "--fallback is for engine cudnn: add it to --engine, or leave --fallback out");
+      throw usage_error(who +
+                        "--fallback is for engines cudnn and cutlass: add one to --engine, or leave --fallback out");
   }
 }
 

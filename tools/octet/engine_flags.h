@@ -11,10 +11,8 @@ namespace octet::cli {
 void add_fallback(CLI::App& command, std::string& fallback);
 void add_fallback(CLI::App& command, std::optional<std::string>& fallback);
 
-bool names_cudnn(const std::vector<std::string>& engines);
-
-/// Error(usage), beginning with `who` ("bench: "), for engine cudnn without a fallback, and for a fallback without it:
-/// a flag that would change nothing is refused.
+/// Error(usage), beginning with `who` ("bench: "), for cudnn or cutlass without a fallback, and for a fallback without
+/// them: a flag that would change nothing is refused.
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines);
 
 /// Likewise for kernels other than "auto" without engine cpu or cuda.

@@ -4,6 +4,7 @@
 
 #include "src/common/error.h"
 #include "src/engine/engine_choice.h"
+#include "src/recipe/fallback.h"
 #include "tools/octet/engine_flags.h"
 #include "tools/octet/target.h"
 
@@ -35,7 +36,8 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);
-  run.compile.fallback = options.fallback.value_or(names_cudnn(run.engines) ? run.recipe.evaluate.fallback : "none");
+  run.compile.fallback =
+      options.fallback.value_or(partial_engine(run.engines).empty() ? "none" : run.recipe.evaluate.fallback);
   check_fallback("", run.compile.fallback, run.engines);  // --engine names other engines than the recipe, perhaps
   return run;
 }

@@ -19,7 +19,7 @@ struct MeasureOptions {
   std::vector<std::string> engines;     ///< empty: the command's default
   int images = 0;                       ///< the first N test images; 0: all
   std::optional<int> threads;           ///< default: the recipe's
-  std::optional<std::string> fallback;  ///< of engine cudnn; default: the recipe's
+  std::optional<std::string> fallback;  ///< of engines cudnn and cutlass; default: the recipe's
 };
 
 /// Declares RUN, --checkpoint, --engine, --fallback, --images and --threads.

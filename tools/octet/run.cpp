@@ -206,7 +206,7 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG), or the classes of their pixels");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
-  command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cpu, reference");
+  command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");
   command->add_option("--kernels", options->kernels,
                       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto or part of kernels' names");
   add_fallback(*command, options->fallback);

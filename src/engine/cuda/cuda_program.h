@@ -1,5 +1,5 @@
 // A network compiled for the GPU: a list of steps over one arena, replayed as one CUDA graph for each batch size. The
-// engines cuda and cudnn differ in the steps they make.
+// engines cuda, cudnn and cutlass differ in the steps they make.
 #pragma once
 
 #include <functional>

@@ -15,6 +15,7 @@
 #include "src/engine/cuda/timing.h"
 #include "src/engine/cudnn/cudnn_steps.h"
 #include "src/engine/cudnn/libraries.h"
+#include "src/engine/cutlass/conv_step.h"
 #include "src/engine/engine.h"
 #include "src/engine/engine_choice.h"
 #include "src/engine/memory_plan.h"
@@ -116,15 +117,22 @@ class ConvolutionTimer {
       const RotatingTensors codes({in * s.in_stride, p.has_residual ? out * s.residual_stride : 0, y_bytes},
                                   Element::code, stream_);
       time_step(kCudaInt8, *make_cuda_step(lowering_, node_, "auto"), codes);
-      const Support support = find_engine("cudnn").supports(lowering_.graph, node_);
-      times_[kCudnnInt8].reason = support.reason;
-      if (support.ok) time_step(kCudnnInt8, *make_cudnn_conv_step(lowering_, node_, true), codes);
+      if (supported(kCudnnInt8, "cudnn")) time_step(kCudnnInt8, *make_cudnn_conv_step(lowering_, node_, true), codes);
+      if (supported(kCutlassInt8, "cutlass")) time_step(kCutlassInt8, *make_cutlass_step(lowering_, node_), codes);
     }
     time_halves(half_spec(lowering_, node_, options_.batch));
     return std::move(times_);
   }
 
  private:
+  /// Whether the engine is there and runs the node, else with the reason.
+  bool supported(Contestant who, const char* engine) {
+    Support support = find_engine(engine).available();
+    if (support.ok) support = find_engine(engine).supports(lowering_.graph, node_);
+    times_[who].reason = support.reason;
+    return support.ok;
+  }
+
   void time_step(Contestant who, CudaStep& step, const RotatingTensors& tensors) {
     std::vector<const uint8_t*> inputs(2);
     DeviceBuffer scratch, zeroed;
@@ -202,7 +210,8 @@ TimedConvolutions time_convolutions(const Int8Graph& graph, const std::vector<in
     specs.push_back(half_spec(lowering, node, options.batch));
   }
   build_plans(specs);
-  TimedConvolutions timed{gpu_status().name + ", " + cudnn_version(), {}};
+  TimedConvolutions timed{gpu_status().name + ", " + cudnn_version(), {kCudaInt8, kCudnnInt8, kCudnnFp16}, {}};
+  if (find_engine("cutlass").available().ok) timed.contestants.push_back(kCutlassInt8);
   const Stream stream;
   for (const int node : nodes) {
     throw_if_interrupted();
