@@ -46,9 +46,9 @@ typedef struct octet_description {
 /* A network and its memory. For one thread at a time; load one a thread. */
 typedef struct octet_network octet_network;
 
-/* engine: "auto" (or NULL) is the fastest here that promises equal bytes; or "cuda", "cudnn", "cutlass", "cpu",
- * "reference". max_batch: memory is taken for so many images. threads: 0 for all cores. *network is NULL unless
- * OCTET_OK. */
+/* engine: "auto" (or NULL) is the fastest here that promises equal bytes; or "cuda", "cpu", "reference".
+ * ("cudnn" and "cutlass" run only some of a network's nodes, and are refused.) max_batch: memory is taken for so many
+ * images. threads: 0 for all cores. *network is NULL unless OCTET_OK. */
 OCTET_API octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_batch, int32_t threads,
                                   octet_network** network);
 OCTET_API void octet_free(octet_network* network); /* NULL is nothing to free */
@@ -61,7 +61,7 @@ OCTET_API octet_status octet_read_picture(const octet_network* network, const ch
 
 /* images: uint8 [batch, height, width, channels], 1 <= batch <= max_batch. outputs: memory for [batch, height, width,
  * channels] of each output, in the order of octet_description::output. The same images give the same bytes on every
- * engine but cudnn and cutlass, in every batch, on every machine. */
+ * engine, in every batch, on every machine. */
 OCTET_API octet_status octet_run(octet_network* network, const uint8_t* images, int32_t batch, void* const* outputs);
 
 /* Of this thread's last call that failed; "" when none did. Until its next call that fails. */

@@ -249,6 +249,7 @@ TEST_F(Checkpoint, BenchTakesSparseWeights) {
     const Answer bench = octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--seconds", "0.01",
                                 "--sparsity", sparsity, "--save", path("random.safetensors")});
     EXPECT_EQ(bench.code, 0) << bench.err;
+    EXPECT_EQ(bench.out.starts_with("resnet8, 2:4 on "), sparsity == std::string("2:4")) << bench.out;
     const auto inspected = nlohmann::json::parse(octet({"inspect", path("random.safetensors"), "--json"}).out);
     for (const auto& node : inspected.at("nodes"))
       if (node.at("name") == "layer1.0.conv1") EXPECT_EQ(node.at("sparsity"), shown);

@@ -198,8 +198,9 @@ void run_all(int batch, size_t rotate, int repeats, bool sparse) {
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 4 && std::string(argv[4]) != "2:4") throw octet::usage_error("the fourth argument can only be 2:4");
     run_all(argc > 1 ? std::atoi(argv[1]) : 128, static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20,
-            argc > 3 ? std::atoi(argv[3]) : 15, argc > 4 && std::string(argv[4]) == "2:4");
+            argc > 3 ? std::atoi(argv[3]) : 15, argc > 4);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_conv_bench: {}\n", error.what());

@@ -16,7 +16,7 @@ import programs
 
 
 # Why a case may be skipped on a GPU machine; what needs a GPU or cuDNN must run there; CUTLASS is optional.
-GOOD_REASONS = ("this machine has a GPU", "24 GiB", "CUTLASS")
+GOOD_REASONS = ("this machine has a GPU", "24 GiB", "built without CUTLASS", "this build has CUTLASS")
 
 
 class Case(typing.NamedTuple):

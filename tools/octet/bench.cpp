@@ -162,7 +162,9 @@ Int8Graph random_network(const std::string& model, int size, const std::string& 
   QuantSpec quant;
   quant.activation = value_named(kActivationSchemes, activation, "--activation");
   quant.sparsity = value_named(kSparsities, sparsity, "--sparsity");
-  return random_int8_graph(build_model(spec), quant, 1);
+  Int8Graph graph = random_int8_graph(build_model(spec), quant, 1);
+  if (quant.sparsity != Sparsity::none) graph.name += ", " + sparsity;  // whoever reads a time must know
+  return graph;
 }
 
 void add_bench(CLI::App& app, const Common& common, Action& action) {

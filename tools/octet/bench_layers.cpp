@@ -38,17 +38,16 @@ nlohmann::json to_json(const ConvBench& bench) {
 /// The rows that can be compared. (A first layer that cuDNN int8 does not run can take more than all others.)
 std::string to_svg(const ConvBench& bench) {
   std::vector<std::string> layers;
-  std::vector<LayerSeries> series(bench.contestants.size());
-  for (const Contestant who : bench.contestants) {
-    series[who].name = kContestantNames[who];
-    series[who].colour = series_colour(who);
-  }
+  std::vector<LayerSeries> series;
+  for (const Contestant who : bench.contestants)
+    series.push_back({kContestantNames[who], series_colour(series.size()), {}, {}});
   for (const ConvRow& row : bench.convs) {
     if (!all_ran(bench, row)) continue;
     layers.push_back(std::to_string(row.conv.count) + "x " + row.conv.description);
-    for (const Contestant who : bench.contestants) {
-      series[who].milliseconds.push_back(row.times[who].milliseconds);
-      series[who].notes.push_back(row.times[who].kernel);
+    for (size_t i = 0; i < series.size(); ++i) {
+      const auto& time = row.times[bench.contestants[i]];
+      series[i].milliseconds.push_back(time.milliseconds);
+      series[i].notes.push_back(time.kernel);
     }
   }
   return svg_layer_bars(bench.network + ", batch " + std::to_string(bench.batch), layers, series);

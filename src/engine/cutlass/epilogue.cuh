@@ -91,13 +91,15 @@ inline const int8_t* codes(const void* pointer) { return static_cast<const int8_
 template <class Kernel>
 void launch(const typename Kernel::Arguments& arguments, CudaStream stream) {
   Kernel kernel;
-  if (Kernel::can_implement(arguments) != cutlass::Status::kSuccess) {
-    throw kernels::LaunchRefused("CUTLASS does not take this shape");
+  const auto why = [](cutlass::Status status) { return std::string(": ") + cutlassGetStatusString(status); };
+  if (const auto status = Kernel::can_implement(arguments); status != cutlass::Status::kSuccess) {
+    throw kernels::LaunchRefused("CUTLASS does not take this shape" + why(status));
   }
-  if (kernel.initialize(arguments, nullptr, stream) != cutlass::Status::kSuccess) {
-    throw kernels::LaunchRefused("this GPU does not take CUTLASS's kernel");
+  if (const auto status = kernel.initialize(arguments, nullptr, stream); status != cutlass::Status::kSuccess) {
+    throw kernels::LaunchRefused("CUTLASS's kernel does not start here" + why(status));
   }
-  if (kernel.run(stream) != cutlass::Status::kSuccess) throw promise_error("launching a kernel of CUTLASS failed");
+  if (const auto status = kernel.run(stream); status != cutlass::Status::kSuccess)
+    throw promise_error("launching a kernel of CUTLASS failed" + why(status));
 }
 
 }  // namespace octet::cutlass_tiles

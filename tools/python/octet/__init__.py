@@ -79,7 +79,7 @@ def version():
 
 
 def load(checkpoint, engine="auto", max_batch=64, threads=0):
-    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cudnn, cutlass, cpu, reference. max_batch: memory is taken
+    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cpu, reference. max_batch: memory is taken
     for so many images, 1 or more. threads: 0 for all cores. Raises ValueError for other numbers, Error for what the library refuses."""
     return Network(checkpoint, engine, max_batch, threads)
 
