@@ -32,7 +32,7 @@ TEST(Conv2dCudaMma, EveryTileIsExactOnRandomConvolutions) {
   for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_every_tile_exact(random_ungrouped_case(random, seed % 2 == 0), {1, 2, 3, 7});
+    expect_every_tile_exact(random_ungrouped_case(random, seed % 2 == 0), {1, 2, 3, 7, 11});  // 11: in no cluster
   }
 }
 
@@ -96,7 +96,7 @@ TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
     std::vector<CudaConv2d> found;
     mma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_GE(found.size(), 1u) << c.describe();
-    EXPECT_LE(found.size(), 8u);
+    EXPECT_LE(found.size(), 12u);
     std::set<std::string> names;
     for (const CudaConv2d& conv : found) {
       names.insert(conv.name);

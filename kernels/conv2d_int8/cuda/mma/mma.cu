@@ -13,6 +13,13 @@ bool leaves(int in, int out, int kernel, int stride, int pad, int dilation) {
   return pad > 0 || (out - 1) * stride + (kernel - 1) * dilation >= in;
 }
 
+int capability() {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return 10 * major;
+}
+
 MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
   const MmaTile& tile = kMmaTiles[conv.variant];
   const MmaGrid grid(tile, g, data.images);
@@ -40,7 +47,8 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   a.k_extra = grid.k_tiles % conv.split_k;
   if (conv.split_k > 1) {
     int32_t* counters = static_cast<int32_t*>(data.workspace);
-    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t)};
+    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t),
+               mma_in_cluster(tile, conv.split_k, capability())};
   }
   return a;
 }
