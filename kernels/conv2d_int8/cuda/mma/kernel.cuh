@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   OutputOperands<typename Parts::Part> operands;
   if (constants_early) operands.load_constants(p.out, ended_channel);
 
-  wait_for_previous_kernel();
+  p.beside ? let_next_kernel_begin() : wait_for_previous_kernel();
 #pragma unroll
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_input(stage);
@@ -145,6 +145,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
     if (!residual_early && p.out.residual != nullptr) operands.load_residual(p.out, ended_pixel, ended_channel);
     store_sums(p, whole, operands, ended_pixel, ended_channel);
   }
+  if (p.beside) wait_for_previous_kernel();
 }
 
 template <int kTile>

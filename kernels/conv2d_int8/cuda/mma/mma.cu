@@ -40,6 +40,7 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
              leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;
   a.padding_word = static_cast<uint8_t>(p.x.zero_point) * 0x01010101u;
+  a.beside = data.beside;
   a.n_tiles = grid.n_tiles;
   a.k_tiles = grid.k_tiles;
   a.by_n_tiles = FastDivide(grid.n_tiles);
@@ -64,7 +65,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
 }  // namespace
 
 const CudaConvFamily& cuda_mma_family() {
-  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch};
+  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch, /*runs_beside=*/true};
   return family;
 }
 
