@@ -49,9 +49,6 @@ std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape&
 /// size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
-/// Whether the kernel can run beside the one before it (CudaConv2dData::beside).
-bool cuda_conv2d_runs_beside(const CudaConv2d& conv);
-
 /// Tensors on the device, `images` images one after another: x [images, H, W, in_stride], residual [images, OH, OW,
 /// residual_stride] or null, y [images, OH, OW, out_stride] (float32, out_stride == out_c, with float_output). Of each
 /// pixel of y the out_c channels are written, and perhaps lanes up to the next multiple of 16 within the stride.
@@ -64,9 +61,6 @@ struct CudaConv2dData {
   void* workspace = nullptr;
   /// [256] on the device, not with float_output: y holds lookup[code] in place of each code. Null: the codes.
   const uint8_t* lookup = nullptr;
-  /// The kernel before this one in the stream, which waits for those before it as kernels/cuda_overlap.h says, still
-  /// runs: neither of the two writes what the other reads or writes. Only where cuda_conv2d_runs_beside().
-  bool beside = false;
 };
 
 /// Throws Error(promise) when the launch fails.

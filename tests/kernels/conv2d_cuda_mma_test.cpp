@@ -9,7 +9,6 @@
 #include "kernels/fast_divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
-#include "tests/kernels/device_bytes.h"
 
 namespace octet::kernels::testing {
 namespace {
@@ -33,7 +32,7 @@ TEST(Conv2dCudaMma, EveryTileIsExactOnRandomConvolutions) {
   for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    expect_every_tile_exact(random_ungrouped_case(random, seed % 2 == 0), {1, 2, 3, 7, 11});  // 11: in no cluster
+    expect_every_tile_exact(random_ungrouped_case(random, seed % 2 == 0), {1, 2, 3, 7});
   }
 }
 
@@ -57,56 +56,6 @@ TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
     use_cuda_strides(c);
     fill_random(c, random);
     expect_every_tile_exact(c, {1, 4});
-  }
-}
-
-// Of four in a row the third runs beside the second, which is slow; the fourth reads what the second writes.
-TEST(Conv2dCudaMma, OneRunsBesideTheOneBeforeIt) {
-  OCTET_NEEDS_GPU();
-  constexpr int kSlow = 0, kQuick = 12, kTimes = 30;  // tiles
-  std::mt19937 random(7);
-  const auto convolution = [&](Conv2dShape shape, const std::vector<uint8_t>& x) {
-    ConvCase c;
-    c.shape = shape;
-    infer_output(c.shape);
-    use_cuda_strides(c);
-    fill_random(c, random);
-    if (!x.empty()) c.x = x;
-    return c;
-  };
-  const Conv2dShape wide = {
-      .in_c = 128, .in_h = 56, .in_w = 56, .out_c = 128, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
-  const ConvCase first = convolution(wide, {});
-  const std::vector<uint8_t> shared = run_reference(first);
-  const ConvCase slow = convolution(wide, shared);
-  const ConvCase beside =
-      convolution({.in_c = 128, .in_h = 56, .in_w = 56, .out_c = 32, .stride_h = 4, .stride_w = 4}, shared);
-  const ConvCase last = convolution({.in_c = 128, .in_h = 56, .in_w = 56, .out_c = 32}, run_reference(slow));
-
-  const Stream stream;
-  const std::vector<const ConvCase*> cases = {&first, &slow, &beside, &last};
-  const std::vector<CudaConv2d> kernels = {mma_choice(kSlow, 1), mma_choice(kSlow, 1), mma_choice(kQuick, 1),
-                                           mma_choice(kQuick, 1)};
-  std::vector<std::vector<uint8_t>> expected;
-  std::vector<DeviceBytes> packed;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const ConvCase& c = *cases[i];
-    expected.push_back(run_reference(c));
-    packed.emplace_back(mma_pack(kernels[i], c.shape, c.params, c.weights), stream);
-  }
-  const DeviceBytes x(first.x, stream);
-  for (int time = 0; time < kTimes && !HasFailure(); ++time) {
-    std::vector<DeviceBytes> y;
-    for (const auto& bytes : expected) y.emplace_back(std::vector<uint8_t>(bytes.size(), kCanary), stream, kCanary);
-    const uint8_t* inputs[] = {x.data(), y[0].data(), y[0].data(), y[1].data()};
-    for (size_t i = 0; i < cases.size(); ++i) {
-      const CudaConv2dData data{
-          .images = 1, .packed = packed[i].data(), .x = inputs[i], .y = y[i].data(), .beside = i == 2};
-      cuda_mma_family().launch(kernels[i], cases[i]->shape, cases[i]->params, data, stream.get());
-    }
-    for (size_t i = 0; i < cases.size(); ++i) {
-      expect_exact(*cases[i], "convolution " + std::to_string(i), y[i].read(stream), expected[i]);
-    }
   }
 }
 
@@ -147,7 +96,7 @@ TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
     std::vector<CudaConv2d> found;
     mma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_GE(found.size(), 1u) << c.describe();
-    EXPECT_LE(found.size(), 12u);
+    EXPECT_LE(found.size(), 8u);
     std::set<std::string> names;
     for (const CudaConv2d& conv : found) {
       names.insert(conv.name);

@@ -25,7 +25,6 @@ struct MmaArgs {
   FastDivide by_kernel_w, by_in_chunks;                ///< chunk of the sum -> kernel tap; tap -> kernel row
   bool dense = false;         ///< pixel i of y reads pixel i of x alone: 1x1, stride 1, no padding
   bool padded = false;        ///< some windows leave the image
-  bool beside = false;        ///< CudaConv2dData::beside
   uint32_t padding_word = 0;  ///< four times the zero point: what x holds outside the image
 
   int n_tiles = 0, k_tiles = 0;

@@ -9,7 +9,7 @@
 namespace octet::kernels {
 namespace {
 
-constexpr size_t kMaxChoices = 12;
+constexpr size_t kMaxChoices = 8;
 constexpr size_t kMaxPartialBytes = size_t{32} << 20;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -24,21 +24,15 @@ double step_clocks(const MmaTile& t) {
   return std::max({products, (fed + read) / 128, fed / 32});
 }
 
-/// Clocks that a step of a block takes at least: one mma after the other, and the wait for all warps.
-double step_latency(const MmaTile& t) { return 60 + 35.0 * t.block_k / 32 / t.warps_k; }
-
-double clocks(const MmaTile& t, const MmaGrid& grid, int split, const CudaGpu& gpu) {
-  constexpr double kStart = 1500;  // first bytes from memory
-  const bool in_cluster = mma_in_cluster(t, split, gpu.capability);
-  const double hand_over = in_cluster ? 1300 : 2000, bytes_a_clock = in_cluster ? 128 : 40;
+double clocks(const MmaTile& t, const MmaGrid& grid, int split, int multiprocessors) {
+  constexpr double kStart = 1500, kHandOver = 1500;  // first bytes from memory; a fence and an atomic
   const double outputs = static_cast<double>(t.block_m) * t.block_n;
   const double finish = outputs * 0.12;  // some ten instructions each, and the stores
-  const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, gpu.multiprocessors);
-  const int steps = ceil_div(grid.k_tiles, split);
-  const double work = steps * step_clocks(t) + (split > 1 ? outputs * 4 / bytes_a_clock : finish);
-  // Blocks on one multiprocessor share it, and hide each other's start and latency.
-  double total = of_one * work + ceil_div(of_one, t.min_blocks) * (kStart + steps * step_latency(t));
-  if (split > 1) total += hand_over + split * outputs * 4 / bytes_a_clock + finish;
+  const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, multiprocessors);
+  const double work = ceil_div(grid.k_tiles, split) * step_clocks(t) + (split > 1 ? outputs * 4 / 32 : finish);
+  // Blocks on one multiprocessor share it, and hide each other's start.
+  double total = of_one * work + ceil_div(of_one, t.min_blocks) * kStart;
+  if (split > 1) total += kHandOver + split * outputs * 4 / 48 + finish;
   return total;
 }
 
@@ -64,12 +58,6 @@ bool mma_supports(const Conv2dShape& g, const Conv2dParams& p, int images) {
          images_of_block * image_bytes + 2 * border <= INT_MAX;
 }
 
-bool mma_in_cluster(const MmaTile& tile, int parts, int capability) {
-  constexpr int kHalf = 112 * 1024;
-  return capability >= 90 && parts > 1 && parts <= kMmaClusterParts &&
-         tile.shared_bytes() + mma_cluster_bytes(tile, parts) <= kHalf;
-}
-
 int mma_max_split(const MmaGrid& grid) {
   constexpr int kCounters = kCudaWorkspaceZeros / sizeof(int32_t);
   return grid.tiles() <= kCounters ? grid.k_tiles : 1;
@@ -79,7 +67,6 @@ CudaConv2d mma_choice(int tile, int split_k) {
   const MmaTile& t = kMmaTiles[tile];
   std::string name = "mma_" + std::to_string(t.block_m) + "x" + std::to_string(t.block_n) + "x" +
                      std::to_string(t.block_k) + "_s" + std::to_string(t.stages);
-  if (t.warps_k > 1) name += "_w" + std::to_string(t.warps_k);
   if (split_k > 1) name += "_k" + std::to_string(split_k);
   return {tile, split_k, name};
 }
@@ -95,7 +82,7 @@ void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found)
       const bool room = grid.tiles() * split <= tile.min_blocks * problem.gpu.multiprocessors &&
                         mma_workspace(choice, problem.shape, problem.images) <= kMaxPartialBytes;
       if (split > 1 && (split > mma_max_split(grid) || !room)) break;
-      ranked.emplace_back(clocks(tile, grid, split, problem.gpu), choice);
+      ranked.emplace_back(clocks(tile, grid, split, problem.gpu.multiprocessors), choice);
     }
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

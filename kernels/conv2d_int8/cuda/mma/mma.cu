@@ -13,13 +13,6 @@ bool leaves(int in, int out, int kernel, int stride, int pad, int dilation) {
   return pad > 0 || (out - 1) * stride + (kernel - 1) * dilation >= in;
 }
 
-int capability() {
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return 10 * major;
-}
-
 MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
   const MmaTile& tile = kMmaTiles[conv.variant];
   const MmaGrid grid(tile, g, data.images);
@@ -40,7 +33,6 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
              leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;
   a.padding_word = static_cast<uint8_t>(p.x.zero_point) * 0x01010101u;
-  a.beside = data.beside;
   a.n_tiles = grid.n_tiles;
   a.k_tiles = grid.k_tiles;
   a.by_n_tiles = FastDivide(grid.n_tiles);
@@ -48,8 +40,7 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   a.k_extra = grid.k_tiles % conv.split_k;
   if (conv.split_k > 1) {
     int32_t* counters = static_cast<int32_t*>(data.workspace);
-    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t),
-               mma_in_cluster(tile, conv.split_k, capability())};
+    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t)};
   }
   return a;
 }
@@ -65,7 +56,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
 }  // namespace
 
 const CudaConvFamily& cuda_mma_family() {
-  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch, /*runs_beside=*/true};
+  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch};
   return family;
 }
 

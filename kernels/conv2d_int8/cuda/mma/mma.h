@@ -29,10 +29,6 @@ CudaConv2d mma_choice(int tile, int split_k);
 /// The largest split_k this tile can run with here: 1 when the workspace has too few counters.
 int mma_max_split(const MmaGrid& grid);
 
-/// Whether the parts of a sum are added up within clusters of blocks: where the GPU (90: compute capability 9.0) has
-/// them, and two blocks still find room in a multiprocessor's shared memory. Else through the workspace.
-bool mma_in_cluster(const MmaTile& tile, int parts, int capability);
-
 void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
 std::vector<uint8_t> mma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                               const Conv2dWeights& weights);
