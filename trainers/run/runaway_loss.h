@@ -9,8 +9,8 @@
 
 namespace octet {
 
-/// What to say after the last of `epochs` (metrics.jsonl's), if its training's cross entropy is more than 0.5 above twice
-/// the least of its phase's epochs before it; empty otherwise, and where the epoch before was as bad.
+/// What to say after the last of `epochs` (metrics.jsonl's), if its training's cross entropy is more than 0.5 above
+/// twice the least of its phase's epochs before it; empty otherwise, and where the epoch before was as bad.
 std::string runaway_loss(const std::vector<EpochMetrics>& epochs, const Recipe& recipe);
 
 }  // namespace octet
