@@ -38,7 +38,10 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
     if (std::abs(multiplier - ratio) > 1e-5 * ratio)
       fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
   };
-  if (node.op == Int8Op::matmul) return;  // any is a factor of the product
+  if (node.op == Int8Op::matmul) {  // any other is a factor of the product
+    if (!(node.multiplier[0] > 0)) fail(node, fmt::format("multiplier {} is not positive", node.multiplier[0]));
+    return;
+  }
   if (node.op == Int8Op::softmax) return require(node.multiplier[0] * input_of(0).out.scale, 0);
   if (node.op == Int8Op::mul) return require(node.multiplier[0] / input_of(1).out.scale, 0);
   for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);

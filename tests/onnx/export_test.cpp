@@ -220,6 +220,14 @@ TEST(OnnxExport, ExponentialsOfAnotherScaleAreRefused) {
             std::string::npos);
 }
 
+TEST(OnnxExport, AProductTimesNothingIsRefused) {
+  Int8Graph graph = with_attention(ActivationScheme::affine_u8);
+  for (Int8Node& node : graph.nodes)
+    if (node.op == Int8Op::matmul) node.multiplier[0] = 0;
+  const std::string message = error_of([&] { write_qdq(graph, {}); });
+  EXPECT_NE(message.find("(matmul): multiplier 0 is not positive"), std::string::npos) << message;
+}
+
 TEST(OnnxExport, ATableThatIsNotItsFunctionsIsRefused) {
   Int8Graph graph = with_functions(ActivationScheme::affine_u8);
   for (Int8Node& node : graph.nodes)

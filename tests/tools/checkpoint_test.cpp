@@ -148,7 +148,9 @@ TEST_F(Checkpoint, InspectShowsAndChecksSparseWeights) {
   expect_part(answer.out, "  2:4 ");
   const auto document = nlohmann::json::parse(octet({"inspect", path("sparse.safetensors"), "--json"}).out);
   for (const auto& node : document.at("nodes"))
-    if (node.contains("sparsity")) EXPECT_EQ(node["sparsity"], node["name"] == "conv1" ? "none" : "2:4");
+    if (node.contains("sparsity")) {
+      EXPECT_EQ(node["sparsity"], node["name"] == "conv1" ? "none" : "2:4");
+    }
   TensorFile file = read_safetensors(path("sparse.safetensors"));
   std::fill_n(file.tensors.at("linear.weight").bytes.begin(), 3, std::byte{1});
   write_safetensors(path("sparse.safetensors"), file);
@@ -252,7 +254,9 @@ TEST_F(Checkpoint, BenchTakesSparseWeights) {
     EXPECT_EQ(bench.out.starts_with("resnet8, 2:4 on "), sparsity == std::string("2:4")) << bench.out;
     const auto inspected = nlohmann::json::parse(octet({"inspect", path("random.safetensors"), "--json"}).out);
     for (const auto& node : inspected.at("nodes"))
-      if (node.at("name") == "layer1.0.conv1") EXPECT_EQ(node.at("sparsity"), shown);
+      if (node.at("name") == "layer1.0.conv1") {
+        EXPECT_EQ(node.at("sparsity"), shown);
+      }
   }
 }
 

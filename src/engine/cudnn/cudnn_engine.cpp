@@ -3,42 +3,20 @@
 #include <fmt/format.h>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
-#include "src/common/error.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/peer.h"
 #include "src/engine/cudnn/cudnn_steps.h"
 #include "src/engine/cudnn/libraries.h"
-#include "src/engine/support.h"
 
 namespace octet {
 namespace {
 
 constexpr int kLanes = 16;  ///< channels that one 16-byte access reads
-constexpr const char* kSigned = "quant.activation: symmetric_s8 in the recipe, --activation symmetric_s8 for bench";
-constexpr const char* kMix =
-    "engine cuda can run such nodes: evaluate.fallback: cuda in the recipe, --fallback cuda for bench and run; "
-    "octet_load takes engine cuda for the whole network";
-
-/// Why cuDNN cannot take this edge, or "".
-std::string edge_fault(const Int8Node& node, const char* what) {
-  if (!node.out.is_signed()) {
-    return fmt::format("{} has uint8 codes; cuDNN convolves int8 ({})", what, kSigned);
-  }
-  if (node.out.zero_point != 0) {
-    return fmt::format("{} has zero point {}; cuDNN pads with 0 ({})", what, node.out.zero_point, kSigned);
-  }
-  return "";
-}
 
 std::string fault(const Int8Graph& graph, int node) {
   const Int8Node& n = graph.nodes[node];
-  if (n.op != Int8Op::conv2d && n.op != Int8Op::linear) {
-    return fmt::format("{}: cuDNN runs conv2d and linear here", int8_op_name(n.op));
-  }
   // First: it is the reason why cuDNN runs none of a network's nodes.
-  std::string edge = edge_fault(graph.nodes[n.inputs[0]], "its input");
-  if (edge.empty() && n.inputs.size() > 1) edge = edge_fault(graph.nodes[n.inputs[1]], "its residual");
-  if (edge.empty() && !n.float_output) edge = edge_fault(n, "its output");
-  if (!edge.empty()) return edge;
+  if (std::string fault = peer_fault(graph, node, "cuDNN"); !fault.empty()) return fault;
   const int channels = graph.nodes[n.inputs[0]].shape.c;
   if (kernels::cuda_channel_stride(channels) % kLanes != 0) {
     return fmt::format("C={}: cuDNN has no tensor-core int8 kernel for pixels of fewer than {} bytes", channels,
@@ -82,14 +60,7 @@ Support CudnnEngine::supports(const Int8Graph& graph, int node) const {
 }
 
 void CudnnEngine::check(const Int8Graph& graph, const CompileOptions& options) const {
-  const bool mixes = options.fallback == "cuda";
-  if (!mixes && options.fallback != "none") {
-    throw usage_error(fmt::format("engine cudnn: unknown fallback '{}'; allowed: none, cuda", options.fallback));
-  }
-  if (options.kernels != "auto" && options.kernels != "heuristic") {
-    throw usage_error(fmt::format("engine cudnn: unknown kernels '{}'; allowed: auto, heuristic", options.kernels));
-  }
-  check_compile(*this, graph, options, {mixes ? &find_engine("cuda") : nullptr, mixes ? "" : kMix});
+  check_peer(*this, graph, options, {"auto", "heuristic"});
 }
 
 std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {

@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
-#include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/peer.h"
 #include "src/engine/cutlass/conv_step.h"
 #include "src/engine/cutlass/kernel.h"
-#include "src/engine/support.h"
 
 namespace octet {
 namespace {
@@ -19,21 +18,6 @@ constexpr int kHopper = 90;     ///< sm_90a: code for wgmma runs on no other
 constexpr int kLanes = 16;      ///< bytes that strides of TMA's tensors are multiples of
 constexpr int kMostStride = 8;  ///< of TMA's im2col loads; their corners are 8-bit numbers
 constexpr int kMostReach = 127;
-constexpr const char* kSigned = "quant.activation: symmetric_s8 in the recipe, --activation symmetric_s8 for bench";
-constexpr const char* kMix =
-    "engine cuda can run such nodes: evaluate.fallback: cuda in the recipe, --fallback cuda for bench and run; "
-    "octet_load takes engine cuda for the whole network";
-
-/// Why the kernels here cannot take this edge, or "".
-std::string edge_fault(const Int8Node& node, const char* what) {
-  if (!node.out.is_signed()) {
-    return fmt::format("{} has uint8 codes; CUTLASS's templates for Hopper multiply int8 by int8 ({})", what, kSigned);
-  }
-  if (node.out.zero_point != 0) {
-    return fmt::format("{} has zero point {}; CUTLASS pads with 0 ({})", what, node.out.zero_point, kSigned);
-  }
-  return "";
-}
 
 std::string channels_fault(const char* name, int channels) {
   if (kernels::cuda_channel_stride(channels) % kLanes == 0) return "";
@@ -54,14 +38,9 @@ std::string window_fault(const Window& w) {
 
 std::string fault(const Int8Graph& graph, int node) {
   const Int8Node& n = graph.nodes[node];
-  if (n.op != Int8Op::conv2d && n.op != Int8Op::linear) {
-    return fmt::format("{}: CUTLASS runs conv2d and linear here", int8_op_name(n.op));
-  }
-  if (n.float_output) return "float logits: not built here";
   // First: it is the reason why CUTLASS runs none of a network's nodes.
-  std::string reason = edge_fault(graph.nodes[n.inputs[0]], "its input");
-  if (reason.empty() && n.inputs.size() > 1) reason = edge_fault(graph.nodes[n.inputs[1]], "its residual");
-  if (reason.empty()) reason = edge_fault(n, "its output");
+  std::string reason = peer_fault(graph, node, "CUTLASS");
+  if (reason.empty() && n.float_output) return "float logits: not built here";
   if (reason.empty()) reason = channels_fault("C", graph.nodes[n.inputs[0]].shape.c);
   if (reason.empty()) reason = channels_fault("K", n.shape.c);
   if (reason.empty() && n.op == Int8Op::conv2d && n.groups != 1) {
@@ -92,14 +71,7 @@ Support CutlassEngine::supports(const Int8Graph& graph, int node) const {
 }
 
 void CutlassEngine::check(const Int8Graph& graph, const CompileOptions& options) const {
-  const bool mixes = options.fallback == "cuda";
-  if (!mixes && options.fallback != "none") {
-    throw usage_error(fmt::format("engine cutlass: unknown fallback '{}'; allowed: none, cuda", options.fallback));
-  }
-  if (options.kernels != "auto") {
-    throw usage_error(fmt::format("engine cutlass: unknown kernels '{}'; allowed: auto", options.kernels));
-  }
-  check_compile(*this, graph, options, {mixes ? &find_engine("cuda") : nullptr, mixes ? "" : kMix});
+  check_peer(*this, graph, options, {"auto"});
 }
 
 std::unique_ptr<Program> CutlassEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
