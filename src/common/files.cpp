@@ -24,6 +24,9 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(std::string target)
       : target_(std::move(target)), path_(fmt::format("{}.tmp.{}", target_, ::getpid())) {
+    struct stat there {};
+    if (::stat(target_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))  // a rename would take a device's place
+      throw data_error(fmt::format("{}: no regular file, which it would replace; give the name of a file", target_));
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) fail("cannot create");
   }

@@ -54,6 +54,22 @@ TEST_F(FilesTest, AFullDiskKeepsTheOldFileAndNamesTheReason) {
   EXPECT_EQ(read_file(path("a")), "old");
 }
 
+TEST_F(FilesTest, ADeviceIsNotReplaced) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", path("link"));
+  for (const char* name : {"pipe", "link"}) {
+    try {
+      write_file_atomically(path(name), "new");
+      FAIL() << "written in place of " << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_NE(std::string(error.what()).find(path(name) + ": no regular file"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 2);
+}
+
 TEST_F(FilesTest, MissingFilesAndFoldersAreNamed) {
   EXPECT_THROW(read_file(path("missing")), Error);
   EXPECT_THROW(read_file(folder_.string()), Error);

@@ -169,6 +169,10 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
   node_of(bare, first).set_input(0, bare.graph().input(0).name());
   expect_refused(bare, "has no scale");
 
+  onnx::ModelProto norm = model;
+  node_of(norm, first).set_op_type("BatchNormalization");
+  expect_refused(norm, "(BatchNormalization): in a quantized network; export it with BatchNormalizations folded");
+
   onnx::ModelProto real = model;
   const std::string weight = node_of(real, first).input(1);
   node_of(real, weight).set_op_type("Identity");
