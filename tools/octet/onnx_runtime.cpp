@@ -42,14 +42,17 @@ class OnnxRuntime : public Program {
       : graph_(graph), outputs_(model.outputs), name_(name), child_({python(), "-c", kOnnxRuntimeScript}) {
     expect_python(child_);
     std::vector<std::string> wanted;
-    for (const std::string& output : outputs_)
-      if (!output.empty()) wanted.push_back(output);
+    nlohmann::json shapes = nlohmann::json::array();
+    for (size_t n = 0; n < outputs_.size(); ++n) {
+      if (outputs_[n].empty()) continue;
+      wanted.push_back(outputs_[n]);
+      const Shape& shape = graph.nodes[n].shape;
+      shapes.push_back({shape.h, shape.w, shape.c});
+    }
     const Shape& in = graph.input_shape();
-    const nlohmann::json asked = {{"model_bytes", model.model.size()},
-                                  {"outputs", wanted},
-                                  {"picture", {in.h, in.w, in.c}},
-                                  {"optimize", name == kOnnxRuntime},
-                                  {"threads", threads}};
+    const nlohmann::json asked = {
+        {"model_bytes", model.model.size()}, {"outputs", wanted}, {"shapes", shapes}, {"picture", {in.h, in.w, in.c}},
+        {"optimize", name == kOnnxRuntime},  {"threads", threads}};
     const std::string line = asked.dump(-1, ' ', true) + "\n";
     child_.write(line.data(), line.size());
     child_.write(model.model.data(), model.model.size());

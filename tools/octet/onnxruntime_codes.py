@@ -1,6 +1,7 @@
 """Runs a model in ONNX Runtime for `octet compare --against onnxruntime`, which starts it and holds both ends of its pipes.
 
-stdin: one line of JSON {"model_bytes", "outputs": names, "picture": [H, W, C], "optimize", "threads"} and the model; then for
+stdin: one line of JSON {"model_bytes", "outputs": names, "shapes": [H, W, C] of each, "picture": [H, W, C], "optimize", "threads"} and the
+model; then for
 each batch its size (int64) and float32 [batch, H, W, C]. stdout: at once a line "python VERSION"; then a line "ready VERSION", "missing WHAT" or
 "failed WHY"; then for each batch and output the number of bytes (int64) and the bytes, [batch, H, W, C], or -1 and a line
 "failed WHY".
@@ -21,11 +22,17 @@ def say(line):
     answers.flush()
 
 
-def nhwc(values):
-    return values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
+def nhwc(values, shape):
+    """[N, H, W, C] of [N, C, H, W]; or of attention's [N, heads, channels, H * W], perhaps with the last two exchanged or without heads."""
+    h, w, c = shape
+    if values.ndim < 3:
+        return values
+    if values.shape[1:] != (c, h, w) and values.shape[-1] != h * w:
+        values = values.swapaxes(-1, -2)
+    return values.reshape(-1, c, h, w).transpose(0, 2, 3, 1)
 
 
-def run(session, names, picture, batch):
+def run(session, names, shapes, picture, batch):
     import numpy as np
 
     count = batch * picture[0] * picture[1] * picture[2]
@@ -35,7 +42,8 @@ def run(session, names, picture, batch):
     size = given.shape[0] if isinstance(given.shape[0], int) else batch  # exported for a fixed number of pictures
     x = np.concatenate([x, np.zeros((-batch % size, *x.shape[1:]), np.float32)])
     parts = [session.run(names, {given.name: x[i:i + size]}) for i in range(0, batch, size)]
-    return [np.ascontiguousarray(nhwc(np.concatenate(outputs)[:batch])).tobytes() for outputs in zip(*parts)]
+    whole = [np.concatenate(outputs)[:batch] for outputs in zip(*parts)]
+    return [np.ascontiguousarray(nhwc(values, shape)).tobytes() for values, shape in zip(whole, shapes)]
 
 
 def main():
@@ -59,7 +67,7 @@ def main():
     say(f"ready {onnxruntime.__version__}")
     while len(size := sys.stdin.buffer.read(8)) == 8:
         try:
-            outputs = run(session, asked["outputs"], asked["picture"], struct.unpack("<q", size)[0])
+            outputs = run(session, asked["outputs"], asked["shapes"], asked["picture"], struct.unpack("<q", size)[0])
         except Exception as error:
             answers.write(struct.pack("<q", -1))
             return say(f"failed {error}")
