@@ -114,14 +114,9 @@ void split_heads(NodeReader& node) {
   if (positive_axis(node, node.integer("axis", 0), x.rank) != axis_of_channels(x))
     node.fail(fmt::format("along axis {} of heads {}; expected {}, the channels", node.integer("axis", 0), layout_of(x),
                           axis_of_channels(x)));
-  int64_t first = 0;
-  int i = 0;
-  for (const int64_t size : split_sizes(node, each)) {
-    const std::string& name = node.name_of_output(i);
-    if (!name.empty()) node.result(channels_of_heads(node, x, first, size, name), i);
-    first += size;
-    ++i;
-  }
+  split_channels(node, each, [&](int64_t first, int64_t size, const std::string& name) {
+    return channels_of_heads(node, x, first, size, name);
+  });
 }
 
 void matmul_of_heads(NodeReader& node) {

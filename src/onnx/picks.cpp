@@ -145,17 +145,13 @@ void split(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   if (positive_axis(node, node.integer("axis", 0), x.rank) != 1)
     node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 0)));
-  int64_t first = 0;
-  int i = 0;
-  for (const int64_t size : split_sizes(node, node.network().shape(x).c)) {
-    const std::string& name = node.name_of_output(i);
-    if (!name.empty()) node.result(channels_of(node, x, first, size, {name}), i);
-    first += size;
-    ++i;
-  }
+  split_channels(node, node.network().shape(x).c, [&](int64_t first, int64_t size, const std::string& name) {
+    return channels_of(node, x, first, size, {name});
+  });
 }
 
-std::vector<int64_t> split_sizes(NodeReader& node, int64_t channels) {
+void split_channels(NodeReader& node, int64_t channels,
+                    const std::function<OnnxValue(int64_t first, int64_t size, const std::string& name)>& part) {
   const int64_t outputs = node.outputs();
   std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
   if (sizes.empty()) {
@@ -166,7 +162,11 @@ std::vector<int64_t> split_sizes(NodeReader& node, int64_t channels) {
                    std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= channels; }) &&
                    std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == channels;
   if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", channels, outputs, dims_text(sizes)));
-  return sizes;
+  int64_t first = 0;
+  for (size_t i = 0; i < sizes.size(); first += sizes[i++]) {
+    const std::string& name = node.name_of_output(static_cast<int>(i));
+    if (!name.empty()) node.result(part(first, sizes[i], name), static_cast<int>(i));
+  }
 }
 
 void resize(NodeReader& node) {

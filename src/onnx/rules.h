@@ -1,7 +1,9 @@
 // What becomes of each ONNX operator. A rule reads its node and says what the node's output stands for.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <string>
 #include <string_view>
 
 #include "src/onnx/node_reader.h"
@@ -108,8 +110,9 @@ void slice_activation(NodeReader& node);
 /// Every stride-th row and column of input 0, and channels of zeros, half of them before and half behind the others.
 OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels);
 void split(NodeReader& node);
-/// How many of the channels each output of a Split has.
-std::vector<int64_t> split_sizes(NodeReader& node, int64_t channels);
+/// A Split of `channels`: each output with a name is part(first, size, name), `size` channels from `first` on.
+void split_channels(NodeReader& node, int64_t channels,
+                    const std::function<OnnxValue(int64_t first, int64_t size, const std::string& name)>& part);
 void resize(NodeReader& node);
 
 /// `index` counted from the end when negative, within 0..size: a bound of Slice.
