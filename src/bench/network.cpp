@@ -241,6 +241,7 @@ std::string describe(const BenchResult& r) {
                         tera_operations(r.multiply_adds, r.device_ms));
     text += fmt::format("batches overlapping: {} images/s\n", decimal(r.overlapped_images_per_second));
   }
+  if (r.compile_seconds > 0) text += fmt::format("compiled in {}\n", human_seconds(r.compile_seconds));
   if (r.gpu_joules > 0)
     text +=
         fmt::format("energy: {} mJ an image of the GPU, at {} W\n", decimal(1e3 * r.gpu_joules), decimal(r.gpu_watts));

@@ -29,6 +29,7 @@ struct LayerTime {
 struct BenchResult {
   int batch = 0;
   long runs = 0;
+  double compile_seconds = 0;  ///< with choosing kernels, where no choice was kept; 0: not timed
   /// Of one batch: pictures in host memory (page-locked for an engine on the GPU) to logits in host memory.
   double median_ms = 0, p99_ms = 0;
   double images_per_second = 0;  ///< batch / median

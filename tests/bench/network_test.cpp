@@ -120,6 +120,13 @@ TEST(Bench, ReportsDeviceEventsBesideHostTime) {
   const std::string text = describe(r);
   EXPECT_NE(text.find("on the GPU alone: median 500 µs, p99 500 µs, 4,000 images/s"), std::string::npos) << text;
   EXPECT_NE(text.find("GB/s"), std::string::npos) << text;
+  EXPECT_EQ(text.find("compiled in"), std::string::npos) << text;  // bench_program() did not see it
+}
+
+TEST(Bench, TellsHowLongCompilingTook) {
+  BenchResult r;
+  r.compile_seconds = 0.25;
+  EXPECT_NE(describe(r).find("compiled in 250 ms"), std::string::npos) << describe(r);
 }
 
 TEST(Bench, HoldsLayersToTheirFloors) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -41,6 +42,7 @@ nlohmann::json to_json(const std::string& engine, int size, const BenchResult& r
           {"size", size},
           {"batch", result.batch},
           {"runs", result.runs},
+          {"compile_seconds", result.compile_seconds},
           {"median_ms", result.median_ms},
           {"p99_ms", result.p99_ms},
           {"images_per_second", result.images_per_second},
@@ -101,8 +103,11 @@ void measure(const BenchCommand& command, const Int8Graph& graph, const std::str
     compile.threads = command.threads;
     compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
     compile.fallback = partial_engine({engine}) == engine ? command.fallback : "none";
+    const auto start = std::chrono::steady_clock::now();
     const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
-    const BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
+    const std::chrono::duration<double> compiled = std::chrono::steady_clock::now() - start;
+    BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
+    result.compile_seconds = compiled.count();
     const std::string at = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
     results.text += fmt::format("{}{}: {}\n", engine, at, describe(result));
     results.json.push_back(to_json(engine, size, result));
