@@ -158,6 +158,21 @@ class Calls(unittest.TestCase):
                                     "1,500, 1,500, 1,500"])
         self.assertEqual({line[0] for line in lines[3:7]}, {f"resnet18-{name}" for name in ("w4a4", "w4a4-lsq", "w2a2", "w2a2-lsq")})
 
+    def test_few_bits_share_a_control_and_leave_out_eight_bits(self):
+        done = self.place.accuracy("final", "--few-bits", "--networks", "resnet18", "--seeds", "1,2", "--only", "w4a4-lsq,w2a2-lsq,2to4")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        settings = dict(zip(self.place.names(), (call["settings"] for call in self.place.calls())))
+        self.assertEqual({name for name, values in settings.items() if values["qat.float_control"] == "true"},
+                         {f"final/resnet18-{name}-seed{seed}" for name in ("w4a4-lsq", "2to4") for seed in (1, 2)})
+        self.assertEqual({name for name, values in settings.items() if values.get("qat.epochs") == "0"},
+                         {"final/resnet18-seed1", "final/resnet18-seed2"})
+        lines = {line.split("|")[1].strip(): [word.strip() for word in line.split("|")[4:9]] for line in done.stdout.splitlines()[2:]}
+        # the program in octet's place gives int8 0.1 points less than its control
+        self.assertEqual(lines["resnet18-w4a4-lsq"], ["90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71", "float_control: -0.10 ± 0.00", "-0.20 .. -0.00"])
+        self.assertEqual(lines["resnet18-w2a2-lsq"],
+                         ["90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71", "float_control (another run's): -0.10 ± 0.00", "-"])
+        self.assertEqual(lines["resnet18"][3], "float: -0.10 ± 0.00")  # trained less: no control is its like
+
     def test_final_may_start_from_the_float_weights_of_choose(self):
         words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout-12")
         done = self.place.accuracy(*words)

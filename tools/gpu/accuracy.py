@@ -70,7 +70,8 @@ def plan(arguments, workers):
         jobs, tables = accuracy_plan.choose_jobs(folder, arguments.networks, arguments.seeds, only), choose_table
     else:
         source = (choose_folder, variants_of(arguments.float_from, arguments.networks)) if arguments.float_from else None
-        jobs, tables = accuracy_plan.final_jobs(folder, arguments.networks, arguments.seeds, source, arguments.only), final_table
+        jobs = accuracy_plan.final_jobs(folder, arguments.networks, arguments.seeds, source, arguments.only, arguments.few_bits)
+        tables = final_table
     first = [*everywhere(arguments, workers), *(accuracy_plan.DRY if arguments.dry else [])]
     for index, job in enumerate(jobs):
         jobs[index] = job._replace(settings=[*first, *accuracy_plan.of_network(arguments.set, job.network), *job.settings])
@@ -91,6 +92,7 @@ def main():
     parser.add_argument("--networks", type=names, default=list(accuracy_plan.NETWORKS), metavar="LIST")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="LIST", help="these variants beside the recipe (final: of few bits)")
+    parser.add_argument("--few-bits", action="store_true", help="final: no QAT of eight bits, and one float control for all that train as long")
     parser.add_argument("--float-from", metavar="VARIANT", help="final: start from stage choose's float weights (recipe, resnet20:cutout-12, ...)")
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
     parser.add_argument("--minutes", type=float, help="stop then, with every run saved")

@@ -64,6 +64,8 @@ FINAL_TOO = {**FEW_BITS, "resnet18": {**FEW_BITS["resnet18"], "2to4": [*SPARSE, 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
 FLOAT_ONLY = ["qat.epochs=0", "data.limit_validation=1000"]  # watched on a part; what counts is measured after QAT
 FINAL = ["qat.float_control=true"]
+NO_CONTROL = ["qat.float_control=false"]
+NO_QAT = ["qat.epochs=0", *NO_CONTROL]
 DRY = ["train.epochs=1", "train.warmup_epochs=0", "qat.epochs=1", "qat.warmup_epochs=0", "calibrate.images=256", "data.limit_train=1024",
        "data.limit_validation=256"]
 DRY_VARIANTS = ("cutout-12", "batch-norm-frozen")
@@ -137,9 +139,9 @@ def choose_jobs(folder, networks, seeds, only=None):
     return [*float_jobs(folder, networks, seeds, wanted), *qat_jobs(folder, networks, seeds, wanted)]
 
 
-def final_jobs(folder, networks, seeds, float_from=None, only=None):
+def final_jobs(folder, networks, seeds, float_from=None, only=None, few_bits=False):
     """`float_from`: (stage choose's folder, {network: variant}): QAT and its control start from those float weights. `only`: of
-    FINAL_TOO these."""
+    FINAL_TOO these. `few_bits`: no QAT of eight bits, and one control for all that train as long: that of the first."""
     runs, more = [], []
     for network in networks:
         for seed in seeds:
@@ -149,10 +151,14 @@ def final_jobs(folder, networks, seeds, float_from=None, only=None):
                 weights = float_weights(float_from[0], network, seed, variant)
                 settings = [*start_from(weights), *float_variants(network)[variant]]
             root, settings = run_folder(folder, network, seed), [*FINAL, f"seed={seed}", *settings]
-            runs.append(Job(root, network, settings, needs=weights))
+            runs.append(Job(root, network, [*settings, *(NO_QAT if few_bits else [])], needs=weights))
+            own, controlled = root / "float.safetensors", False
             for name, changes in FINAL_TOO.get(network, {}).items():
                 if only is not None and name not in only:
                     continue
-                own = root / "float.safetensors"
-                more.append(Job(run_folder(folder, f"{network}-{name}", seed), network, [*settings, *start_from(own), *changes], needs=own))
+                alike = few_bits and name in FEW_BITS[network]
+                share = NO_CONTROL if alike and controlled else []
+                controlled = controlled or alike
+                more.append(Job(run_folder(folder, f"{network}-{name}", seed), network, [*settings, *start_from(own), *changes, *share],
+                                needs=own))
     return runs + more

@@ -4,7 +4,8 @@
     final_table.py FOLDER      of run directories NETWORK-seedN
 
 The 95 % interval is that of paired proportions over the pictures of all seeds together (Agresti, Categorical Data Analysis, 2002, 10.1.1):
-what these networks differ by on such pictures. How seeds differ, the deviation says.
+what these networks differ by on such pictures. How seeds differ, the deviation says. A run without a control of its own is held against that
+of a run of its network and seed that trained as long (accuracy.py --few-bits): pictures are not paired then, and there is no interval.
 """
 import json
 import pathlib
@@ -30,7 +31,8 @@ def read_run(folder):
     return {"seed": report["seed"], "seconds": report["seconds"], "baseline": head["baseline"],
             "top1": {"float": tops["float"], "ptq": tops["ptq"], "float_control": tops.get("float_control"), "int8": tops[head["int8_row"]]},
             "points": -head["points_lost"], "only_baseline_right": head["only_baseline_right"], "only_int8_right": head["only_int8_right"],
-            "images": head["paired_images"], "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
+            "images": head["paired_images"], "epochs": sum(epoch["phase"] == "qat" for epoch in report["epochs"]),
+            "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
             "training_seconds": sum(epoch["seconds"] for epoch in report["epochs"]),
             "images_per_second": {phase: statistics.median(values) for phase, values in speeds.items() if values}}
 
@@ -48,10 +50,28 @@ def rows(folder):
         run = read_run(path)
         if run is not None:
             networks.setdefault(path.name.rsplit("-seed", 1)[0], []).append(run)
+    share_controls(networks)
     return [{"network": name, "runs": runs, "interval": interval_of(runs)} for name, runs in networks.items()]
 
 
+def share_controls(networks):
+    """{NETWORK-VARIANT: runs}: those without a control get the accuracy of that of their likes."""
+    def likes(name, run):
+        return name.split("-")[0], run["seed"], run["epochs"]
+
+    controls = {likes(name, run): run["top1"]["float_control"] for name, runs in networks.items() for run in runs
+                if run["top1"]["float_control"] is not None}
+    for name, runs in networks.items():
+        for run in runs:
+            if run["top1"]["float_control"] is None and likes(name, run) in controls:
+                run["top1"]["float_control"] = controls[likes(name, run)]
+                run.update(baseline="float_control (another run's)", points=run["top1"]["int8"] - run["top1"]["float_control"],
+                           only_baseline_right=None, only_int8_right=None)
+
+
 def interval_of(runs):
+    if any(run["only_baseline_right"] is None for run in runs):
+        return None
     return paired_interval(*(sum(run[key] for run in runs) for key in ("only_baseline_right", "only_int8_right", "images")))
 
 
@@ -77,14 +97,14 @@ def table(rows):
               "differing", "seconds (training)", "images/s: float, QAT, control"]
     lines = []
     for row in rows:
-        runs, (low, high) = row["runs"], row["interval"]
+        runs, interval = row["runs"], row["interval"]
         baselines = "/".join(sorted({run["baseline"] for run in runs}))
         seconds = f"{statistics.fmean(values(runs, 'seconds')):.0f} ({statistics.fmean(values(runs, 'training_seconds')):.0f})"
         speeds = [values(runs, "images_per_second", phase) for phase in PHASES]
         lines.append([row["network"], ",".join(str(run["seed"]) for run in runs),
                       *(markdown.spread(values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")),
-                      f"{baselines}: {markdown.spread(values(runs, 'points'), sign='+')}", f"{low:+.2f} .. {high:+.2f}",
-                      f"{sum(values(runs, 'only_baseline_right'))}, {sum(values(runs, 'only_int8_right'))}",
+                      f"{baselines}: {markdown.spread(values(runs, 'points'), sign='+')}", "{:+.2f} .. {:+.2f}".format(*interval) if interval else "-",
+                      f"{sum(values(runs, 'only_baseline_right'))}, {sum(values(runs, 'only_int8_right'))}" if interval else "-",
                       f"{sum(values(runs, 'compared_codes')):,}", differing(runs), seconds,
                       ", ".join(f"{statistics.median(speed):,.0f}" if speed else "-" for speed in speeds)])
     return markdown.table(header, lines)

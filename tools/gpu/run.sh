@@ -27,6 +27,7 @@ options:
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
   --seeds LIST     choose, final (default: 1,2,3)
   --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py)
+  --few-bits       final: no QAT of eight bits, and one float control for all that train as long
   --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout-12
   --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
   --minutes N      choose, final: stop then, with every run saved; the same command later goes on
@@ -46,6 +47,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | choose | final | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
+    --few-bits) accuracy+=("$1"); shift ;;
     --out | --home | --data | --models | --turns | --parts | --programs)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
