@@ -155,11 +155,13 @@ TEST(Conv2dCudaWgmma, LargestAccumulatorsAreExact) {
 TEST(Conv2dCudaWgmma, StepsAreRoundCode) {
   int run = 0;
   for (CodeOutput out : {CodeOutput{.clamp_min = 0, .clamp_max = 255},
-                         {.clamp_min = -128, .clamp_max = 127},
-                         {.clamp_min = 0, .clamp_max = 127}}) {
-    out.is_signed = out.clamp_max == 127;
-    for (out.zero_point = out.clamp_min; out.zero_point <= out.clamp_max; ++out.zero_point, ++run) {
-      ASSERT_TRUE(StepRounding::can(out));
+                         {.clamp_min = -128, .clamp_max = 127, .is_signed = true},
+                         {.clamp_min = 0, .clamp_max = 127, .is_signed = true},
+                         {.clamp_min = 0, .clamp_max = 200},  // ReLU6 below the highest code
+                         {.clamp_min = -128, .clamp_max = 100, .is_signed = true}}) {
+    for (out.zero_point = out.clamp_min; out.zero_point <= out.clamp_max; ++out.zero_point) {
+      if (!StepRounding::can(out)) continue;
+      ++run;
       const StepRounding round(out);
       const auto expect_code = [&](float t) {
         const int32_t steps = std::clamp(round(t * kStepScale), 0, std::min(round.most, 255));
@@ -175,8 +177,9 @@ TEST(Conv2dCudaWgmma, StepsAreRoundCode) {
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_EQ(run, 256 + 256 + 128);
+  EXPECT_EQ(run, 256 + 256 + 128 + 101 + 115);  // of the last two every other zero point
   EXPECT_FALSE(StepRounding::can({.zero_point = 3, .clamp_min = 3}));
+  EXPECT_FALSE(StepRounding::can({.zero_point = 201, .clamp_max = 200}));
   EXPECT_FALSE(StepRounding::can({.clamp_min = -127, .clamp_max = 127, .is_signed = true}));
 }
 

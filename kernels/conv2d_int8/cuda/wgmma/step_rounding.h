@@ -27,7 +27,8 @@ inline float scaled_bias(float bias) {
   return scaled == 0 && bias != 0 ? std::copysign(0x1p-149f, bias) : scaled;
 }
 
-/// round_code() of t for outputs that clamp to all codes of their type, or to the positive half of int8 (ReLU).
+/// round_code() of t for outputs that clamp from the lowest code of their type on, or from 0 (ReLU): to any code where
+/// steps count from the lowest one, to a number of steps that is all ones where they count from the highest.
 struct StepRounding {
   float by, plus;  ///< t * kStepScale to steps, of which a byte counts the codes from the lowest or from the highest on
   int32_t most;    ///< steps; less than a byte holds: steps are limited
@@ -42,9 +43,10 @@ struct StepRounding {
     flip = (from_end ? static_cast<uint32_t>(most) * 0x01010101u : 0u) ^ (out.clamp_min < 0 ? 0x80808080u : 0u);
   }
   static bool can(const CodeOutput& out) {
-    const bool all = out.clamp_min == (out.is_signed ? -128 : 0) && out.clamp_max == (out.is_signed ? 127 : 255);
-    const bool relu = out.is_signed && out.clamp_min == 0 && out.clamp_max == 127 && out.zero_point >= 0;
-    return !out.float_output && (all || relu);
+    const bool from_lowest = out.clamp_min == 0 || (out.is_signed && out.clamp_min == -128);
+    const int32_t first = out.zero_point - out.clamp_min, all = out.clamp_max - out.clamp_min;
+    const bool counts = first % 2 == 0 || (all & (all + 1)) == 0;
+    return !out.float_output && from_lowest && first >= 0 && first <= all && counts;
   }
   /// Steps, to saturate to a byte: below 0 they have the sign bit, above 255 they are in order.
   OCTET_HOST_DEVICE int32_t operator()(float scaled) const {
