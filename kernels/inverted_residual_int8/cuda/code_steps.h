@@ -1,0 +1,52 @@
+// How hidden codes are rounded: by the smallest floats (wgmma/step_rounding.h has the idea), for any zero point and any
+// clamp. Codes that stay on the chip are uint8 whatever their edge is: int8 codes + 128, and so are their zero points.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/conv2d_int8/cuda/saturate.cuh"
+#include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
+
+namespace octet::kernels {
+
+/// A code of an edge as it is held on the chip.
+inline int held_code(int32_t code, bool is_signed) { return code + (is_signed ? 128 : 0); }
+
+/// round_code() of t * kStepScale, to held codes.
+struct CodeSteps {
+  float by, plus;  ///< t * kStepScale to steps, counted from code 0, or from 255 down where the zero point is odd:
+                   ///< a tie goes to an even number of steps
+  uint32_t flip;   ///< four codes that were counted from 255 down
+  uint32_t least, most;  ///< clamp bounds, in every byte
+  bool limited;          ///< they are not all codes
+
+  explicit CodeSteps(const CodeOutput& out) {
+    const int zero = held_code(out.zero_point, out.is_signed);
+    const bool from_end = zero % 2 != 0;
+    by = from_end ? -0x1p-133f : 0x1p-133f;
+    plus = __builtin_bit_cast(float, from_end ? 255 - zero : zero);
+    flip = from_end ? 0xFFFFFFFFu : 0u;
+    least = static_cast<uint32_t>(held_code(out.clamp_min, out.is_signed)) * 0x01010101u;
+    most = static_cast<uint32_t>(held_code(out.clamp_max, out.is_signed)) * 0x01010101u;
+    limited = least != 0 || most != 0xFFFFFFFFu;
+  }
+
+#if defined(__CUDACC__)
+  /// Held codes of four values, but for limit().
+  __device__ __forceinline__ uint32_t word(float a, float b, float c, float d) const {
+    return saturate_to_bytes(steps(a), steps(b), steps(c), steps(d)) ^ flip;
+  }
+  template <int kWords>
+  __device__ __forceinline__ void limit(uint32_t (&word)[kWords]) const {
+    if (!limited) return;
+#pragma unroll
+    for (uint32_t& w : word) w = __vmaxu4(__vminu4(w, most), least);
+  }
+
+ private:
+  /// Below 0 they have the sign bit, above 255 they are in order.
+  __device__ __forceinline__ int32_t steps(float scaled) const { return __float_as_int(fmaf(scaled, by, plus)); }
+#endif
+};
+
+}  // namespace octet::kernels
