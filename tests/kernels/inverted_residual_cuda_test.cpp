@@ -60,6 +60,27 @@ TEST(InvertedResidualCuda, LargeBatchesAreExact) {
   }
 }
 
+// Each kernel there is, on little work: for sanitizers.
+TEST(InvertedResidualCuda, EveryKernelIsExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(4);
+  for (const int out_c : {24, 64, 96, 160, 320}) {
+    for (const int stride : {1, 2}) {
+      for (int rows = 1; rows <= inverted_max_rows(inverted_quads(out_c)); rows *= 2) {
+        for (const Edges edges : {Edges::as_networks, Edges::any}) {
+          const BlockShape shape{.hidden = 72, .out_c = out_c, .height = 9, .width = 7, .stride = stride};
+          const BlockCase c = make_block(shape, 2, edges, random);
+          const int whole = ceil_div(c.project.shape.out_h, rows), width = c.project.shape.out_w;
+          const int parts = this_gpu().capability >= 90 ? 3 : 1;
+          expect_exact(c, {{.rows = rows, .strips = 1, .width = 3},
+                           {.rows = rows, .strips = whole, .width = width, .images = 2, .parts = parts}});
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(InvertedResidualCuda, RandomBlocksAreExact) {
   OCTET_NEEDS_GPU();
   for (unsigned seed = 1; seed <= 400 && !HasFailure(); ++seed) {

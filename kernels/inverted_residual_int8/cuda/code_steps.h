@@ -14,11 +14,11 @@ inline int held_code(int32_t code, bool is_signed) { return code + (is_signed ? 
 
 /// round_code() of t * kStepScale, to held codes.
 struct CodeSteps {
-  float by, plus;  ///< t * kStepScale to steps, counted from code 0, or from 255 down where the zero point is odd:
-                   ///< a tie goes to an even number of steps
-  uint32_t flip;   ///< four codes that were counted from 255 down
-  uint32_t least, most;  ///< clamp bounds, in every byte
-  bool limited;          ///< they are not all codes
+  float by, plus;   ///< t * kStepScale to steps, counted from code 0, or from 255 down where the zero point is odd:
+                    ///< a tie goes to an even number of steps
+  uint32_t flip;    ///< four codes that were counted from 255 down
+  float low, high;  ///< clamp bounds of t * kStepScale
+  bool limited;     ///< they are not all codes
 
   explicit CodeSteps(const CodeOutput& out) {
     const int zero = held_code(out.zero_point, out.is_signed);
@@ -26,26 +26,25 @@ struct CodeSteps {
     by = from_end ? -0x1p-133f : 0x1p-133f;
     plus = __builtin_bit_cast(float, from_end ? 255 - zero : zero);
     flip = from_end ? 0xFFFFFFFFu : 0u;
-    least = static_cast<uint32_t>(held_code(out.clamp_min, out.is_signed)) * 0x01010101u;
-    most = static_cast<uint32_t>(held_code(out.clamp_max, out.is_signed)) * 0x01010101u;
-    limited = least != 0 || most != 0xFFFFFFFFu;
+    low = static_cast<float>(out.clamp_min - out.zero_point) * kStepScale;
+    high = static_cast<float>(out.clamp_max - out.zero_point) * kStepScale;
+    limited = held_code(out.clamp_min, out.is_signed) != 0 || held_code(out.clamp_max, out.is_signed) != 255;
   }
 
 #if defined(__CUDACC__)
-  /// Held codes of four values, but for limit().
+  /// Held codes of four values. A clamp to all codes is what packing does.
+  template <bool kLimited>
   __device__ __forceinline__ uint32_t word(float a, float b, float c, float d) const {
-    return saturate_to_bytes(steps(a), steps(b), steps(c), steps(d)) ^ flip;
-  }
-  template <int kWords>
-  __device__ __forceinline__ void limit(uint32_t (&word)[kWords]) const {
-    if (!limited) return;
-#pragma unroll
-    for (uint32_t& w : word) w = __vmaxu4(__vminu4(w, most), least);
+    return saturate_to_bytes(steps<kLimited>(a), steps<kLimited>(b), steps<kLimited>(c), steps<kLimited>(d)) ^ flip;
   }
 
  private:
   /// Below 0 they have the sign bit, above 255 they are in order.
-  __device__ __forceinline__ int32_t steps(float scaled) const { return __float_as_int(fmaf(scaled, by, plus)); }
+  template <bool kLimited>
+  __device__ __forceinline__ int32_t steps(float scaled) const {
+    if constexpr (kLimited) scaled = fminf(fmaxf(scaled, low), high);
+    return __float_as_int(fmaf(scaled, by, plus));
+  }
 #endif
 };
 

@@ -128,7 +128,6 @@ InvertedShared::InvertedShared(const CudaInvertedResidual& choice, const Inverte
   positions = hidden + 2 * plane;
   sources = positions + pixels * 4;
   bytes = sources + pixels * 4;
-  if (choice.parts == 1) return;
   const int sums = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c) * 2048;
   bytes = std::max(bytes, sums);
 }

@@ -1,16 +1,19 @@
 #include "src/engine/cuda/group_steps.h"
 
+#include "src/engine/cuda/inverted_residual_step.h"
+
 namespace octet {
 namespace {
 
 using Steps = std::vector<std::unique_ptr<CudaStep>>;
 
 // The one place where a kind of group gets its kernels.
-Steps all_steps(const Lowering&, const NodeGroup& group, int) {
+Steps all_steps(const Lowering& lowering, const NodeGroup& group, int images) {
   switch (group.kind) {
     case GroupKind::conv_max_pool:
-    case GroupKind::inverted_residual:
       return {};
+    case GroupKind::inverted_residual:
+      return inverted_residual_steps(lowering, group, images);
   }
   return {};
 }
