@@ -8,7 +8,6 @@
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/common/error.h"
 #include "src/common/random.h"
-#include "src/engine/cuda/timing.h"
 #include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
@@ -20,9 +19,15 @@ constexpr size_t kPlansKept = 8;
 
 }  // namespace
 
-CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step)
-    : graph_(graph), lowering_{graph_, kernels::cuda_channel_stride}, max_batch_(options.max_batch) {
+CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step,
+                         CudaGroupFactory make_group)
+    : graph_(graph),
+      lowering_{graph_, kernels::cuda_channel_stride},
+      max_batch_(options.max_batch),
+      make_group_(std::move(make_group)),
+      always_fused_(options.kernels == kFusedKernels) {
   make_layers(make_step);
+  make_groups();
   make_arena();
   plan_for(max_batch_);
 }
@@ -49,6 +54,14 @@ void CudaProgram::make_layers(const CudaStepFactory& make_step) {
   }
 }
 
+void CudaProgram::make_groups() {
+  for (const NodeGroup& group : node_groups(graph_)) {
+    if (make_group_(lowering_, group, max_batch_).empty()) continue;
+    for (const int node : group.nodes) layers_[node].group = static_cast<int>(groups_.size());
+    groups_.emplace_back(graph_, group);
+  }
+}
+
 MemoryPlan CudaProgram::arena_plan(int images) const {
   std::vector<int> alias;
   std::vector<size_t> bytes;
@@ -56,7 +69,12 @@ MemoryPlan CudaProgram::arena_plan(int images) const {
     alias.push_back(layer.buffer);
     bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack, kDeviceAlignment));
   }
-  return plan_memory(lifetimes(graph_, bytes, alias));
+  std::vector<BufferLife> lives = lifetimes(graph_, bytes, alias);
+  for (const CudaGroup& group : groups_) {  // as one it runs where its last node would, and reads what the first reads
+    BufferLife& input = lives[alias[graph_.nodes[group.first()].inputs[0]]];
+    input.last = std::max(input.last, group.last());
+  }
+  return plan_memory(lives);
 }
 
 void CudaProgram::make_arena() {
@@ -75,6 +93,11 @@ void CudaProgram::make_arena() {
     for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
   }
   layers_.front().inputs = {images_.data()};
+  for (CudaGroup& group : groups_) {
+    group.inputs = layers_[group.first()].inputs;
+    const std::vector<const uint8_t*>& last = layers_[group.last()].inputs;
+    group.inputs.insert(group.inputs.end(), last.begin() + 1, last.end());
+  }
   size_t largest = pixels;
   for (const int output : graph_.outputs) largest = std::max(largest, layers_[output].image_bytes * max_batch_);
   host_ = HostCopies(largest);
@@ -86,6 +109,7 @@ Error CudaProgram::does_not_fit(const OutOfGpuMemory& error, int images, size_t 
   size_t weights = 0, uploaded = 0;
   for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
   for (const Layer& layer : layers_) uploaded += layer.step ? layer.step->constant_bytes() : 0;
+  for (const CudaGroup& group : groups_) uploaded += group.constant_bytes();
   const size_t room = error.free() + arena_.bytes() + images_.bytes() + work_.bytes() + uploaded;
   const int fits = largest_batch(room, images, [&](int batch) {
     return arena_plan(batch).bytes + pixels(batch) + std::max(weights, uploaded) + work / images * batch;
@@ -114,9 +138,29 @@ CudaStepData CudaProgram::data(size_t node, int batch) const {
   return {batch, layers_[node].inputs.data(), layers_[node].output, work_.scratch(), work_.zeroed()};
 }
 
+CudaStepData CudaProgram::data(const CudaGroup& group, int batch) const {
+  CudaStepData of_group = data(group.last(), batch);
+  of_group.inputs = group.inputs.data();
+  return of_group;
+}
+
+const CudaGroup* CudaProgram::fused_group(size_t node, int batch) const {
+  const int group = layers_[node].group;
+  return group >= 0 && groups_[group].fused(batch) != nullptr ? &groups_[group] : nullptr;
+}
+
 bool CudaProgram::launch(size_t node, int batch) const {
   if (!layers_[node].step) return false;
   at_node(node, [&] { layers_[node].step->launch(data(node, batch), stream_.get()); });
+  return true;
+}
+
+bool CudaProgram::launch_in_run(size_t node, int batch) const {
+  if (layers_[node].lookup >= 0) return false;
+  const CudaGroup* group = fused_group(node, batch);
+  if (group == nullptr) return launch(node, batch);
+  if (group->last() != static_cast<int>(node)) return false;
+  at_node(node, [&] { group->fused(batch)->launch(data(*group, batch), stream_.get()); });
   return true;
 }
 
@@ -151,19 +195,31 @@ void CudaProgram::prepare_steps(int batch) {
         work_.make_room(*step, batch, stream_);
         step->launch(data(node, batch), stream_.get());
         stream_.wait("its first run on the GPU");
+        const int group = layers_[node].group;
+        if (group >= 0 && groups_[group].last() == static_cast<int>(node)) choose_group(groups_[group], batch);
       });
-      before = [this, node, batch] { launch(node, batch); };
+      before = [this, node, batch] { launch_in_run(node, batch); };
     }
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, batch, work_.bytes() + error.asked());
   }
 }
 
+void CudaProgram::choose_group(CudaGroup& group, int batch) {
+  GroupProblem problem{.images = batch,
+                       .fused = [&] { return data(group, batch); },
+                       .candidates = make_group_(lowering_, group.group(), batch),
+                       .always = always_fused_};
+  for (const int node : group.group().nodes) problem.separate_kernels += "+" + layers_[node].step->kernel(batch);
+  problem.run_separate = [&] {
+    for (const int node : group.group().nodes) launch(node, batch);
+  };
+  group.choose(std::move(problem), work_, stream_);
+}
+
 void CudaProgram::capture(BatchPlan& plan) {
   plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
-    for (size_t node = 0; node < layers_.size(); ++node) {
-      if (layers_[node].lookup < 0) launch(node, plan.batch);
-    }
+    for (size_t node = 0; node < layers_.size(); ++node) launch_in_run(node, plan.batch);
   });
   plan.work_moves = work_.moves();
 }
@@ -178,39 +234,6 @@ void CudaProgram::upload_random_images(int batch) {
 void CudaProgram::prepare(int batch) {
   check_batch(batch, max_batch_);
   plan_for(batch);
-}
-
-std::vector<LayerInfo> CudaProgram::layers() const {
-  std::vector<LayerInfo> layers;
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    const int lookup = layers_[node].lookup;
-    const CudaStep* step = layers_[lookup < 0 ? node : lookup].step.get();
-    layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias", step ? step->engine() : ""});
-  }
-  for (const Layer& layer : layers_) {
-    if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
-  }
-  return layers;
-}
-
-std::vector<double> CudaProgram::time_on_device(int batch, int runs) {
-  check_batch(batch, max_batch_);
-  const BatchPlan& plan = plan_for(batch);
-  upload_random_images(batch);
-  return time_replays(*plan.graph, stream_, runs);
-}
-
-// In order, once each before it is timed: its inputs hold what a run leaves there, although layers share memory.
-std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
-  check_batch(batch, max_batch_);
-  plan_for(batch);
-  upload_random_images(batch);
-  std::vector<double> medians(layers_.size());
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    if (layers_[node].lookup >= 0) continue;
-    if (launch(node, batch)) medians[node] = time_launches(stream_, [&] { launch(node, batch); }, {.runs = runs});
-  }
-  return medians;
 }
 
 }  // namespace octet

@@ -11,6 +11,8 @@
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "src/engine/cuda/batch_queue.h"
+#include "src/engine/cuda/cuda_group.h"
+#include "src/engine/cuda/group_steps.h"
 #include "src/engine/cuda/host_copies.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cuda/work_space.h"
@@ -23,7 +25,8 @@ class CudaProgram final : public Program {
  public:
   /// After Engine::check(). Prepares max_batch; other batch sizes when they are first used. Throws Error(promise)
   /// naming the node when a kernel or memory is missing; out of memory says which batch would fit.
-  CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
+  CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step,
+              CudaGroupFactory make_group);
 
   void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
   void submit(const uint8_t* images, int batch) override;
@@ -39,6 +42,7 @@ class CudaProgram final : public Program {
     std::unique_ptr<CudaStep> step;  ///< null: the output is the input's memory
     /// Of a convolution: the lookup that is computed with it (fusion.h), or -1. Alone it runs for a tap only.
     int lookup = -1;
+    int group = -1;          ///< index of groups_
     int buffer = 0;          ///< node whose memory holds the output; of a merged lookup its convolution
     size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
     std::vector<const uint8_t*> inputs;
@@ -52,6 +56,7 @@ class CudaProgram final : public Program {
   };
 
   void make_layers(const CudaStepFactory& make_step);
+  void make_groups();
   MemoryPlan arena_plan(int images) const;
   void make_arena();
   /// What was planned and which batch would fit, after an allocation for `images` failed when all memory was there but
@@ -59,10 +64,18 @@ class CudaProgram final : public Program {
   Error does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const;
   BatchPlan& plan_for(int batch);
   void prepare_steps(int batch);
+  void choose_group(CudaGroup& group, int batch);
   void capture(BatchPlan& plan);
   CudaStepData data(size_t node, int batch) const;
+  /// Of a group as one.
+  CudaStepData data(const CudaGroup& group, int batch) const;
+  /// The group of a node where one kernel computes it, else null.
+  const CudaGroup* fused_group(size_t node, int batch) const;
   /// launch() of one node; false when it has none.
   bool launch(size_t node, int batch) const;
+  /// What a run without a tap launches at a node: its own step or, at the last of a group that one kernel computes,
+  /// that. False when others compute the node too.
+  bool launch_in_run(size_t node, int batch) const;
   /// Calls `work` and names the node in its errors.
   void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);
@@ -83,7 +96,10 @@ class CudaProgram final : public Program {
   int max_batch_;
   Stream stream_;
   std::vector<Layer> layers_;
-  DeviceBuffer images_;  ///< pixels [max_batch, H, W, C]
+  CudaGroupFactory make_group_;
+  bool always_fused_;
+  std::vector<CudaGroup> groups_;  ///< those that a kernel can compute
+  DeviceBuffer images_;            ///< pixels [max_batch, H, W, C]
   DeviceBuffer arena_;
   WorkSpace work_;
   HostCopies host_;
