@@ -5,7 +5,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
-#include "src/model/device.h"
 #include "src/qat/reconstruct/reconstruct.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"
@@ -20,7 +19,8 @@ struct Result {
 
 Result rounded(const std::string& activation, bool blocks, at::Device device) {
   const Graph graph = test::residual_network(activation);
-  QuantizedModel model = test::calibrated(graph, to_device(test::random_weights(graph, 3), device), uniform_bits(8, 3));
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
+  for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   Result result;
   reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks, {.steps = 300, .batch_size = 8},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });

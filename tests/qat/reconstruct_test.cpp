@@ -3,13 +3,20 @@
 #include "src/qat/reconstruct/reconstruct.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "src/common/error.h"
 #include "src/qat/reconstruct/piece.h"
+#include "src/qat/reconstruct/rounding.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"
 
@@ -156,7 +163,7 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
   constexpr int kSteps = 2500, kPictures = 50;
   Steps steps({.steps = kSteps, .batch_size = 4, .seed = 3}, kPictures, at::kCPU);
   Steps once({.steps = 1000, .batch_size = 4, .seed = 3}, kPictures, at::kCPU);
-  std::vector<double> powers, rates;
+  std::vector<double> powers;
   for (int step = 0; step < kSteps; ++step) {
     steps.prepare(step);
     const Steps::Row row = steps.next();
@@ -165,7 +172,6 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
     EXPECT_LT(row.pictures.max().item<int64_t>(), kPictures);
     EXPECT_EQ(row.push.item<float>(), step < kSteps / 5 ? 0 : 1) << step;
     powers.push_back(row.power.item<double>());
-    rates.push_back(row.rate.item<double>());
     if (step < 1000) {
       once.prepare(step);
       EXPECT_TRUE(row.pictures.equal(once.next().pictures)) << step;
@@ -176,8 +182,28 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
   EXPECT_NEAR(powers[kSteps * 3 / 5], 11, 1e-4);  // half way
   EXPECT_NEAR(powers.back(), 2, 1e-3);
   EXPECT_TRUE(std::is_sorted(powers.rbegin(), powers.rend()));
-  EXPECT_NEAR(rates[0], 0.1, 1e-6);
-  EXPECT_NEAR(rates[1024], 0.01, 1e-6);
+}
+
+/// Against autograd on the formulas of the paper.
+TEST(Reconstruct, TheGradientByHandIsThatOfTheFormulas) {
+  const at::Tensor a = at::randn({4, 3, 2, 2}), b = at::randn({5, 4});
+  const auto scale = [](const at::Tensor& w) { return w.flatten(1).abs().amax(1) / 3; };
+  Rounding rounding(
+      {{a, scale(a), weight_codes(3, WeightRange::symmetric)}, {b, scale(b), weight_codes(3, WeightRange::symmetric)}});
+  rounding.logits().mul_(3);  // some beyond 0 and 1
+  const at::Tensor at_a = at::randn(a.sizes()), at_b = at::randn(b.sizes()), power = at::full({}, 5.0f),
+                   push = at::full({}, 0.7f);
+  const Rounding::Soft soft = rounding.softly_rounded();
+  const at::Tensor by_hand = rounding.gradient(soft, {at_a, at_b}, power, push);
+
+  const at::Tensor logits = rounding.logits().detach().clone().requires_grad_(true);
+  const at::Tensor up = (logits.sigmoid() * 1.2 - 0.1).clamp(0, 1);
+  const at::Tensor scales = at::cat({scale(a).repeat_interleave(12), scale(b).repeat_interleave(4)});
+  const at::Tensor weighed = (scales * up * at::cat({at_a.flatten(), at_b.flatten()})).sum();
+  const at::Tensor loss = weighed + 0.7 * (1 - (2 * up - 1).abs().pow(5)).mean();
+  const at::Tensor wanted = torch::autograd::grad({loss}, {logits})[0];
+  EXPECT_GT(wanted.eq(0).sum().item<int64_t>(), 0);
+  EXPECT_TRUE(at::allclose(by_hand, wanted, 1e-5, 1e-7)) << (by_hand - wanted).abs().max();
 }
 
 }  // namespace

@@ -47,10 +47,16 @@ at::Tensor squared_error(const at::Tensor& y, const at::Tensor& wanted, int chan
   return at::mse_loss(y, wanted) * channels;
 }
 
-/// `nearest`: the error of rounding to nearest, in whose units the loss is.
+at::Tensor with_gradients(const Piece& piece, const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  for (const at::Tensor& weight : weights) weight.requires_grad_(true);
+  const c10::AutoGradMode on(true);
+  return piece.quantized(x, weights);
+}
+
+/// `nearest`: the error of rounding to nearest, in whose units the loss is. Gradients by hand but for the network's:
+/// few launches, each of which takes as long as a small layer.
 void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at::Tensor& wanted, double nearest,
            const StepPlan& plan) {
-  const c10::AutoGradMode with_gradients(true);
   Steps steps(plan, x.size(0), x.device());
   Adam adam(rounding.logits());
   StepGraph graph(/*capture=*/x.is_cuda());
@@ -58,12 +64,12 @@ void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at
     steps.prepare(step);
     graph.run(0, [&] {
       const Steps::Row row = steps.next();
-      const at::Tensor up = rounding.up();
-      const at::Tensor y =
-          piece.quantized(x.index_select(0, row.pictures), rounding.weights(rounding.softly_rounded(up)));
-      const at::Tensor error = squared_error(y, wanted.index_select(0, row.pictures), piece.channels) / nearest;
-      const at::Tensor loss = error + rounding.push(up, row.power) * row.push;
-      adam.step(torch::autograd::grad({loss}, {rounding.logits()})[0], row);
+      const Rounding::Soft soft = rounding.softly_rounded();
+      const std::vector<at::Tensor> weights = rounding.weights(soft.codes);
+      const at::Tensor y = with_gradients(piece, x.index_select(0, row.pictures), weights);
+      const double unit = nearest * static_cast<double>(y.numel()) / piece.channels;
+      const at::Tensor by_y = (y.detach() - wanted.index_select(0, row.pictures)).mul_(2 / unit);
+      adam.step(rounding.gradient(soft, torch::autograd::grad({y}, weights, {by_y}), row.power, row.push));
     });
   }
 }

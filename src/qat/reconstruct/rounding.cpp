@@ -1,10 +1,12 @@
 #include "src/qat/reconstruct/rounding.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/hardtanh_backward.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
 
 namespace octet {
 namespace {
@@ -42,20 +44,30 @@ Rounding::Rounding(const std::vector<FloatWeight>& layers) {
   scale_ = at::cat(scales);
   nearest_ = at::cat(nearest);
   lower_ = at::cat(lower);
-  free_ = at::cat(free);
+  free_ = at::cat(free).to(at::kFloat);
   const at::Tensor share = (at::cat(shares) - kBottom) / (kTop - kBottom);
-  logits_ = (share / (1 - share)).log().detach().requires_grad_(true);
+  logits_ = (share / (1 - share)).log();
 }
 
-at::Tensor Rounding::up() const { return (logits_.sigmoid() * (kTop - kBottom) + kBottom).clamp(0, 1); }
-
-at::Tensor Rounding::push(const at::Tensor& up, const at::Tensor& power) const {
-  return at::where(free_, 1 - (2 * up - 1).abs().pow(power), at::zeros_like(up)).mean();
+Rounding::Soft Rounding::softly_rounded() const {
+  const at::Tensor sigmoid = logits_.sigmoid(), stretched = sigmoid * (kTop - kBottom) + kBottom;
+  const at::Tensor up = stretched.clamp(0, 1);
+  return {sigmoid, stretched, up, at::addcmul(lower_, free_, up)};
 }
 
-at::Tensor Rounding::softly_rounded(const at::Tensor& up) const { return at::where(free_, lower_ + up, lower_); }
+at::Tensor Rounding::gradient(const Soft& soft, const std::vector<at::Tensor>& by_weights, const at::Tensor& power,
+                              const at::Tensor& push) const {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& gradient : by_weights) flat.push_back(gradient.flatten());
+  const at::Tensor off_middle = 2 * soft.up - 1;
+  const at::Tensor pushed =
+      off_middle * off_middle.abs().pow(power - 2) * (power * push * (-2.0 / static_cast<double>(logits_.numel())));
+  const at::Tensor by_up = at::addcmul(pushed, at::cat(flat), scale_);
+  const at::Tensor by_sigmoid = at::hardtanh_backward(by_up, soft.stretched, 0, 1) * (kTop - kBottom);
+  return at::sigmoid_backward(by_sigmoid, soft.sigmoid);
+}
 
-at::Tensor Rounding::rounded() const { return softly_rounded(up().ge(0.5).to(at::kFloat)); }
+at::Tensor Rounding::rounded() const { return lower_ + free_ * softly_rounded().up.ge(0.5); }
 
 std::vector<at::Tensor> Rounding::weights(const at::Tensor& codes) const {
   std::vector<at::Tensor> weights = (scale_ * codes).split_with_sizes(sizes_);

@@ -26,11 +26,18 @@ class Rounding {
  public:
   explicit Rounding(const std::vector<FloatWeight>& layers);
 
-  at::Tensor& logits() { return logits_; }  ///< V, a leaf; in the beginning h(V) is the float weight
-  at::Tensor up() const;                    ///< h(V) = clamp(1.2 sigmoid(V) - 0.1, 0, 1)
-  /// What pushes h(V) to 0 and 1, per weight: 1 - |2 h(V) - 1| ^ power, its mean.
-  at::Tensor push(const at::Tensor& up, const at::Tensor& power) const;
-  at::Tensor softly_rounded(const at::Tensor& up) const;  ///< codes, for parts()
+  at::Tensor& logits() { return logits_; }  ///< V; in the beginning h(V) is the float weight
+
+  /// h(V) = clamp(g(V), 0, 1), g(V) = 1.2 sigmoid(V) - 0.1, as codes; and what the gradient needs of it.
+  struct Soft {
+    at::Tensor sigmoid, stretched, up;  ///< sigmoid(V), g(V), h(V)
+    at::Tensor codes;
+  };
+  Soft softly_rounded() const;
+  /// The gradient of V, by hand: that of the loss by the layers' weights, and that of the mean over the weights of
+  /// 1 - |2 h(V) - 1| ^ power, which pushes h(V) to 0 and 1, times `push`.
+  at::Tensor gradient(const Soft& soft, const std::vector<at::Tensor>& by_weights, const at::Tensor& power,
+                      const at::Tensor& push) const;
 
   at::Tensor nearest() const { return nearest_; }  ///< codes
   at::Tensor rounded() const;                      ///< codes, as V says
@@ -40,7 +47,7 @@ class Rounding {
  private:
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<int64_t> sizes_;
-  at::Tensor scale_, nearest_, lower_, free_, logits_;
+  at::Tensor scale_, nearest_, lower_, free_, logits_;  // free_: 1 where V decides, else 0
 };
 
 }  // namespace octet

@@ -2,11 +2,11 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 constexpr double kPush = 1, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2, kRate = 1e-2;
 constexpr double kMeanDecay = 0.9, kSquareDecay = 0.999, kEpsilon = 1e-8;
 constexpr int kRows = 1024;
-enum Column : uint8_t { kPowerColumn, kPushColumn, kRateColumn, kSquareColumn, kColumns };
+enum Column : uint8_t { kPowerColumn, kPushColumn, kColumns };
 
 double power_at(double share_done) {
   const double since = std::max(0.0, share_done - kWarmUp) / (1 - kWarmUp);
@@ -47,8 +47,6 @@ void Steps::prepare(int step) {
     float* row = numbers.mutable_data_ptr<float>() + r * kColumns;
     row[kPowerColumn] = static_cast<float>(power_at(share_done));
     row[kPushColumn] = static_cast<float>(share_done < kWarmUp ? 0 : kPush);
-    row[kRateColumn] = static_cast<float>(kRate / (1 - std::pow(kMeanDecay, done + 1)));
-    row[kSquareColumn] = static_cast<float>(1 - std::pow(kSquareDecay, done + 1));
   }
   numbers_.copy_(numbers);
   row_.zero_();
@@ -56,21 +54,21 @@ void Steps::prepare(int step) {
 
 Steps::Row Steps::next() {
   const at::Tensor numbers = numbers_.index_select(0, row_)[0];
-  Row row{chosen_.index_select(0, row_)[0], numbers[kPowerColumn], numbers[kPushColumn], numbers[kRateColumn],
-          numbers[kSquareColumn]};
+  Row row{chosen_.index_select(0, row_)[0], numbers[kPowerColumn], numbers[kPushColumn]};
   row_.add_(1);
   return row;
 }
 
 Adam::Adam(at::Tensor values)
-    : values_(std::move(values)), mean_(at::zeros_like(values_)), square_(at::zeros_like(values_)) {}
+    : values_(std::move(values)),
+      mean_(at::zeros_like(values_)),
+      square_(at::zeros_like(values_)),
+      steps_(at::zeros({}, values_.options())) {}
 
-void Adam::step(const at::Tensor& gradient, const Steps::Row& row) {
-  const c10::NoGradGuard no_grad;
-  mean_.mul_(kMeanDecay).add_(gradient, 1 - kMeanDecay);
-  square_.mul_(kSquareDecay).addcmul_(gradient, gradient, 1 - kSquareDecay);
-  const at::Tensor deviation = (square_ / row.square_correction).sqrt_().add_(kEpsilon);
-  values_.addcdiv_(mean_ * row.rate, deviation, -1);
+void Adam::step(const at::Tensor& gradient) {
+  steps_.add_(1);
+  at::_fused_adam_({values_}, {gradient}, {mean_}, {square_}, /*max_exp_avg_sqs=*/{}, {steps_}, kRate, kMeanDecay,
+                   kSquareDecay, /*weight_decay=*/0, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
 }  // namespace octet

@@ -24,7 +24,7 @@ class Steps {
     at::Tensor pictures;  ///< int64 [batch_size], drawn on the CPU: the same on every device
     /// Float, of no dimensions. push: the regularizer's weight, 0 in the first fifth, while its power stays at 20; then
     /// that falls to 2 along half a cosine.
-    at::Tensor power, push, rate, square_correction;
+    at::Tensor power, push;
   };
   void prepare(int step);  ///< before each, in order; copies to the device now and then
   Row next();              ///< launches only
@@ -33,7 +33,7 @@ class Steps {
   StepPlan plan_;
   int64_t pictures_;
   at::Generator random_;
-  at::Tensor chosen_, numbers_;  // int64 [rows, batch], float [rows, 4]
+  at::Tensor chosen_, numbers_;  // int64 [rows, batch], float [rows, 2]
   at::Tensor row_;               // int64 [1]
 };
 
@@ -41,10 +41,10 @@ class Steps {
 class Adam {
  public:
   explicit Adam(at::Tensor values);
-  void step(const at::Tensor& gradient, const Steps::Row& row);
+  void step(const at::Tensor& gradient);
 
  private:
-  at::Tensor values_, mean_, square_;
+  at::Tensor values_, mean_, square_, steps_;
 };
 
 }  // namespace octet
