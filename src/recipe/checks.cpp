@@ -136,8 +136,9 @@ class Checker {
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
     const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
-    require_untrained(rounding == WeightRounding::adaround, "calibrate.rounding",
-                      "adaround puts weights on their codes after training, and QAT would move them off again");
+    const std::string learned =
+        calibrate.rounding + " puts weights on their codes after training, and QAT would move them off again";
+    require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding", learned.c_str());
   }
 
   void check_quant() const {

@@ -24,8 +24,8 @@ inline constexpr std::array<Named<ExchangeType>, 2> kExchangeTypes = {
     {{ExchangeType::fp32, "fp32"}, {ExchangeType::fp16, "fp16"}}};
 
 /// Of weights after training.
-enum class WeightRounding { nearest, adaround };
-inline constexpr std::array<Named<WeightRounding>, 2> kWeightRoundings = {
-    {{WeightRounding::nearest, "nearest"}, {WeightRounding::adaround, "adaround"}}};
+enum class WeightRounding { nearest, adaround, block };
+inline constexpr std::array<Named<WeightRounding>, 3> kWeightRoundings = {
+    {{WeightRounding::nearest, "nearest"}, {WeightRounding::adaround, "adaround"}, {WeightRounding::block, "block"}}};
 
 }  // namespace octet

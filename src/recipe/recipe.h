@@ -86,9 +86,9 @@ struct CalibrateRecipe {
   double percentile = 99.99;
   bool equalize = false;  ///< channels between layers
   bool bias_correction = false;
-  std::string rounding = "nearest";  ///< of weights: nearest, adaround
-  int rounding_steps = 10000;        ///< adaround: for each layer
-  int repair_images = 256;           ///< bias_correction, adaround: of images, held in memory together
+  std::string rounding = "nearest";  ///< of weights: nearest, adaround, block
+  int rounding_steps = 10000;        ///< adaround, block: for each layer or block
+  int repair_images = 256;           ///< bias_correction, adaround, block: of images, held in memory together
   bool operator==(const CalibrateRecipe&) const = default;
 };
 

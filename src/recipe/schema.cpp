@@ -160,11 +160,13 @@ void add_training(std::vector<Field>& fields) {
   s.add("bias_correction", &C::bias_correction, {},
         "biases take back by how much quantization moved the mean of each channel; qat.epochs 0");
   s.add("rounding", &C::rounding, one_of(names_in(kWeightRoundings)),
-        "of weights: each to the nearest code, or up or down as its layer's output comes nearest; adaround: qat.epochs "
-        "0");
-  s.add("rounding_steps", &C::rounding_steps, range(1, 10000000), "adaround: steps of Adam for each layer");
+        "of weights: each to the nearest code, or up or down as the output of its layer (adaround) or block comes "
+        "nearest; adaround, block: qat.epochs 0");
+  s.add("rounding_steps", &C::rounding_steps, range(1, 10000000),
+        "adaround, block: steps of Adam for each layer or block");
   s.add("repair_images", &C::repair_images, range(1, 100000),
-        "bias_correction, adaround: look at so many of the images at most, whose values are held in memory together");
+        "bias_correction, adaround, block: look at so many of the images at most, whose values are held in memory "
+        "together");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");

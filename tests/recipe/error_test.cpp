@@ -210,8 +210,10 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
                  {": " + key + ": repairs a network after training", "set qat.epochs: 0"});
     EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {key + "=true"}));
   }
-  expect_parts(refusal(kMinimal, {"calibrate.rounding=adaround", "qat.epochs=1"}),
-               {": calibrate.rounding: adaround puts weights on their codes", "set qat.epochs: 0"});
+  for (const std::string rounding : {"adaround", "block"}) {
+    expect_parts(refusal(kMinimal, {"calibrate.rounding=" + rounding, "qat.epochs=1"}),
+                 {": calibrate.rounding: " + rounding + " puts weights on their codes", "set qat.epochs: 0"});
+  }
 }
 
 TEST(RecipeErrors, DistillationIsForQat) {

@@ -5,9 +5,9 @@
 
 #include <chrono>
 
+#include "src/model/step_graph.h"
 #include "tests/cuda/gpu.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/step_graph.h"
 #include "trainers/ranks/exchange_clock.h"
 
 namespace octet {

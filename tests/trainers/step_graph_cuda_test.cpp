@@ -1,5 +1,5 @@
 // A recorded step is replayed, not launched again, and does the same work.
-#include "trainers/loop/step_graph.h"
+#include "src/model/step_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/rand.h>

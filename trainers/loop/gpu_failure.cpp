@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
+#include "src/model/step_graph.h"
 #include "trainers/loop/diverged.h"
-#include "trainers/loop/step_graph.h"
 
 namespace octet {
 namespace {

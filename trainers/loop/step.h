@@ -1,5 +1,5 @@
 // One training step: forward, loss, backward, update. Launches only: nothing in it waits for a GPU, so that a CUDA
-// graph can record it (trainers/loop/step_graph.h).
+// graph can record it (src/model/step_graph.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

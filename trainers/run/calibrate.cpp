@@ -12,10 +12,12 @@
 #include "src/model/device.h"
 #include "src/qat/channel_moments.h"
 #include "src/qat/correct_biases.h"
-#include "src/qat/reconstruct/adaround.h"
+#include "src/qat/reconstruct/piece.h"
+#include "src/qat/reconstruct/reconstruct.h"
 #include "src/quant/equalize.h"
 #include "src/quant/sparse_layers.h"
 #include "src/recipe/choices.h"
+#include "trainers/gpu.h"
 #include "trainers/loop/sum_histograms.h"
 #include "trainers/loop/take_from_first.h"
 #include "trainers/run/run.h"
@@ -71,30 +73,34 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   set_float_params(model.weights(), params);
 }
 
+WeightRounding rounding(const CalibrateRecipe& recipe) {
+  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding");
+}
+
 void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictures) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  long layers = 0;
-  for (const Node& node : model.prepared().graph.nodes) layers += has_weight(node.op);
-  Progress progress("round", layers, "layers");
+  const bool blocks = rounding(recipe) == WeightRounding::block;
+  const std::string units = blocks ? "blocks" : "layers";
+  const OwnStream stream(run.device);
+  Progress progress("round", static_cast<long>(rounding_units(model.prepared().graph, blocks).size()), units);
   double nearest = 0, rounded = 0;
   int64_t weights = 0, moved = 0;
   long seen = 0;
-  adaround(model, pictures, {.steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed},
-           [&](const RoundedLayer& layer) {
-             nearest += layer.nearest;
-             rounded += layer.rounded;
-             weights += layer.weights;
-             moved += layer.moved;
-             progress.update(++seen, layer.name);
-             throw_if_interrupted();
-           });
-  say(fmt::format("adaround: {:.1f} % of the codes moved; squared error of the layers' outputs: {:.1f} % of nearest's",
-                  100.0 * static_cast<double>(moved) / static_cast<double>(weights), 100 * rounded / nearest));
+  const StepPlan plan{.steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed};
+  reconstruct(model, pictures, blocks, plan, [&](const Reconstructed& unit) {
+    nearest += unit.nearest;
+    rounded += unit.rounded;
+    weights += unit.weights;
+    moved += unit.moved;
+    progress.update(++seen, unit.name);
+    throw_if_interrupted();
+  });
+  say(fmt::format("{}: {:.1f} % of the codes moved; squared error of the {}' outputs: {:.1f} % of nearest's",
+                  recipe.rounding, 100.0 * static_cast<double>(moved) / static_cast<double>(weights), units,
+                  100 * rounded / nearest));
 }
 
-bool rounds(const CalibrateRecipe& recipe) {
-  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding") == WeightRounding::adaround;
-}
+bool rounds(const CalibrateRecipe& recipe) { return rounding(recipe) != WeightRounding::nearest; }
 
 /// Rounding first: what it leaves of a channel's mean goes into the bias.
 void repair(QuantizedModel& model, const Run& run) {

@@ -18,10 +18,10 @@
 #include "src/graph/op_traits.h"
 #include "src/model/autocast.h"
 #include "src/model/device.h"
+#include "src/model/step_graph.h"
 #include "src/model/walk_part.h"
 #include "src/quant/fuse.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/step_graph.h"
 #include "trainers/run/stage_plan.h"
 
 namespace octet {

@@ -17,10 +17,10 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/model/device.h"
+#include "src/model/step_graph.h"
 #include "src/quant/fuse.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/step.h"
-#include "trainers/loop/step_graph.h"
 #include "trainers/run/run.h"
 
 namespace octet {

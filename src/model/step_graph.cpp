@@ -1,4 +1,4 @@
-#include "trainers/loop/step_graph.h"
+#include "src/model/step_graph.h"
 
 #if OCTET_CUDA
 #include <ATen/cuda/CUDAGraph.h>

@@ -1,4 +1,4 @@
-// A training step as one launch: recorded once as a CUDA graph, then replayed.
+// A step of learning as one launch: recorded once as a CUDA graph, then replayed.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,103 @@
+#include "src/qat/reconstruct/piece.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "src/common/error.h"
+#include "src/qat/folded_batch_norm.h"
+
+namespace octet {
+namespace {
+
+/// What a layer computes with besides its weight.
+class Folded {
+ public:
+  Folded(const Node& node, const Weights& floats) {
+    const at::Tensor bias = node.bias ? floats.at(node.name + ".bias") : at::Tensor();
+    if (!node.batch_norm.empty())
+      folded_ = gain_and_bias(fixed_batch_norm(floats, node, bias));
+    else
+      folded_.bias = bias;
+  }
+  LayerParameters with(const at::Tensor& weight) const {
+    if (folded_.gain.defined()) return fold_batch_norm({weight, {}}, folded_);
+    return {weight, folded_.bias};
+  }
+
+ private:
+  GainAndBias folded_;
+};
+
+}  // namespace
+
+std::vector<RoundingUnit> rounding_units(const Graph& graph, bool blocks) {
+  if (blocks && graph.outputs.size() != 1)
+    throw usage_error(
+        fmt::format("calibrate.rounding: a block's error is seen where it ends, and this network ends in "
+                    "{} outputs; take adaround",
+                    graph.outputs.size()));
+  std::vector<int> ends = cut_points(graph);
+  ends.push_back(blocks ? graph.outputs.front() : static_cast<int>(graph.nodes.size()) - 1);
+  std::vector<RoundingUnit> units;
+  int first = 0;
+  for (const int last : ends) {
+    RoundingUnit unit{.part = {first, last}, .layers = {}};
+    for (int n = first + 1; n <= last; ++n) {
+      if (!has_weight(graph.nodes[n].op)) continue;
+      unit.layers.push_back(n);
+      if (!blocks) units.push_back({unit.part, {n}});
+    }
+    if (blocks && !unit.layers.empty()) units.push_back(std::move(unit));
+    first = last;
+  }
+  return units;
+}
+
+Piece lone_layer(const Graph& graph, int layer, const Weights& floats) {
+  const int source = graph.nodes[layer].inputs[0];
+  Node input{.name = "input", .op = Op::input, .shape = graph.nodes[source].shape}, node = graph.nodes[layer];
+  if (node.inputs.size() > 1) node.activation = Activation::none;
+  node.inputs = {0};
+  auto alone = std::make_shared<Graph>();
+  alone->nodes = {input, node};
+  alone->outputs = {1};
+  const auto quantized = [alone, &floats, folded = Folded(node, floats)](const at::Tensor& x,
+                                                                         const std::vector<at::Tensor>& weights) {
+    WalkHooks hooks;
+    hooks.parameters = [&](int, const LayerParameters&) { return folded.with(weights[0]); };
+    return walk(*alone, floats, x, {}, hooks);
+  };
+  const auto wanted = [quantized, own = floats.at(node.name + ".weight")](const at::Tensor& x) {
+    return quantized(x, {own});
+  };
+  return {.source = source, .quantized = quantized, .wanted = wanted, .channels = node.shape.c};
+}
+
+Piece block(QuantizedModel& model, const RoundingUnit& unit, const Weights& floats) {
+  const Graph& graph = model.prepared().graph;
+  const GraphPart part = unit.part;
+  std::vector<int> place(graph.nodes.size(), -1);  // among the unit's weights
+  std::vector<Folded> folded;
+  for (const int n : unit.layers) {
+    place[n] = static_cast<int>(folded.size());
+    folded.emplace_back(graph.nodes[n], floats);
+  }
+  const auto quantized = [&graph, &floats, part, place, folded, deployed = model.quantizing_hooks({})](
+                             const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+    WalkHooks hooks;
+    hooks.parameters = [&](int n, const LayerParameters&) { return folded[place[n]].with(weights[place[n]]); };
+    if (deployed.finish) {
+      hooks.finish = [&](int n, const Unfinished& y) {
+        return n == part.last ? activate(add_up(y), graph.nodes[n].activation, y.owned) : deployed.finish(n, y);
+      };
+    }
+    hooks.output = [&](int n, at::Tensor y) { return n == part.last ? y : deployed.output(n, std::move(y)); };
+    return walk_part(graph, floats, part, x, {}, hooks);
+  };
+  const auto wanted = [&graph, &floats, part](const at::Tensor& x) { return walk_part(graph, floats, part, x, {}); };
+  return {.source = part.first, .quantized = quantized, .wanted = wanted, .channels = graph.nodes[part.last].shape.c};
+}
+
+}  // namespace octet

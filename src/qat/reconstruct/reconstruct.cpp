@@ -1,0 +1,190 @@
+#include "src/qat/reconstruct/reconstruct.h"
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mse_loss.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "src/common/error.h"
+#include "src/model/device.h"
+#include "src/model/step_graph.h"
+#include "src/qat/reconstruct/piece.h"
+#include "src/qat/reconstruct/rounding.h"
+
+namespace octet {
+namespace {
+
+at::Tensor tensor_of(const std::vector<float>& values, at::Device device) {
+  return at::from_blob(const_cast<float*>(values.data()), {static_cast<int64_t>(values.size())}, at::kFloat)
+      .clone()
+      .to(device);
+}
+
+/// While it lives, cuDNN computes the same bits each time, and tries nothing out for that.
+class SameConvolutions {
+ public:
+  SameConvolutions()
+      : benchmark_(at::globalContext().benchmarkCuDNN()), deterministic_(at::globalContext().deterministicCuDNN()) {
+    at::globalContext().setBenchmarkCuDNN(false);
+    at::globalContext().setDeterministicCuDNN(true);
+  }
+  ~SameConvolutions() {
+    at::globalContext().setBenchmarkCuDNN(benchmark_);
+    at::globalContext().setDeterministicCuDNN(deterministic_);
+  }
+  SameConvolutions(const SameConvolutions&) = delete;
+  SameConvolutions& operator=(const SameConvolutions&) = delete;
+
+ private:
+  bool benchmark_, deterministic_;
+};
+
+/// Mean over pictures and pixels, summed over channels.
+at::Tensor squared_error(const at::Tensor& y, const at::Tensor& wanted, int channels) {
+  return at::mse_loss(y, wanted) * channels;
+}
+
+at::Tensor with_gradients(const Piece& piece, const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  for (const at::Tensor& weight : weights) weight.requires_grad_(true);
+  const c10::AutoGradMode on(true);
+  return piece.quantized(x, weights);
+}
+
+/// `nearest`: the error of rounding to nearest, in whose units the loss is. Gradients by hand but for the network's:
+/// few launches, each of which takes as long as a small layer.
+void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at::Tensor& wanted, double nearest,
+           const StepPlan& plan) {
+  Steps steps(plan, x.size(0), x.device());
+  Adam adam(rounding.logits());
+  StepGraph graph(/*capture=*/x.is_cuda());
+  for (int step = 0; step < plan.steps; ++step) {
+    steps.prepare(step);
+    graph.run(0, [&] {
+      const Steps::Row row = steps.next();
+      const Rounding::Soft soft = rounding.softly_rounded();
+      const std::vector<at::Tensor> weights = rounding.weights(soft.codes);
+      const at::Tensor y = with_gradients(piece, x.index_select(0, row.pictures), weights);
+      const double unit = nearest * static_cast<double>(y.numel()) / piece.channels;
+      const at::Tensor by_y = (y.detach() - wanted.index_select(0, row.pictures)).mul_(2 / unit);
+      adam.step(rounding.gradient(soft, torch::autograd::grad({y}, weights, {by_y}), row.power, row.push));
+    });
+  }
+}
+
+/// Pictures in parts, as many at a time as a step takes. On a GPU channel by channel in memory: float32 convolutions
+/// are faster so.
+template <class F>
+at::Tensor in_parts(const at::Tensor& x, int size, const F& f) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : x.split(size)) parts.push_back(f(part));
+  const at::Tensor all = at::cat(parts);
+  return x.is_cuda() ? all.contiguous() : all;
+}
+
+/// The pictures on their way through the float and the quantized network: what node `node` gives in each.
+struct Way {
+  at::Tensor in_floats, quantized;
+  int node = 0;
+};
+
+class Reconstruction {
+ public:
+  Reconstruction(QuantizedModel& model, const at::Tensor& x, const StepPlan& plan)
+      : model_(model), plan_(plan), floats_(model.weights()), scales_(model.weight_scales()) {
+    for (auto& [name, tensor] : floats_) tensor = tensor.detach().clone();
+    way_ = {walked(x, {0, 0}, false), walked(x, {0, 0}, true), 0};
+  }
+
+  Reconstructed run(const RoundingUnit& unit, const Piece& piece) {
+    way_ = {to(unit.part.first, false), to(unit.part.first, true), unit.part.first};
+    const at::Tensor inputs = to(piece.source, true);
+    const at::Tensor wanted = in_parts(to(piece.source, false), plan_.batch_size, piece.wanted);
+    const auto error_of = [&](const std::vector<at::Tensor>& weights) {
+      const at::Tensor y =
+          in_parts(inputs, plan_.batch_size, [&](const at::Tensor& x) { return piece.quantized(x, weights); });
+      return squared_error(y, wanted, piece.channels).item<double>();
+    };
+    std::vector<FloatWeight> weights;
+    for (const int n : unit.layers) weights.push_back(float_weight(n));
+    Rounding rounding(weights);
+    Reconstructed result{.name = node(unit.layers.back()).name,
+                         .nearest = error_of(rounding.weights(rounding.nearest()))};
+    if (result.nearest > 0) learn(rounding, piece, inputs, wanted, result.nearest, plan_);
+    at::Tensor codes = rounding.rounded();
+    result.rounded = error_of(rounding.weights(codes));
+    if (!(result.rounded < result.nearest)) {
+      codes = rounding.nearest();
+      result.rounded = result.nearest;
+    }
+    result.weights = codes.numel();
+    result.moved = codes.ne(rounding.nearest()).sum().item<int64_t>();
+    const std::vector<at::Tensor> rounded = rounding.weights(codes);
+    for (size_t i = 0; i < rounded.size(); ++i)
+      model_.weights().at(node(unit.layers[i]).name + ".weight").copy_(rounded[i]);
+    return result;
+  }
+
+  /// Scales are of the weights as they are: those on the grid must give the grid again.
+  void require_same_grid() const {
+    const FloatParams again = model_.weight_scales();
+    for (const auto& [name, before] : scales_) {
+      const at::Tensor& weight = model_.weights().at(name + ".weight");
+      const auto codes = [&](const std::vector<float>& scale) {
+        return (weight / by_row(tensor_of(scale, weight.device()), weight)).round();
+      };
+      if (!codes(again.at(name)).equal(codes(before)))
+        throw promise_error("'" + name + "': the rounded weights have other scales");
+    }
+  }
+
+  const Weights& floats() const { return floats_; }
+
+ private:
+  const Node& node(int n) const { return model_.prepared().graph.nodes[n]; }
+
+  FloatWeight float_weight(int n) const {
+    const at::Tensor& weight = floats_.at(node(n).name + ".weight");
+    return {weight, tensor_of(scales_.at(node(n).name), weight.device()), model_.prepared().weight_codes(n)};
+  }
+
+  at::Tensor walked(const at::Tensor& x, const GraphPart& part, bool quantized) {
+    const WalkHooks hooks = quantized ? model_.quantizing_hooks({}) : WalkHooks();
+    return in_parts(x, plan_.batch_size, [&](const at::Tensor& pictures) {
+      return walk_part(model_.prepared().graph, quantized ? model_.weights() : floats_, part, pictures, {}, hooks);
+    });
+  }
+
+  /// What node n gives, where the way is or behind it. (A picture that is quantized already stays as it is.)
+  at::Tensor to(int n, bool quantized) {
+    const at::Tensor& x = quantized ? way_.quantized : way_.in_floats;
+    return n == way_.node ? x : walked(x, {way_.node, n}, quantized);
+  }
+
+  QuantizedModel& model_;
+  const StepPlan& plan_;
+  Weights floats_;
+  const FloatParams scales_;
+  Way way_;
+};
+
+}  // namespace
+
+void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
+                 const std::function<void(const Reconstructed&)>& done) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  const SameConvolutions same;
+  Reconstruction reconstruction(model, x, plan);
+  const Graph& graph = model.prepared().graph;
+  for (const RoundingUnit& unit : rounding_units(graph, blocks)) {
+    const Piece piece = blocks ? block(model, unit, reconstruction.floats())
+                               : lone_layer(graph, unit.layers[0], reconstruction.floats());
+    done(reconstruction.run(unit, piece));
+  }
+  reconstruction.require_same_grid();
+}
+
+}  // namespace octet

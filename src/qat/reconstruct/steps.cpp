@@ -1,0 +1,74 @@
+#include "src/qat/reconstruct/steps.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace octet {
+namespace {
+
+constexpr double kPush = 1, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2, kRate = 1e-2;
+constexpr double kMeanDecay = 0.9, kSquareDecay = 0.999, kEpsilon = 1e-8;
+constexpr int kRows = 1024;
+enum Column : uint8_t { kPowerColumn, kPushColumn, kColumns };
+
+double power_at(double share_done) {
+  const double since = std::max(0.0, share_done - kWarmUp) / (1 - kWarmUp);
+  return kLastPower + (kFirstPower - kLastPower) * 0.5 * (1 + std::cos(since * std::numbers::pi));
+}
+
+}  // namespace
+
+Steps::Steps(const StepPlan& plan, int64_t pictures, at::Device device)
+    : plan_(plan), pictures_(pictures), random_(at::detail::createCPUGenerator(plan.seed)) {
+  const int64_t rows = std::min(kRows, plan.steps);
+  const at::TensorOptions there(device);
+  chosen_ = at::empty({rows, plan.batch_size}, there.dtype(at::kLong));
+  numbers_ = at::empty({rows, kColumns}, there.dtype(at::kFloat));
+  row_ = at::zeros({1}, there.dtype(at::kLong));
+}
+
+void Steps::prepare(int step) {
+  const int64_t rows = chosen_.size(0);
+  if (step % rows != 0) return;
+  chosen_.copy_(at::randint(pictures_, chosen_.sizes(), random_, at::TensorOptions(at::kLong)));
+  at::Tensor numbers = at::empty(numbers_.sizes(), at::kFloat);
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto done = static_cast<double>(step + r);
+    const double share_done = done / plan_.steps;
+    float* row = numbers.mutable_data_ptr<float>() + r * kColumns;
+    row[kPowerColumn] = static_cast<float>(power_at(share_done));
+    row[kPushColumn] = static_cast<float>(share_done < kWarmUp ? 0 : kPush);
+  }
+  numbers_.copy_(numbers);
+  row_.zero_();
+}
+
+Steps::Row Steps::next() {
+  const at::Tensor numbers = numbers_.index_select(0, row_)[0];
+  Row row{chosen_.index_select(0, row_)[0], numbers[kPowerColumn], numbers[kPushColumn]};
+  row_.add_(1);
+  return row;
+}
+
+Adam::Adam(at::Tensor values)
+    : values_(std::move(values)),
+      mean_(at::zeros_like(values_)),
+      square_(at::zeros_like(values_)),
+      steps_(at::zeros({}, values_.options())) {}
+
+void Adam::step(const at::Tensor& gradient) {
+  steps_.add_(1);
+  at::_fused_adam_({values_}, {gradient}, {mean_}, {square_}, /*max_exp_avg_sqs=*/{}, {steps_}, kRate, kMeanDecay,
+                   kSquareDecay, /*weight_decay=*/0, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+}  // namespace octet

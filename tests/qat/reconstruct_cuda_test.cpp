@@ -1,0 +1,51 @@
+// Rounding learned on a GPU, where steps are recorded and replayed: the same bits in two runs, and errors as on the
+// CPU.
+#include <ATen/TensorOperators.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gtest/gtest.h>
+
+#include "src/qat/reconstruct/reconstruct.h"
+#include "tests/cuda/gpu.h"
+#include "tests/qat/rounded_networks.h"
+
+namespace octet {
+namespace {
+
+struct Result {
+  std::vector<std::vector<int8_t>> codes;
+  std::vector<Reconstructed> units;
+};
+
+Result rounded(const std::string& activation, bool blocks, at::Device device) {
+  const Graph graph = test::residual_network(activation);
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
+  for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
+  Result result;
+  reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks, {.steps = 300, .batch_size = 8},
+              [&](const Reconstructed& unit) { result.units.push_back(unit); });
+  result.codes = test::codes(model);
+  return result;
+}
+
+TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
+  OCTET_NEEDS_GPU();
+  for (const std::string activation : {"relu", "silu"}) {
+    for (const bool blocks : {false, true}) {
+      SCOPED_TRACE(activation + (blocks ? ", blocks" : ", layers"));
+      const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+      const Result gpu = rounded(activation, blocks, at::kCUDA), again = rounded(activation, blocks, at::kCUDA),
+                   cpu = rounded(activation, blocks, at::kCPU);
+      EXPECT_EQ(gpu.codes, again.codes);
+      ASSERT_EQ(gpu.units.size(), cpu.units.size());
+      for (size_t i = 0; i < cpu.units.size(); ++i) {
+        EXPECT_LT(gpu.units[i].rounded, gpu.units[i].nearest) << gpu.units[i].name;
+        // A weight near 1/2 may go the other way, and what comes behind it sees other pictures.
+        EXPECT_NEAR(gpu.units[i].rounded / cpu.units[i].rounded, 1, 0.1) << gpu.units[i].name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet
