@@ -11,7 +11,7 @@
 #include "kernels/fake_quantize/cuda_fake_quantize.h"
 #include "src/model/device.h"
 #include "src/model/model.h"
-#include "src/qat/value_types.h"
+#include "src/model/value_types.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,7 @@
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/folded_batch_norm.h"
 #include "src/qat/quantizers.h"
-#include "src/qat/value_types.h"
+#include "src/model/value_types.h"
 #include "src/quant/prepare.h"
 
 namespace octet {

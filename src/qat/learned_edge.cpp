@@ -10,7 +10,7 @@
 #include "src/model/parallel.h"
 #include "src/qat/cpu_fake_quantize.h"
 #include "src/qat/cuda_fake_quantize.h"
-#include "src/qat/value_types.h"
+#include "src/model/value_types.h"
 
 namespace octet {
 namespace {

@@ -19,7 +19,7 @@ inline kernels::ValueType value_type(at::ScalarType type) {
     case at::kBFloat16:
       return kernels::ValueType::bfloat16;
     default:
-      throw promise_error(std::string("quantizers take float32, float16 and bfloat16, not ") + c10::toString(type));
+      throw promise_error(std::string("kernels take float32, float16 and bfloat16, not ") + c10::toString(type));
   }
 }
 inline kernels::ValueType value_type(const at::Tensor& x) { return value_type(x.scalar_type()); }
