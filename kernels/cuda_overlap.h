@@ -13,23 +13,38 @@ namespace octet::kernels {
 /// Launches a kernel that begins while the one before it in the stream still runs, on GPUs that can (compute capability
 /// 9.0 and newer). All its threads that do not return at once call wait_for_previous_kernel() before they touch what
 /// other kernels write or read: also those before the one before it are done then, for that one waited for them.
+///
+/// A kernel that has nothing to do with the one before it may run beside it: it begins when all blocks of that one have
+/// waited, so that what stands before both is done, and waits only at its end, so that who waits for it has waited for
+/// both. Of two kernels in a row only one can do that. It lets the next kernel begin when it begins itself.
+///
+/// Blocks form clusters of `cluster`; more than one needs compute capability 9.0.
 template <typename... Parameters, typename... Args>
-void launch_overlapped(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared_bytes, CudaStream stream,
-                       const Args&... args) {
+void launch_overlapped_clusters(void (*kernel)(Parameters...), dim3 blocks, dim3 cluster, dim3 threads,
+                                size_t shared_bytes, CudaStream stream, const Args&... args) {
   int device = 0, major = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster.x, cluster.y, cluster.z};
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = major < 9 ? 0 : cluster.x * cluster.y * cluster.z > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+/// The same without clusters.
+template <typename... Parameters, typename... Args>
+void launch_overlapped(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared_bytes, CudaStream stream,
+                       const Args&... args) {
+  launch_overlapped_clusters(kernel, blocks, dim3(1), threads, shared_bytes, stream, args...);
 }
 
 /// The next kernel in the stream may begin, as soon as all blocks of this one have said so or ended. Without a wait

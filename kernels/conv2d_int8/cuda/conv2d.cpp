@@ -78,6 +78,8 @@ size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, i
   return workspace ? workspace(within_family(conv), shape, images) : 0;
 }
 
+bool cuda_conv2d_runs_beside(const CudaConv2d& conv) { return family_of(conv).runs_beside; }
+
 void cuda_conv2d(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream) {
   family_of(conv).launch(within_family(conv), shape, params, data, stream);

@@ -28,6 +28,7 @@ struct CudaConvFamily {
   size_t (*workspace)(const CudaConv2d& conv, const Conv2dShape& shape, int images);  ///< null: never any
   void (*launch)(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream);
+  bool runs_beside = false;  ///< launch() heeds CudaConv2dData::beside
 };
 
 const CudaConvFamily& cuda_depthwise_3x3_family();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ class CudaProgram final : public Program {
     size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
     std::vector<const uint8_t*> inputs;
     uint8_t* output = nullptr;
+    std::set<int> beside;  ///< batches of which it runs beside the node before it
   };
 
   struct BatchPlan {
@@ -60,9 +62,13 @@ class CudaProgram final : public Program {
   BatchPlan& plan_for(int batch);
   void prepare_steps(int batch);
   void capture(BatchPlan& plan);
+  /// Whether the node may run while the one launched before it does: neither writes what the other reads or writes.
+  bool may_run_beside(size_t before, size_t node, int batch) const;
+  /// Lets it, where that is faster.
+  void choose_beside(size_t before, size_t node, int batch);
   CudaStepData data(size_t node, int batch) const;
   /// launch() of one node; false when it has none.
-  bool launch(size_t node, int batch) const;
+  bool launch(size_t node, int batch, bool beside = false) const;
   /// Calls `work` and names the node in its errors.
   void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);

@@ -38,7 +38,7 @@ CudaConv2d wgmma_choice(int tile) {
                      "x" + std::to_string(t.block_k) + "_g" + std::to_string(t.groups);
   if (t.mode == WgmmaMode::held) name += "_held";
   if (t.shifted()) name += "_shifted";
-  return {tile, 1, name};
+  return {.variant = tile, .name = name};
 }
 
 namespace {
