@@ -83,13 +83,14 @@ TEST(Conv2dCudaMma, OneRunsBesideTheOneBeforeIt) {
     return c;
   };
   const Conv2dShape wide = {
-      .in_c = 128, .in_h = 56, .in_w = 56, .out_c = 128, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1};
+      // four blocks of a hundred steps
+      .in_c = 128, .in_h = 28, .in_w = 28, .out_c = 128, .kernel_h = 7, .kernel_w = 7, .pad_h = 3, .pad_w = 3};
   const ConvCase first = convolution(wide, {}, {});
   const std::vector<uint8_t> shared = run_reference(first);
   const ConvCase slow = convolution(wide, shared, {});
   const ConvCase beside =
-      convolution({.in_c = 128, .in_h = 56, .in_w = 56, .out_c = 32, .stride_h = 4, .stride_w = 4}, shared, {});
-  const ConvCase last = convolution({.in_c = 128, .in_h = 56, .in_w = 56, .out_c = 128}, shared, run_reference(slow));
+      convolution({.in_c = 128, .in_h = 28, .in_w = 28, .out_c = 32, .stride_h = 4, .stride_w = 4}, shared, {});
+  const ConvCase last = convolution({.in_c = 128, .in_h = 28, .in_w = 28, .out_c = 128}, shared, run_reference(slow));
 
   const Stream stream;
   const std::vector<const ConvCase*> cases = {&first, &slow, &beside, &last};

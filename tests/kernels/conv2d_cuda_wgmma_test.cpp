@@ -32,7 +32,7 @@ void expect_every_tile_exact(const ConvCase& c) {
     const CudaConv2d conv = wgmma_choice(tile);
     const bool dense = !kWgmmaTiles[tile].sparse;
     if (dense) expect_exact(c, conv.name, run_family(c, cuda_wgmma_family(), conv), expected);
-    expect_exact(sparse, conv.name, run_family(sparse, cuda_wgmma_sparse_family(), conv), expected_sparse);
+    expect_exact(sparse, conv.name, run_family(sparse, cuda_wgmma_family(), conv), expected_sparse);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -269,7 +269,7 @@ TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
     }
   }
   for (const WgmmaTile& tile : kWgmmaTiles) {
-    EXPECT_EQ(tile.group_m % 64, 0);
+    EXPECT_EQ(tile.group_m % 32, 0);
     EXPECT_LE(tile.group_m * tile.block_n / 128 + 64, tile.registers()) << "more sums than registers";
     EXPECT_TRUE(!tile.sparse || (tile.shifted() && tile.block_n == 64));
     EXPECT_LE(128 * (tile.groups * tile.registers() + tile.copier_registers()), 65536);
@@ -319,7 +319,8 @@ TEST(Conv2dCudaWgmma, LeavesUnevenPaddingToOthers) {
 TEST(Conv2dCudaWgmma, ChoicesAreAHandful) {
   std::mt19937 random(8);
   for (int i = 0; i < 200; ++i) {
-    const ConvCase c = random_ungrouped_case(random);
+    ConvCase c = random_ungrouped_case(random);
+    if (i % 2 == 0) keep_two_of_four(c, random);
     std::vector<CudaConv2d> found;
     wgmma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_EQ(found.empty(), c.params.y.float_output) << c.describe();

@@ -13,8 +13,8 @@ namespace {
 
 /// In order of preference. A family's place and its own variant number make CudaConv2d::variant.
 const std::array kFamilies = {
-    &cuda_depthwise_3x3_family, &cuda_depthwise_5x5_family, &cuda_image_family, &cuda_wgmma_sparse_family,
-    &cuda_wgmma_family,         &cuda_mma_family,           &cuda_dp4a_family,  &cuda_direct_family,
+    &cuda_depthwise_3x3_family, &cuda_depthwise_5x5_family, &cuda_image_family,  &cuda_wgmma_family,
+    &cuda_mma_family,           &cuda_dp4a_family,          &cuda_direct_family,
 };
 constexpr int kVariantsPerFamily = 1000;
 

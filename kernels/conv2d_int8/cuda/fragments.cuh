@@ -206,7 +206,11 @@ __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sum
 
 /// The same for float32 logits, one by one: they are few, and rows of any number of channels have no alignment.
 template <class Sums>
-__device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& sums, int first_pixel, int channel) {
+__device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& sums,
+                                             const OutputOperands<Sums>& operands, int first_pixel, int channel) {
+  const auto of_channel = [](const float4& four, int i) {
+    return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+  };
 #pragma unroll
   for (int row = 0; row < Sums::kM * 2; ++row) {
     const int64_t pixel = first_pixel + row * 8;
@@ -216,8 +220,9 @@ __device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& su
       const int k = channel + i;
       if (k >= p.out_c) break;
       const int32_t acc = sums.value[row / 2][i / 2][row % 2 * 2 + i % 2];
-      finish_output(p.epilogue, p.lookup, rescale(acc, p.constants.multiplier[k], p.constants.bias[k]), p.residual,
-                    pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
+      const float t =
+          rescale(acc, of_channel(operands.multiplier[i / 4], i % 4), of_channel(operands.bias[i / 4], i % 4));
+      finish_output(p.epilogue, p.lookup, t, p.residual, pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
     }
   }
 }

@@ -30,7 +30,7 @@ template <class Sums>
 __device__ __forceinline__ void store_sums(const MmaArgs& p, const Sums& sums, const OutputOperands<Sums>& operands,
                                            int pixel, int channel) {
   if (p.out.epilogue.float_output) {
-    store_floats(p.out, sums, pixel, channel);
+    store_floats(p.out, sums, operands, pixel, channel);
   } else if (p.out.residual != nullptr) {
     store_codes<true>(p.out, sums, operands, pixel, channel);
   } else {
@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_weight(stage);  // no kernel writes weights
   }
+  if (m_tile == 0 && threadIdx.x == 0 && steps >= kT.stages) weight.prefetch(steps - kT.stages + 1);
 
   // Where this thread's sums begin, and those that it ends.
   const MmaWarp<kTile> warp;
