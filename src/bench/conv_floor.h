@@ -21,4 +21,10 @@ std::optional<ChipRates> chip_rates(const std::string& machine);
 /// output each once, of a convolution's input only the pixels that a window reads.
 double floor_milliseconds(const Int8Graph& graph, int node, int batch, const ChipRates& rates);
 
+/// The same of so many bytes and operations.
+double floor_milliseconds(long bytes, long operations, const ChipRates& rates);
+
+/// Values of one image between the windows of a convolution that are further apart than they are wide; else 0.
+long pixels_not_read(const Int8Graph& graph, int node);
+
 }  // namespace octet

@@ -116,6 +116,28 @@ std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions
   return medians;
 }
 
+/// Nodes that ran together count as the first of them, which has their kernel's name; what lies between them is neither
+/// written nor read. The time is the last one's.
+void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& layers) {
+  std::vector<size_t> first(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    first[i] = i;
+    if (layers[i].kernel != "merged") continue;
+    const std::vector<int>& inputs = graph.nodes[i].inputs;
+    first[i] = first[inputs[0]];
+    LayerTime &to = layers[first[i]], &from = layers[i];
+    to.milliseconds = from.milliseconds;
+    to.multiply_adds += from.multiply_adds;
+    to.bytes += from.bytes - 2 * batch * static_cast<long>(graph.nodes[inputs[0]].image_bytes());
+    for (size_t other = 1; other < inputs.size(); ++other) {  // a residual that the first one reads, too
+      const std::vector<int>& read = graph.nodes[first[i]].inputs;
+      if (std::find(read.begin(), read.end(), inputs[other]) != read.end())
+        to.bytes -= batch * static_cast<long>(graph.nodes[inputs[other]].image_bytes());
+    }
+    from.milliseconds = 0, from.multiply_adds = 0, from.bytes = 0;
+  }
+}
+
 /// Names from the graph, kernels from the program.
 std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std::vector<LayerInfo>& kernels,
                                    const std::vector<double>& milliseconds) {
@@ -127,18 +149,16 @@ std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std:
     const LayerInfo ran = info == kernels.end() ? LayerInfo{} : *info;
     layers.push_back({node.name, ran.kernel, ran.engine, milliseconds.at(i), batch * node_multiply_adds(node),
                       node_bytes(graph, static_cast<int>(i), batch)});
-    if (ran.kernel == "merged") {  // the time is that of the convolution that looks its codes up
-      layers.at(node.inputs[0]).milliseconds = layers.back().milliseconds;
-      layers.back().milliseconds = 0;
-    }
   }
+  join_merged(graph, batch, layers);
   return layers;
 }
 
 void set_floors(const Int8Graph& graph, int batch, const ChipRates& rates, std::vector<LayerTime>& layers) {
   for (size_t i = 0; i < layers.size(); ++i)
     if (layers[i].milliseconds > 0 && !graph.nodes[i].inputs.empty())
-      layers[i].floor_ms = floor_milliseconds(graph, static_cast<int>(i), batch, rates);
+      layers[i].floor_ms = floor_milliseconds(layers[i].bytes - batch * pixels_not_read(graph, static_cast<int>(i)),
+                                              2 * layers[i].multiply_adds, rates);
 }
 
 /// Whether more than one engine ran the program's nodes.

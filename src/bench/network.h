@@ -21,8 +21,8 @@ struct LayerTime {
   std::string name, kernel;
   std::string engine;       ///< where another than the program's own may run a node (a fallback); else ""
   double milliseconds = 0;  ///< median of one batch
-  long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear
-  long bytes = 0;           ///< of one batch: every input, weight and output once
+  long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear, or counted as the node it ran with
+  long bytes = 0;           ///< of one batch: every input, weight and output once; 0: it ran with the node before it
   double floor_ms = 0;      ///< src/bench/conv_floor.h; 0: not on a GPU, of rates not known, or no kernel of its own
 };
 

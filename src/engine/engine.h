@@ -25,6 +25,8 @@ struct CompileOptions {
   int threads = 0;    ///< 0: all cores
   /// cpu engine: "auto", "avx512_vnni", "avx2", "portable". cuda engine: "auto" (the fastest by measurement), or part
   /// of the names of the only convolution kernels allowed, as LayerInfo shows them. One the machine lacks is an error.
+  /// For what several nodes may share (fusion.h): "separate" runs each node by a kernel of its own, "fused" has every
+  /// group that a kernel can compute run as one without measuring whether that is faster; else they are like "auto".
   /// cudnn engine: "auto" (the fastest of all plans that cuDNN proposes), or "heuristic" (its first; quicker to
   /// compile). cutlass engine: "auto" (the fastest tile).
   std::string kernels = "auto";
@@ -35,7 +37,8 @@ struct CompileOptions {
 /// What ran where, for reports and `octet inspect`.
 struct LayerInfo {
   std::string name;  ///< of the Int8Node
-  /// "conv1x1_avx512_vnni_m6n64"; "alias": the output is the input's memory; "merged": its input's kernel looks it up.
+  /// "conv1x1_avx512_vnni_m6n64"; "alias": the output is the input's memory; "merged": the kernel of its (first)
+  /// input's node computes it too (a look-up, or a group of fusion.h).
   std::string kernel;
   std::string engine;  ///< where another than the program's own may run a node (a fallback); else ""
 };
@@ -83,6 +86,7 @@ class Program {
   /// events; empty for engines on the host, where run() itself is timed.
   virtual std::vector<double> time_on_device(int batch, int runs) { return {}; }
   /// The same for every node alone, in node order: the median of `runs`; 0 for a node without a kernel of its own.
+  /// Nodes that run together have their time at the last of them.
   virtual std::vector<double> time_layers_on_device(int batch, int runs) { return {}; }
 
  private:

@@ -1,21 +1,102 @@
 #include "src/engine/fusion.h"
 
+#include <algorithm>
+
 namespace octet {
+namespace {
+
+constexpr int kNone = -1;
+
+// By node: the one that reads it, if it is read once and is no output of the network; else kNone.
+std::vector<int> only_readers(const Int8Graph& graph) {
+  std::vector<int> reader(graph.nodes.size(), kNone), times(graph.nodes.size(), 0);
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    for (const int input : graph.nodes[node].inputs) reader[input] = node, ++times[input];
+  }
+  for (const int output : graph.outputs) ++times[output];
+  for (size_t node = 0; node < reader.size(); ++node) {
+    if (times[node] != 1) reader[node] = kNone;
+  }
+  return reader;
+}
+
+bool is_pointwise(const Int8Node& n) {
+  return n.op == Int8Op::conv2d && n.window == Window{} && n.groups == 1 && !n.float_output;
+}
+
+bool is_depthwise_3x3(const Int8Node& n, const Int8Node& input) {
+  const Window& w = n.window;
+  return n.op == Int8Op::conv2d && n.inputs.size() == 1 && n.groups == input.shape.c && n.shape.c == input.shape.c &&
+         w.stride_h <= 2 &&
+         w == Window{.kernel_h = 3,
+                     .kernel_w = 3,
+                     .stride_h = w.stride_h,
+                     .stride_w = w.stride_h,
+                     .pad = even_padding(1, 1)};
+}
+
+// The group of each kind that begins at `node`: its nodes, or none.
+std::vector<int> conv_max_pool_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
+  const Int8Node& conv = graph.nodes[node];
+  const int pool = reader[node];
+  if (conv.op != Int8Op::conv2d || conv.inputs.size() != 1 || pool == kNone) return {};
+  return graph.nodes[pool].op == Int8Op::max_pool ? std::vector{node, pool} : std::vector<int>{};
+}
+
+// A depthwise convolution and the 1x1 that reads it.
+std::vector<int> depthwise_pointwise_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
+  const Int8Node& depthwise = graph.nodes[node];
+  if (depthwise.inputs.empty() || !is_depthwise_3x3(depthwise, graph.nodes[depthwise.inputs[0]])) return {};
+  const int project = reader[node];
+  if (project == kNone || !is_pointwise(graph.nodes[project]) || graph.nodes[project].inputs[0] != node) return {};
+  return {node, project};
+}
+
+std::vector<int> inverted_residual_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
+  const Int8Node& expand = graph.nodes[node];
+  if (!is_pointwise(expand) || expand.inputs.size() != 1 || reader[node] == kNone) return {};
+  std::vector<int> nodes = depthwise_pointwise_at(graph, reader, reader[node]);
+  if (!nodes.empty()) nodes.insert(nodes.begin(), node);
+  return nodes;
+}
+
+}  // namespace
 
 std::vector<int> merged_convolutions(const Int8Graph& graph) {
-  std::vector<int> readers(graph.nodes.size(), 0);
-  for (const Int8Node& node : graph.nodes) {
-    for (const int input : node.inputs) ++readers[input];
-  }
-  for (const int output : graph.outputs) ++readers[output];
-  std::vector<int> merged(graph.nodes.size(), -1);
-  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+  const std::vector<int> reader = only_readers(graph);
+  std::vector<int> merged(graph.nodes.size(), kNone);
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     if (graph.nodes[node].op != Int8Op::lookup) continue;
     const int before = graph.nodes[node].inputs[0];
     const Int8Op op = graph.nodes[before].op;
-    if ((op == Int8Op::conv2d || op == Int8Op::linear) && readers[before] == 1) merged[node] = before;
+    if ((op == Int8Op::conv2d || op == Int8Op::linear) && reader[before] == node) merged[node] = before;
   }
   return merged;
+}
+
+std::string_view group_name(GroupKind kind) {
+  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::vector<NodeGroup> node_groups(const Int8Graph& graph) {
+  const std::vector<int> reader = only_readers(graph);
+  std::vector<bool> taken(graph.nodes.size());
+  for (const int convolution : merged_convolutions(graph)) {
+    if (convolution != kNone) taken[convolution] = true;
+  }
+  std::vector<NodeGroup> groups;
+  const auto add = [&](GroupKind kind, const std::vector<int>& nodes) {
+    if (nodes.empty() || std::any_of(nodes.begin(), nodes.end(), [&](int node) { return taken[node]; })) return;
+    for (const int node : nodes) taken[node] = true;
+    groups.push_back({kind, nodes});
+  };
+  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    add(GroupKind::conv_max_pool, conv_max_pool_at(graph, reader, node));
+    add(GroupKind::inverted_residual, inverted_residual_at(graph, reader, node));
+    add(GroupKind::inverted_residual, depthwise_pointwise_at(graph, reader, node));
+  }
+  return groups;
 }
 
 }  // namespace octet

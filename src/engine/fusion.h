@@ -1,6 +1,7 @@
-// Which nodes an engine computes in one pass. Fusion is the program's affair: a tap still sees every node.
+// Which nodes an engine may compute in one pass. Fusion is the program's affair: a tap still sees every node.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "src/graph/int8_graph.h"
@@ -10,5 +11,24 @@ namespace octet {
 /// By node: for a lookup that nothing but itself needs the codes of, the conv2d or linear that can write table[code]
 /// right away; -1 for every other node. Such a convolution runs only for a tap: without one its codes are never stored.
 std::vector<int> merged_convolutions(const Int8Graph& graph);
+
+enum class GroupKind {
+  conv_max_pool,      ///< conv2d without residual, and the max_pool that reads it
+  inverted_residual,  ///< 1x1 conv2d, depthwise 3x3 (stride 1 or 2, padded by 1 all around), 1x1 conv2d, perhaps with a
+                      ///< residual (Sandler et al., "MobileNetV2", 2018); or without the first, as in its first block
+};
+
+std::string_view group_name(GroupKind kind);
+
+/// Nodes that one kernel may compute together. Nobody else reads what any but the last of them writes; the first has
+/// one input, and only the last may read anything else: its residual.
+struct NodeGroup {
+  GroupKind kind;
+  std::vector<int> nodes;  ///< each is inputs[0] of the next
+};
+
+/// All of the graph, by first node. No node is in two of them, and none ends in a convolution that a lookup is merged
+/// into: that does its own work already.
+std::vector<NodeGroup> node_groups(const Int8Graph& graph);
 
 }  // namespace octet

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "src/bench/network.h"
 #include "src/common/error.h"
@@ -142,6 +143,34 @@ TEST(Bench, AMergedLookupsTimeIsItsConvolutions) {
   EXPECT_DOUBLE_EQ(r.layers[1].milliseconds, 0.2);
   EXPECT_DOUBLE_EQ(r.layers[2].milliseconds, 0);
   EXPECT_DOUBLE_EQ(r.layers[3].milliseconds, 0.3);
+}
+
+// A convolution, its pool and a linear that one kernel computed: work is counted once, and what lies between is none.
+TEST(Bench, NodesThatRanTogetherCountAsTheFirst) {
+  Int8Graph graph = fake_graph(5);
+  graph.nodes[1].weight.resize(3 * 9);
+  graph.nodes[3].weight.resize(5 * 2);
+  DeviceProgram program;
+  program.infos = {{graph.nodes[1].name, "conv_pool_linear", ""},
+                   {graph.nodes[2].name, "merged", ""},
+                   {graph.nodes[3].name, "merged", ""}};
+  program.layer_times = {0.1, 0, 0, 0.3};
+  const auto bytes = [&](int residual) {
+    graph.nodes[3].inputs.resize(1);
+    if (residual >= 0) graph.nodes[3].inputs.push_back(residual);
+    const BenchResult r = bench_program(program, graph, {2, 0.01, true, ChipRates{2e3, 1e12}});
+    EXPECT_DOUBLE_EQ(r.layers[1].milliseconds, 0.3);
+    EXPECT_EQ(r.layers[1].multiply_adds, 2 * (12 * 9 + 10));
+    EXPECT_DOUBLE_EQ(r.layers[1].floor_ms, r.layers[1].bytes / 2.0);
+    for (const int merged : {2, 3}) {
+      const LayerTime& layer = r.layers[merged];
+      EXPECT_EQ(std::tuple(layer.milliseconds, layer.multiply_adds, layer.bytes, layer.floor_ms),
+                std::tuple(0.0, 0, 0, 0.0));
+    }
+    return r.layers[1].bytes;
+  };
+  EXPECT_EQ(bytes(-1), 2 * (4 + 5 * 4) + 27 + 10);
+  EXPECT_EQ(bytes(0), 2 * (4 + 5 * 4) + 27 + 10) << "a residual that the first node reads anyway";
 }
 
 TEST(Bench, RefusesNonsense) {

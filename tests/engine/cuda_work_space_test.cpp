@@ -52,6 +52,8 @@ CudaStepFactory greedy_steps(const ScratchBytes& scratch, ScratchSeen& seen) {
   };
 }
 
+std::vector<std::unique_ptr<CudaStep>> no_groups(const Lowering&, const NodeGroup&, int) { return {}; }
+
 TEST(CudaWorkSpace, GraphsFollowItWhenAnotherBatchSizeMakesItGrow) {
   OCTET_NEEDS_GPU();
   constexpr int kMost = 8;
@@ -63,7 +65,7 @@ TEST(CudaWorkSpace, GraphsFollowItWhenAnotherBatchSizeMakesItGrow) {
   const std::map<int, size_t> megabytes = {{kMost, 1}, {3, 4}, {1, 64}};
   ScratchSeen seen;
   CudaProgram program(graph, {.max_batch = kMost},
-                      greedy_steps([&](int batch) { return megabytes.at(batch) << 20; }, seen));
+                      greedy_steps([&](int batch) { return megabytes.at(batch) << 20; }, seen), no_groups);
   const auto expect_same = [&](int batch) {
     const OutputBuffers given(graph, batch);
     program.run(images.data(), batch, given.memory(), nullptr);
@@ -90,7 +92,8 @@ TEST(CudaWorkSpace, OutOfMemorySaysWhatWasPlannedAndWhatFits) {
   const size_t eighth = gpu_status().memory_bytes / 8;
   ScratchSeen seen;
   try {
-    const CudaProgram program(graph, {.max_batch = 16}, greedy_steps([&](int batch) { return eighth * batch; }, seen));
+    const CudaProgram program(graph, {.max_batch = 16}, greedy_steps([&](int batch) { return eighth * batch; }, seen),
+                              no_groups);
     FAIL() << "allocated twice the GPU's memory";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::promise);

@@ -20,6 +20,7 @@
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
+#include "tools/bench/cuda_bench.h"
 
 namespace {
 
@@ -75,34 +76,6 @@ Conv2dShape shape_of(const Layer& l) {
   return s;
 }
 
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-  return v[v.size() / 2];
-}
-
-/// `copies` tensors one after another, random bytes.
-class Tensors {
- public:
-  Tensors(size_t bytes, int copies, const Stream& stream)
-      : step_((bytes + kCudaReadSlack + 255) / 256 * 256), buffer_(step_ * copies, "the benchmark's tensors") {
-    static const std::vector<uint8_t> random = [] {
-      std::mt19937 generator(1);
-      std::vector<uint8_t> bytes(size_t{1} << 22);
-      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(generator() >> 11);
-      return bytes;
-    }();
-    for (size_t at = 0; at < buffer_.bytes(); at += random.size()) {
-      copy_to_device(buffer_.data() + at, random.data(), std::min(random.size(), buffer_.bytes() - at), stream.get());
-    }
-    stream.wait("filling the benchmark's tensors");
-  }
-  uint8_t* copy(int i) const { return buffer_.data() + step_ * i; }
-
- private:
-  size_t step_;
-  DeviceBuffer buffer_;
-};
-
 class Bench {
  public:
   Bench(int batch, size_t rotate_bytes, int repeats, bool sparse)
@@ -129,7 +102,7 @@ class Bench {
     const size_t y_bytes = pixels * s.out_stride * (l.logits ? 4 : 1), r_bytes = l.residual ? pixels * s.out_stride : 0;
     const size_t bytes = x_bytes + y_bytes + r_bytes + weight.size();
     const int copies = static_cast<int>(std::clamp<size_t>(rotate_bytes_ / bytes + 1, 1, 64));
-    const Tensors x(x_bytes, copies, stream_), y(y_bytes, copies, stream_), residual(r_bytes, copies, stream_);
+    const BenchTensors x(x_bytes, copies, stream_), y(y_bytes, copies, stream_), residual(r_bytes, copies, stream_);
     const double products = static_cast<double>(pixels) * s.out_c * s.kernel_h * s.kernel_w * s.in_c;
 
     double best = 0;
@@ -145,24 +118,12 @@ class Bench {
       fill_device(workspace.data(), 0, workspace.bytes(), stream_.get());
       stream_.wait("preparing a benchmark");
       const int launches = std::max(copies, 10);
-      const CapturedGraph graph(stream_, [&] {
-        for (int i = 0; i < launches; ++i) {
-          cuda_conv2d(conv, s, p,
-                      {batch_, constants.data(), x.copy(i % copies), l.residual ? residual.copy(i % copies) : nullptr,
-                       y.copy(i % copies), workspace.data()},
-                      stream_.get());
-        }
+      const double us = bench_launches(stream_, launches, repeats_, [&](int i) {
+        cuda_conv2d(conv, s, p,
+                    {batch_, constants.data(), x.copy(i % copies), l.residual ? residual.copy(i % copies) : nullptr,
+                     y.copy(i % copies), workspace.data()},
+                    stream_.get());
       });
-      std::vector<double> times;
-      for (int i = 0; i < repeats_ + 2; ++i) {
-        Event start, stop;
-        start.record(stream_.get());
-        graph.replay(stream_.get());
-        stop.record(stream_.get());
-        stop.wait();
-        if (i >= 2) times.push_back(stop.milliseconds_since(start) * 1e3 / launches);
-      }
-      const double us = median(times);
       others += fmt::format(" {}={:.1f}", conv.name, us);
       if (best == 0 || us < best) best = us, best_name = conv.name;
     }

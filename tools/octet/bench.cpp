@@ -192,9 +192,9 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--batch", options->batches, "batch sizes: 1,8")->delimiter(',')->check(CLI::Range(1, 4096));
   command->add_option("--engine", options->engines, "cuda, cudnn, cutlass, cpu, reference")->delimiter(',');
   add_fallback(*command, options->fallback);
-  command->add_option(
-      "--kernels", options->kernels,
-      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, or part of the names of the only ones allowed");
+  command->add_option("--kernels", options->kernels,
+                      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, separate, fused or part of the names of the "
+                      "only ones allowed");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--seconds", options->seconds, "of measuring, each")->check(CLI::Range(0.01, 600.0));
   command->add_flag("--layers", options->layers, "time every layer too");

@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
+#include "src/engine/cuda/remembered_choice.h"
 #include "src/engine/cuda/timing.h"
-#include "src/engine/kernel_cache.h"
 
 namespace octet {
 namespace {
@@ -25,27 +24,16 @@ constexpr int kRuns = 7;
 
 kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
 
-// Everything the time of a convolution depends on, kernels among it: those of another version have other names.
-std::string signature(const ConvProblem& problem, const std::vector<CudaConv2d>& choices) {
+std::string description(const ConvProblem& problem) {
   const kernels::Conv2dShape& s = problem.shape;
   const kernels::Conv2dParams& p = problem.params;
-  const GpuStatus& gpu = gpu_status();
   const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x.zero_point != 0, p.x.is_signed};
   const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.y.is_signed, p.y.float_output};
   const int residual[] = {p.has_residual, s.residual_stride, p.residual.is_signed, problem.tensors.lookup != nullptr};
   const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
                         s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
-  std::string text =
-      fmt::format("octet {}, {}, {} multiprocessors of {}, driver {}, runtime {}: {} > {} + {}, {}:", OCTET_VERSION,
-                  gpu.name, gpu.multiprocessors, gpu.capability, gpu.driver, gpu.runtime, fmt::join(x, " "),
-                  fmt::join(y, " "), fmt::join(residual, " "), fmt::join(window, " "));
-  for (const CudaConv2d& conv : choices) text += " " + conv.name;
-  return text;
-}
-
-const CudaConv2d* named(const std::vector<CudaConv2d>& choices, const std::string& name) {
-  const auto found = std::find_if(choices.begin(), choices.end(), [&](const auto& conv) { return conv.name == name; });
-  return found == choices.end() ? nullptr : &*found;
+  return fmt::format("{} > {} + {}, {}", fmt::join(x, " "), fmt::join(y, " "), fmt::join(residual, " "),
+                     fmt::join(window, " "));
 }
 
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
@@ -70,7 +58,8 @@ size_t output_bytes(const ConvProblem& problem) {
          kernels::kCudaReadSlack;
 }
 
-size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices, const Stream& stream) {
+size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices,
+               const std::vector<std::string>& names, const Stream& stream) {
   std::map<int, std::vector<uint8_t>> packed;  // by variant
   size_t packed_bytes = 0, workspace_bytes = 0;
   for (const CudaConv2d& conv : choices) {
@@ -99,8 +88,6 @@ size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choice
     }
   }
 
-  std::vector<std::string> names;
-  for (const CudaConv2d& conv : choices) names.push_back(conv.name);
   return fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
     const CudaConv2d& conv = choices[candidate];
     copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
@@ -116,22 +103,11 @@ size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choice
 }  // namespace
 
 CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream) {
-  static std::mutex mutex;
-  static std::map<std::string, std::string> known;  // names by signature
   const std::vector<CudaConv2d> choices = allowed_choices(problem, allowed);
-  if (choices.size() == 1) return choices.front();
-  const std::string key = signature(problem, choices), folder = kernel_cache();
-  {
-    const std::scoped_lock lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) return *named(choices, found->second);
-  }
-  const CudaConv2d* chosen = named(choices, cached_kernel(folder, key).value_or(""));
-  if (chosen == nullptr) {
-    chosen = &choices[fastest(problem, choices, stream)];
-    cache_kernel(folder, key, chosen->name);
-  }
-  const std::scoped_lock lock(mutex);
-  return *named(choices, known.emplace(key, chosen->name).first->second);
+  std::vector<std::string> names;
+  for (const CudaConv2d& conv : choices) names.push_back(conv.name);
+  return choices[remembered_choice(description(problem), names,
+                                   [&] { return fastest(problem, choices, names, stream); })];
 }
 
 }  // namespace octet

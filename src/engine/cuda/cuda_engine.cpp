@@ -11,9 +11,10 @@ Support CudaEngine::supports(const Int8Graph&, int) const { return {true, ""}; }
 
 std::unique_ptr<Program> CudaEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
   check(graph, options);
-  return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
-    return make_cuda_step(lowering, node, options.kernels);
-  });
+  const auto make_step = [&](const Lowering& lowering, int node) {
+    return make_cuda_step(lowering, node, kernels_of_nodes(options.kernels));
+  };
+  return std::make_unique<CudaProgram>(graph, options, make_step, cuda_group_steps(options.kernels));
 }
 
 }  // namespace octet

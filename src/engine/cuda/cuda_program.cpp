@@ -8,7 +8,6 @@
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/common/error.h"
 #include "src/common/random.h"
-#include "src/engine/cuda/timing.h"
 #include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
@@ -20,9 +19,15 @@ constexpr size_t kPlansKept = 8;
 
 }  // namespace
 
-CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step)
-    : graph_(graph), lowering_{graph_, kernels::cuda_channel_stride}, max_batch_(options.max_batch) {
+CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step,
+                         CudaGroupFactory make_group)
+    : graph_(graph),
+      lowering_{graph_, kernels::cuda_channel_stride},
+      max_batch_(options.max_batch),
+      make_group_(std::move(make_group)),
+      always_fused_(options.kernels == kFusedKernels) {
   make_layers(make_step);
+  make_groups();
   make_arena();
   plan_for(max_batch_);
 }
@@ -49,6 +54,14 @@ void CudaProgram::make_layers(const CudaStepFactory& make_step) {
   }
 }
 
+void CudaProgram::make_groups() {
+  for (const NodeGroup& group : node_groups(graph_)) {
+    if (make_group_(lowering_, group, max_batch_).empty()) continue;
+    for (const int node : group.nodes) layers_[node].group = static_cast<int>(groups_.size());
+    groups_.emplace_back(graph_, group);
+  }
+}
+
 MemoryPlan CudaProgram::arena_plan(int images) const {
   std::vector<int> alias;
   std::vector<size_t> bytes;
@@ -56,7 +69,12 @@ MemoryPlan CudaProgram::arena_plan(int images) const {
     alias.push_back(layer.buffer);
     bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack, kDeviceAlignment));
   }
-  return plan_memory(lifetimes(graph_, bytes, alias));
+  std::vector<BufferLife> lives = lifetimes(graph_, bytes, alias);
+  for (const CudaGroup& group : groups_) {  // as one it runs where its last node would, and reads what the first reads
+    BufferLife& input = lives[alias[graph_.nodes[group.first()].inputs[0]]];
+    input.last = std::max(input.last, group.last());
+  }
+  return plan_memory(lives);
 }
 
 void CudaProgram::make_arena() {
@@ -75,6 +93,11 @@ void CudaProgram::make_arena() {
     for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
   }
   layers_.front().inputs = {images_.data()};
+  for (CudaGroup& group : groups_) {
+    group.inputs = layers_[group.first()].inputs;
+    const std::vector<const uint8_t*>& last = layers_[group.last()].inputs;
+    group.inputs.insert(group.inputs.end(), last.begin() + 1, last.end());
+  }
   size_t largest = pixels;
   for (const int output : graph_.outputs) largest = std::max(largest, layers_[output].image_bytes * max_batch_);
   host_ = HostCopies(largest);
@@ -86,6 +109,7 @@ Error CudaProgram::does_not_fit(const OutOfGpuMemory& error, int images, size_t 
   size_t weights = 0, uploaded = 0;
   for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
   for (const Layer& layer : layers_) uploaded += layer.step ? layer.step->constant_bytes() : 0;
+  for (const CudaGroup& group : groups_) uploaded += group.constant_bytes();
   const size_t room = error.free() + arena_.bytes() + images_.bytes() + work_.bytes() + uploaded;
   const int fits = largest_batch(room, images, [&](int batch) {
     return arena_plan(batch).bytes + pixels(batch) + std::max(weights, uploaded) + work / images * batch;
@@ -114,11 +138,35 @@ CudaStepData CudaProgram::data(size_t node, int batch) const {
   return {batch, layers_[node].inputs.data(), layers_[node].output, work_.scratch(), work_.zeroed()};
 }
 
+CudaStepData CudaProgram::data(const CudaGroup& group, int batch) const {
+  CudaStepData of_group = data(group.last(), batch);
+  of_group.inputs = group.inputs.data();
+  return of_group;
+}
+
+const CudaGroup* CudaProgram::fused_group(size_t node, int batch) const {
+  const int group = layers_[node].group;
+  return group >= 0 && groups_[group].fused(batch) != nullptr ? &groups_[group] : nullptr;
+}
+
 bool CudaProgram::launch(size_t node, int batch, bool beside) const {
   if (!layers_[node].step) return false;
   CudaStepData of_node = data(node, batch);
   of_node.beside = beside;
   at_node(node, [&] { layers_[node].step->launch(of_node, stream_.get()); });
+  return true;
+}
+
+bool CudaProgram::launches_in_run(size_t node, int batch) const {
+  const CudaGroup* group = fused_group(node, batch);
+  return layers_[node].lookup < 0 && layers_[node].step && (!group || group->last() == static_cast<int>(node));
+}
+
+bool CudaProgram::launch_in_run(size_t node, int batch) const {
+  if (!launches_in_run(node, batch)) return false;
+  const CudaGroup* group = fused_group(node, batch);
+  if (group == nullptr) return launch(node, batch, layers_[node].beside.contains(batch));
+  at_node(node, [&] { group->fused(batch)->launch(data(*group, batch), stream_.get()); });
   return true;
 }
 
@@ -141,8 +189,8 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
 // Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
 void CudaProgram::prepare_steps(int batch) {
   upload_random_images(batch);
+  for (Layer& layer : layers_) layer.beside.erase(batch);
   std::function<void()> before;
-  size_t last = 0;  // of those launched
   try {
     for (size_t node = 0; node < layers_.size(); ++node) {
       CudaStep* step = layers_[node].step.get();
@@ -154,46 +202,32 @@ void CudaProgram::prepare_steps(int batch) {
         work_.make_room(*step, batch, stream_);
         step->launch(data(node, batch), stream_.get());
         stream_.wait("its first run on the GPU");
-        if (before) choose_beside(last, node, batch);
+        const int group = layers_[node].group;
+        if (group >= 0 && groups_[group].last() == static_cast<int>(node)) choose_group(groups_[group], batch);
       });
-      last = node;
-      before = [this, node, batch] { launch(node, batch); };
+      before = [this, node, batch] { launch_in_run(node, batch); };
     }
+    choose_beside(batch);
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, batch, work_.bytes() + error.asked());
   }
 }
 
-bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
-  const Layer &a = layers_[before], &b = layers_[node];
-  if (!b.step->can_run_beside(batch) || a.beside.contains(batch)) return false;
-  const auto reads = [&](size_t reader, const Layer& written) {
-    for (size_t i = 0; i < graph_.nodes[reader].inputs.size(); ++i) {
-      const uint8_t* input = layers_[reader].inputs[i];
-      const size_t bytes = layers_[graph_.nodes[reader].inputs[i]].image_bytes * batch;
-      if (input < written.output + written.image_bytes * batch && written.output < input + bytes) return true;
-    }
-    return false;
+void CudaProgram::choose_group(CudaGroup& group, int batch) {
+  GroupProblem problem{.images = batch,
+                       .fused = [&] { return data(group, batch); },
+                       .candidates = make_group_(lowering_, group.group(), batch),
+                       .always = always_fused_};
+  for (const int node : group.group().nodes) problem.separate_kernels += "+" + layers_[node].step->kernel(batch);
+  problem.run_separate = [&] {
+    for (const int node : group.group().nodes) launch(node, batch);
   };
-  const bool both_write = a.output < b.output + b.image_bytes * batch && b.output < a.output + a.image_bytes * batch;
-  return !both_write && !reads(before, b) && !reads(node, a);
-}
-
-void CudaProgram::choose_beside(size_t before, size_t node, int batch) {
-  constexpr int kRuns = 7;
-  layers_[node].beside.erase(batch);
-  if (!may_run_beside(before, node, batch)) return;
-  const auto milliseconds = [&](bool beside) {
-    return time_launches(stream_, [&] { launch(before, batch), launch(node, batch, beside); }, {.runs = kRuns});
-  };
-  if (const double apart = milliseconds(false); milliseconds(true) < apart) layers_[node].beside.insert(batch);
+  group.choose(std::move(problem), work_, stream_);
 }
 
 void CudaProgram::capture(BatchPlan& plan) {
   plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
-    for (size_t node = 0; node < layers_.size(); ++node) {
-      if (layers_[node].lookup < 0) launch(node, plan.batch, layers_[node].beside.contains(plan.batch));
-    }
+    for (size_t node = 0; node < layers_.size(); ++node) launch_in_run(node, plan.batch);
   });
   plan.work_moves = work_.moves();
 }
@@ -208,41 +242,6 @@ void CudaProgram::upload_random_images(int batch) {
 void CudaProgram::prepare(int batch) {
   check_batch(batch, max_batch_);
   plan_for(batch);
-}
-
-std::vector<LayerInfo> CudaProgram::layers() const {
-  std::vector<LayerInfo> layers;
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    const int lookup = layers_[node].lookup;
-    const CudaStep* step = layers_[lookup < 0 ? node : lookup].step.get();
-    const char* beside = layers_[lookup < 0 ? node : lookup].beside.contains(max_batch_) ? "_beside" : "";
-    layers.push_back(
-        {graph_.nodes[node].name, step ? step->kernel(max_batch_) + beside : "alias", step ? step->engine() : ""});
-  }
-  for (const Layer& layer : layers_) {
-    if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
-  }
-  return layers;
-}
-
-std::vector<double> CudaProgram::time_on_device(int batch, int runs) {
-  check_batch(batch, max_batch_);
-  const BatchPlan& plan = plan_for(batch);
-  upload_random_images(batch);
-  return time_replays(*plan.graph, stream_, runs);
-}
-
-// In order, once each before it is timed: its inputs hold what a run leaves there, although layers share memory.
-std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
-  check_batch(batch, max_batch_);
-  plan_for(batch);
-  upload_random_images(batch);
-  std::vector<double> medians(layers_.size());
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    if (layers_[node].lookup >= 0) continue;
-    if (launch(node, batch)) medians[node] = time_launches(stream_, [&] { launch(node, batch); }, {.runs = runs});
-  }
-  return medians;
 }
 
 }  // namespace octet

@@ -12,6 +12,8 @@
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "src/engine/cuda/batch_queue.h"
+#include "src/engine/cuda/cuda_group.h"
+#include "src/engine/cuda/group_steps.h"
 #include "src/engine/cuda/host_copies.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cuda/work_space.h"
@@ -24,7 +26,8 @@ class CudaProgram final : public Program {
  public:
   /// After Engine::check(). Prepares max_batch; other batch sizes when they are first used. Throws Error(promise)
   /// naming the node when a kernel or memory is missing; out of memory says which batch would fit.
-  CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step);
+  CudaProgram(const Int8Graph& graph, const CompileOptions& options, const CudaStepFactory& make_step,
+              CudaGroupFactory make_group);
 
   void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) override;
   void submit(const uint8_t* images, int batch) override;
@@ -40,11 +43,12 @@ class CudaProgram final : public Program {
     std::unique_ptr<CudaStep> step;  ///< null: the output is the input's memory
     /// Of a convolution: the lookup that is computed with it (fusion.h), or -1. Alone it runs for a tap only.
     int lookup = -1;
+    int group = -1;          ///< index of groups_
     int buffer = 0;          ///< node whose memory holds the output; of a merged lookup its convolution
     size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
     std::vector<const uint8_t*> inputs;
     uint8_t* output = nullptr;
-    std::set<int> beside;  ///< batches of which it runs beside the node before it
+    std::set<int> beside;  ///< batches of which it runs beside what is launched before it
   };
 
   struct BatchPlan {
@@ -54,6 +58,7 @@ class CudaProgram final : public Program {
   };
 
   void make_layers(const CudaStepFactory& make_step);
+  void make_groups();
   MemoryPlan arena_plan(int images) const;
   void make_arena();
   /// What was planned and which batch would fit, after an allocation for `images` failed when all memory was there but
@@ -61,14 +66,25 @@ class CudaProgram final : public Program {
   Error does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const;
   BatchPlan& plan_for(int batch);
   void prepare_steps(int batch);
+  void choose_group(CudaGroup& group, int batch);
   void capture(BatchPlan& plan);
-  /// Whether the node may run while the one launched before it does: neither writes what the other reads or writes.
+  /// Lets nodes run beside what a run launches before them, where they may and where that is faster.
+  void choose_beside(int batch);
+  /// Whether the node, which no group computes, may run while what is launched at node `before` does: neither writes
+  /// what the other reads or writes.
   bool may_run_beside(size_t before, size_t node, int batch) const;
-  /// Lets it, where that is faster.
-  void choose_beside(size_t before, size_t node, int batch);
   CudaStepData data(size_t node, int batch) const;
+  /// Of a group as one.
+  CudaStepData data(const CudaGroup& group, int batch) const;
+  /// The group of a node where one kernel computes it, else null.
+  const CudaGroup* fused_group(size_t node, int batch) const;
   /// launch() of one node; false when it has none.
   bool launch(size_t node, int batch, bool beside = false) const;
+  /// Whether a run without a tap launches something at a node: its own step or, at the last of a group that one kernel
+  /// computes, that. Else others compute the node too.
+  bool launches_in_run(size_t node, int batch) const;
+  /// Does so. False when there is nothing.
+  bool launch_in_run(size_t node, int batch) const;
   /// Calls `work` and names the node in its errors.
   void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);
@@ -89,7 +105,10 @@ class CudaProgram final : public Program {
   int max_batch_;
   Stream stream_;
   std::vector<Layer> layers_;
-  DeviceBuffer images_;  ///< pixels [max_batch, H, W, C]
+  CudaGroupFactory make_group_;
+  bool always_fused_;
+  std::vector<CudaGroup> groups_;  ///< those that a kernel can compute
+  DeviceBuffer images_;            ///< pixels [max_batch, H, W, C]
   DeviceBuffer arena_;
   WorkSpace work_;
   HostCopies host_;

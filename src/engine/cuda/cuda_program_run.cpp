@@ -1,10 +1,11 @@
-// A compiled network runs: images in, outputs back, at once or in two halves, whole or node after node.
+// A compiled network runs: images in, outputs back, at once or in two halves, whole or node after node; and is timed.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "src/common/error.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/timing.h"
 #include "src/engine/support.h"
 
 namespace octet {
@@ -77,7 +78,8 @@ void CudaProgram::collect(const OutputMemory& outputs) {
 
 void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
   for (size_t node = 0; node < layers_.size(); ++node) {
-    launch(node, batch);
+    // What a run leaves out, because another kernel computes it too, its own step shows.
+    if (!launch_in_run(node, batch)) launch(node, batch);
     show(tap, node, batch);
   }
 }
@@ -110,6 +112,47 @@ void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
   shown_.resize(graph_.nodes[node].image_bytes() * batch);
   at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
   tap(static_cast<int>(node), shown_.data(), shown_.size());
+}
+
+std::vector<LayerInfo> CudaProgram::layers() const {
+  std::vector<LayerInfo> layers;
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    const int lookup = layers_[node].lookup;
+    const CudaStep* step = layers_[lookup < 0 ? node : lookup].step.get();
+    const char* beside = layers_[lookup < 0 ? node : lookup].beside.contains(max_batch_) ? "_beside" : "";
+    layers.push_back(
+        {graph_.nodes[node].name, step ? step->kernel(max_batch_) + beside : "alias", step ? step->engine() : ""});
+  }
+  for (const Layer& layer : layers_) {
+    if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
+  }
+  for (const CudaGroup& group : groups_) {
+    const CudaStep* fused = group.fused(max_batch_);
+    if (fused == nullptr) continue;
+    for (const int node : group.group().nodes) layers[node].kernel = "merged";
+    layers[group.first()].kernel = fused->kernel(max_batch_);
+  }
+  return layers;
+}
+
+std::vector<double> CudaProgram::time_on_device(int batch, int runs) {
+  check_batch(batch, max_batch_);
+  const BatchPlan& plan = plan_for(batch);
+  upload_random_images(batch);
+  return time_replays(*plan.graph, stream_, runs);
+}
+
+// In order, once each before it is timed: its inputs hold what a run leaves there, although layers share memory.
+std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
+  check_batch(batch, max_batch_);
+  plan_for(batch);
+  upload_random_images(batch);
+  std::vector<double> medians(layers_.size());
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    if (!launch_in_run(node, batch)) continue;
+    medians[node] = time_launches(stream_, [&] { launch_in_run(node, batch); }, {.runs = runs});
+  }
+  return medians;
 }
 
 }  // namespace octet

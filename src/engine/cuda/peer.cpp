@@ -48,4 +48,12 @@ void check_peer(const Engine& engine, const Int8Graph& graph, const CompileOptio
   check_compile(engine, graph, options, {mixes ? &find_engine("cuda") : nullptr, mixes ? "" : kMix});
 }
 
+CudaGroupFactory fallback_groups(const Engine& peer) {
+  return [&peer, steps = cuda_group_steps("auto")](const Lowering& lowering, const NodeGroup& group, int images) {
+    const bool has_own = std::any_of(group.nodes.begin(), group.nodes.end(),
+                                     [&](int node) { return peer.supports(lowering.graph, node).ok; });
+    return has_own ? std::vector<std::unique_ptr<CudaStep>>{} : steps(lowering, group, images);
+  };
+}
+
 }  // namespace octet

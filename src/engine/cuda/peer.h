@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "src/engine/cuda/group_steps.h"
 #include "src/engine/engine.h"
 
 namespace octet {
@@ -16,5 +17,8 @@ std::string peer_fault(const Int8Graph& graph, int node, const std::string& libr
 /// Throws as check_compile() does.
 void check_peer(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
                 const std::vector<std::string>& kernels);
+
+/// cuda's steps for groups of which the peer, which stays as long, runs no node itself.
+CudaGroupFactory fallback_groups(const Engine& peer);
 
 }  // namespace octet

@@ -67,11 +67,12 @@ std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const Comp
   check(graph, options);
   const bool every_plan = options.kernels == "auto";
   build_all_plans(*this, graph, options.max_batch, every_plan);
-  return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
+  const auto make_step = [&](const Lowering& lowering, int node) {
     if (!supports(lowering.graph, node).ok) return make_cuda_step(lowering, node, "auto");
     return lowering.graph.nodes[node].op == Int8Op::linear ? make_cudnn_linear_step(lowering, node)
                                                            : make_cudnn_conv_step(lowering, node, every_plan);
-  });
+  };
+  return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
 }
 
 }  // namespace octet

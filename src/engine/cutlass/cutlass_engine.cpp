@@ -76,10 +76,11 @@ void CutlassEngine::check(const Int8Graph& graph, const CompileOptions& options)
 
 std::unique_ptr<Program> CutlassEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
   check(graph, options);
-  return std::make_unique<CudaProgram>(graph, options, [&](const Lowering& lowering, int node) {
+  const auto make_step = [&](const Lowering& lowering, int node) {
     return supports(lowering.graph, node).ok ? make_cutlass_step(lowering, node)
                                              : make_cuda_step(lowering, node, "auto");
-  });
+  };
+  return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
 }
 
 }  // namespace octet

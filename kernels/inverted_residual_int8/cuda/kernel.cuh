@@ -1,0 +1,317 @@
+// The inverted residual in one kernel, all products on tensor cores (mma.m16n8k32). A thread block computes a tile of
+// output pixels and all output channels, 32 hidden channels at a time:
+//   expand     input pixels x 32 hidden channels, rounded to codes in shared memory; zero points lie around pictures
+//   depthwise  16 pixels x 8 channels at once: row r of the window is a product over 3 pixels x 8 channels whose
+//   weights
+//              are 0 where channels differ. A warp walks down the rows of its columns, so that it reads each once
+//   project    what a thread has rounded is its fragment of the narrowing product's input: it stays in registers
+// Included by the files that instantiate kernels.
+#pragma once
+
+#include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
+#include "kernels/inverted_residual_int8/cuda/load.cuh"
+
+namespace octet::kernels {
+
+/// What lies at an address of the block's shared memory, bytes from its beginning.
+template <class T>
+__device__ __forceinline__ T& shared_at(int address) {
+  return *reinterpret_cast<T*>(inverted_shared + address);
+}
+
+/// Fragments of two blocks of 8 columns, as packed.
+__device__ __forceinline__ uint4 weight_fragments(int weight, int pair) {
+  return shared_at<uint4>(weight + pair * 512 + threadIdx.x % 32 * 16);
+}
+
+/// Constants of kCount channels that a thread has: of arrays of kChannels, from `first` on.
+template <int kCount, int kChannels>
+struct HeldConstants {
+  float multiplier[kCount], bias[kCount];
+  int32_t start[kCount];
+
+  __device__ __forceinline__ HeldConstants(int constants, int first) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      const int at = constants + (first + i) * 4;
+      const float4 scale = shared_at<float4>(at), plus = shared_at<float4>(at + kChannels * 4);
+      const int4 from = shared_at<int4>(at + kChannels * 8);
+      multiplier[i] = scale.x, multiplier[i + 1] = scale.y, multiplier[i + 2] = scale.z, multiplier[i + 3] = scale.w;
+      bias[i] = plus.x, bias[i + 1] = plus.y, bias[i + 2] = plus.z, bias[i + 3] = plus.w;
+      start[i] = from.x, start[i + 1] = from.y, start[i + 2] = from.z, start[i + 3] = from.w;
+    }
+  }
+  __device__ __forceinline__ float operator()(int i, int32_t sum) const { return rescale(sum, multiplier[i], bias[i]); }
+};
+
+/// Expands the tile's input pixels to a chunk of hidden channels, 16 pixels a warp at once.
+template <bool kLimited>
+__device__ __forceinline__ void expand_tile(const InvertedArgs& p, int chunk, int pixels) {
+  const int lane = threadIdx.x % 32;
+  const HeldConstants<8, kHiddenChunk> constants(chunk + p.chunk.expand_constants, lane % 4 * 8);
+  const uint4 first[2] = {weight_fragments(chunk, 0), weight_fragments(chunk, 1)};
+  const int to = p.shared.hidden + lane % 4 / 2 * p.shared.plane + lane % 2 * 8;
+#pragma unroll 1
+  for (int pixel = threadIdx.x / 32 * 16; pixel < pixels; pixel += blockDim.x / 2) {
+    const uint32_t x =
+        shared_address(inverted_shared) + p.shared.x + (pixel + lane % 16) * p.shared.x_pitch + lane / 16 * 16;
+    int32_t sum[4][4];
+    uint32_t a[4];
+    load_matrices(a, x);
+    multiply_from(sum[0], a, first[0].x, first[0].y, constants.start[0], constants.start[1]);
+    multiply_from(sum[1], a, first[0].z, first[0].w, constants.start[2], constants.start[3]);
+    multiply_from(sum[2], a, first[1].x, first[1].y, constants.start[4], constants.start[5]);
+    multiply_from(sum[3], a, first[1].z, first[1].w, constants.start[6], constants.start[7]);
+#pragma unroll 1
+    for (int k = 1; k < p.chunk.k_steps; ++k) {
+      const uint4 b[2] = {weight_fragments(chunk, k * 2), weight_fragments(chunk, k * 2 + 1)};
+      load_matrices(a, x + k * 32);
+      multiply_add<false>(sum[0], a, b[0].x, b[0].y);
+      multiply_add<false>(sum[1], a, b[0].z, b[0].w);
+      multiply_add<false>(sum[2], a, b[1].x, b[1].y);
+      multiply_add<false>(sum[3], a, b[1].z, b[1].w);
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      uint32_t codes[2];
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const int32_t(&left)[4] = sum[word * 2], (&right)[4] = sum[word * 2 + 1];
+        codes[word] = p.hidden.word<kLimited>(
+            constants(word * 4, left[row * 2]), constants(word * 4 + 1, left[row * 2 + 1]),
+            constants(word * 4 + 2, right[row * 2]), constants(word * 4 + 3, right[row * 2 + 1]));
+      }
+      const int position = shared_at<int>(p.shared.positions + (pixel + row * 8 + lane / 4) * 4);
+      if (position >= 0) shared_at<uint2>(to + position) = make_uint2(codes[0], codes[1]);
+    }
+  }
+}
+
+/// Depthwise windows of 16 hidden channels: kRows rows of output of the 16 columns of a warp. window[i]: address in the
+/// plane of the first pixel of columns 8 i and on. codes[row]: words 2 and 3 of the narrowing product's fragments; what
+/// was there becomes words 0 and 1.
+template <int kRows, int kStride, bool kLimited>
+__device__ __forceinline__ void depthwise(const InvertedArgs& p, int chunk, int plane, const int (&window)[2],
+                                          uint32_t (&codes)[kRows][4]) {
+  const int lane = threadIdx.x % 32, tap = lane % 4 / 2 * 16;
+  uint4 weight[3];
+#pragma unroll
+  for (int r = 0; r < 3; ++r) weight[r] = weight_fragments(chunk + p.chunk.depthwise, plane * 3 + r);
+  const HeldConstants<4, 16> constants(chunk + p.chunk.depthwise_constants + plane * 192, lane % 4 * 4);
+  int from[2] = {window[0] + plane * p.shared.plane, window[1] + plane * p.shared.plane};
+  int32_t sum[kRows][2][4];
+#pragma unroll
+  for (int y = 0; y < (kRows - 1) * kStride + 3; ++y) {
+    uint2 x[4];  // of two pairs: taps 0 and 1 of columns 0 to 7, of 8 to 15; tap 2, which meets weight 0 as tap 3
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      x[i] = shared_at<uint2>(from[i] + tap);
+      x[2 + i] = shared_at<uint2>(from[i] + 32);
+      from[i] += p.tiles.halo_w * 16;
+    }
+    const uint32_t a[2][4] = {{x[0].x, x[1].x, x[2].x, x[3].x}, {x[0].y, x[1].y, x[2].y, x[3].y}};
+#pragma unroll
+    for (int r = 0; r < 3; ++r) {
+      if (y < r || (y - r) % kStride != 0 || (y - r) / kStride >= kRows) continue;
+      auto& of_row = sum[(y - r) / kStride];
+      if (r == 0) {
+        multiply_from(of_row[0], a[0], weight[r].x, weight[r].y, constants.start[0], constants.start[1]);
+        multiply_from(of_row[1], a[1], weight[r].z, weight[r].w, constants.start[2], constants.start[3]);
+      } else {
+        multiply_add<false>(of_row[0], a[0], weight[r].x, weight[r].y);
+        multiply_add<false>(of_row[1], a[1], weight[r].z, weight[r].w);
+      }
+      if (r < 2) continue;
+      auto& to = codes[(y - r) / kStride];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        to[i] = to[2 + i];
+        to[2 + i] = p.windows.word<kLimited>(constants(0, of_row[0][i * 2]), constants(1, of_row[0][i * 2 + 1]),
+                                             constants(2, of_row[1][i * 2]), constants(3, of_row[1][i * 2 + 1]));
+      }
+    }
+  }
+}
+
+/// Where a column of a tile is: its first row of output.
+struct InvertedColumn {
+  int image, y, x;  ///< from the tile's first
+
+  template <int kRows>
+  static __device__ __forceinline__ InvertedColumn at(const InvertedArgs& p, int position) {
+    const int strip = p.by_tile_w.divide(position), image = p.by_strips.divide(strip);
+    return {image, (strip - image * p.strips) * kRows, position - strip * p.tile_w};
+  }
+};
+
+/// Ends 32 channels of 16 pixels: row `row` of the columns of warp `warp`.
+template <int kRows>
+__device__ __forceinline__ void store_unit(const InvertedArgs& p, const InvertedPlace& at, int warp, int row,
+                                           int channel, const int32_t (&sum)[4][4]) {
+  const ResidualCodes residual(p.out.epilogue);
+  const float4* multiplier = reinterpret_cast<const float4*>(p.out.constants.multiplier + channel);
+  const float4* bias = reinterpret_cast<const float4*>(p.out.constants.bias + channel);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int position = warp * 16 + i * 8 + threadIdx.x % 32 / 4;
+    if (position >= p.tiles.positions) continue;
+    const InvertedColumn column = InvertedColumn::at<kRows>(p, position);
+    const int image = at.image + column.image, y = at.oy + column.y + row, x = at.ox + column.x;
+    if (image >= p.images || y >= p.out_h || x >= p.out_w) continue;
+    const int64_t pixel = (static_cast<int64_t>(image) * p.out_h + y) * p.out_w + x;
+    CodeWords<2> codes;
+    if (p.out.residual != nullptr) codes.load(p.out.residual + pixel * p.out.residual_stride + channel);
+#pragma unroll
+    for (int word = 0; word < 2; ++word) {
+      const int32_t acc[4] = {sum[word * 2][i * 2], sum[word * 2][i * 2 + 1], sum[word * 2 + 1][i * 2],
+                              sum[word * 2 + 1][i * 2 + 1]};
+      codes.word[word] = p.out.residual != nullptr
+                             ? finish_codes<true>(p.out, residual, acc, multiplier[word], bias[word], codes.word[word])
+                             : finish_codes<false>(p.out, residual, acc, multiplier[word], bias[word], 0);
+    }
+    p.out.rounding.finish(codes.word);
+    codes.store(static_cast<uint8_t*>(p.out.y) + pixel * p.out.out_stride + channel);
+  }
+}
+
+/// Ends a tile. Sums go through shared memory, so that the blocks of a cluster add up each other's, each a share of the
+/// output, and so that the code that ends them is there once: a kernel runs faster the less of it there is.
+template <int kRows, int kQuads>
+__device__ __forceinline__ void store_tile(const InvertedArgs& p, const InvertedPlace& at,
+                                           const int32_t (&sum)[kRows][kQuads * 4][4]) {
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32, part = blockIdx.y;
+  __syncthreads();  // what lies there was read
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+    for (int n = 0; n < kQuads * 4; ++n) {
+      const int32_t(&v)[4] = sum[row][n];
+      shared_at<int4>((((warp * kRows + row) * kQuads * 4 + n) * 32 + lane) * 16) = make_int4(v[0], v[1], v[2], v[3]);
+    }
+  }
+  p.parts > 1 ? wait_for_cluster() : __syncwarp();
+  // A unit is 32 channels of 16 pixels. Alone a block's warps end what they have computed.
+  const int units = kRows * kQuads, end = p.parts > 1 ? warps * units : (warp + 1) * units;
+#pragma unroll 1
+  for (int unit = p.parts > 1 ? warp * p.parts + part : warp * units;
+       unit<end; unit += p.parts> 1 ? warps * p.parts : 1) {
+    const int row_of_warp = unit / kQuads, channel = unit % kQuads * 32 + lane % 4 * 8;
+    if (channel >= p.out.out_c) continue;
+    int32_t total[4][4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int2 start = *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2);
+      total[n][0] = total[n][2] = start.x, total[n][1] = total[n][3] = start.y;
+    }
+#pragma unroll 1
+    for (int other = 0; other < p.parts; ++other) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int from = ((unit * 4 + n) * 32 + lane) * 16;
+        const int4 v =
+            p.parts > 1 ? load_from_block(shared_address(inverted_shared) + from, other) : shared_at<int4>(from);
+        total[n][0] += v.x, total[n][1] += v.y, total[n][2] += v.z, total[n][3] += v.w;
+      }
+    }
+    store_unit<kRows>(p, at, row_of_warp / kRows, row_of_warp % kRows, channel, total);
+  }
+  if (p.parts > 1) wait_for_cluster();  // a block's sums stay until all have read them
+}
+
+/// Registers of a thread: as many blocks as that leaves room for.
+template <int kRows, int kQuads>
+constexpr int inverted_min_blocks() {
+  return kRows * kQuads <= 3 ? 2 : 1;
+}
+
+/// Grid: (tiles, parts of the hidden channels: a cluster).
+template <int kRows, int kStride, int kQuads, bool kLimited>
+__global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQuads>())
+    inverted_residual_kernel(const __grid_constant__ InvertedArgs p) {
+  const int part = blockIdx.y, lane = threadIdx.x % 32;
+  const int first = p.tiles.chunks * part / p.parts, last = p.tiles.chunks * (part + 1) / p.parts;
+  const InvertedPlace at(p, kStride);
+  load_chunk(p, first, 0);  // no kernel writes weights
+  copy_async_commit();
+  find_pixels(p, at);
+  fill_planes(p);
+  __syncthreads();
+  wait_for_previous_kernel();
+  if (p.has_expand) {
+    for_input(p, at, [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
+    copy_async_commit();
+  }
+
+  int window[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {  // columns behind the last read the first's pixels
+    const int position = threadIdx.x / 32 * 16 + i * 8 + lane / 4;
+    const InvertedColumn column = InvertedColumn::at<kRows>(p, position < p.tiles.positions ? position : 0);
+    window[i] = p.shared.hidden + lane % 2 * 8 +
+                ((column.image * p.tiles.halo_h + column.y * kStride) * p.tiles.halo_w + column.x * kStride) * 16;
+  }
+  int32_t sum[kRows][kQuads * 4][4] = {};
+
+#pragma unroll 1
+  for (int c = first; c < last; ++c) {
+    copy_async_wait<0>();
+    if (c == first && p.has_expand && p.flip_x) for_input(p, at, [](int to, const uint8_t*) { flip_codes(to); });
+    __syncthreads();  // copies of all threads are there, and the chunk before this one was read
+    const int chunk = (c - first) % 2 * p.chunk.bytes;
+    if (p.has_expand) {
+      if (c + 1 < last) load_chunk(p, c + 1, (c + 1 - first) % 2);
+      copy_async_commit();
+      expand_tile<kLimited>(p, chunk, at.pixels);
+    } else {
+      for_windows(p, at, c,
+                  [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
+      if (c + 1 < last) load_chunk(p, c + 1, (c + 1 - first) % 2);
+      copy_async_commit();
+      copy_async_wait<0>();
+      if (p.flip_x) for_windows(p, at, c, [](int to, const uint8_t*) { flip_codes(to); });
+    }
+    __syncthreads();
+    uint32_t codes[kRows][4] = {};
+#pragma unroll 1
+    for (int plane = 0; plane < 2; ++plane) depthwise<kRows, kStride, kLimited>(p, chunk, plane, window, codes);
+#pragma unroll
+    for (int n = 0; n < kQuads * 4; n += 2) {
+      const uint4 b = weight_fragments(chunk + p.chunk.project, n / 2);
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        multiply_add<false>(sum[row][n], codes[row], b.x, b.y);
+        multiply_add<false>(sum[row][n + 1], codes[row], b.z, b.w);
+      }
+    }
+  }
+  store_tile<kRows, kQuads>(p, at, sum);
+}
+
+template <int kRows, int kStride, int kQuads>
+void launch_inverted(const InvertedArgs& args, CudaStream stream) {
+  const bool limited = args.hidden.limited || args.windows.limited;
+  const auto kernel = limited ? inverted_residual_kernel<kRows, kStride, kQuads, true>
+                              : inverted_residual_kernel<kRows, kStride, kQuads, false>;
+  // Not an operation of the stream: allowed while it is captured.
+  check_launch("inverted_residual",
+               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shared.bytes));
+  launch_overlapped_clusters(kernel, dim3(args.tiles.tiles(), args.parts), dim3(1, args.parts), args.tiles.warps * 32,
+                             args.shared.bytes, stream, args);
+  check_launch("inverted_residual");
+}
+
+template <int kQuads>
+InvertedLaunch inverted_launch(int stride, int rows) {
+  constexpr int kMost = inverted_max_rows(kQuads);
+  if (rows == 1) return stride == 1 ? launch_inverted<1, 1, kQuads> : launch_inverted<1, 2, kQuads>;
+  if constexpr (kMost >= 2) {
+    if (rows == 2) return stride == 1 ? launch_inverted<2, 1, kQuads> : launch_inverted<2, 2, kQuads>;
+  }
+  if constexpr (kMost >= 4) {
+    if (rows == 4) return stride == 1 ? launch_inverted<4, 1, kQuads> : launch_inverted<4, 2, kQuads>;
+  }
+  return nullptr;
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,50 @@
+// The inverted residual on the GPU in one kernel: what lies between its convolutions is never in memory. Variants all
+// give the reference's bytes (inverted_residual_int8.h) and are chosen by measurement, as those of one convolution are.
+// No CUDA types here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "kernels/inverted_residual_int8/inverted_residual_int8.h"
+
+namespace octet::kernels {
+
+/// One way to run a block: how its output falls into tiles of thread blocks.
+struct CudaInvertedResidual {
+  int rows = 1;    ///< output rows that a warp computes of each of its 16 columns
+  int strips = 1;  ///< of that many rows: a tile's height
+  int width = 1;   ///< of a tile
+  int images = 1;  ///< that a tile spans; more than one only where a tile is a whole image
+  int parts = 1;   ///< thread blocks of a cluster that share the hidden channels and add up their sums
+
+  std::string name() const;  ///< "inverted_residual_8x14_r2", "..._i2" of two images, "..._c4" of four parts
+  bool operator==(const CudaInvertedResidual&) const = default;
+};
+
+/// All that can run this block of `images` images on a GPU, the likely fastest first. Empty where none can: windows
+/// other than 3x3, a float output, strides that are no multiples of 16 bytes, more than 320 channels out, a GPU that is
+/// older than compute capability 9.0, constants whose scales are extreme.
+std::vector<CudaInvertedResidual> cuda_inverted_residual_choices(const InvertedResidual& block, int images,
+                                                                 const CudaGpu& gpu);
+
+/// What the kernel reads besides tensors, to be copied to the device as it is (256-byte aligned). The same for every
+/// choice.
+std::vector<uint8_t> cuda_inverted_residual_pack(const InvertedResidual& block);
+
+/// Tensors on the device, as CudaConv2dData has them: x of the first convolution, residual and y of the last.
+struct CudaInvertedResidualData {
+  int images = 0;
+  const void* packed = nullptr;  ///< from cuda_inverted_residual_pack
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  void* y = nullptr;
+};
+
+/// Allocates nothing and never synchronizes. Throws Error(promise) when the launch fails.
+void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedResidual& block,
+                            const CudaInvertedResidualData& data, CudaStream stream);
+
+}  // namespace octet::kernels

@@ -1,0 +1,31 @@
+// Kernels that compute a group of nodes (fusion.h) as one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/engine/cuda/step.h"
+#include "src/engine/fusion.h"
+
+namespace octet {
+
+/// CompileOptions::kernels that speak of groups alone.
+inline constexpr const char* kSeparateKernels = "separate";
+inline constexpr const char* kFusedKernels = "fused";
+
+/// A step for each kernel that can compute the group of so many images, the likely fastest first; none when there is no
+/// such kernel. A step reads inputs[0], what the group's first node reads, and inputs[1], the residual of its last if
+/// that has one; it writes what the last node writes. The factory stays as long as the program, as do `lowering` and
+/// its graph.
+using CudaGroupFactory =
+    std::function<std::vector<std::unique_ptr<CudaStep>>(const Lowering& lowering, const NodeGroup& group, int images)>;
+
+/// octet's own steps, of whose names `kernels`, CompileOptions::kernels, is a part; it knows the two words above.
+CudaGroupFactory cuda_group_steps(const std::string& kernels);
+
+/// CompileOptions::kernels for nodes on their own: "auto" where it speaks of groups alone.
+std::string kernels_of_nodes(const std::string& kernels);
+
+}  // namespace octet

@@ -1,0 +1,150 @@
+// Engine cuda: groups of nodes that one step computes, with steps made here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "src/cuda/memory.h"
+#include "src/engine/cuda/cuda_program.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "tests/cuda/gpu.h"
+#include "tests/engine/random_network.h"
+#include "tests/engine/same_bytes.h"
+
+namespace octet::test {
+namespace {
+
+struct Behaviour {
+  int times = 1;       ///< it computes the group so often: a slow one
+  bool wrong = false;  ///< and then writes 0x11 everywhere
+};
+
+/// Computes a group by its nodes' own steps, in memory of its own. Its output is overwritten first, so that an input
+/// that has to be there still cannot lie in it.
+class GroupStep final : public CudaStep {
+ public:
+  GroupStep(const Lowering& lowering, const NodeGroup& group, Behaviour behaviour) : behaviour_(behaviour) {
+    for (const int node : group.nodes) {
+      steps_.push_back(make_cuda_step(lowering, node, "direct"));
+      const Shape& shape = lowering.graph.nodes[node].shape;
+      image_bytes_.push_back(static_cast<size_t>(shape.h) * shape.w * lowering.output_stride(node));
+      residual_ = lowering.graph.nodes[node].inputs.size() > 1;
+    }
+  }
+  std::string kernel(int) const override { return "of_test"; }
+  void prepare(const CudaStepData& data, const Stream& stream) override {
+    inner_.clear();
+    for (const size_t bytes : image_bytes_) inner_.emplace_back(bytes * data.images + 256, "a test");
+    each(data, [&](CudaStep& step, const CudaStepData& of_step) { step.prepare(of_step, stream); });
+  }
+  void launch(const CudaStepData& data, CudaStream stream) const override {
+    const size_t bytes = image_bytes_.back() * data.images;
+    fill_device(data.output, 0xEE, bytes, stream);
+    for (int time = 0; time < behaviour_.times; ++time) {
+      each(data, [&](const CudaStep& step, const CudaStepData& of_step) { step.launch(of_step, stream); });
+    }
+    if (behaviour_.wrong) fill_device(data.output, 0x11, bytes, stream);
+  }
+
+ private:
+  template <typename Call>
+  void each(const CudaStepData& data, const Call& call) const {
+    const uint8_t* inputs[] = {data.inputs[0], residual_ ? data.inputs[1] : nullptr};
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      CudaStepData of_step = data;
+      of_step.inputs = inputs;
+      if (i + 1 < steps_.size()) of_step.output = inner_[i].data();
+      call(*steps_[i], of_step);
+      inputs[0] = static_cast<const uint8_t*>(of_step.output);
+    }
+  }
+
+  Behaviour behaviour_;
+  std::vector<std::unique_ptr<CudaStep>> steps_;
+  std::vector<size_t> image_bytes_;
+  std::vector<DeviceBuffer> inner_;
+  bool residual_ = false;
+};
+
+CudaProgram program(const Int8Graph& graph, int batch, const std::string& kernels, Behaviour behaviour) {
+  return CudaProgram(
+      graph, {.max_batch = batch, .kernels = kernels},
+      [](const Lowering& lowering, int node) { return make_cuda_step(lowering, node, "auto"); },
+      [=](const Lowering& lowering, const NodeGroup& group, int) {
+        std::vector<std::unique_ptr<CudaStep>> steps;
+        steps.push_back(std::make_unique<GroupStep>(lowering, group, behaviour));
+        return steps;
+      });
+}
+
+Int8Graph network_with_groups(const char* model) {
+  return random_int8_graph(build_model({.name = model, .input = {3, 64, 64}, .folded = true}), {}, 1);
+}
+
+/// Of the node names that ran with the one before them.
+std::vector<int> merged_nodes(const CudaProgram& program) {
+  std::vector<int> merged;
+  const std::vector<LayerInfo> layers = program.layers();
+  for (int node = 0; node < static_cast<int>(layers.size()); ++node) {
+    if (layers[node].kernel == "merged") merged.push_back(node);
+  }
+  return merged;
+}
+
+TEST(CudaGroups, GiveTheReferencesBytesWithAndWithoutATap) {
+  OCTET_NEEDS_GPU();
+  constexpr int kBatch = 3;
+  for (const char* model : {"resnet18", "mobilenet_v2", "efficientnet_b0", "vgg16_bn"}) {
+    const Int8Graph graph = network_with_groups(model);
+    const std::vector<uint8_t> images = random_images(graph, kBatch, 1);
+    const Trace expected =
+        trace(*find_engine("reference").compile(graph, {.max_batch = kBatch}), graph, images, kBatch);
+    CudaProgram fused = program(graph, kBatch, kFusedKernels, {});
+    EXPECT_EQ(difference(graph, expected, trace(fused, graph, images, kBatch)), "") << model;
+    EXPECT_TRUE(outputs_of(fused, graph, images, kBatch) == expected.outputs) << model;
+    size_t merged = 0;
+    for (const NodeGroup& group : node_groups(graph)) merged += group.nodes.size() - 1;
+    for (const int convolution : merged_convolutions(graph)) merged += convolution >= 0;
+    EXPECT_EQ(merged_nodes(fused).size(), merged) << model;
+  }
+}
+
+TEST(CudaGroups, ATapSeesWhatTheGroupsKernelWrote) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = network_with_groups("resnet18");
+  const NodeGroup group = node_groups(graph).at(0);
+  const std::vector<uint8_t> images = random_images(graph, 2, 1);
+  const Trace expected = trace(*find_engine("cpu").compile(graph, {.max_batch = 2}), graph, images, 2);
+  CudaProgram wrong = program(graph, 2, kFusedKernels, {.wrong = true});
+  const Trace shown = trace(wrong, graph, images, 2);
+  EXPECT_TRUE(shown.nodes[group.nodes[0]] == expected.nodes[group.nodes[0]]) << "the inner node, by its own kernel";
+  const std::vector<uint8_t>& last = shown.nodes[group.nodes[1]];
+  EXPECT_EQ(std::count(last.begin(), last.end(), 0x11), static_cast<long>(last.size()));
+  EXPECT_TRUE(outputs_of(wrong, graph, images, 2) == shown.outputs);
+}
+
+TEST(CudaGroups, RunSeparatelyWhereThatIsFasterOrWanted) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = network_with_groups("resnet18");
+  EXPECT_TRUE(merged_nodes(program(graph, 2, "auto", {.times = 50})).empty());
+  const auto engine = find_engine("cuda").compile(graph, {.max_batch = 2, .kernels = kSeparateKernels});
+  for (const LayerInfo& layer : engine->layers()) EXPECT_NE(layer.kernel, "merged") << layer.name;
+}
+
+TEST(CudaGroups, HaveTheirTimeAtTheirLastNode) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = network_with_groups("resnet18");
+  const NodeGroup group = node_groups(graph).at(0);
+  CudaProgram fused = program(graph, 2, kFusedKernels, {});
+  const std::vector<double> times = fused.time_layers_on_device(2, 5);
+  EXPECT_EQ(times[group.nodes[0]], 0);
+  EXPECT_GT(times[group.nodes[1]], 0);
+  EXPECT_EQ(merged_nodes(fused), std::vector{group.nodes[1]});
+  EXPECT_EQ(fused.layers()[group.nodes[0]].kernel, "of_test");
+}
+
+}  // namespace
+}  // namespace octet::test

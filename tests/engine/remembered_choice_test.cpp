@@ -1,0 +1,44 @@
+// A choice is measured once. Needs no GPU.
+#include "src/engine/cuda/remembered_choice.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "src/engine/kernel_cache.h"
+
+namespace octet::test {
+namespace {
+
+struct Counted {
+  int measured = 0;
+  size_t operator()(const std::string& work, const std::vector<std::string>& names, size_t fastest) {
+    return remembered_choice(work, names, [&] { return ++measured, fastest; });
+  }
+};
+
+TEST(RememberedChoice, IsMeasuredOnceForEachWorkAndNames) {
+  Counted choose;
+  EXPECT_EQ(choose("remembered 1", {"a", "b"}, 1), 1u);
+  EXPECT_EQ(choose("remembered 1", {"a", "b"}, 0), 1u);
+  EXPECT_EQ(choose.measured, 1);
+  EXPECT_EQ(choose("remembered 2", {"a", "b"}, 0), 0u);
+  EXPECT_EQ(choose("remembered 1", {"a", "c"}, 0), 0u);
+  EXPECT_EQ(choose.measured, 3);
+  EXPECT_EQ(choose("remembered 3", {"only"}, 7), 0u);
+  EXPECT_EQ(choose.measured, 3);
+}
+
+TEST(RememberedChoice, IsKeptForLaterProcesses) {
+  const std::filesystem::path folder = ::testing::TempDir() + "octet_choices_" + std::to_string(::getpid());
+  set_kernel_cache(folder);
+  Counted choose;
+  EXPECT_EQ(choose("remembered 4", {"a", "b"}, 1), 1u);
+  set_kernel_cache("");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace octet::test
