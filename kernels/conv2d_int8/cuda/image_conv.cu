@@ -1,11 +1,11 @@
 // First layers, up to four channels in four bytes, on tensor cores: a tap of the window is one word, so that eight taps
 // make the 32 codes of an mma and no byte of the picture is copied more than once.
 //
-// A block keeps the weights of its warps in registers and goes through tiles of 16 x 16 output pixels, or of fewer rows
-// where there would be too few tiles. The tile's part of the picture, padding filled in, is copied to shared memory
-// while the tile before it is computed; the words of an operand are read from there with any stride or dilation; columns
-// a stride apart lie side by side, so that neighbouring pixels read neighbouring words, without bank conflicts. Columns
-// of the weight operand are permuted so that a thread ends with eight neighbouring channels of a pixel.
+// A block keeps the weights of its warps in registers and goes through tiles of 16 x 16 output pixels. The tile's part
+// of the picture, padding filled in, is copied to shared memory while the tile before it is computed; the words of an
+// operand are read from there with any stride or dilation; columns a stride apart lie side by side, so that
+// neighbouring pixels read neighbouring words, without bank conflicts. Columns of the weight operand are permuted so
+// that a thread ends with eight neighbouring channels of a pixel.
 #include <algorithm>
 
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
@@ -19,7 +19,6 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kTile = 16;            // output rows and columns of a tile: the rows of an mma are a row of pixels
-constexpr int kFewRows = 4;          // of a tile: one for each warp
 constexpr int kWarpChannels = 32;    // four mma side by side
 constexpr int kTaps = 8;             // words of an mma's operand
 constexpr int kThreadChannels = 8;   // of one pixel
@@ -35,7 +34,6 @@ struct ImageArgs {
   const uint32_t* x;
   uint8_t* y;
   uint32_t padding;             ///< four codes of real 0
-  int rows;                     ///< of a tile: kFewRows to kTile
   int tiles_h, tiles_w, tiles;  ///< of an image and of the batch
   int in_rows, in_columns;      ///< of a tile's part of the picture
   int phase;                    ///< words of the columns that are stride_w apart
@@ -45,7 +43,7 @@ struct ImageArgs {
 struct TileOrigin {
   int image, oy, ox;
   __device__ TileOrigin(const ImageArgs& a, int tile)
-      : image(tile / a.tiles_w / a.tiles_h), oy(tile / a.tiles_w % a.tiles_h * a.rows), ox(tile % a.tiles_w * kTile) {}
+      : image(tile / a.tiles_w / a.tiles_h), oy(tile / a.tiles_w % a.tiles_h * kTile), ox(tile % a.tiles_w * kTile) {}
 };
 
 /// Copies four bytes from global to shared memory.
@@ -142,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
     __syncthreads();  // this tile is here, and nobody reads the other buffer any more
     if (tile + gridDim.x < a.tiles) fetch_tile(a, tile + gridDim.x, tiles + (buffer ^ 1) * tile_words);
     const TileOrigin at(a, tile);
-    for (int row = warp / a.groups; row < a.rows && at.oy + row < a.g.out_h; row += warps) {
+    for (int row = warp / a.groups; row < kTile && at.oy + row < a.g.out_h; row += warps) {
       int32_t sum[4][4];
 #pragma unroll
       for (int i = 0; i < 16; ++i) sum[i / 4][i % 4] = constants.init[i / 4 * 2 + i % 2];
@@ -168,18 +166,14 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
   }
 }
 
-/// Rows or columns of the picture that `side` of output read.
-int read_side(int side, int stride, int kernel, int dilation) {
-  return (side - 1) * stride + (kernel - 1) * dilation + 1;
-}
+int tile_side(int stride, int kernel, int dilation) { return (kTile - 1) * stride + (kernel - 1) * dilation + 1; }
 
 int phase_words(const Conv2dShape& g) {
-  return blocks_for(read_side(kTile, g.stride_w, g.kernel_w, g.dilation_w), g.stride_w);
+  return blocks_for(tile_side(g.stride_w, g.kernel_w, g.dilation_w), g.stride_w);
 }
 
-/// Of a tile of `rows`.
-size_t tile_bytes(const Conv2dShape& g, int rows) {
-  return sizeof(uint32_t) * read_side(rows, g.stride_h, g.kernel_h, g.dilation_h) * phase_words(g) * g.stride_w;
+size_t tile_bytes(const Conv2dShape& g) {
+  return sizeof(uint32_t) * tile_side(g.stride_h, g.kernel_h, g.dilation_h) * phase_words(g) * g.stride_w;
 }
 
 /// The index of the smallest kernel that holds the window, or -1.
@@ -194,7 +188,7 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
   const Conv2dShape& g = problem.shape;
   const Conv2dParams& p = problem.params;
   if (g.in_c > 4 || g.in_stride != 4 || g.groups != 1 || g.out_stride % kThreadChannels != 0 || p.y.float_output ||
-      p.has_residual || steps_index(g) < 0 || tile_bytes(g, kTile) > kMaxTileBytes) {
+      p.has_residual || steps_index(g) < 0 || tile_bytes(g) > kMaxTileBytes) {
     return;
   }
   found.push_back({.name = "mma_image_" + std::to_string(kSteps[steps_index(g)] * kTaps)});
@@ -230,13 +224,10 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
             CudaStream stream) {
   const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
-  const int tiles_w = blocks_for(g.out_w, kTile), most = static_cast<int>(multiprocessors());
-  const auto tiles_of = [&](int rows) { return data.images * static_cast<int>(blocks_for(g.out_h, rows)) * tiles_w; };
-  // Where blocks are too few for all multiprocessors, each takes fewer channels and fewer rows.
-  const int groups = g.out_c > kWarpChannels && tiles_of(kTile) >= most ? 2 : 1;
-  const unsigned columns = blocks_for(g.out_c, groups * kWarpChannels);
-  int rows = kTile;
-  while (rows > kFewRows && tiles_of(rows) * static_cast<int>(columns) < 2 * most) rows /= 2;
+  const int tiles_h = blocks_for(g.out_h, kTile), tiles_w = blocks_for(g.out_w, kTile);
+  const int tiles = data.images * tiles_h * tiles_w;
+  // Where tiles are too few for all multiprocessors, a block takes fewer channels of one.
+  const int groups = g.out_c > kWarpChannels && static_cast<unsigned>(tiles) >= multiprocessors() ? 2 : 1;
   const ImageArgs args{g,
                        CudaEpilogue(p).rounding,
                        CodeLookup(data),
@@ -245,18 +236,18 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                        static_cast<const uint32_t*>(data.x),
                        static_cast<uint8_t*>(data.y),
                        (p.x.zero_point & 0xFF) * 0x01010101u,
-                       rows,
-                       static_cast<int>(blocks_for(g.out_h, rows)),
+                       tiles_h,
                        tiles_w,
-                       tiles_of(rows),
-                       read_side(rows, g.stride_h, g.kernel_h, g.dilation_h),
-                       read_side(kTile, g.stride_w, g.kernel_w, g.dilation_w),
+                       tiles,
+                       tile_side(g.stride_h, g.kernel_h, g.dilation_h),
+                       tile_side(g.stride_w, g.kernel_w, g.dilation_w),
                        phase_words(g),
                        groups};
   const Kernel kernel = kKernels[steps_index(g)][p.x.is_signed];
-  const size_t shared = 2 * tile_bytes(g, rows);
-  const unsigned resident = std::max(1u, resident_blocks(kernel, kThreads, shared) / columns);
-  launch_overlapped(kernel, dim3(std::min<unsigned>(args.tiles, resident), columns), kThreads, shared, stream, args);
+  const size_t shared = 2 * tile_bytes(g);
+  const unsigned columns = blocks_for(g.out_c, groups * kWarpChannels);
+  const unsigned rows = std::max(1u, resident_blocks(kernel, kThreads, shared) / columns);
+  launch_overlapped(kernel, dim3(std::min<unsigned>(args.tiles, rows), columns), kThreads, shared, stream, args);
   check_launch("first-layer convolution");
 }
 

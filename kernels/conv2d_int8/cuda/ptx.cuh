@@ -1,5 +1,4 @@
-// The PTX instructions of the mma convolution (PTX ISA 8.x: cp.async, ldmatrix, mma.m16n8k32; all since sm_80 but
-// prefetch_l2(from, bytes)).
+// The PTX instructions of the mma convolution (PTX ISA 8.x: cp.async, ldmatrix, mma.m16n8k32; all since sm_80).
 #pragma once
 
 #include <cstdint>
@@ -65,13 +64,6 @@ __device__ __forceinline__ void multiply_add(int32_t (&sum)[4], const uint32_t (
 
 __device__ __forceinline__ void prefetch_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
-}
-
-/// The same of `bytes`, a multiple of 16, as is `from`; by one thread. Nothing on GPUs older than sm_90.
-__device__ __forceinline__ void prefetch_l2(const void* from, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-#endif
 }
 
 }  // namespace octet::kernels

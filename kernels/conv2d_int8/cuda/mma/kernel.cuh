@@ -63,7 +63,6 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_weight(stage);  // no kernel writes weights
   }
-  if (m_tile == 0 && threadIdx.x == 0 && steps >= kT.stages) weight.prefetch(steps - kT.stages + 1);
 
   // Where this thread's sums begin, and those that it ends.
   const MmaWarp<kTile> warp;

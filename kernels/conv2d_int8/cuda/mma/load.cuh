@@ -107,9 +107,6 @@ class WeightLoader {
     from_ += kBytes;
   }
 
-  /// One thread, the first: `tiles` that load() comes to later.
-  __device__ __forceinline__ void prefetch(int tiles) const { prefetch_l2(from_, tiles * kBytes); }
-
  private:
   const uint8_t* from_;
 };

@@ -262,7 +262,7 @@ __device__ __forceinline__ void store_tiles(const WgmmaArgs& p, const WgmmaMemor
 
 /// Grid: when weights stay, a multiple of the tiles of channels.
 template <int kTile, bool kSigned>
-__global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), kWgmmaTiles[kTile].min_blocks())
+__global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
     wgmma_conv2d_kernel(const __grid_constant__ WgmmaArgs p) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
   extern __shared__ uint8_t shared_memory[];
@@ -271,11 +271,11 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), kWgmmaTiles[kTil
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group < kT.groups) {
-    if constexpr (kT.alone()) grow_registers<kT.registers()>();
+    grow_registers<kT.registers()>();
     wait_for_previous_kernel();
     multiply_tiles<kTile, kSigned>(p, memory, group);
   } else {
-    if constexpr (kT.alone()) shrink_registers<kT.copier_registers()>();
+    shrink_registers<kT.copier_registers()>();
     const int warp = threadIdx.x % 128 / 32;
     const bool first = threadIdx.x % 32 == 0;
     if (warp == 0) {

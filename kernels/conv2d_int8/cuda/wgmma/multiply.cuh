@@ -10,17 +10,6 @@ namespace octet::kernels {
 
 #define OCTET_SUMS_1(i) "+r"(sum[i][0]), "+r"(sum[i][1]), "+r"(sum[i][2]), "+r"(sum[i][3])
 #define OCTET_SUMS_4(i) OCTET_SUMS_1(i), OCTET_SUMS_1(i + 1), OCTET_SUMS_1(i + 2), OCTET_SUMS_1(i + 3)
-#define OCTET_WGMMA_32(shape)                                                                    \
-  asm volatile(                                                                                  \
-      "{\n"                                                                                      \
-      ".reg .pred add;\n"                                                                        \
-      "setp.ne.b32 add, %18, 0;\n"                                                               \
-      "wgmma.mma_async" shape                                                                    \
-      " "                                                                                        \
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, add;\n" \
-      "}"                                                                                        \
-      : OCTET_SUMS_4(0)                                                                          \
-      : "l"(weight), "l"(x), "r"(add))
 #define OCTET_WGMMA_64(shape, kept, ...)                                                            \
   asm volatile(                                                                                     \
       "{\n"                                                                                         \
@@ -54,12 +43,8 @@ namespace octet::kernels {
 /// wgmma_wait() that waits for it. sum: kRows / 8 fragments. Called by all of a group of four warps.
 template <bool kSigned, int kRows>
 __device__ __forceinline__ void multiply_group(int32_t (*sum)[4], uint64_t weight, uint64_t x, int add) {
-  static_assert(kRows == 32 || kRows == 64 || kRows == 128);
-  if constexpr (kRows == 32 && kSigned) {
-    OCTET_WGMMA_32(".sync.aligned.m64n32k32.s32.s8.s8");
-  } else if constexpr (kRows == 32) {
-    OCTET_WGMMA_32(".sync.aligned.m64n32k32.s32.s8.u8");
-  } else if constexpr (kRows == 64 && kSigned) {
+  static_assert(kRows == 64 || kRows == 128);
+  if constexpr (kRows == 64 && kSigned) {
     OCTET_WGMMA_64(".sync.aligned.m64n64k32.s32.s8.s8", "");
   } else if constexpr (kRows == 64) {
     OCTET_WGMMA_64(".sync.aligned.m64n64k32.s32.s8.u8", "");
@@ -84,7 +69,6 @@ __device__ __forceinline__ void multiply_sparse_group(int32_t (*sum)[4], uint64_
 
 #undef OCTET_WGMMA_128
 #undef OCTET_WGMMA_64
-#undef OCTET_WGMMA_32
 #undef OCTET_SUMS_4
 #undef OCTET_SUMS_1
 

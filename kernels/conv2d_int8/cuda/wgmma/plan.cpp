@@ -76,7 +76,7 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bo
   held_bytes = cuda_round_up(static_cast<int>(held), 1024);
   end_bytes = tile.end_bytes();
   const auto stages_beside = [&](int n) {
-    return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, tile.max_stages());
+    return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
   };
   // Places for a tile of each group, and for the residual of its next one, unless that leaves too few stages.
   ends_log = tile.shifted() ? 0 : (tile.parts() > 1 ? 1 : 0) + (residual ? 1 : 0);

@@ -5,8 +5,6 @@
 
 namespace octet::kernels {
 
-inline constexpr int kWgmmaMaxStages = 8;
-
 /// What moves while a block goes through its tiles.
 enum class WgmmaMode {
   streamed,  ///< input and weights
@@ -16,7 +14,7 @@ enum class WgmmaMode {
 
 /// Several groups of four warps multiply, each a tile of group_m pixels x block_n channels of its own, turn and turn
 /// about: while one multiplies the others end their tiles. One more group copies. A block has a multiprocessor for
-/// itself; one of a single group, for grids of few tiles, leaves room for the kernels before and after it.
+/// itself.
 struct WgmmaTile {
   int group_m, block_n, block_k;  ///< block_k: bytes of a row in shared memory
   int groups;
@@ -26,10 +24,7 @@ struct WgmmaTile {
   bool sparse = false;
 
   constexpr int threads() const { return (groups + 1) * 128; }
-  constexpr bool alone() const { return groups > 1; }
-  constexpr int min_blocks() const { return alone() ? 1 : 2; }
-  constexpr int max_stages() const { return alone() ? kWgmmaMaxStages : 2; }
-  /// Where a block is alone registers move from the group that copies to those that multiply.
+  /// Registers move from the group that copies to those that multiply.
   constexpr int registers() const { return groups == 2 ? 232 : groups == 3 ? 152 : 112; }
   constexpr int copier_registers() const { return groups == 2 ? 40 : groups == 3 ? 56 : 32; }
   /// Weights of a step, block_k input channels of a tap; where sparse with what tells which are kept.
@@ -45,7 +40,7 @@ struct WgmmaTile {
 
 /// CudaConv2d::variant is an index. Of 30 dense and 10 sparse ones that were measured on ResNet-50's layers (NOTES.md)
 /// those without which batch 128 or batch 1 would take longer.
-inline constexpr std::array<WgmmaTile, 11> kWgmmaTiles = {{
+inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles = {{
     {128, 128, 128, 2, WgmmaMode::streamed},
     {128, 128, 128, 2, WgmmaMode::held},
     {64, 128, 128, 3, WgmmaMode::streamed},
@@ -53,14 +48,13 @@ inline constexpr std::array<WgmmaTile, 11> kWgmmaTiles = {{
     {128, 64, 64, 3, WgmmaMode::held},
     {128, 64, 64, 3, WgmmaMode::shifted},
     {64, 64, 128, 4, WgmmaMode::shifted},
-    {32, 64, 128, 1, WgmmaMode::shifted},
     {128, 64, 128, 3, WgmmaMode::shifted, true},
     {128, 64, 64, 3, WgmmaMode::shifted, true},
     {128, 64, 64, 2, WgmmaMode::shifted, true},
 }};
 
 /// Shared memory of a block: 227 KiB, of which the barriers and the way to a multiple of 1024 bytes take a little.
-inline constexpr int kWgmmaMaxEnds = 16, kWgmmaMaxChunks = 32;
+inline constexpr int kWgmmaMaxStages = 8, kWgmmaMaxEnds = 16, kWgmmaMaxChunks = 32;
 inline constexpr int kWgmmaBarrierBytes = (4 + 2 * kWgmmaMaxStages + 3 * kWgmmaMaxEnds + kWgmmaMaxChunks) * 8;
 inline constexpr int kWgmmaSharedBytes = 227 * 1024 - 1024 - kWgmmaBarrierBytes;
 
