@@ -33,14 +33,19 @@ inline void check_launch(const char* kernel) { check_launch(kernel, cudaGetLastE
 /// Blocks of `size` that cover `count`.
 inline unsigned blocks_for(long count, int size) { return static_cast<unsigned>((count + size - 1) / size); }
 
+inline unsigned multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return static_cast<unsigned>(count);
+}
+
 /// Blocks of `threads` threads that the GPU runs at once, for kernels whose blocks loop over the work.
 template <typename Kernel>
 unsigned resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
-  int device = 0, multiprocessors = 0, blocks = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  int blocks = 0;
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes);
-  return static_cast<unsigned>(multiprocessors * blocks);  // 0 when any of it failed: the launch reports why
+  return multiprocessors() * static_cast<unsigned>(blocks);  // 0 when any of it failed: the launch reports why
 }
 
 }  // namespace octet::kernels

@@ -14,6 +14,10 @@ namespace octet::kernels {
 /// 9.0 and newer). All its threads that do not return at once call wait_for_previous_kernel() before they touch what
 /// other kernels write or read: also those before the one before it are done then, for that one waited for them.
 ///
+/// A kernel that has nothing to do with the one before it may run beside it: it begins when all blocks of that one have
+/// waited, so that what stands before both is done, and waits only at its end, so that who waits for it has waited for
+/// both. Of two kernels in a row only one can do that. It lets the next kernel begin when it begins itself.
+///
 /// Blocks form clusters of `cluster`; more than one needs compute capability 9.0.
 template <typename... Parameters, typename... Args>
 void launch_overlapped_clusters(void (*kernel)(Parameters...), dim3 blocks, dim3 cluster, dim3 threads,

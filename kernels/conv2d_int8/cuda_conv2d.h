@@ -24,9 +24,10 @@ inline constexpr size_t kCudaReadSlack = 256;
 
 /// One way to run a convolution.
 struct CudaConv2d {
-  int variant = 0;   ///< which kernel and tile; meaningful to its family only
-  int split_k = 1;   ///< parts of the sum, added up by the part that comes last
-  std::string name;  ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_8x4_w3", "direct": for LayerInfo
+  int variant = 0;          ///< which kernel and tile; meaningful to its family only
+  int split_k = 1;          ///< parts of the sum, each computed by a block of its own
+  bool in_cluster = false;  ///< the parts' blocks are a cluster and add up in shared memory; else in the workspace
+  std::string name;         ///< "mma_128x128x64_s3", "mma_64x64x64_s4_k4", "dp4a_8x4_w3", "direct": for LayerInfo
 };
 
 /// What kernels are chosen for.
@@ -45,9 +46,12 @@ std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv
 std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                       const Conv2dWeights& weights);
 
-/// Device scratch for split_k > 1 (cuda_workspace.h), of one launch at a time: convolutions share one, of the largest
-/// size.
+/// Device scratch for split_k > 1 without a cluster (cuda_workspace.h), of one launch at a time: convolutions share
+/// one, of the largest size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
+
+/// Whether the kernel can run beside the one before it (CudaConv2dData::beside).
+bool cuda_conv2d_runs_beside(const CudaConv2d& conv);
 
 /// Tensors on the device, `images` images one after another: x [images, H, W, in_stride], residual [images, OH, OW,
 /// residual_stride] or null, y [images, OH, OW, out_stride] (float32, out_stride == out_c, with float_output). Of each
@@ -61,6 +65,9 @@ struct CudaConv2dData {
   void* workspace = nullptr;
   /// [256] on the device, not with float_output: y holds lookup[code] in place of each code. Null: the codes.
   const uint8_t* lookup = nullptr;
+  /// The kernel before this one in the stream, which waits for those before it as kernels/cuda_overlap.h says, still
+  /// runs: neither of the two writes what the other reads or writes. Only where cuda_conv2d_runs_beside().
+  bool beside = false;
 };
 
 /// Throws Error(promise) when the launch fails.

@@ -31,6 +31,19 @@ struct SparseWeights {
   }
 };
 
+/// The first weight of the first group in `rows` rows of `inputs` codes of which more than two are not 0, or -1. The
+/// last group of a row may have less than four.
+inline int64_t first_dense_group(const int8_t* weight, int64_t rows, int64_t inputs) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t first = 0; first < inputs; first += kGroup) {
+      int others = 0;
+      for (int64_t i = first; i < inputs && i < first + kGroup; ++i) others += weight[row * inputs + i] != 0;
+      if (others > kKept) return row * inputs + first;
+    }
+  }
+  return -1;
+}
+
 /// Bit i: value i of the group is one of the two of the largest magnitude; of equal ones the earlier. NaN always stays,
 /// so that nothing hides it.
 OCTET_HOST_DEVICE inline unsigned two_of_four(const float* value, long step) {

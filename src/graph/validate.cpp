@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "kernels/sparsity/two_of_four.h"
 #include "src/common/error.h"
 #include "src/common/saturating_product.h"
 #include "src/graph/int8_graph.h"
@@ -153,11 +154,9 @@ class NodeCheck {
   void check_sparsity() const {
     const int64_t inputs = node_.op == Int8Op::linear ? in(0).shape.c : in(0).shape.c / node_.groups;
     if (inputs % 4 != 0) fail(fmt::format("2:4 sparse, but a row has {} input channels, no multiple of four", inputs));
-    for (size_t group = 0; group < node_.weight.size(); group += 4) {
-      const auto first = node_.weight.begin() + static_cast<std::ptrdiff_t>(group);
-      if (std::count(first, first + 4, 0) < 2)
-        fail(fmt::format("2:4 sparse, but more than two of the weights {} to {} are not 0", group, group + 3));
-    }
+    const int64_t rows = static_cast<int64_t>(node_.weight.size()) / inputs;
+    if (const int64_t group = kernels::first_dense_group(node_.weight.data(), rows, inputs); group >= 0)
+      fail(fmt::format("2:4 sparse, but more than two of the weights {} to {} are not 0", group, group + 3));
   }
 
   /// An engine stores what the table says: also entries that no code of the input reaches must be codes of the output.

@@ -63,9 +63,11 @@ TEST_P(CudaZoo, SameBytes) {
   const int checked = static_cast<int>(kChecked.size());
   const Trace reference = trace(*find_engine("reference").compile(graph, {.max_batch = checked}), graph,
                                 some_of(images, kMany, kChecked), checked);
-  EXPECT_EQ(difference(graph, first_images(reference, checked, kFew), trace(*cuda, graph, images, kFew)), "")
-      << "batch 7";
-  EXPECT_EQ(difference(graph, first_images(reference, checked, 1), trace(*cuda, graph, images, 1)), "") << "batch 1";
+  for (const int batch : {kFew, 1}) {
+    const Trace first = first_images(reference, checked, batch);
+    EXPECT_EQ(difference(graph, first, trace(*cuda, graph, images, batch)), "") << "batch " << batch;
+    EXPECT_TRUE(outputs_of(*cuda, graph, images, batch) == first.outputs) << "batch " << batch << ", as a graph";
+  }
 
   const auto cpu = find_engine("cpu").compile(graph, {.max_batch = kMany});
   const Trace expected = trace(*cpu, graph, images, kMany), actual = trace(*cuda, graph, images, kMany);

@@ -1,6 +1,9 @@
 #include "tests/engine/cudnn_networks.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "src/engine/lowering.h"
@@ -71,6 +74,18 @@ LayerDifference layer_difference(const Int8Graph& graph, const Trace& trace, int
     }
   }
   return found;
+}
+
+PeerRun run_peer(const char* engine, const CompileOptions& options, const Int8Graph& graph, uint64_t seed) {
+  constexpr int kImages = 2;
+  const auto program = find_engine(engine).compile(graph, options);
+  const std::vector<uint8_t> images = random_images(graph, kImages, seed);
+  PeerRun run{.shown = trace(*program, graph, images, kImages)};
+  run.found = layer_difference(graph, run.shown, kImages);
+  std::printf("%s: %ld of %ld codes differ, by at most %d LSB\n", graph.name.c_str(), run.found.differing,
+              run.found.codes, run.found.largest);
+  EXPECT_EQ(outputs_of(*program, graph, images, kImages), run.shown.outputs) << "a CUDA graph of the same launches";
+  return run;
 }
 
 std::vector<uint8_t> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch) {

@@ -23,6 +23,16 @@ struct LayerDifference {
 };
 LayerDifference layer_difference(const Int8Graph& graph, const Trace& trace, int batch);
 
+/// What a peer's engine gave for two random images.
+struct PeerRun {
+  Trace shown;
+  LayerDifference found;
+};
+
+/// Prints how many codes differ. Fails the test when a run without a tap, whose launches are a CUDA graph's, gives
+/// other outputs.
+PeerRun run_peer(const char* engine, const CompileOptions& options, const Int8Graph& graph, uint64_t seed);
+
 /// The reference's logits of the last linear for the codes that `trace` fed it.
 std::vector<uint8_t> logits_of_last_codes(const Int8Graph& graph, const Trace& trace, int batch);
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "src/common/error.h"
 #include "src/engine/engine.h"
@@ -27,9 +26,7 @@ const CompileOptions kMixed{.max_batch = 2, .kernels = "heuristic", .fallback = 
 /// of all codes, by one LSB. (cuDNN 9.19 on an H200 differed in none of 2.8 million: its compiler fuses, too.)
 constexpr double kLargestShare = 1e-4;
 
-void expect_close(const Int8Graph& graph, const LayerDifference& found) {
-  std::printf("%s: %ld of %ld codes differ, by at most %d LSB\n", graph.name.c_str(), found.differing, found.codes,
-              found.largest);
+void expect_close(const LayerDifference& found) {
   EXPECT_LE(found.largest, 1);
   EXPECT_LE(static_cast<double>(found.differing), kLargestShare * static_cast<double>(found.codes));
 }
@@ -39,9 +36,8 @@ TEST(Cudnn, LayersOfRandomNetworksDifferByOneAtMost) {
   for (const uint64_t seed : test_seeds(1, 8)) {
     SCOPED_TRACE(seed);
     const Int8Graph graph = residual_network(seed);
-    const auto program = find_engine("cudnn").compile(graph, kMixed);
-    const Trace shown = trace(*program, graph, random_images(graph, 2, seed), 2);
-    expect_close(graph, layer_difference(graph, shown, 2));
+    const auto [shown, found] = run_peer("cudnn", kMixed, graph, seed);
+    expect_close(found);
     EXPECT_EQ(shown.outputs.at(0), logits_of_last_codes(graph, shown, 2)) << "int32 sums of a linear are exact";
   }
 }
@@ -50,14 +46,7 @@ class CudnnZoo : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudnnZoo, LayersDifferByOneAtMost) {
   OCTET_NEEDS_CUDNN();
-  const Int8Graph graph = zoo_network(GetParam(), 64, 1);
-  const auto program = find_engine("cudnn").compile(graph, kMixed);
-  const std::vector<uint8_t> images = random_images(graph, 2, 1);
-  const Trace shown = trace(*program, graph, images, 2);
-  expect_close(graph, layer_difference(graph, shown, 2));
-
-  // Without a tap, a CUDA graph runs the same launches.
-  EXPECT_EQ(outputs_of(*program, graph, images, 2), shown.outputs);
+  expect_close(run_peer("cudnn", kMixed, zoo_network(GetParam(), 64, 1), 1).found);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudnnZoo, testing::Values("resnet18", "resnet50"),
@@ -68,7 +57,7 @@ TEST(Cudnn, TheFastestPlanComputesTheSame) {
   const Int8Graph graph = residual_network(3);
   const std::vector<uint8_t> images = random_images(graph, 2, 3);
   const auto program = find_engine("cudnn").compile(graph, {.max_batch = 2, .fallback = "cuda"});
-  expect_close(graph, layer_difference(graph, trace(*program, graph, images, 2), 2));
+  expect_close(layer_difference(graph, trace(*program, graph, images, 2), 2));
   const std::vector<LayerInfo> layers = program->layers();
   EXPECT_TRUE(std::any_of(layers.begin(), layers.end(), [](const LayerInfo& layer) {
     return layer.kernel.find("fastest of ") != std::string::npos;

@@ -11,9 +11,9 @@
 
 namespace octet::kernels::testing {
 
-/// The GPU of this machine, and one for tests of choices that need none.
+/// The GPU of this machine, and two for tests of choices that need none.
 CudaGpu this_gpu();
-inline constexpr CudaGpu kH200{90, 132};
+inline constexpr CudaGpu kH200{90, 132}, kA100{80, 108};
 
 /// Gives the case int8 edges in place of some of its uint8 ones, the GPU engine's pixel strides half of the time, and a
 /// look-up of its codes, if it writes codes, one time in three.

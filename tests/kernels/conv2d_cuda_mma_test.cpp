@@ -9,6 +9,7 @@
 #include "kernels/fast_divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
+#include "tests/kernels/device_bytes.h"
 
 namespace octet::kernels::testing {
 namespace {
@@ -16,13 +17,19 @@ namespace {
 void expect_every_tile_exact(const ConvCase& c, const std::set<int>& splits) {
   ASSERT_TRUE(mma_supports(c.shape, c.params, c.images)) << c.describe();
   const std::vector<uint8_t> expected = run_reference(c);
+  const bool has_clusters = this_gpu().capability >= 90;
   for (int tile = 0; tile < static_cast<int>(kMmaTiles.size()); ++tile) {
-    const int max_split = mma_max_split(MmaGrid(kMmaTiles[tile], c.shape, c.images));
+    const MmaGrid grid(kMmaTiles[tile], c.shape, c.images);
     for (const int split : splits) {
-      if (split > max_split) break;
-      const CudaConv2d conv = mma_choice(tile, split);
-      expect_exact(c, conv.name, run_family(c, cuda_mma_family(), conv), expected);
-      if (::testing::Test::HasFailure()) return;
+      std::vector<CudaConv2d> choices;
+      if (split <= mma_max_split(grid)) choices.push_back(mma_choice(tile, split));
+      if (has_clusters && split > 1 && split <= grid.k_tiles && mma_cluster_fits(kMmaTiles[tile], split)) {
+        choices.push_back(mma_choice(tile, split, /*in_cluster=*/true));
+      }
+      for (const CudaConv2d& conv : choices) {
+        expect_exact(c, conv.name, run_family(c, cuda_mma_family(), conv), expected);
+        if (::testing::Test::HasFailure()) return;
+      }
     }
   }
 }
@@ -59,6 +66,63 @@ TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
   }
 }
 
+// Of four in a row the third runs beside the second, which is slow; the fourth adds what the second writes.
+TEST(Conv2dCudaMma, OneRunsBesideTheOneBeforeIt) {
+  OCTET_NEEDS_GPU();
+  constexpr int kSlow = 0, kQuick = 12, kTimes = 30;  // tiles
+  std::mt19937 random(7);
+  const auto convolution = [&](Conv2dShape shape, const std::vector<uint8_t>& x, const std::vector<uint8_t>& added) {
+    ConvCase c;
+    c.shape = shape;
+    infer_output(c.shape);
+    use_cuda_strides(c);
+    c.params.has_residual = !added.empty();
+    fill_random(c, random);
+    if (!x.empty()) c.x = x;
+    if (!added.empty()) c.residual = added;
+    return c;
+  };
+  const Conv2dShape wide = {
+      // four blocks of a hundred steps
+      .in_c = 128, .in_h = 28, .in_w = 28, .out_c = 128, .kernel_h = 7, .kernel_w = 7, .pad_h = 3, .pad_w = 3};
+  const ConvCase first = convolution(wide, {}, {});
+  const std::vector<uint8_t> shared = run_reference(first);
+  const ConvCase slow = convolution(wide, shared, {});
+  const ConvCase beside =
+      convolution({.in_c = 128, .in_h = 28, .in_w = 28, .out_c = 32, .stride_h = 4, .stride_w = 4}, shared, {});
+  const ConvCase last = convolution({.in_c = 128, .in_h = 28, .in_w = 28, .out_c = 128}, shared, run_reference(slow));
+
+  const Stream stream;
+  const std::vector<const ConvCase*> cases = {&first, &slow, &beside, &last};
+  const std::vector<CudaConv2d> kernels = {mma_choice(kSlow, 1), mma_choice(kSlow, 1), mma_choice(kQuick, 1),
+                                           mma_choice(kQuick, 1)};
+  std::vector<std::vector<uint8_t>> expected;
+  std::vector<DeviceBytes> packed;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const ConvCase& c = *cases[i];
+    expected.push_back(run_reference(c));
+    packed.emplace_back(mma_pack(kernels[i], c.shape, c.params, c.weights), stream);
+  }
+  const DeviceBytes x(first.x, stream);
+  for (int time = 0; time < kTimes && !HasFailure(); ++time) {
+    std::vector<DeviceBytes> y;
+    for (const auto& bytes : expected) y.emplace_back(std::vector<uint8_t>(bytes.size(), kCanary), stream, kCanary);
+    const uint8_t* inputs[] = {x.data(), y[0].data(), y[0].data(), y[0].data()};
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const CudaConv2dData data{.images = 1,
+                                .packed = packed[i].data(),
+                                .x = inputs[i],
+                                .residual = i == 3 ? y[1].data() : nullptr,
+                                .y = y[i].data(),
+                                .beside = i == 2};
+      cuda_mma_family().launch(kernels[i], cases[i]->shape, cases[i]->params, data, stream.get());
+    }
+    for (size_t i = 0; i < cases.size(); ++i) {
+      expect_exact(*cases[i], "convolution " + std::to_string(i), y[i].read(stream), expected[i]);
+    }
+  }
+}
+
 // What the kernels rely on, checked without a GPU.
 TEST(Conv2dCudaMma, FastDivideDivides) {
   std::mt19937 random(9);
@@ -74,7 +138,7 @@ TEST(Conv2dCudaMma, FastDivideDivides) {
 
 TEST(Conv2dCudaMma, TilesPermuteAndSwizzleOneToOne) {
   for (const MmaTile& tile : kMmaTiles) {
-    EXPECT_LE(tile.shared_bytes(), 99 * 1024 - 128);
+    EXPECT_LE(tile.shared_bytes(), kMmaSharedBytes);
     std::set<int> rows;
     for (int channel = 0; channel < tile.block_n; ++channel) rows.insert(mma_weight_row(tile, channel));
     EXPECT_EQ(static_cast<int>(rows.size()), tile.block_n);
@@ -94,15 +158,19 @@ TEST(Conv2dCudaMma, ChoicesAreAHandfulAndFitTheirWorkspace) {
   for (int i = 0; i < 200; ++i) {
     const ConvCase c = random_ungrouped_case(random);
     std::vector<CudaConv2d> found;
-    mma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
+    const CudaGpu& gpu = i % 4 == 0 ? kA100 : kH200;
+    mma_choices({c.shape, c.params, c.weights, c.images, gpu}, found);
     EXPECT_GE(found.size(), 1u) << c.describe();
-    EXPECT_LE(found.size(), 8u);
+    EXPECT_LE(found.size(), 12u);
     std::set<std::string> names;
     for (const CudaConv2d& conv : found) {
       names.insert(conv.name);
       const MmaGrid grid(kMmaTiles[conv.variant], c.shape, c.images);
       EXPECT_LE(conv.split_k, grid.k_tiles) << conv.name << ": an empty part; " << c.describe();
-      EXPECT_EQ(mma_workspace(conv, c.shape, c.images) > 0, conv.split_k > 1);
+      EXPECT_EQ(mma_workspace(conv, c.shape, c.images) > 0, conv.split_k > 1 && !conv.in_cluster);
+      if (!conv.in_cluster) continue;
+      EXPECT_TRUE(conv.split_k > 1 && mma_cluster_fits(kMmaTiles[conv.variant], conv.split_k)) << conv.name;
+      EXPECT_EQ(gpu.capability, kH200.capability) << conv.name << ": that GPU has no clusters";
     }
     EXPECT_EQ(names.size(), found.size());
   }

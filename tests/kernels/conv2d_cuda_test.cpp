@@ -68,6 +68,14 @@ TEST(Conv2dCuda, FirstLayersAreExact) {
   }
 }
 
+// Enough tiles for every multiprocessor: blocks take the channels of two of few tiles.
+TEST(Conv2dCuda, WideFirstLayersAreExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(46);
+  expect_shape_exact({.in_c = 3, .in_h = 230, .in_w = 230, .out_c = 70, .kernel_h = 3, .kernel_w = 3, .pad_h = 1},
+                     random, "mma_image");
+}
+
 TEST(Conv2dCuda, GroupsAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(46);

@@ -32,7 +32,7 @@ void expect_every_tile_exact(const ConvCase& c) {
     const CudaConv2d conv = wgmma_choice(tile);
     const bool dense = !kWgmmaTiles[tile].sparse;
     if (dense) expect_exact(c, conv.name, run_family(c, cuda_wgmma_family(), conv), expected);
-    expect_exact(sparse, conv.name, run_family(sparse, cuda_wgmma_sparse_family(), conv), expected_sparse);
+    expect_exact(sparse, conv.name, run_family(sparse, cuda_wgmma_family(), conv), expected_sparse);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -322,7 +322,8 @@ TEST(Conv2dCudaWgmma, LeavesUnevenPaddingToOthers) {
 TEST(Conv2dCudaWgmma, ChoicesAreAHandful) {
   std::mt19937 random(8);
   for (int i = 0; i < 200; ++i) {
-    const ConvCase c = random_ungrouped_case(random);
+    ConvCase c = random_ungrouped_case(random);
+    if (i % 2 == 0) keep_two_of_four(c, random);
     std::vector<CudaConv2d> found;
     wgmma_choices({c.shape, c.params, c.weights, c.images, kH200}, found);
     EXPECT_EQ(found.empty(), c.params.y.float_output) << c.describe();

@@ -67,5 +67,24 @@ TEST(TwoOfFour, NothingThatIsNotFiniteIsHidden) {
   }
 }
 
+TEST(TwoOfFour, TheFirstDenseGroupIsFound) {
+  for (const int inputs : {4, 10, 11}) {  // the last group of a row: four, two, three
+    const int rows = 3;
+    std::vector<int8_t> weight(rows * inputs);
+    EXPECT_EQ(first_dense_group(weight.data(), rows, inputs), -1);
+    for (int row = rows - 1; row >= 0; --row) {
+      for (int first = (inputs - 1) / 4 * 4; first >= 0; first -= 4) {
+        int8_t* group = &weight[row * inputs + first];
+        const int before = static_cast<int>(first_dense_group(weight.data(), rows, inputs));
+        const int codes = std::min(4, inputs - first);
+        for (int i = 0; i < codes; ++i) {
+          group[i] = static_cast<int8_t>(i % 2 ? -128 : 1);
+          EXPECT_EQ(first_dense_group(weight.data(), rows, inputs), i < 2 ? before : row * inputs + first);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -13,8 +13,8 @@ namespace {
 
 /// In order of preference. A family's place and its own variant number make CudaConv2d::variant.
 const std::array kFamilies = {
-    &cuda_depthwise_3x3_family, &cuda_depthwise_5x5_family, &cuda_image_family, &cuda_wgmma_sparse_family,
-    &cuda_wgmma_family,         &cuda_mma_family,           &cuda_dp4a_family,  &cuda_direct_family,
+    &cuda_depthwise_3x3_family, &cuda_depthwise_5x5_family, &cuda_image_family,  &cuda_wgmma_family,
+    &cuda_mma_family,           &cuda_dp4a_family,          &cuda_direct_family,
 };
 constexpr int kVariantsPerFamily = 1000;
 
@@ -77,6 +77,8 @@ size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, i
   const auto workspace = family_of(conv).workspace;
   return workspace ? workspace(within_family(conv), shape, images) : 0;
 }
+
+bool cuda_conv2d_runs_beside(const CudaConv2d& conv) { return family_of(conv).runs_beside; }
 
 void cuda_conv2d(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream) {

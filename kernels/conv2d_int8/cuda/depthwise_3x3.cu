@@ -20,7 +20,7 @@ struct DepthwiseTile {
   constexpr int rows(int stride) const { return stride == 1 ? 2 * sets : sets; }
 };
 
-constexpr DepthwiseTile kTiles[] = {{2, 7}, {2, 4}, {1, 7}, {1, 4}};
+constexpr DepthwiseTile kTiles[] = {{2, 7}, {2, 4}, {1, 7}, {1, 4}, {1, 2}, {1, 1}};
 
 /// From four channels a word and a row each to four rows a word: codes[set][channel].
 template <int kSets>
@@ -137,7 +137,8 @@ DepthwiseKernel kernel_of(int stride, bool is_signed) {
 
 void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
             CudaStream stream) {
-  constexpr DepthwiseKernel (*kKernels[])(int, bool) = {kernel_of<0>, kernel_of<1>, kernel_of<2>, kernel_of<3>};
+  constexpr DepthwiseKernel (*kKernels[])(int, bool) = {kernel_of<0>, kernel_of<1>, kernel_of<2>,
+                                                        kernel_of<3>, kernel_of<4>, kernel_of<5>};
   static_assert(std::size(kKernels) == std::size(kTiles));
   const DepthwiseTile& tile = kTiles[conv.variant];
   launch_depthwise(kKernels[conv.variant](g.stride_h, p.x.is_signed), tile.rows(g.stride_h), tile.columns, g, p, data,

@@ -28,16 +28,16 @@ struct CudaConvFamily {
   size_t (*workspace)(const CudaConv2d& conv, const Conv2dShape& shape, int images);  ///< null: never any
   void (*launch)(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                  const CudaConv2dData& data, CudaStream stream);
+  bool runs_beside = false;  ///< launch() heeds CudaConv2dData::beside
 };
 
 const CudaConvFamily& cuda_depthwise_3x3_family();
 const CudaConvFamily& cuda_depthwise_5x5_family();
-const CudaConvFamily& cuda_image_family();         ///< up to 4 input channels, on tensor cores
-const CudaConvFamily& cuda_wgmma_family();         ///< one group, 16-byte strides, codes out: tensor cores of Hopper
-const CudaConvFamily& cuda_wgmma_sparse_family();  ///< the same where of each four weights two are 0 at least
-const CudaConvFamily& cuda_mma_family();           ///< one group, 16-byte strides: tensor cores
-const CudaConvFamily& cuda_dp4a_family();          ///< grouped and depthwise of any window
-const CudaConvFamily& cuda_direct_family();        ///< everything, slowly
+const CudaConvFamily& cuda_image_family();   ///< up to 4 input channels, on tensor cores
+const CudaConvFamily& cuda_wgmma_family();   ///< one group, 16-byte strides, codes out: tensor cores of Hopper
+const CudaConvFamily& cuda_mma_family();     ///< one group, 16-byte strides: tensor cores
+const CudaConvFamily& cuda_dp4a_family();    ///< grouped and depthwise of any window
+const CudaConvFamily& cuda_direct_family();  ///< everything, slowly
 
 /// The head of packed data: per output channel, padded with zeros to `channels`.
 struct CudaChannelConstants {

@@ -149,29 +149,47 @@ __device__ __forceinline__ uint32_t finish_codes(const ConvOutput& p, const Resi
   return p.rounding(t[0], t[1], t[2], t[3]);
 }
 
-/// Ends the pixels first_pixel + 8 i (those < p.pixels) of one thread: `channel` is the first of its channels.
-template <bool kResidual, class Sums>
-__device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sums, int first_pixel, int channel) {
-  constexpr int kWords = Sums::kN / 2, kRows = Sums::kM * 2;
-  const ResidualCodes residual(p.epilogue);
-  CodeWords<kWords> codes[kRows];
-  if constexpr (kResidual) {
+/// What turns the sums of one thread into codes: pixels first_pixel + 8 i (those < pixels), `channel` the first of its
+/// channels. Loaded by itself, for it need not wait for the sums.
+template <class Sums>
+struct OutputOperands {
+  static constexpr int kWords = Sums::kN / 2, kRows = Sums::kM * 2;
+  float4 multiplier[kWords], bias[kWords];
+  CodeWords<kWords> residual[kRows];
+
+  __device__ __forceinline__ void load_constants(const ConvOutput& p, int channel) {
+#pragma unroll
+    for (int word = 0; word < kWords; ++word) {
+      multiplier[word] = *reinterpret_cast<const float4*>(p.constants.multiplier + channel + word * 4);
+      bias[word] = *reinterpret_cast<const float4*>(p.constants.bias + channel + word * 4);
+    }
+  }
+  __device__ __forceinline__ void load_residual(const ConvOutput& p, int first_pixel, int channel) {
     const uint8_t* from = p.residual + static_cast<int64_t>(first_pixel) * p.residual_stride + channel;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      if (first_pixel + row * 8 < p.pixels) codes[row].load(from + static_cast<int64_t>(row) * 8 * p.residual_stride);
+      if (first_pixel + row * 8 < p.pixels) {
+        residual[row].load(from + static_cast<int64_t>(row) * 8 * p.residual_stride);
+      }
     }
   }
+};
+
+/// Ends the sums of one thread.
+template <bool kResidual, class Sums>
+__device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sums, const OutputOperands<Sums>& operands,
+                                            int first_pixel, int channel) {
+  constexpr int kWords = Sums::kN / 2, kRows = Sums::kM * 2;
+  const ResidualCodes residual(p.epilogue);
+  CodeWords<kWords> codes[kRows];
 #pragma unroll
   for (int word = 0; word < kWords; ++word) {
-    const float4 multiplier = *reinterpret_cast<const float4*>(p.constants.multiplier + channel + word * 4);
-    const float4 bias = *reinterpret_cast<const float4*>(p.constants.bias + channel + word * 4);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const int32_t(&left)[4] = sums.value[row / 2][word * 2], (&right)[4] = sums.value[row / 2][word * 2 + 1];
       const int32_t acc[4] = {left[row % 2 * 2], left[row % 2 * 2 + 1], right[row % 2 * 2], right[row % 2 * 2 + 1]};
-      codes[row].word[word] =
-          finish_codes<kResidual>(p, residual, acc, multiplier, bias, kResidual ? codes[row].word[word] : 0);
+      codes[row].word[word] = finish_codes<kResidual>(p, residual, acc, operands.multiplier[word], operands.bias[word],
+                                                      kResidual ? operands.residual[row].word[word] : 0);
     }
   }
   uint8_t* to = static_cast<uint8_t*>(p.y) + static_cast<int64_t>(first_pixel) * p.out_stride + channel;
@@ -188,7 +206,11 @@ __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sum
 
 /// The same for float32 logits, one by one: they are few, and rows of any number of channels have no alignment.
 template <class Sums>
-__device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& sums, int first_pixel, int channel) {
+__device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& sums,
+                                             const OutputOperands<Sums>& operands, int first_pixel, int channel) {
+  const auto of_channel = [](const float4& four, int i) {
+    return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+  };
 #pragma unroll
   for (int row = 0; row < Sums::kM * 2; ++row) {
     const int64_t pixel = first_pixel + row * 8;
@@ -198,8 +220,9 @@ __device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& su
       const int k = channel + i;
       if (k >= p.out_c) break;
       const int32_t acc = sums.value[row / 2][i / 2][row % 2 * 2 + i % 2];
-      finish_output(p.epilogue, p.lookup, rescale(acc, p.constants.multiplier[k], p.constants.bias[k]), p.residual,
-                    pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
+      const float t =
+          rescale(acc, of_channel(operands.multiplier[i / 4], i % 4), of_channel(operands.bias[i / 4], i % 4));
+      finish_output(p.epilogue, p.lookup, t, p.residual, pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
     }
   }
 }

@@ -225,7 +225,9 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
   const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const int tiles_h = blocks_for(g.out_h, kTile), tiles_w = blocks_for(g.out_w, kTile);
-  const int groups = g.out_c > kWarpChannels ? 2 : 1;
+  const int tiles = data.images * tiles_h * tiles_w;
+  // Where tiles are too few for all multiprocessors, a block takes fewer channels of one.
+  const int groups = g.out_c > kWarpChannels && static_cast<unsigned>(tiles) >= multiprocessors() ? 2 : 1;
   const ImageArgs args{g,
                        CudaEpilogue(p).rounding,
                        CodeLookup(data),
@@ -236,7 +238,7 @@ void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, cons
                        (p.x.zero_point & 0xFF) * 0x01010101u,
                        tiles_h,
                        tiles_w,
-                       data.images * tiles_h * tiles_w,
+                       tiles,
                        tile_side(g.stride_h, g.kernel_h, g.dilation_h),
                        tile_side(g.stride_w, g.kernel_w, g.dilation_w),
                        phase_words(g),

@@ -53,7 +53,12 @@ class ConvStep final : public CudaStep {
     kernels::CudaConv2dData launched = tensors(data);
     launched.packed = conv_->packed.at(conv.variant).data();
     launched.workspace = data.zeroed;
+    launched.beside = data.beside;
     kernels::cuda_conv2d(conv, conv_->shape, conv_->params, launched, stream);
+  }
+
+  bool can_run_beside(int images) const override {
+    return kernels::cuda_conv2d_runs_beside(conv_->chosen.at(images)) && zeroed_bytes(images) == 0;
   }
 
   std::unique_ptr<CudaStep> with_lookup(const kernels::LookupTable& table) const override {

@@ -149,17 +149,23 @@ const CudaGroup* CudaProgram::fused_group(size_t node, int batch) const {
   return group >= 0 && groups_[group].fused(batch) != nullptr ? &groups_[group] : nullptr;
 }
 
-bool CudaProgram::launch(size_t node, int batch) const {
+bool CudaProgram::launch(size_t node, int batch, bool beside) const {
   if (!layers_[node].step) return false;
-  at_node(node, [&] { layers_[node].step->launch(data(node, batch), stream_.get()); });
+  CudaStepData of_node = data(node, batch);
+  of_node.beside = beside;
+  at_node(node, [&] { layers_[node].step->launch(of_node, stream_.get()); });
   return true;
 }
 
-bool CudaProgram::launch_in_run(size_t node, int batch) const {
-  if (layers_[node].lookup >= 0) return false;
+bool CudaProgram::launches_in_run(size_t node, int batch) const {
   const CudaGroup* group = fused_group(node, batch);
-  if (group == nullptr) return launch(node, batch);
-  if (group->last() != static_cast<int>(node)) return false;
+  return layers_[node].lookup < 0 && layers_[node].step && (!group || group->last() == static_cast<int>(node));
+}
+
+bool CudaProgram::launch_in_run(size_t node, int batch) const {
+  if (!launches_in_run(node, batch)) return false;
+  const CudaGroup* group = fused_group(node, batch);
+  if (group == nullptr) return launch(node, batch, layers_[node].beside.contains(batch));
   at_node(node, [&] { group->fused(batch)->launch(data(*group, batch), stream_.get()); });
   return true;
 }
@@ -183,6 +189,7 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
 // Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
 void CudaProgram::prepare_steps(int batch) {
   upload_random_images(batch);
+  for (Layer& layer : layers_) layer.beside.erase(batch);
   std::function<void()> before;
   try {
     for (size_t node = 0; node < layers_.size(); ++node) {
@@ -200,6 +207,7 @@ void CudaProgram::prepare_steps(int batch) {
       });
       before = [this, node, batch] { launch_in_run(node, batch); };
     }
+    choose_beside(batch);
   } catch (const OutOfGpuMemory& error) {
     throw does_not_fit(error, batch, work_.bytes() + error.asked());
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class CudaProgram final : public Program {
     size_t image_bytes = 0;  ///< of the output, with lanes between channels and stride
     std::vector<const uint8_t*> inputs;
     uint8_t* output = nullptr;
+    std::set<int> beside;  ///< batches of which it runs beside what is launched before it
   };
 
   struct BatchPlan {
@@ -66,15 +68,22 @@ class CudaProgram final : public Program {
   void prepare_steps(int batch);
   void choose_group(CudaGroup& group, int batch);
   void capture(BatchPlan& plan);
+  /// Lets nodes run beside what a run launches before them, where they may and where that is faster.
+  void choose_beside(int batch);
+  /// Whether the node, which no group computes, may run while what is launched at node `before` does: neither writes
+  /// what the other reads or writes.
+  bool may_run_beside(size_t before, size_t node, int batch) const;
   CudaStepData data(size_t node, int batch) const;
   /// Of a group as one.
   CudaStepData data(const CudaGroup& group, int batch) const;
   /// The group of a node where one kernel computes it, else null.
   const CudaGroup* fused_group(size_t node, int batch) const;
   /// launch() of one node; false when it has none.
-  bool launch(size_t node, int batch) const;
-  /// What a run without a tap launches at a node: its own step or, at the last of a group that one kernel computes,
-  /// that. False when others compute the node too.
+  bool launch(size_t node, int batch, bool beside = false) const;
+  /// Whether a run without a tap launches something at a node: its own step or, at the last of a group that one kernel
+  /// computes, that. Else others compute the node too.
+  bool launches_in_run(size_t node, int batch) const;
+  /// Does so. False when there is nothing.
   bool launch_in_run(size_t node, int batch) const;
   /// Calls `work` and names the node in its errors.
   void at_node(size_t node, const std::function<void()>& work) const;

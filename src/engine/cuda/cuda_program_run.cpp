@@ -119,7 +119,9 @@ std::vector<LayerInfo> CudaProgram::layers() const {
   for (size_t node = 0; node < layers_.size(); ++node) {
     const int lookup = layers_[node].lookup;
     const CudaStep* step = layers_[lookup < 0 ? node : lookup].step.get();
-    layers.push_back({graph_.nodes[node].name, step ? step->kernel(max_batch_) : "alias", step ? step->engine() : ""});
+    const char* beside = layers_[lookup < 0 ? node : lookup].beside.contains(max_batch_) ? "_beside" : "";
+    layers.push_back(
+        {graph_.nodes[node].name, step ? step->kernel(max_batch_) + beside : "alias", step ? step->engine() : ""});
   }
   for (const Layer& layer : layers_) {
     if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";

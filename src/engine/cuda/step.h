@@ -25,6 +25,7 @@ struct CudaStepData {
   /// zeroed_bytes(images), shared by the steps that ask for some: zeros when it is allocated; how much of it they leave
   /// as zeros is their agreement (kCudaWorkspaceZeros).
   void* zeroed = nullptr;
+  bool beside = false;                     ///< for launch(): while the step before this one runs, if can_run_beside()
   std::function<void()> before = nullptr;  ///< for prepare(): launches the step that runs before this one, if any
 };
 
@@ -51,6 +52,9 @@ class CudaStep {
 
   /// Allocates nothing and never synchronizes. Throws Error(promise) when the launch fails.
   virtual void launch(const CudaStepData& data, CudaStream stream) const = 0;
+
+  /// Whether launch() of so many images heeds CudaStepData::beside. A step that does uses no work space.
+  virtual bool can_run_beside(int images) const { return false; }
 
   /// The same on the same constants, with a look-up of every code that it writes; null if it cannot. What it chooses in
   /// prepare() is this step's choice too.

@@ -14,7 +14,8 @@ std::vector<double> time_replays(const CapturedGraph& graph, const Stream& strea
 
 struct LaunchTiming {
   int runs = 1;
-  /// A launch that takes longer than so many milliseconds is timed only once.
+  /// A launch that takes longer than so many milliseconds is timed only once, if it is long enough to be told from the
+  /// time that launching takes.
   double slow_ms = std::numeric_limits<double>::max();
 };
 

@@ -5,7 +5,6 @@
 
 #include "kernels/rescale_sums/cuda_rescale_sums.h"
 #include "src/cuda/memory.h"
-#include "src/engine/cudnn/constants.h"
 #include "src/engine/cudnn/int8_matmul.h"
 #include "src/engine/memory_plan.h"
 
@@ -14,46 +13,28 @@ namespace {
 
 class CudnnConvStep final : public CudaStep {
  public:
-  CudnnConvStep(const Lowering& lowering, int node, bool every_plan)
-      : lowering_(lowering), node_(node), every_plan_(every_plan) {}
+  CudnnConvStep(const Lowering& lowering, int node, bool every_plan) : conv_(lowering, node), every_plan_(every_plan) {}
 
   std::string engine() const override { return "cudnn"; }
   std::string kernel(int images) const override { return "cudnn_conv " + convs_.at(images)->name(); }
 
   void prepare(const CudaStepData& data, const Stream& stream) override {
-    FusedConvSpec spec = fused_conv_spec(lowering_, node_, data.images);
+    FusedConvSpec spec = conv_.spec(data.images);
     spec.every_plan = every_plan_;
-    if (!constants_) {
-      constants_.emplace(lowering_.conv2d_shape(node_), lowering_.conv2d_weights(node_),
-                         lowering_.conv2d_params(node_).residual_multiplier, spec.shape.in_c, spec.shape.out_c, stream);
-    }
-    convs_[data.images] = fused_conv(spec, tensors(data), stream);
+    conv_.upload(stream);
+    convs_[data.images] = fused_conv(spec, conv_.tensors(data), stream);
   }
 
   size_t scratch_bytes(int images) const override { return convs_.at(images)->workspace_bytes(); }
-  size_t constant_bytes() const override { return constants_ ? constants_->bytes() : 0; }
+  size_t constant_bytes() const override { return conv_.constant_bytes(); }
 
   void launch(const CudaStepData& data, CudaStream stream) const override {
-    convs_.at(data.images)->launch(tensors(data), stream);
+    convs_.at(data.images)->launch(conv_.tensors(data), stream);
   }
 
  private:
-  FusedConvTensors tensors(const CudaStepData& data) const {
-    const bool residual = lowering_.graph.nodes[node_].inputs.size() > 1;
-    return {.x = data.inputs[0],
-            .weight = constants_->weight(),
-            .multiplier = constants_->multiplier(),
-            .bias = constants_->bias(),
-            .residual = residual ? data.inputs[1] : nullptr,
-            .residual_multiplier = constants_->residual_multiplier(),
-            .y = data.output,
-            .workspace = data.scratch};
-  }
-
-  const Lowering& lowering_;
-  int node_;
+  PeerConv conv_;
   bool every_plan_;
-  std::optional<CudnnConstants> constants_;
   std::map<int, std::shared_ptr<const FusedConv>> convs_;  ///< by number of images
 };
 
@@ -104,23 +85,11 @@ class CudnnLinearStep final : public CudaStep {
   kernels::Conv2dWeights weights_;
   kernels::CodeOutput out_;
   int lanes_;  ///< outputs, rounded up to whole lanes
-  std::optional<CudnnConstants> constants_;
+  std::optional<PeerConstants> constants_;
   std::map<int, Int8Matmul> products_;  ///< by number of images
 };
 
 }  // namespace
-
-FusedConvSpec fused_conv_spec(const Lowering& lowering, int node, int images) {
-  const kernels::Conv2dParams params = lowering.conv2d_params(node);
-  FusedConvSpec spec;
-  spec.images = images;
-  spec.shape = lowering.conv2d_shape(node);
-  spec.shape.in_c = spec.shape.in_stride;
-  spec.shape.out_c = spec.shape.out_stride;
-  spec.residual = params.has_residual;
-  spec.clamp_min = params.y.clamp_min, spec.clamp_max = params.y.clamp_max;
-  return spec;
-}
 
 std::unique_ptr<CudaStep> make_cudnn_conv_step(const Lowering& lowering, int node, bool every_plan) {
   return std::make_unique<CudnnConvStep>(lowering, node, every_plan);

@@ -4,15 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "src/engine/cuda/peer_conv.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cudnn/fused_conv.h"
 #include "src/engine/lowering.h"
 
 namespace octet {
-
-/// A conv2d that CudnnEngine supports, as cuDNN sees it: channels are the pixel strides, so that channels that are no
-/// multiple of 16 run too (weights of the lanes behind the last channel are 0).
-FusedConvSpec fused_conv_spec(const Lowering& lowering, int node, int images);
 
 /// `every_plan`: times all that cuDNN proposes, else takes its first.
 std::unique_ptr<CudaStep> make_cudnn_conv_step(const Lowering& lowering, int node, bool every_plan);

@@ -5,12 +5,10 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "src/engine/cuda/fastest_candidate.h"
+#include "src/engine/cuda/peer_conv.h"
 #include "src/engine/cuda/timing.h"
-#include "src/engine/cudnn/constants.h"
-#include "src/engine/cudnn/cudnn_steps.h"
 #include "src/engine/cudnn/library_plan.h"
 #include "src/engine/cutlass/kernel.h"
 
@@ -56,41 +54,24 @@ const CutlassKernel& fastest_kernel(const FusedConvSpec& spec, const FusedConvTe
 
 class CutlassConvStep final : public CudaStep {
  public:
-  CutlassConvStep(const Lowering& lowering, int node) : lowering_(lowering), node_(node) {}
+  CutlassConvStep(const Lowering& lowering, int node) : conv_(lowering, node) {}
 
   std::string engine() const override { return "cutlass"; }
   std::string kernel(int images) const override { return "cutlass_" + kernels_.at(images)->name; }
 
   void prepare(const CudaStepData& data, const Stream& stream) override {
-    const FusedConvSpec spec = fused_conv_spec(lowering_, node_, data.images);
-    if (!constants_) {
-      constants_.emplace(lowering_.conv2d_shape(node_), lowering_.conv2d_weights(node_),
-                         lowering_.conv2d_params(node_).residual_multiplier, spec.shape.in_c, spec.shape.out_c, stream);
-    }
-    kernels_[data.images] = &fastest_kernel(spec, tensors(data), stream);
+    conv_.upload(stream);
+    kernels_[data.images] = &fastest_kernel(conv_.spec(data.images), conv_.tensors(data), stream);
   }
 
-  size_t constant_bytes() const override { return constants_ ? constants_->bytes() : 0; }
+  size_t constant_bytes() const override { return conv_.constant_bytes(); }
 
   void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels_.at(data.images)->launch(fused_conv_spec(lowering_, node_, data.images), tensors(data), stream);
+    kernels_.at(data.images)->launch(conv_.spec(data.images), conv_.tensors(data), stream);
   }
 
  private:
-  FusedConvTensors tensors(const CudaStepData& data) const {
-    const bool residual = lowering_.graph.nodes[node_].inputs.size() > 1;
-    return {.x = data.inputs[0],
-            .weight = constants_->weight(),
-            .multiplier = constants_->multiplier(),
-            .bias = constants_->bias(),
-            .residual = residual ? data.inputs[1] : nullptr,
-            .residual_multiplier = constants_->residual_multiplier(),
-            .y = data.output};
-  }
-
-  const Lowering& lowering_;
-  int node_;
-  std::optional<CudnnConstants> constants_;
+  PeerConv conv_;
   std::map<int, const CutlassKernel*> kernels_;  ///< by number of images
 };
 

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/engine/cudnn/fused_conv.h"
+#include "src/cuda/stream.h"
+#include "src/engine/cuda/fused_conv_spec.h"
 
 namespace octet {
 

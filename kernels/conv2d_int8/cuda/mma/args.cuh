@@ -25,12 +25,14 @@ struct MmaArgs {
   FastDivide by_kernel_w, by_in_chunks;                ///< chunk of the sum -> kernel tap; tap -> kernel row
   bool dense = false;         ///< pixel i of y reads pixel i of x alone: 1x1, stride 1, no padding
   bool padded = false;        ///< some windows leave the image
+  bool beside = false;        ///< CudaConv2dData::beside
   uint32_t padding_word = 0;  ///< four times the zero point: what x holds outside the image
 
   int n_tiles = 0, k_tiles = 0;
   FastDivide by_n_tiles;
   int k_per_part = 0, k_extra = 0;  ///< steps of a part; the first k_extra parts have one more
   SplitSum split;
+  bool in_cluster = false;  ///< the blocks of a split sum's parts are a cluster and use neither counters nor memory
 };
 
 /// Launches one of kMmaTiles on `blocks` tiles of the output.

@@ -9,7 +9,7 @@
 namespace octet::kernels {
 namespace {
 
-constexpr size_t kMaxChoices = 8;
+constexpr size_t kMaxChoices = 12;
 constexpr size_t kMaxPartialBytes = size_t{32} << 20;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -24,15 +24,20 @@ double step_clocks(const MmaTile& t) {
   return std::max({products, (fed + read) / 128, fed / 32});
 }
 
-double clocks(const MmaTile& t, const MmaGrid& grid, int split, int multiprocessors) {
-  constexpr double kStart = 1500, kHandOver = 1500;  // first bytes from memory; a fence and an atomic
+/// Clocks that a step of a block takes at least: one mma after the other, and the wait for all warps.
+double step_latency(const MmaTile& t) { return 60 + 35.0 * t.block_k / 32 / t.warps_k; }
+
+double clocks(const MmaTile& t, const MmaGrid& grid, int split, bool in_cluster, int multiprocessors) {
+  constexpr double kStart = 1500;  // first bytes from memory
+  const double hand_over = in_cluster ? 1300 : 2000, bytes_a_clock = in_cluster ? 128 : 40;
   const double outputs = static_cast<double>(t.block_m) * t.block_n;
   const double finish = outputs * 0.12;  // some ten instructions each, and the stores
   const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, multiprocessors);
-  const double work = ceil_div(grid.k_tiles, split) * step_clocks(t) + (split > 1 ? outputs * 4 / 32 : finish);
-  // Blocks on one multiprocessor share it, and hide each other's start.
-  double total = of_one * work + ceil_div(of_one, t.min_blocks) * kStart;
-  if (split > 1) total += kHandOver + split * outputs * 4 / 48 + finish;
+  const int steps = ceil_div(grid.k_tiles, split);
+  const double work = steps * step_clocks(t) + (split > 1 ? outputs * 4 / bytes_a_clock : finish);
+  // Blocks on one multiprocessor share it, and hide each other's start and latency.
+  double total = of_one * work + ceil_div(of_one, t.min_blocks) * (kStart + steps * step_latency(t));
+  if (split > 1) total += hand_over + split * outputs * 4 / bytes_a_clock + finish;
   return total;
 }
 
@@ -63,12 +68,13 @@ int mma_max_split(const MmaGrid& grid) {
   return grid.tiles() <= kCounters ? grid.k_tiles : 1;
 }
 
-CudaConv2d mma_choice(int tile, int split_k) {
+CudaConv2d mma_choice(int tile, int split_k, bool in_cluster) {
   const MmaTile& t = kMmaTiles[tile];
   std::string name = "mma_" + std::to_string(t.block_m) + "x" + std::to_string(t.block_n) + "x" +
                      std::to_string(t.block_k) + "_s" + std::to_string(t.stages);
-  if (split_k > 1) name += "_k" + std::to_string(split_k);
-  return {tile, split_k, name};
+  if (t.warps_k > 1) name += "_w" + std::to_string(t.warps_k);
+  if (split_k > 1) name += (in_cluster ? "_c" : "_k") + std::to_string(split_k);
+  return {.variant = tile, .split_k = split_k, .in_cluster = in_cluster, .name = name};
 }
 
 void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
@@ -78,11 +84,12 @@ void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found)
     const MmaTile& tile = kMmaTiles[i];
     const MmaGrid grid(tile, problem.shape, problem.images);
     for (const int split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
-      const CudaConv2d choice = mma_choice(static_cast<int>(i), split);
+      const bool in_cluster = split > 1 && problem.gpu.capability >= 90 && mma_cluster_fits(tile, split);
+      const CudaConv2d choice = mma_choice(static_cast<int>(i), split, in_cluster);
       const bool room = grid.tiles() * split <= tile.min_blocks * problem.gpu.multiprocessors &&
                         mma_workspace(choice, problem.shape, problem.images) <= kMaxPartialBytes;
-      if (split > 1 && (split > mma_max_split(grid) || !room)) break;
-      ranked.emplace_back(clocks(tile, grid, split, problem.gpu.multiprocessors), choice);
+      if (split > 1 && (split > (in_cluster ? grid.k_tiles : mma_max_split(grid)) || !room)) break;
+      ranked.emplace_back(clocks(tile, grid, split, in_cluster, problem.gpu.multiprocessors), choice);
     }
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -90,7 +97,7 @@ void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found)
 }
 
 size_t mma_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images) {
-  if (conv.split_k == 1) return 0;
+  if (conv.split_k == 1 || conv.in_cluster) return 0;
   const MmaTile& tile = kMmaTiles[conv.variant];
   const size_t sums = static_cast<size_t>(tile.block_m) * tile.block_n * MmaGrid(tile, shape, images).tiles();
   return kCudaWorkspaceZeros + sums * conv.split_k * sizeof(int32_t);

@@ -1,70 +1,16 @@
 // int8 convolution as an implicit matrix product on tensor cores: pixels x channels, summed over kernel and input
-// channels. Copies run `stages` steps ahead of the products (cp.async); ldmatrix feeds mma.m16n8k32. Included by the
-// files that instantiate tiles.
+// channels. Copies run `stages` steps ahead of the products (cp.async). Included by the files that instantiate tiles.
 #pragma once
 
 #include <utility>
 
+#include "kernels/conv2d_int8/cuda/cluster_sum.cuh"
 #include "kernels/conv2d_int8/cuda/mma/load.cuh"
+#include "kernels/conv2d_int8/cuda/mma/product.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
 
 namespace octet::kernels {
-
-template <int kTile>
-using MmaSums = Fragments<kMmaTiles[kTile].warp_m() / 16, kMmaTiles[kTile].warp_n() / 8>;
-
-/// Reads fragments from a stage and multiplies them. A stage holds block_m rows of input, then block_n of weights.
-template <int kTile, bool kSigned>
-class WarpProduct {
-  static constexpr MmaTile kT = kMmaTiles[kTile];
-  using Sums = MmaSums<kTile>;
-  static constexpr int kSteps = kT.block_k / 32, kWarpM = kT.warp_m(), kWarpN = kT.warp_n();
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0);
-
- public:
-  __device__ __forceinline__ WarpProduct(int warp_row, int warp_column, int lane) {
-    // Of four matrices: input (rows 0-7, rows 8-15) x (bytes 0-15, 16-31); weights (bytes) x (rows).
-    const int x_row = warp_row * kWarpM + lane / 8 % 2 * 8 + lane % 8;
-    const int w_row = warp_column * kWarpN + lane / 16 * 8 + lane % 8;
-    x_row_ = x_row * kT.block_k;
-    w_row_ = (kT.block_m + w_row) * kT.block_k;
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      x_chunk_[step] = mma_swizzle(kT.block_k, lane % 8, step * 2 + lane / 16) * 16;
-      w_chunk_[step] = mma_swizzle(kT.block_k, lane % 8, step * 2 + lane / 8 % 2) * 16;
-    }
-  }
-
-  /// What one mma step of 32 bytes multiplies.
-  struct Fragments {
-    uint32_t x[Sums::kM][4], w[Sums::kN / 2][4];
-  };
-
-  __device__ __forceinline__ void read(Fragments& f, uint32_t stage, int step) const {
-#pragma unroll
-    for (int m = 0; m < Sums::kM; ++m) {
-      load_matrices(f.x[m], stage + x_row_ + x_chunk_[step] + m * 16 * kT.block_k);
-    }
-#pragma unroll
-    for (int n = 0; n < Sums::kN / 2; ++n) {
-      load_matrices(f.w[n], stage + w_row_ + w_chunk_[step] + n * 16 * kT.block_k);
-    }
-  }
-
-  __device__ __forceinline__ void multiply(Sums& sums, const Fragments& f) const {
-#pragma unroll
-    for (int m = 0; m < Sums::kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < Sums::kN; ++n) {
-        multiply_add<kSigned>(sums.value[m][n], f.x[m], f.w[n / 2][n % 2 * 2], f.w[n / 2][n % 2 * 2 + 1]);
-      }
-    }
-  }
-
- private:
-  uint32_t x_row_, w_row_, x_chunk_[kSteps], w_chunk_[kSteps];  ///< bytes
-};
 
 /// The residual comes into L2 while the block multiplies.
 template <int kTile>
@@ -79,12 +25,27 @@ __device__ __forceinline__ void prefetch_residual(const MmaArgs& p, int first_pi
   }
 }
 
+/// From whole sums to the output: `channel` is the first of the thread's, `pixel` its first.
+template <class Sums>
+__device__ __forceinline__ void store_sums(const MmaArgs& p, const Sums& sums, const OutputOperands<Sums>& operands,
+                                           int pixel, int channel) {
+  if (p.out.epilogue.float_output) {
+    store_floats(p.out, sums, operands, pixel, channel);
+  } else if (p.out.residual != nullptr) {
+    store_codes<true>(p.out, sums, operands, pixel, channel);
+  } else {
+    store_codes<false>(p.out, sums, operands, pixel, channel);
+  }
+}
+
 /// Grid: (tiles of the output, channels fastest, so that blocks at work share rows of the input; parts of the sum).
 template <int kTile, bool kSigned>
 __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].min_blocks)
     mma_conv2d_kernel(const __grid_constant__ MmaArgs p) {
   constexpr MmaTile kT = kMmaTiles[kTile];
   using Sums = MmaSums<kTile>;
+  using Parts = WarpParts<kTile>;
+  using Blocks = ClusterSum<kT.threads(), typename Parts::Part>;
   extern __shared__ __align__(128) uint8_t shared_memory[];
   const uint32_t shared = shared_address(shared_memory);
 
@@ -92,6 +53,7 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   const int first_pixel = m_tile * kT.block_m, part = blockIdx.y;
   const int first_step = part * p.k_per_part + min(part, p.k_extra), steps = p.k_per_part + (part < p.k_extra);
 
+  if (p.in_cluster) Blocks::begin();
   InputLoader<kTile> input(p, first_pixel, first_step);
   WeightLoader<kTile> weight(p.weight +
                              (static_cast<int64_t>(n_tile) * p.k_tiles + first_step) * (kT.block_n * kT.block_k));
@@ -101,33 +63,47 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_weight(stage);  // no kernel writes weights
   }
-  wait_for_previous_kernel();
-#pragma unroll
-  for (int stage = 0; stage < kT.stages - 1; ++stage) {
-    if (stage < steps) load_input(stage);
-    copy_async_commit();  // with the first: all weights so far
-  }
-  if (p.out.residual != nullptr) prefetch_residual<kTile>(p, first_pixel, n_tile * kT.block_n);
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_row = warp / kT.warps_n, warp_column = warp % kT.warps_n;
-  const int channel = n_tile * kT.block_n + warp_column * kT.warp_n() + lane % 4 * (kT.warp_n() / 4);
+  // Where this thread's sums begin, and those that it ends.
+  const MmaWarp<kTile> warp;
+  const int lane = threadIdx.x % 32;
+  const int channel = n_tile * kT.block_n + warp.column * kT.warp_n() + lane % 4 * (kT.warp_n() / 4);
+  const int ended_pixel = first_pixel + warp.row * kT.warp_m() + Parts::pixel(warp.part) + lane / 4;
+  const int ended_channel = channel + Parts::channel(warp.part);
+  const bool first_part = part == 0 && warp.part == 0, ends = ended_channel < p.g.out_c;
   Sums sums;
 #pragma unroll
   for (int n = 0; n < Sums::kN; ++n) {
     const int2 start =
-        part == 0 ? *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2) : make_int2(0, 0);
+        first_part ? *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2) : make_int2(0, 0);
 #pragma unroll
     for (int m = 0; m < Sums::kM; ++m) {
       sums.value[m][n][0] = sums.value[m][n][2] = start.x;
       sums.value[m][n][1] = sums.value[m][n][3] = start.y;
     }
   }
+  // What the end needs comes while the block multiplies, where there are registers for it and it is sure to end.
+  constexpr int kEnded = Parts::Part::kM * Parts::Part::kN;
+  const bool sure = p.split.parts == 1 || (p.in_cluster && part == 0);
+  const bool constants_early = kEnded <= 8 && sure, residual_early = kEnded <= 4 && sure;
+  OutputOperands<typename Parts::Part> operands;
+  if (constants_early) operands.load_constants(p.out, ended_channel);
 
-  const WarpProduct<kTile, kSigned> product(warp_row, warp_column, lane);
+  p.beside ? let_next_kernel_begin() : wait_for_previous_kernel();
+#pragma unroll
+  for (int stage = 0; stage < kT.stages - 1; ++stage) {
+    if (stage < steps) load_input(stage);
+    copy_async_commit();  // with the first: all weights so far
+  }
+  if (p.out.residual != nullptr) {
+    if (residual_early && ends) operands.load_residual(p.out, ended_pixel, ended_channel);
+    if (!residual_early) prefetch_residual<kTile>(p, first_pixel, n_tile * kT.block_n);
+  }
+
+  const WarpProduct<kTile, kSigned> product(warp);
   // Fragments are read one mma step ahead of the products, also across stages: behind the last stage that reads what is
   // never used.
-  constexpr int kMmaSteps = kT.block_k / 32;
+  constexpr int kMmaSteps = WarpProduct<kTile, kSigned>::kSteps;
   typename WarpProduct<kTile, kSigned>::Fragments fragments[2];
   int read_stage = 0, write_stage = kT.stages - 1;
   copy_async_wait<kT.stages - 2>();
@@ -154,31 +130,37 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
     }
   }
 
-  if (p.split.parts > 1) {
+  typename Parts::Part whole = Parts::add(sums, warp, shared_memory);
+  bool last = ends;  // of the blocks with parts of this tile
+  if (p.in_cluster) {
+    last &= Blocks::add(whole, part, p.split.parts, shared_memory + kT.shared_bytes());
+  } else if (p.split.parts > 1) {
     __shared__ int arrived;
     const auto wait = [] { __syncthreads(); };
-    if (!add_parts<kT.threads()>(p.split, blockIdx.x, part, sums, threadIdx.x, arrived, wait)) return;
+    last &= add_parts<kT.threads()>(p.split, blockIdx.x, part, whole, threadIdx.x, arrived, wait);
   }
-  if (channel >= p.g.out_c) return;
-  const int thread_pixel = first_pixel + warp_row * kT.warp_m() + lane / 4;
-  if (p.out.epilogue.float_output) {
-    store_floats(p.out, sums, thread_pixel, channel);
-  } else if (p.out.residual != nullptr) {
-    store_codes<true>(p.out, sums, thread_pixel, channel);
-  } else {
-    store_codes<false>(p.out, sums, thread_pixel, channel);
+  if (last) {
+    if (!constants_early) operands.load_constants(p.out, ended_channel);
+    if (!residual_early && p.out.residual != nullptr) operands.load_residual(p.out, ended_pixel, ended_channel);
+    store_sums(p, whole, operands, ended_pixel, ended_channel);
   }
+  if (p.beside) wait_for_previous_kernel();
 }
 
 template <int kTile>
 void launch_mma(const MmaArgs& args, unsigned blocks, bool x_signed, CudaStream stream) {
   constexpr MmaTile kT = kMmaTiles[kTile];
+  using Blocks = ClusterSum<kT.threads(), typename WarpParts<kTile>::Part>;
+  static_assert(Blocks::room_bytes(2) == mma_cluster_bytes(kT, 2));
   const auto kernel = x_signed ? mma_conv2d_kernel<kTile, true> : mma_conv2d_kernel<kTile, false>;
-  // Not an operation of the stream: allowed while it is captured.
+  const unsigned parts = static_cast<unsigned>(args.split.parts);
+  const int shared = kT.shared_bytes() + (args.in_cluster ? mma_cluster_bytes(kT, args.split.parts) : 0);
+  // Not an operation of the stream: allowed while it is captured. The same at every launch, for other threads launch
+  // too.
   check_launch("mma_conv2d",
-               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kT.shared_bytes()));
-  const dim3 grid(blocks, static_cast<unsigned>(args.split.parts));
-  launch_overlapped(kernel, grid, kT.threads(), kT.shared_bytes(), stream, args);
+               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMmaSharedBytes));
+  launch_overlapped_clusters(kernel, dim3(blocks, parts), dim3(1, args.in_cluster ? parts : 1), kT.threads(), shared,
+                             stream, args);
   check_launch("mma_conv2d");
 }
 

@@ -33,14 +33,17 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
              leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;
   a.padding_word = static_cast<uint8_t>(p.x.zero_point) * 0x01010101u;
+  a.beside = data.beside;
   a.n_tiles = grid.n_tiles;
   a.k_tiles = grid.k_tiles;
   a.by_n_tiles = FastDivide(grid.n_tiles);
   a.k_per_part = grid.k_tiles / conv.split_k;
   a.k_extra = grid.k_tiles % conv.split_k;
-  if (conv.split_k > 1) {
-    int32_t* counters = static_cast<int32_t*>(data.workspace);
-    a.split = {conv.split_k, counters, counters + kCudaWorkspaceZeros / sizeof(int32_t)};
+  a.split.parts = conv.split_k;
+  a.in_cluster = conv.in_cluster;
+  if (mma_workspace(conv, g, data.images) > 0) {
+    a.split.counters = static_cast<int32_t*>(data.workspace);
+    a.split.partial = a.split.counters + kCudaWorkspaceZeros / sizeof(int32_t);
   }
   return a;
 }
@@ -56,7 +59,7 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
 }  // namespace
 
 const CudaConvFamily& cuda_mma_family() {
-  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch};
+  static constexpr CudaConvFamily family{mma_choices, mma_pack, mma_workspace, launch, /*runs_beside=*/true};
   return family;
 }
 

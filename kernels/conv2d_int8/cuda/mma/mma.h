@@ -24,9 +24,9 @@ inline constexpr int kMmaMaxKernel = 15;
 bool mma_supports(const Conv2dShape& shape, const Conv2dParams& params, int images);
 
 /// The choice of a tile by hand, as mma_choices names it.
-CudaConv2d mma_choice(int tile, int split_k);
+CudaConv2d mma_choice(int tile, int split_k, bool in_cluster = false);
 
-/// The largest split_k this tile can run with here: 1 when the workspace has too few counters.
+/// The largest split_k that this tile can run with here and no cluster: 1 when the workspace has too few counters.
 int mma_max_split(const MmaGrid& grid);
 
 void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);

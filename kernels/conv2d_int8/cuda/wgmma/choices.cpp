@@ -38,37 +38,23 @@ CudaConv2d wgmma_choice(int tile) {
                      "x" + std::to_string(t.block_k) + "_g" + std::to_string(t.groups);
   if (t.mode == WgmmaMode::held) name += "_held";
   if (t.shifted()) name += "_shifted";
-  return {tile, 1, name};
+  return {.variant = tile, .name = name};
 }
 
-namespace {
-
-void best_choices(const CudaConvProblem& problem, bool sparse, std::vector<CudaConv2d>& found) {
+void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  if (problem.gpu.capability != 90) return;
+  if (!wgmma_supports(problem.shape, problem.params, problem.weights, problem.images)) return;
+  const bool sparse = wgmma_keeps_two_of_four(problem.shape, problem.weights.weight);
   std::vector<std::pair<double, CudaConv2d>> ranked;
   for (int i = 0; i < static_cast<int>(kWgmmaTiles.size()); ++i) {
     const WgmmaTile& tile = kWgmmaTiles[i];
-    if (tile.sparse != sparse || !wgmma_fits(tile, problem.shape, problem.images)) continue;
+    if ((tile.sparse && !sparse) || !wgmma_fits(tile, problem.shape, problem.images)) continue;
     const WgmmaPlan plan(tile, problem.shape, problem.images, problem.params.has_residual);
     ranked.emplace_back(clocks(tile, plan, problem.shape, problem.params, problem.gpu.multiprocessors),
                         wgmma_choice(i));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < std::min(ranked.size(), kMaxChoices); ++i) found.push_back(ranked[i].second);
-}
-
-bool can_run(const CudaConvProblem& problem) {
-  return problem.gpu.capability == 90 && wgmma_supports(problem.shape, problem.params, problem.weights, problem.images);
-}
-
-}  // namespace
-
-void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
-  if (can_run(problem)) best_choices(problem, /*sparse=*/false, found);
-}
-
-void wgmma_sparse_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
-  if (can_run(problem) && wgmma_keeps_two_of_four(problem.shape, problem.weights.weight))
-    best_choices(problem, /*sparse=*/true, found);
 }
 
 }  // namespace octet::kernels

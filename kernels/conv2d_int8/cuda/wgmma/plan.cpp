@@ -103,14 +103,7 @@ bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWei
 }
 
 bool wgmma_keeps_two_of_four(const Conv2dShape& g, const int8_t* weight) {
-  const int64_t rows = static_cast<int64_t>(g.out_c) * g.kernel_h * g.kernel_w;
-  for (int64_t row = 0; row < rows; ++row, weight += g.in_c) {
-    for (int c = 0; c < g.in_c; c += kGroup) {
-      if (std::count(weight + c, weight + std::min(c + kGroup, g.in_c), 0) < std::min(kGroup, g.in_c - c) - kKept)
-        return false;
-    }
-  }
-  return true;
+  return first_dense_group(weight, static_cast<int64_t>(g.out_c) * g.kernel_h * g.kernel_w, g.in_c) < 0;
 }
 
 bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& g, int images) {

@@ -84,9 +84,4 @@ const CudaConvFamily& cuda_wgmma_family() {
   return family;
 }
 
-const CudaConvFamily& cuda_wgmma_sparse_family() {
-  static constexpr CudaConvFamily family{wgmma_sparse_choices, wgmma_pack, nullptr, launch};
-  return family;
-}
-
 }  // namespace octet::kernels

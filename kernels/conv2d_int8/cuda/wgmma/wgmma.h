@@ -64,9 +64,8 @@ bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images);
 /// The choice of a tile by hand, as wgmma_choices names it.
 CudaConv2d wgmma_choice(int tile);
 
-/// Dense tiles; sparse ones, where the weights are so.
+/// Sparse tiles among them where the weights are so.
 void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
-void wgmma_sparse_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
 /// Throws Error(promise) when the tile is sparse and the weights are not.
 std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                 const Conv2dWeights& weights);
