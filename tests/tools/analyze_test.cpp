@@ -16,6 +16,14 @@ class Analyze : public ToolTest {
     words.insert(words.end(), more.begin(), more.end());
     return octet(words);
   }
+  void expect_exported(const std::string& rounding) const {
+    const Answer trained = train({"--set", "qat.epochs=0", "--set", "quant.weight_bits=3", "--set",
+                                  "calibrate.rounding=" + rounding, "--set", "calibrate.rounding_steps=50"});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    expect_part(trained.err, rounding + ": ");
+    expect_part(trained.err, "of the codes moved");
+    EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
+  }
 };
 
 TEST_F(Analyze, TheLayerOfTwoBitsStandsFirst) {
@@ -51,13 +59,9 @@ TEST_F(Analyze, WhatCannotBeAnalyzedIsRefused) {
   EXPECT_EQ(octet({"analyze", path("tiny.yaml"), "--images", "0"}).code, 2);
 }
 
-TEST_F(Analyze, ARoundedNetworkIsExportedAsItIs) {
-  const Answer trained = train({"--set", "qat.epochs=0", "--set", "quant.weight_bits=3", "--set",
-                                "calibrate.rounding=adaround", "--set", "calibrate.rounding_steps=50"});
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  expect_part(trained.err, "of the codes moved");
-  EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
-}
+TEST_F(Analyze, ARoundedNetworkIsExportedAsItIs) { expect_exported("adaround"); }
+
+TEST_F(Analyze, ANetworkRoundedByBlocksIsExportedAsItIs) { expect_exported("block"); }
 
 }  // namespace
 }  // namespace octet::test
