@@ -1,14 +1,17 @@
 #include "src/engine/cuda/group_steps.h"
 
+#include "src/engine/cuda/conv_max_pool_step.h"
+
 namespace octet {
 namespace {
 
 using Steps = std::vector<std::unique_ptr<CudaStep>>;
 
 // The one place where a kind of group gets its kernels.
-Steps all_steps(const Lowering&, const NodeGroup& group, int) {
+Steps all_steps(const Lowering& lowering, const NodeGroup& group, int) {
   switch (group.kind) {
     case GroupKind::conv_max_pool:
+      return make_conv_max_pool_steps(lowering, group);
     case GroupKind::inverted_residual:
       return {};
   }
