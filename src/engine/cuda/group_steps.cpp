@@ -1,5 +1,6 @@
 #include "src/engine/cuda/group_steps.h"
 
+#include "src/engine/cuda/conv_max_pool_step.h"
 #include "src/engine/cuda/inverted_residual_step.h"
 
 namespace octet {
@@ -11,7 +12,7 @@ using Steps = std::vector<std::unique_ptr<CudaStep>>;
 Steps all_steps(const Lowering& lowering, const NodeGroup& group, int images) {
   switch (group.kind) {
     case GroupKind::conv_max_pool:
-      return {};
+      return make_conv_max_pool_steps(lowering, group);
     case GroupKind::inverted_residual:
       return inverted_residual_steps(lowering, group, images);
   }
