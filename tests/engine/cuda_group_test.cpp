@@ -114,6 +114,22 @@ TEST(CudaGroups, GiveTheReferencesBytesWithAndWithoutATap) {
   }
 }
 
+// By their kernel wherever there is one, also where that is slower.
+TEST(CudaGroups, InvertedResidualsGiveTheReferencesBytes) {
+  OCTET_NEEDS_GPU();
+  const Int8Graph graph = network_with_groups("mobilenet_v2");
+  for (const int batch : {1, 3}) {
+    const std::vector<uint8_t> images = random_images(graph, batch, 1);
+    const Trace expected = trace(*find_engine("reference").compile(graph, {.max_batch = batch}), graph, images, batch);
+    const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
+    EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
+    EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
+    int in_one_kernel = 0;
+    for (const LayerInfo& layer : fused->layers()) in_one_kernel += layer.kernel.starts_with("inverted_residual_");
+    EXPECT_EQ(in_one_kernel, 17);
+  }
+}
+
 TEST(CudaGroups, ATapSeesWhatTheGroupsKernelWrote) {
   OCTET_NEEDS_GPU();
   const Int8Graph graph = network_with_groups("resnet18");
