@@ -54,7 +54,7 @@ at::Tensor with_gradients(const Piece& piece, const at::Tensor& x, const std::ve
 }
 
 /// `nearest`: the error of rounding to nearest, in whose units the loss is. Gradients by hand but for the network's:
-/// few launches, each of which takes as long as a small layer.
+/// in a small layer a step takes as long as its launches.
 void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at::Tensor& wanted, double nearest,
            const StepPlan& plan) {
   Steps steps(plan, x.size(0), x.device());
@@ -74,8 +74,8 @@ void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at
   }
 }
 
-/// Pictures in parts, as many at a time as a step takes. On a GPU channel by channel in memory: float32 convolutions
-/// are faster so.
+/// Pictures in parts, as many at a time as a step takes. On a GPU channel by channel in memory: LibTorch's depthwise
+/// convolutions of float32 would copy any other layout, in each step.
 template <class F>
 at::Tensor in_parts(const at::Tensor& x, int size, const F& f) {
   std::vector<at::Tensor> parts;
