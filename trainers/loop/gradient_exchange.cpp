@@ -15,8 +15,10 @@
 namespace octet {
 namespace {
 
-// Values. The bucket of the first layers is the last to be filled, and nothing hides its sum: it is small.
-constexpr int64_t kFirstLayers = 1 << 18, kBucket = 4 << 20;
+// Values. The bucket of the first layers is the last to be filled, and nothing hides its sum: it is small. A sum on a
+// GPU takes multiprocessors from the kernels that run beside it, whose last ones then run alone: between GPUs of one
+// host, where sums are short, few of them cost least. Over a network they must begin early.
+constexpr int64_t kFirstLayers = 1 << 18, kBucket = 4 << 20, kBucketOfOneHost = 32 << 20;
 constexpr int64_t kAligned = 4;  // values: the fused optimizers read 16 bytes at a time
 
 /// All elements in the order of memory.
@@ -50,9 +52,11 @@ GradientExchange::~GradientExchange() {
 }
 
 void GradientExchange::place(const std::vector<at::Tensor>& parameters) {
+  const bool short_sums = parameters.front().is_cuda() && ranks_.local_size() == ranks_.size();
+  const int64_t usual = short_sums ? kBucketOfOneHost : kBucket;
   for (const at::Tensor& parameter : parameters) {
     const int64_t size = (parameter.numel() + kAligned - 1) / kAligned * kAligned;
-    const int64_t most = buckets_.size() == 1 ? kFirstLayers : kBucket;
+    const int64_t most = buckets_.size() == 1 ? kFirstLayers : usual;
     if (buckets_.empty() || buckets_.back().size + size > most) buckets_.emplace_back();
     Bucket& bucket = buckets_.back();
     slots_.push_back({.parameter = parameter, .bucket = buckets_.size() - 1, .begin = bucket.size});

@@ -77,6 +77,7 @@ void StagedPass::backward(Flight& flight, int number) const {
   if (number + 1 == micro_batches_) flight.work.before_last_backward();
   // Weights are quantized once for all micro-batches: what that keeps is needed until the last of them.
   torch::autograd::backward({flight.outputs[number]}, gradient, /*retain_graph=*/number + 1 < micro_batches_);
+  flight.work.after_backward();
   flight.outputs[number].reset();
   if (first()) flight.inputs[number].reset();
 }

@@ -27,6 +27,7 @@ class StagedPass {
     /// The last stage: of what forward() gave for micro-batch `number`, a scalar to be minimized.
     std::function<at::Tensor(const at::Tensor& y, int number)> loss;
     std::function<void()> before_last_backward;  ///< this rank's forward passes are all done then
+    std::function<void()> after_backward;        ///< of each micro-batch: its gradients are at the parameters
   };
 
   /// `ranks`: null where one process walks the whole network. `borders`: one behind each stage but the last. Rank r has

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "trainers/loop/gradient_sums.h"
 #include "trainers/loop/step.h"
 
 namespace octet {
@@ -33,10 +34,16 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
     sums.add_(judged.sums);
     return scaled(judged.loss.div(count * replicas_));  // all micro-batches' gradients add up to the batch's
   };
+  GradientSums gradients(optimizer_.parameters());
+  work.after_backward = [&] { gradients.take(); };
   work.before_last_backward = [&] {
-    if (exchange_) begin_exchange({}, 1.0 / replicas_, mode);
+    if (!exchange_) return;
+    gradients.give_back();  // what it exchanges beside the last backward pass
+    work.after_backward = [] {};
+    begin_exchange({}, 1.0 / replicas_, mode);
   };
   staged_->run(images, work);
+  gradients.give_back();
   if (exchange_) finish_exchange();
   return sums;
 }

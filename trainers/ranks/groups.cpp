@@ -83,6 +83,17 @@ Group device_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] 
 #endif
 }
 
+Group gathering_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const RankEnvironment& environment,
+                      at::Device device, const Group& host) {
+  if (device.is_cpu()) return host;
+#if OCTET_CUDA
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::make_intrusive<c10d::PrefixStore>("gathering", store),
+                                                     environment.rank, environment.size);
+#else
+  throw promise_error("ranks: a GPU in a build without CUDA");
+#endif
+}
+
 Group link_group([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const RankEnvironment& environment,
                  [[maybe_unused]] int other, at::Device device, const Group& host) {
   if (device.is_cpu()) return host;

@@ -25,6 +25,10 @@ Group host_group(const StorePointer& store, const RankEnvironment& environment, 
 /// On GPUs over NCCL; on CPUs `host`.
 Group device_group(const StorePointer& store, const RankEnvironment& environment, at::Device device, const Group& host);
 
+/// Of all ranks beside device_group(), of whose exchanges its own wait for none; on CPUs `host`.
+Group gathering_group(const StorePointer& store, const RankEnvironment& environment, at::Device device,
+                      const Group& host);
+
 /// The link of two of those ranks: on GPUs a group of its own, whose exchanges wait for no others; on CPUs `host`.
 Group link_group(const StorePointer& store, const RankEnvironment& environment, int other, at::Device device,
                  const Group& host);

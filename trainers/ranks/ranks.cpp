@@ -96,6 +96,7 @@ struct Ranks::Groups {
     if (!on_gpu) {
       links.clear();
       team.reset();
+      gathering.reset();
       device.reset();
     }
     host.reset();
@@ -104,6 +105,7 @@ struct Ranks::Groups {
   const bool on_gpu;
   c10::intrusive_ptr<c10d::Store> store;
   Group host, device, team;   // team: once there are any
+  Group gathering;            // once something was gathered: it does not wait for sums that are under way
   std::map<int, Link> links;  // by the other's rank
   LastWords last_words;
   ExchangeClock clock;
@@ -189,7 +191,11 @@ at::Tensor Ranks::gather(const at::Tensor& mine) {
   std::vector<int64_t> shape = mine.sizes().vec();
   shape.insert(shape.begin(), size());
   at::Tensor part = mine.contiguous().flatten(), all = at::empty({size() * part.numel()}, part.options());
-  with_others([&] { groups_->clock.time([&] { groups_->device->_allgather_base(all, part)->wait(); }); });
+  with_others([&] {
+    if (!groups_->gathering)
+      groups_->gathering = gathering_group(groups_->store, environment_, groups_->where, groups_->host);
+    groups_->gathering->_allgather_base(all, part)->wait();
+  });
   return all.view(shape);
 }
 
@@ -328,6 +334,7 @@ void Ranks::leave() {
   if (groups_->on_gpu) {  // NCCL complains of a group that merely goes
     for (auto& [other, link] : groups_->links) link.group->shutdown();
     if (groups_->team) groups_->team->shutdown();
+    if (groups_->gathering) groups_->gathering->shutdown();
     groups_->device->shutdown();
   }
   groups_.reset();
@@ -340,6 +347,7 @@ void Ranks::fail(const std::string& reason) {
   if (!groups_->on_gpu) return;
   for (auto& [other, link] : groups_->links) link.group->abort();
   if (groups_->team) groups_->team->abort();
+  if (groups_->gathering) groups_->gathering->abort();
   groups_->device->abort();  // what the GPU waits for ends
 }
 
