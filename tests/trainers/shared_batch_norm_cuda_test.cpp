@@ -1,4 +1,5 @@
-// BatchNorm over the shares of a batch on the GPU: with one share it is LibTorch's own.
+// BatchNorm over the shares of a batch on the GPU: with one share it is LibTorch's own, with two what the CPU makes of
+// them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -46,6 +47,42 @@ TEST(SharedBatchNormCuda, OneShareIsTheWhole) {
       expect_close(shared.mean, whole.mean, bound, "running mean");
       expect_close(shared.variance, whole.variance, bound, "running variance");
     }
+  }
+}
+
+/// A share whose neighbour sent `other`, [2, C], both times.
+Result run_beside(const at::Tensor& other, at::Device device, at::MemoryFormat format) {
+  at::manual_seed(4);  // on the CPU: the same numbers for both devices
+  at::Tensor x = (at::randn({8, 40, 7, 9}) * 2 + 30).to(device).contiguous(format).set_requires_grad(true);
+  const at::Tensor dy = at::randn({8, 40, 7, 9}).to(device).contiguous(format);
+  const auto values = [&](double least) { return (at::rand({40}) + least).to(device); };
+  const BatchNormTensors t{values(0.5).set_requires_grad(true), values(-0.5).set_requires_grad(true), values(0),
+                           values(0.5)};
+  const GatherShares gather = [&](const at::Tensor& mine) { return at::stack({mine, other.to(device)}); };
+  const at::Tensor y = shared_batch_norm(x, t, 0.1, 1e-5, gather);
+  y.backward(dy);
+  const auto on_cpu = [](const at::Tensor& tensor) { return tensor.detach().cpu(); };
+  return {on_cpu(y),
+          on_cpu(x.grad()),
+          on_cpu(t.weight.grad()),
+          on_cpu(t.bias.grad()),
+          on_cpu(t.running_mean),
+          on_cpu(t.running_var)};
+}
+
+TEST(SharedBatchNormCuda, IsTheCpus) {
+  OCTET_NEEDS_GPU();
+  at::manual_seed(9);
+  const at::Tensor other = at::stack({at::randn({40}) + 29, at::rand({40}) + 3});
+  for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const Result gpu = run_beside(other, at::kCUDA, format), cpu = run_beside(other, at::kCPU, format);
+    constexpr double kBound = 5e-6;  // means of 30 in float
+    expect_close(gpu.y, cpu.y, kBound, "y");
+    expect_close(gpu.dx, cpu.dx, kBound, "dx");
+    expect_close(gpu.d_weight, cpu.d_weight, kBound, "gradient of weight");
+    expect_close(gpu.d_bias, cpu.d_bias, kBound, "gradient of bias");
+    expect_close(gpu.mean, cpu.mean, kBound, "running mean");
+    expect_close(gpu.variance, cpu.variance, kBound, "running variance");
   }
 }
 

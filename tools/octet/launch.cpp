@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,17 @@ class Children {
   void signal(int number) const {
     for (const auto& [child, rank] : ranks_) ::kill(child, number);
   }
+  /// One that was stopped cannot end by itself.
+  void kill_stopped() const {
+    for (const pid_t child : stopped_) ::kill(child, SIGKILL);
+  }
   /// Takes in those that ended; the first failure counts.
   void look() {
     int status = 0;
-    for (pid_t child; !ranks_.empty() && (child = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (pid_t child; !ranks_.empty() && (child = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+      stopped_.erase(child);
+      if (WIFSTOPPED(status)) stopped_.insert(child);
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       const int code = exit_code(status);
       if (WIFSIGNALED(status)) say(fmt::format("rank {} was ended by signal {}", ranks_[child], WTERMSIG(status)));
       if (code != 0 && first_failure_ == 0) first_failure_ = code;
@@ -77,6 +85,7 @@ class Children {
 
  private:
   std::map<pid_t, int> ranks_;
+  std::set<pid_t> stopped_;  // of them
   int first_failure_ = 0;
 };
 
@@ -108,6 +117,7 @@ ExitCode launch_ranks(int count) {
       stopping = true;
       killed_at = Clock::now() + kUntilKilled;
     }
+    if (stopping) children.kill_stopped();
     if (stopping && Clock::now() > killed_at) children.signal(SIGKILL);
   }
   return static_cast<ExitCode>(children.first_failure());
