@@ -58,7 +58,8 @@ class Ranks {
   void make_teams(int teams);
   enum class Among { all, team };
 
-  /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is.
+  /// [size, ...] of every rank's tensor, of one shape everywhere, on the device; queued as sum() is. On a GPU it waits
+  /// for no exchange that is under way. It is small and often called: exchange_seconds() does not count it.
   at::Tensor gather(const at::Tensor& mine);
 
   /// What is under way while this process, and its GPU, go on. All ranks start and finish alike, in one order.
@@ -79,8 +80,8 @@ class Ranks {
   /// In place: the values that rank `from` has. Dense tensors on the device.
   void copy_from(int from, const std::vector<at::Tensor>& tensors);
 
-  /// That this rank, on a GPU its stream, has waited for exchanges of tensors so far, and so for slower ranks. Waits
-  /// for the GPU.
+  /// That this rank, on a GPU its stream, has waited for sums and swaps of tensors so far, and so for slower ranks.
+  /// Waits for the GPU.
   double exchange_seconds() const;
 
   // These wait, on the host.
