@@ -157,7 +157,8 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x >= kSumChannels || channel >= channels) return;
   const double moved = sums.first / static_cast<double>(rows);
   moments[channel] = static_cast<float>(about + moved);
-  moments[channels + channel] = static_cast<float>(max(sums.second / static_cast<double>(rows) - moved * moved, 0.0));
+  const double variance = sums.second / static_cast<double>(rows) - moved * moved;
+  moments[channels + channel] = static_cast<float>(variance < 0 ? 0.0 : variance);  // max() would take NaN for 0
 }
 
 struct Moments {

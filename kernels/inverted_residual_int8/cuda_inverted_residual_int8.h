@@ -26,7 +26,7 @@ struct CudaInvertedResidual {
 
 /// All that can run this block of `images` images on a GPU, the likely fastest first. Empty where none can: windows
 /// other than 3x3, a float output, strides that are no multiples of 16 bytes, more than 320 channels out, a GPU that is
-/// older than compute capability 9.0, constants whose scales are extreme.
+/// older than compute capability 8.0, constants whose scales are extreme.
 std::vector<CudaInvertedResidual> cuda_inverted_residual_choices(const InvertedResidual& block, int images,
                                                                  const CudaGpu& gpu);
 

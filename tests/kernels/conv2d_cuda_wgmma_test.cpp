@@ -294,9 +294,10 @@ TEST(Conv2dCudaWgmma, OnlyComputeCapability90HasIt) {
   const Conv2dShape shape{
       .in_c = 64, .in_h = 56, .in_w = 56, .in_stride = 64, .out_c = 64, .out_h = 56, .out_w = 56, .out_stride = 64};
   const std::vector<float> ones(static_cast<size_t>(shape.out_c), 1.0f);
+  const std::vector<int8_t> weight(static_cast<size_t>(shape.in_c) * shape.out_c, 1);
   for (const int capability : {80, 86, 89, 90, 100, 120}) {
     std::vector<CudaConv2d> found;
-    wgmma_choices({shape, {}, {nullptr, ones.data(), ones.data()}, 128, {capability, 132}}, found);
+    wgmma_choices({shape, {}, {weight.data(), ones.data(), ones.data()}, 128, {capability, 132}}, found);
     EXPECT_EQ(found.empty(), capability != 90) << capability;
   }
 }

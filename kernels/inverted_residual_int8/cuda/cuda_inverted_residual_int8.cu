@@ -1,4 +1,4 @@
-// Launches the kernels of part_*.cu.
+// Launches the kernels of quads_*.cu.
 #include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
 
 #include "kernels/inverted_residual_int8/cuda/args.cuh"

@@ -38,6 +38,8 @@ class CudaGroup {
   void choose(GroupProblem problem, WorkSpace& work, const Stream& stream);
   /// The step that computes the group of so many images, or null: the nodes' own do, or nothing is chosen yet.
   const CudaStep* fused(int images) const;
+  /// Frees what choose() made ready for so many images.
+  void forget(int images) { chosen_.erase(images); }
   size_t constant_bytes() const;
 
   std::vector<const uint8_t*> inputs;  ///< of the group as one; whoever places tensors sets them

@@ -162,10 +162,10 @@ bool CudaProgram::launches_in_run(size_t node, int batch) const {
   return layers_[node].lookup < 0 && layers_[node].step && (!group || group->last() == static_cast<int>(node));
 }
 
-bool CudaProgram::launch_in_run(size_t node, int batch) const {
+bool CudaProgram::launch_in_run(size_t node, int batch, bool alone) const {
   if (!launches_in_run(node, batch)) return false;
   const CudaGroup* group = fused_group(node, batch);
-  if (group == nullptr) return launch(node, batch, layers_[node].beside.contains(batch));
+  if (group == nullptr) return launch(node, batch, !alone && layers_[node].beside.contains(batch));
   at_node(node, [&] { group->fused(batch)->launch(data(*group, batch), stream_.get()); });
   return true;
 }
@@ -177,13 +177,21 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
   } else {
     prepare_steps(batch);
     plans_.push_front({.batch = batch});
-    if (plans_.size() > kPlansKept) plans_.pop_back();
+    if (plans_.size() > kPlansKept) forget_last_plan();
   }
   // Of all batch sizes, so that each is ready when it is run; also after a preparation that failed half-way.
   for (BatchPlan& plan : plans_) {
     if (plan.work_moves != work_.moves()) capture(plan);
   }
   return plans_.front();
+}
+
+// Groups' kernels hold weights for one batch size; those of the largest stay, which layers() names.
+void CudaProgram::forget_last_plan() {
+  const int batch = plans_.back().batch;
+  plans_.pop_back();
+  if (batch == max_batch_) return;
+  for (CudaGroup& group : groups_) group.forget(batch);
 }
 
 // Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.

@@ -65,6 +65,7 @@ class CudaProgram final : public Program {
   /// `work` bytes of work space.
   Error does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const;
   BatchPlan& plan_for(int batch);
+  void forget_last_plan();
   void prepare_steps(int batch);
   void choose_group(CudaGroup& group, int batch);
   void capture(BatchPlan& plan);
@@ -83,8 +84,8 @@ class CudaProgram final : public Program {
   /// Whether a run without a tap launches something at a node: its own step or, at the last of a group that one kernel
   /// computes, that. Else others compute the node too.
   bool launches_in_run(size_t node, int batch) const;
-  /// Does so. False when there is nothing.
-  bool launch_in_run(size_t node, int batch) const;
+  /// Does so, `alone` or beside what a run launches before it. False when there is nothing.
+  bool launch_in_run(size_t node, int batch, bool alone = false) const;
   /// Calls `work` and names the node in its errors.
   void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);

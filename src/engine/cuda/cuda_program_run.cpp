@@ -79,7 +79,7 @@ void CudaProgram::collect(const OutputMemory& outputs) {
 void CudaProgram::run_with_tap(int batch, const NodeTap& tap) {
   for (size_t node = 0; node < layers_.size(); ++node) {
     // What a run leaves out, because another kernel computes it too, its own step shows.
-    if (!launch_in_run(node, batch)) launch(node, batch);
+    if (!launch_in_run(node, batch, /*alone=*/true)) launch(node, batch);
     show(tap, node, batch);
   }
 }
@@ -149,8 +149,8 @@ std::vector<double> CudaProgram::time_layers_on_device(int batch, int runs) {
   upload_random_images(batch);
   std::vector<double> medians(layers_.size());
   for (size_t node = 0; node < layers_.size(); ++node) {
-    if (!launch_in_run(node, batch)) continue;
-    medians[node] = time_launches(stream_, [&] { launch_in_run(node, batch); }, {.runs = runs});
+    if (!launch_in_run(node, batch, /*alone=*/true)) continue;
+    medians[node] = time_launches(stream_, [&] { launch_in_run(node, batch, /*alone=*/true); }, {.runs = runs});
   }
   return medians;
 }
