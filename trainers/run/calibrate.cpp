@@ -97,7 +97,7 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
   });
   say(fmt::format("{}: {:.1f} % of the codes moved; squared error of the {}' outputs: {:.1f} % of nearest's",
                   recipe.rounding, 100.0 * static_cast<double>(moved) / static_cast<double>(weights), units,
-                  100 * rounded / nearest));
+                  nearest > 0 ? 100 * rounded / nearest : 100));
 }
 
 bool rounds(const CalibrateRecipe& recipe) { return rounding(recipe) != WeightRounding::nearest; }

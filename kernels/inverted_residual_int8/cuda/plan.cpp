@@ -145,7 +145,7 @@ std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int imag
   require(images > 0, "empty tensor");
   if (gpu.capability < 80 || !fits(block, images)) return {};
   const bool clusters = gpu.capability >= 90;
-  const int shared_limit = (clusters ? 227 : 99) * 1024;
+  const int shared_limit = (clusters && gpu.capability < 120 ? 227 : 99) * 1024;
   const Conv2dShape& out = block.project.shape;
   const int most_parts = clusters ? std::min(ceil_div(block.depthwise.shape.out_c, kHiddenChunk), kMaxParts) : 1;
   std::vector<RankedTile> ranked;
