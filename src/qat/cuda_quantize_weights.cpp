@@ -9,8 +9,8 @@
 
 #include "src/common/error.h"
 #include "src/model/device.h"
-#include "src/qat/cuda_fake_quantize.h"
 #include "src/model/value_types.h"
+#include "src/qat/cuda_fake_quantize.h"
 
 namespace octet {
 namespace {

@@ -11,10 +11,10 @@
 #include "kernels/observe/cuda_observe.h"
 #include "src/common/error.h"
 #include "src/model/device.h"
+#include "src/model/value_types.h"
 #include "src/qat/cuda_fake_quantize.h"
 #include "src/qat/folded_batch_norm.h"
 #include "src/qat/quantizers.h"
-#include "src/model/value_types.h"
 #include "src/quant/prepare.h"
 
 namespace octet {

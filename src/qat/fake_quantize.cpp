@@ -13,9 +13,9 @@
 #include "kernels/fake_quantize/learned_scale.h"
 #include "src/common/error.h"
 #include "src/model/parallel.h"
+#include "src/model/value_types.h"
 #include "src/qat/cpu_fake_quantize.h"
 #include "src/qat/cuda_fake_quantize.h"
-#include "src/model/value_types.h"
 
 namespace octet {
 

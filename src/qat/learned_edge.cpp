@@ -8,9 +8,9 @@
 
 #include "kernels/fake_quantize/range_gradient.h"
 #include "src/model/parallel.h"
+#include "src/model/value_types.h"
 #include "src/qat/cpu_fake_quantize.h"
 #include "src/qat/cuda_fake_quantize.h"
-#include "src/model/value_types.h"
 
 namespace octet {
 namespace {
