@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trainers/loop/gradient_sums.h"
 #include "trainers/loop/step.h"
@@ -65,12 +66,21 @@ void TrainStep::start_stages() {
   if (replicas_ > 1) start_replicas();
 }
 
-/// Those of this rank's stage share each batch.
+/// Those of this rank's stage share each batch, and exchange what it alone has of the weights (a bucket may hold a
+/// whole network's), and all learned scales, of which every stage has a part.
 void TrainStep::start_replicas() {
   phase_.ranks->make_teams(static_cast<int>(parts_.size()));
-  exchange_.emplace(*phase_.ranks, optimizer_.parameters(),
-                    value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange"), Ranks::Among::team);
   const Owners owners(phase_.trained_graph(), parts_);
+  Owned weights(parts_.size());
+  for (const auto& [name, tensor] : *phase_.weights) owners.add(name, tensor, weights);
+  std::vector<at::Tensor> own = optimizer_.parameters();
+  for (int stage = 0; stage < static_cast<int>(parts_.size()); ++stage) {
+    if (stage == staged_->stage()) continue;
+    for (const at::Tensor& other : weights[stage])
+      std::erase_if(own, [&](const at::Tensor& p) { return p.const_data_ptr() == other.const_data_ptr(); });
+  }
+  exchange_.emplace(*phase_.ranks, own, value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange"),
+                    Ranks::Among::team);
   Owned owned(parts_.size());
   for (const ParameterSpec& parameter : parameters(*phase_.graph))
     if (!parameter.trainable()) owners.add(parameter.name, phase_.weights->at(parameter.name), owned);
