@@ -16,6 +16,7 @@
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/conv2d_int8/cuda/packed_rounding.cuh"
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
+#include "kernels/conv2d_int8/cuda/thread_constants.cuh"
 #include "kernels/conv_max_pool_int8/cuda_conv_max_pool_int8.h"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
@@ -149,20 +150,10 @@ __device__ __forceinline__ void load_row(const uint32_t* from, uint32_t (&codes)
   codes[0] = from[0], codes[1] = from[kStride], codes[2] = from[4], codes[3] = from[4 + kStride];
 }
 
-struct ThreadConstants {
-  float multiplier[kThreadChannels], bias[kThreadChannels];
-  int32_t init[kThreadChannels];
-
-  __device__ ThreadConstants(const CudaChannelConstants& from, int k) {
-#pragma unroll
-    for (int i = 0; i < kThreadChannels; ++i) {
-      multiplier[i] = from.multiplier[k + i], bias[i] = from.bias[k + i], init[i] = from.init[k + i];
-    }
-  }
-};
+using Constants = ThreadConstants<kThreadChannels>;
 
 /// Writes the thread's channels of one pixel.
-__device__ __forceinline__ void store_pixel(const PoolArgs& a, const ThreadConstants& c,
+__device__ __forceinline__ void store_pixel(const PoolArgs& a, const Constants& c,
                                             const int32_t (&sum)[kThreadChannels], uint8_t* to) {
   float t[kThreadChannels];
 #pragma unroll
@@ -184,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 3) conv_max_pool_kernel(PoolArgs a) 
   uint4 weight[kRows][2];
 #pragma unroll
   for (int i = 0; i < 2 * kRows; ++i) weight[i / 2][i % 2] = __ldg(a.weight + (group * 2 * kRows + i) * 32 + lane);
-  const ThreadConstants constants(a.constants, k);
+  const Constants constants(a.constants, k);
   wait_for_previous_kernel();
   int tile = blockIdx.x;
   fetch_tile<kGroups>(a, tile, tiles);

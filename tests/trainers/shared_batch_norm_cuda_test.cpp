@@ -34,18 +34,22 @@ void expect_close(const at::Tensor& a, const at::Tensor& b, double bound, const 
   EXPECT_LT(((x - y).norm() / y.norm()).item<double>(), bound) << what;
 }
 
+void expect_close(const Result& a, const Result& b, double bound) {
+  expect_close(a.y, b.y, bound, "y");
+  expect_close(a.dx, b.dx, bound, "dx");
+  expect_close(a.d_weight, b.d_weight, bound, "gradient of weight");
+  expect_close(a.d_bias, b.d_bias, bound, "gradient of bias");
+  expect_close(a.mean, b.mean, bound, "running mean");
+  expect_close(a.variance, b.variance, bound, "running variance");
+}
+
 TEST(SharedBatchNormCuda, OneShareIsTheWhole) {
   OCTET_NEEDS_GPU();
   const GatherShares alone = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
   for (const auto& [type, bound] : {std::pair{at::kFloat, 5e-6}, std::pair{at::kHalf, 1e-3}}) {
     for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
       const Result shared = run(type, format, &alone), whole = run(type, format, nullptr);
-      expect_close(shared.y, whole.y, bound, "y");
-      expect_close(shared.dx, whole.dx, bound, "dx");
-      expect_close(shared.d_weight, whole.d_weight, bound, "gradient of weight");
-      expect_close(shared.d_bias, whole.d_bias, bound, "gradient of bias");
-      expect_close(shared.mean, whole.mean, bound, "running mean");
-      expect_close(shared.variance, whole.variance, bound, "running variance");
+      expect_close(shared, whole, bound);
     }
   }
 }
@@ -77,12 +81,7 @@ TEST(SharedBatchNormCuda, IsTheCpus) {
   for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const Result gpu = run_beside(other, at::kCUDA, format), cpu = run_beside(other, at::kCPU, format);
     constexpr double kBound = 5e-6;  // means of 30 in float
-    expect_close(gpu.y, cpu.y, kBound, "y");
-    expect_close(gpu.dx, cpu.dx, kBound, "dx");
-    expect_close(gpu.d_weight, cpu.d_weight, kBound, "gradient of weight");
-    expect_close(gpu.d_bias, cpu.d_bias, kBound, "gradient of bias");
-    expect_close(gpu.mean, cpu.mean, kBound, "running mean");
-    expect_close(gpu.variance, cpu.variance, kBound, "running variance");
+    expect_close(gpu, cpu, kBound);
   }
 }
 

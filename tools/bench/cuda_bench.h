@@ -7,15 +7,11 @@
 #include <vector>
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/common/samples.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 
 namespace octet {
-
-inline double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-  return v[v.size() / 2];
-}
 
 /// `copies` tensors one after another, random bytes.
 class BenchTensors {

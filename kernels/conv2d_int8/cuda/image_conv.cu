@@ -11,6 +11,7 @@
 #include "kernels/conv2d_int8/cuda/epilogue.cuh"
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
+#include "kernels/conv2d_int8/cuda/thread_constants.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
 
@@ -92,20 +93,10 @@ struct TapOffsets {
   }
 };
 
-struct ThreadConstants {
-  float multiplier[kThreadChannels], bias[kThreadChannels];
-  int32_t init[kThreadChannels];
-
-  __device__ ThreadConstants(const CudaChannelConstants& from, int k) {
-#pragma unroll
-    for (int i = 0; i < kThreadChannels; ++i) {
-      multiplier[i] = from.multiplier[k + i], bias[i] = from.bias[k + i], init[i] = from.init[k + i];
-    }
-  }
-};
+using Constants = ThreadConstants<kThreadChannels>;
 
 /// Writes the thread's channels of one pixel: columns 2 half and 2 half + 1 of its sums.
-__device__ void store_pixel(const ImageArgs& a, const ThreadConstants& c, const int32_t (&sum)[4][4], int half,
+__device__ void store_pixel(const ImageArgs& a, const Constants& c, const int32_t (&sum)[4][4], int half,
                             ptrdiff_t pixel, int k) {
   int32_t code[kThreadChannels];
 #pragma unroll
@@ -129,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, 3) image_conv_kernel(ImageArgs a) {
   uint4 weight[kSteps][2];
 #pragma unroll
   for (int i = 0; i < 2 * kSteps; ++i) weight[i / 2][i % 2] = __ldg(a.weight + (group * 2 * kSteps + i) * 32 + lane);
-  const ThreadConstants constants(a.constants, k);
+  const Constants constants(a.constants, k);
   const TapOffsets<kSteps> offsets(a, lane);
   wait_for_previous_kernel();
   int tile = blockIdx.x;
