@@ -12,19 +12,11 @@
 #include "trainers/loop/step.h"
 
 namespace octet {
-namespace {
-
-/// A micro-batch by itself. LibTorch takes cuDNN's BatchNorm, which is of a GPU's all multiprocessors at once: nothing
-/// runs beside it, neither another micro-batch's pass nor what goes to the next stage, and it waits until they end.
-const GatherShares kByItself = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
-
-}  // namespace
-
 /// What of it this rank's stage has to do. The sums are the last one's, and zeros elsewhere.
 at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
   const WalkMode walk_mode{.training = true,
                            .batch_norm_training = mode.batch_norm_training,
-                           .shares = device_.is_cuda() ? &kByItself : nullptr};
+                           .shares = batch_norm_of_micro_batches(device_)};
   WalkHooks hooks;
   if (phase_.quantized != nullptr)
     hooks = phase_.quantized->quantizing_hooks(
