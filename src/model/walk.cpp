@@ -11,7 +11,6 @@
 #include <ATen/ops/hardtanh.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
@@ -20,12 +19,12 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "src/common/error.h"
 #include "src/model/attention.h"
 #include "src/model/bilinear.h"
 #include "src/model/convolve.h"
+#include "src/model/max_pool.h"
 #include "src/model/model.h"
 #include "src/model/padding.h"
 #include "src/model/picks.h"
@@ -146,11 +145,8 @@ struct Step {
         for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(input(i));
         return at::cat(parts, 1);
       }
-      case Op::max_pool: {
-        const PaddedImage x = padded(input(), w.pad, -std::numeric_limits<double>::infinity());
-        return at::max_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad,
-                              {w.dilation_h, w.dilation_w});
-      }
+      case Op::max_pool:
+        return max_pool(input(), w);
       case Op::avg_pool: {
         const PaddedImage x = padded(input(), w.pad, 0);
         return at::avg_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad);

@@ -17,7 +17,7 @@ import final_table  # noqa: E402
 
 
 class Place:
-    """A folder with data and a program, in which accuracy.py is called."""
+    """A folder with data and a program, in which accuracy.py or parallel.py is called."""
 
     def __init__(self, folder):
         self.folder, self.out, self.data, self.calls_file = folder, folder / "out", folder / "data", folder / "calls"
@@ -28,9 +28,12 @@ class Place:
         for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
             (self.data / name).write_text(name)
 
-    def accuracy(self, *words, device="cpu", **environment):
+    def accuracy(self, *words, **more):
+        return self.call("accuracy.py", *words, **more)
+
+    def call(self, script, *words, device="cpu", **environment):
         self.calls_file.unlink(missing_ok=True)
-        command = [sys.executable, TOOLS / "accuracy.py", *words, "--out", self.out, "--data", self.data, "--octet", self.octet,
+        command = [sys.executable, TOOLS / script, *words, "--out", self.out, "--data", self.data, "--octet", self.octet,
                    "--device", device]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
                               env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "FAKE_CALLS": str(self.calls_file), **environment})

@@ -29,13 +29,13 @@ TEST(StagePlan, TheSlowestStageIsAsFastAsItCanBe) {
             std::string::npos);
 }
 
-/// The first of two stages holds three micro-batches, the second one.
+/// The first of two stages holds four micro-batches, the second two.
 TEST(StagePlan, OfCutsAsFastTheFullestStageHoldsTheLeast) {
   const std::vector<PartCost> parts{part("a", 50, 100), part("b", 0.5, 400), part("c", 50, 100)};
   const StagePlan plan = plan_stages(parts, 2, 8);
   EXPECT_EQ(plan.layers, std::vector<std::string>{"a"});
-  EXPECT_EQ(plan.stages[0].kept_bytes, 300);
-  EXPECT_EQ(plan.stages[1].kept_bytes, 500);
+  EXPECT_EQ(plan.stages[0].kept_bytes, 400);
+  EXPECT_EQ(plan.stages[1].kept_bytes, 1000);
   EXPECT_EQ(plan_stages(parts, 2, 1).stages[0].kept_bytes, 100);  // one micro-batch is all there is
 }
 

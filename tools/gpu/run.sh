@@ -25,14 +25,14 @@ options:
   --dry            every stage for one case, step or epoch
   --data DIR       choose, final, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
-  --seeds LIST     choose, final (default: 1,2,3)
+  --seeds LIST     choose, final, parallel's report (default: 1,2,3)
   --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py)
   --few-bits       final: no QAT of eight bits, and one float control for all that train as long
   --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout-12
   --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
-  --minutes N      choose, final: stop then, with every run saved; the same command later goes on
-  --set KEY=VALUE  choose, final: for every recipe, NETWORK:KEY=VALUE for one; may be given several times
-                   (what a stage varies itself stays)
+  --minutes N      choose, final, parallel's report: stop then, with every run saved; the same command later goes on
+  --set KEY=VALUE  choose, final, parallel's report: for every recipe, NETWORK:KEY=VALUE for one; may be given several
+                   times (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
   --programs LIST  tests: only these, in this order (test_qat_cuda,test_engine_cuda)
@@ -42,7 +42,7 @@ END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() report=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | choose | final | training | bench | parallel) stages+=("$1"); shift ;;
@@ -51,7 +51,10 @@ while [ $# -gt 0 ]; do
     --out | --home | --data | --models | --turns | --parts | --programs)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
-    --networks | --seeds | --only | --float-from | --per-gpu | --minutes | --set)
+    --seeds | --minutes | --set)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      accuracy+=("$1" "$2") report+=("$1" "$2"); shift 2 ;;
+    --networks | --only | --float-from | --per-gpu)
       [ $# -ge 2 ] || fail "$1 needs a value"
       accuracy+=("$1" "$2"); shift 2 ;;
     --help | -h) usage; exit 0 ;;
@@ -125,7 +128,7 @@ bench() {
   cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
-parallel() { python3 "$here/parallel.py" --out "$out" --data "${data:-$root/data/binary}" ${parts:+--only "$parts"} $dry; }
+parallel() { python3 "$here/parallel.py" --out "$out" --data "${data:-$root/data/binary}" ${parts:+--only "$parts"} "${report[@]}" $dry; }
 
 failed=()
 for stage in "${stages[@]}"; do

@@ -24,11 +24,13 @@ void GradientSums::take() {
     }
   }
   if (!sums.empty()) at::_foreach_add_(sums, gradients);
+  added_ = std::move(gradients);
 }
 
 void GradientSums::give_back() {
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (sums_[i].defined()) at::Tensor(parameters_[i]).mutable_grad() = std::exchange(sums_[i], {});
+  added_.clear();
 }
 
 }  // namespace octet

@@ -16,7 +16,8 @@ class GradientSums {
 
  private:
   const std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> sums_;  // by parameter; undefined: no gradient yet
+  std::vector<at::Tensor> sums_;   // by parameter; undefined: no gradient yet
+  std::vector<at::Tensor> added_;  // lately: autograd may have made them in another lane, which would write over them
 };
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "src/common/error.h"
+#include "trainers/loop/lanes.h"
 
 namespace octet {
 
@@ -15,6 +16,8 @@ struct StagedPass::Flight {
   const at::Tensor& images;
   const Work& work;
   int64_t pictures;  // of a micro-batch
+  Lanes lanes;       // even and odd micro-batches: what one allocates, the other does not write over
+  Lanes::Row forwards, backwards;
   std::vector<at::Tensor> inputs, outputs, gradients;
   std::vector<Ranks::ExchangePointer> arrivals, answers;  // of inputs; of the outputs' gradients
   std::vector<Ranks::ExchangePointer> unfinished;         // what nothing here waits for
@@ -22,6 +25,10 @@ struct StagedPass::Flight {
 
 int StagedPass::ahead(int stage, int stages, int micro_batches) {
   return std::min(micro_batches, 2 * (stages - 1 - stage));
+}
+
+int StagedPass::most_under_way(int stage, int stages, int micro_batches) {
+  return std::min(micro_batches, ahead(stage, stages, micro_batches) + 2);
 }
 
 StagedPass::StagedPass(Ranks* ranks, std::vector<Border> borders, int micro_batches, bool channels_last)
@@ -40,11 +47,6 @@ StagedPass::StagedPass(Ranks* ranks, std::vector<Border> borders, int micro_batc
 at::Tensor StagedPass::buffer(const Border& border, int64_t pictures, at::Device device) const {
   return at::empty({pictures, border.shape.c, border.shape.h, border.shape.w},
                    at::TensorOptions(device).dtype(border.type), format_);
-}
-
-/// The input of a micro-batch, from the stage before.
-void StagedPass::expect(Flight& flight, int number) const {
-  flight.inputs[number] = buffer(borders_[stage_ - 1], flight.pictures, flight.images.device());
 }
 
 void StagedPass::forward(Flight& flight, int number) const {
@@ -82,41 +84,58 @@ void StagedPass::backward(Flight& flight, int number) const {
   if (first()) flight.inputs[number].reset();
 }
 
+/// Sends what micro-batch `sent` gave and begins to take the gradients of `answered`; either may be none.
+void StagedPass::swap_with_next(Flight& flight, int sent, int answered) const {
+  at::Tensor out, in;
+  if (sent < micro_batches_) out = flight.outputs[sent].detach().contiguous(format_);
+  if (answered >= 0)
+    in = flight.gradients[answered] = buffer(borders_[stage_], flight.pictures, flight.images.device());
+  const auto exchange = ranks_->start_swap(rank_ + 1, out, in);
+  (answered >= 0 ? flight.answers[answered] : flight.unfinished.emplace_back()) = exchange;
+}
+
+/// Sends the gradients of `answered` and begins to take the input of `arriving`; there may be none.
+void StagedPass::swap_with_previous(Flight& flight, int answered, int arriving) const {
+  at::Tensor out, in;
+  if (answered >= 0) {
+    out = flight.inputs[answered].grad().detach().contiguous(format_);
+    flight.inputs[answered].reset();
+  }
+  const bool arrives = arriving < micro_batches_;
+  if (arrives) in = flight.inputs[arriving] = buffer(borders_[stage_ - 1], flight.pictures, flight.images.device());
+  const auto exchange = ranks_->start_swap(rank_ - 1, out, in);
+  (arrives ? flight.arrivals[arriving] : flight.unfinished.emplace_back()) = exchange;
+}
+
 void StagedPass::run(const at::Tensor& images, const Work& work) {
+  Flight flight{images, work, images.size(0) / micro_batches_, Lanes(images.device()), {}, {}, {}, {}, {}, {}, {}, {}};
   const size_t count = micro_batches_;
-  Flight flight{images, work, images.size(0) / micro_batches_, {}, {}, {}, {}, {}, {}};
   for (auto* tensors : {&flight.inputs, &flight.outputs, &flight.gradients}) tensors->resize(count);
   flight.arrivals.resize(count);
   flight.answers.resize(count);
-  const auto detached = [&](const at::Tensor& x) { return x.detach().contiguous(format_); };
+  const auto forward_in_lane = [&](int k) {
+    if (k < micro_batches_) flight.lanes.queue(k, flight.forwards, [&] { forward(flight, k); });
+  };
+  const auto send = [&](int sent, int answered) {
+    if (!last()) flight.lanes.queue(sent, flight.forwards, [&] { swap_with_next(flight, sent, answered); });
+  };
   const int own = ahead(stage_, stages_, micro_batches_), before = ahead(stage_ - 1, stages_, micro_batches_);
-  for (int k = 0; !first() && k < before; ++k) {
-    expect(flight, k);
-    flight.arrivals[k] = ranks_->start_swap(rank_ - 1, {}, flight.inputs[k]);
-  }
+  flight.lanes.fork();
+  for (int k = 0; !first() && k < before; ++k) swap_with_previous(flight, -1, k);
   for (int k = 0; k < own; ++k) {
-    forward(flight, k);
-    flight.unfinished.push_back(ranks_->start_swap(rank_ + 1, detached(flight.outputs[k]), {}));
+    forward_in_lane(k);
+    send(k, -1);
   }
+  forward_in_lane(own);
   for (int k = 0; k < micro_batches_; ++k) {
-    const int next = own + k;
-    if (next < micro_batches_) forward(flight, next);
-    if (!last()) {
-      flight.gradients[k] = buffer(borders_[stage_], flight.pictures, images.device());
-      const bool sends = next < micro_batches_;
-      flight.answers[k] =
-          ranks_->start_swap(rank_ + 1, sends ? detached(flight.outputs[next]) : at::Tensor(), flight.gradients[k]);
-    }
-    backward(flight, k);
-    if (first()) continue;
-    const int arriving = before + k;
-    if (arriving < micro_batches_) expect(flight, arriving);
-    const at::Tensor gradient = detached(flight.inputs[k].grad());
-    flight.inputs[k].reset();
-    const bool more = arriving < micro_batches_;
-    const auto exchange = ranks_->start_swap(rank_ - 1, gradient, more ? flight.inputs[arriving] : at::Tensor());
-    (more ? flight.arrivals[arriving] : flight.unfinished.emplace_back()) = exchange;
+    send(own + k, k);
+    forward_in_lane(own + 1 + k);
+    flight.lanes.queue(k, flight.backwards, [&] {
+      backward(flight, k);
+      if (!first()) swap_with_previous(flight, k, before + k);
+    });
   }
+  flight.lanes.join();
   if (ranks_ != nullptr) ranks_->finish(flight.unfinished);
 }
 

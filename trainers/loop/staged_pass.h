@@ -12,9 +12,10 @@
 
 namespace octet {
 
-/// One forward, one backward in turns once the stages are filled (1F1B: Narayanan et al. 2021, arXiv 2104.04473), one
-/// micro-batch further ahead than they need, so that what travels does so beside the work. Every stage takes its
-/// micro-batches in ascending order, forward and backward: gradients add up as in one process that does the same.
+/// One forward, one backward in turns once the stages are filled (1F1B: Narayanan et al. 2021, arXiv 2104.04473), two
+/// micro-batches further ahead than they need: one so that what travels does so beside the work, and one so that on a
+/// GPU a forward pass runs beside the backward pass of another micro-batch. Every stage takes its micro-batches in
+/// ascending order, forward and backward: gradients add up as in one process that does the same.
 class StagedPass {
  public:
   /// What goes from a stage to the next: a micro-batch of a node's values.
@@ -40,15 +41,17 @@ class StagedPass {
 
   int stage() const { return stage_; }  ///< this rank's
 
-  /// Forward passes that a stage of `stages` makes before its first backward pass.
+  /// Micro-batches that a stage of `stages` sends on before its first backward pass; the next is forward by then, too.
   static int ahead(int stage, int stages, int micro_batches);
+  static int most_under_way(int stage, int stages, int micro_batches);  ///< forward but not yet backward, there
 
  private:
   struct Flight;
   at::Tensor buffer(const Border& border, int64_t pictures, at::Device device) const;
-  void expect(Flight& flight, int number) const;
   void forward(Flight& flight, int number) const;
   void backward(Flight& flight, int number) const;
+  void swap_with_next(Flight& flight, int sent, int answered) const;
+  void swap_with_previous(Flight& flight, int answered, int arriving) const;
 
   bool first() const { return stage_ == 0; }
   bool last() const { return stage_ + 1 == stages_; }

@@ -1,4 +1,5 @@
 // The step of a rank that has one stage of the network, of one or of several replicas that share each batch.
+#include <ATen/Context.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -11,10 +12,11 @@
 #include "trainers/loop/step.h"
 
 namespace octet {
-
 /// What of it this rank's stage has to do. The sums are the last one's, and zeros elsewhere.
 at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
-  const WalkMode walk_mode{.training = true, .batch_norm_training = mode.batch_norm_training};
+  const WalkMode walk_mode{.training = true,
+                           .batch_norm_training = mode.batch_norm_training,
+                           .shares = batch_norm_of_micro_batches(device_)};
   WalkHooks hooks;
   if (phase_.quantized != nullptr)
     hooks = phase_.quantized->quantizing_hooks(
@@ -50,6 +52,9 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
 }
 
 void TrainStep::start_stages() {
+  // Of two lanes (trainers/loop/lanes.h) one is not that of the parameters, as it says: all wait for each other in the
+  // end.
+  at::globalContext().setWarnOnAccumulateGradStreamMismatch(false);
   const Graph& graph = phase_.trained_graph();
   const std::vector<GraphPart> parts = stages_of(graph, phase_.parallel.stages);
   std::vector<StagedPass::Border> borders;

@@ -18,6 +18,11 @@ namespace octet {
 /// cut would part more than one value.
 std::vector<GraphPart> stages_of(const Graph& graph, const std::vector<std::string>& layers);
 
+/// WalkMode::shares of a micro-batch, which BatchNorm normalizes by itself. On a GPU by our kernels: LibTorch takes
+/// cuDNN's, which needs all multiprocessors at once, so that neither another micro-batch's pass nor what goes to the
+/// next stage can run beside it. Null on the CPU.
+const GatherShares* batch_norm_of_micro_batches(at::Device device);
+
 /// What a rank takes of each batch: all ranks share it, or the replicas of a network that is cut behind `layers`. Null:
 /// all of it is this process's.
 struct BatchShare {

@@ -10,6 +10,8 @@
 
 namespace octet {
 
+ExchangeClock::ExchangeClock(at::Device device) : device_(device) {}
+
 #if OCTET_CUDA
 namespace {
 
@@ -17,32 +19,35 @@ kernels::StreamClock* clock_of(const at::Tensor& tensor) {
   return reinterpret_cast<kernels::StreamClock*>(tensor.data_ptr<int64_t>());
 }
 
-CudaStream stream_of(const at::Tensor& tensor) { return c10::cuda::getCurrentCUDAStream(tensor.get_device()).stream(); }
+CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
 
 }  // namespace
-#endif
 
-ExchangeClock::ExchangeClock(at::Device device) {
-  if (device.is_cuda()) on_gpu_ = at::zeros({2}, at::TensorOptions(device).dtype(at::kLong));
+at::Tensor& ExchangeClock::of_stream() {
+  at::Tensor& clock = on_gpu_[current_stream(device_)];
+  if (!clock.defined()) clock = at::zeros({2}, at::TensorOptions(device_).dtype(at::kLong));
+  return clock;
 }
+#endif
 
 void ExchangeClock::start() {
 #if OCTET_CUDA
-  if (on_gpu_.defined()) return kernels::cuda_clock_start(clock_of(on_gpu_), stream_of(on_gpu_));
+  if (device_.is_cuda()) return kernels::cuda_clock_start(clock_of(of_stream()), current_stream(device_));
 #endif
   began_ = std::chrono::steady_clock::now();
 }
 
 void ExchangeClock::stop() {
 #if OCTET_CUDA
-  if (on_gpu_.defined()) return kernels::cuda_clock_stop(clock_of(on_gpu_), stream_of(on_gpu_));
+  if (device_.is_cuda()) return kernels::cuda_clock_stop(clock_of(of_stream()), current_stream(device_));
 #endif
   time_ += std::chrono::steady_clock::now() - began_;
 }
 
 double ExchangeClock::seconds() const {
-  if (on_gpu_.defined()) return 1e-9 * static_cast<double>(on_gpu_[1].item<int64_t>());
-  return std::chrono::duration<double>(time_).count();
+  int64_t nanoseconds = 0;
+  for (const auto& [stream, clock] : on_gpu_) nanoseconds += clock[1].item<int64_t>();
+  return 1e-9 * static_cast<double>(nanoseconds) + std::chrono::duration<double>(time_).count();
 }
 
 }  // namespace octet

@@ -1,9 +1,10 @@
-// How long the exchanges of a rank took, waiting for slower ranks included.
+// How long a rank waited for its exchanges, for slower ranks included: on a GPU each stream that waited by itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <map>
 
 namespace octet {
 
@@ -23,10 +24,12 @@ class ExchangeClock {
  private:
   void start();
   void stop();
+  at::Tensor& of_stream();  // the current one
 
   std::chrono::steady_clock::time_point began_;
   std::chrono::steady_clock::duration time_{};
-  at::Tensor on_gpu_;  // a kernels::StreamClock; undefined on the CPU
+  const at::Device device_;
+  std::map<void*, at::Tensor> on_gpu_;  // by stream a kernels::StreamClock; none on the CPU
 };
 
 }  // namespace octet

@@ -22,6 +22,7 @@
 #include "src/model/walk_part.h"
 #include "src/quant/fuse.h"
 #include "trainers/gpu.h"
+#include "trainers/loop/stages.h"
 #include "trainers/run/stage_plan.h"
 
 namespace octet {
@@ -51,7 +52,9 @@ struct Bench {
 
   at::Tensor forward(const GraphPart& part, const at::Tensor& x) const {
     const Autocast autocast(device.type(), precision);
-    return walk_part(graph, weights, part, x, {.training = true, .batch_norm_training = true}, hooks);
+    const WalkMode mode{
+        .training = true, .batch_norm_training = true, .shares = batch_norm_of_micro_batches(device)};  // as in a step
+    return walk_part(graph, weights, part, x, mode, hooks);
   }
   void forget_gradients() const {
     for (const auto& [name, weight] : weights)

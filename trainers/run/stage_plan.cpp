@@ -56,9 +56,7 @@ StagePlan plan_stages(const std::vector<PartCost>& parts, int stages, int micro_
   if (static_cast<size_t>(stages) > parts.size())
     throw usage_error(
         fmt::format("{} stages: the network has {} parts that a cut can tell apart", stages, parts.size()));
-  const auto under_way = [&](int stage) {
-    return std::min(micro_batches, StagedPass::ahead(stage, stages, micro_batches) + 1);
-  };
+  const auto under_way = [&](int stage) { return StagedPass::most_under_way(stage, stages, micro_batches); };
   const auto stage_of = [&](int stage, size_t begin, size_t end) {
     return sum_of(parts, begin, end, under_way(stage));
   };

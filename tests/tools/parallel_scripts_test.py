@@ -1,0 +1,65 @@
+"""tools/gpu/parallel.py, part report, with a program in octet's place: which runs it makes, how it goes on, what it finds good."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import accuracy_scripts_test  # noqa: E402
+
+sys.path.insert(0, str(accuracy_scripts_test.TOOLS))
+import parallel_report  # noqa: E402
+
+REPORT = ("--only", "report", "--seeds", "0,1", "--set", "train.epochs=3")
+RUNS = [f"report/{count}_gpus/resnet18-seed{seed}" for count in (2, 1) for seed in (0, 1)]
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.place = accuracy_scripts_test.Place(pathlib.Path(temporary.name))
+
+    def report(self, *words, **environment):
+        done = self.place.call("parallel.py", *(words or REPORT), **environment)
+        return done, json.loads((self.place.out / "parallel.json").read_text())["report"]
+
+    def test_the_same_recipe_and_seeds_on_all_and_on_one(self):
+        done, found = self.report()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.place.names(), RUNS)
+        calls = self.place.calls()
+        self.assertEqual([call["words"][-4:-2] == ["--gpus", "2"] for call in calls], [True, True, False, False])
+        self.assertEqual([call["settings"] for call in calls[:2]], [call["settings"] for call in calls[2:]])
+        self.assertEqual([calls[1]["settings"][key] for key in ("train.epochs", "seed")], ["3", "1"])
+        self.assertEqual(found["all"], {"seeds": [0, 1], "float": [90.0, 91.0], "int8": [89.9, 90.9], "compared_codes": 2000, "differing_codes": 0})
+        self.assertEqual(found["apart"]["int8"], {"points": 0.0, "standard_error": 0.707, "within": True})
+        self.assertEqual(self.report()[0].returncode, 0)
+        self.assertEqual(self.place.calls(), [])
+
+    def test_stopped_in_time_the_same_command_goes_on(self):
+        done, found = self.report(*REPORT, "--minutes", "0.03", FAKE_SLOW="2_gpus/resnet18-seed0")
+        self.assertEqual((done.returncode, found["finished"], found["good"]), (1, False, False))
+        self.assertEqual(self.report()[0].returncode, 0)
+        first = self.place.calls()[0]["words"]
+        self.assertEqual((first[2], first[3:5]), ("--resume", ["--gpus", "2"]))
+
+    def test_a_code_that_differs_and_a_run_that_fails_are_not_good(self):
+        done, found = self.report("--only", "report", "--seeds", "1,2")  # the program in octet's place finds one in seed 2
+        self.assertEqual((done.returncode, found["finished"], found["all"]["differing_codes"]), (1, True, 1))
+        done, found = self.report("--only", "report", "--seeds", "3", FAKE_FAILS="1_gpus")
+        self.assertEqual((done.returncode, found["problems"]), (1, ["1_gpus/resnet18-seed3: train: exit 1: octet: training diverged"]))
+
+
+class Apart(unittest.TestCase):
+    def test_means_beside_their_scatter(self):
+        self.assertTrue(parallel_report.apart([95.0, 95.2, 95.4], [95.1, 95.2, 95.6])["within"])
+        far = parallel_report.apart([95.0, 95.2, 95.4], [94.6, 94.8, 94.7])
+        self.assertEqual(far, {"points": -0.5, "standard_error": 0.129, "within": False})
+        self.assertIsNone(parallel_report.apart([95.0], [95.0])["within"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+"""Parts speed and pipeline of parallel.py: a training step on random pictures, on all GPUs beside one."""
+import json
+import os
+import subprocess
+import sys
+
+import gpus
+import parallel_runs
+import programs
+
+sys.path.append(str(programs.ROOT / "tools" / "bench"))
+import step_model  # noqa: E402
+
+MODELS = {"resnet50": 1.94, "resnet18": 1.90, "mobilenet_v2": 1.90}  # images/s of two GPUs beside one, to reach
+SYNCHRONIZED = {"resnet50": 1.85}  # likewise with synchronized BatchNorm
+JUDGED_BATCH = 1024  # part pipeline: 8 micro-batches of 128
+
+
+def step_times(model, count, options, *more, limit=60):
+    """What train_bench prints: one process, or `count` that train together."""
+    command = [programs.program("train_bench"), "--model", model, *more, *(["--seconds", "0.05", "--batch", "32"] if options.dry else [])]
+    if count == 1:
+        return json.loads(parallel_runs.run(command, limit, gpus.environment(options.visible[0])))
+    common = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(parallel_runs.free_port())}
+    others = [subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, env={**common, "RANK": str(rank)})
+              for rank in range(1, count)]
+    try:
+        return json.loads(parallel_runs.run(command, limit, {**common, "RANK": "0"}))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def speed(options):
+    """waiting_ms: of a step, what the backward pass did not hide of the exchange; exchange_ms: the exchange alone, one sum of all gradients."""
+    if options.device == "cpu":
+        return {"skipped": "needs GPUs"}
+    rows = {}
+    for model, least in MODELS.items():
+        one = step_times(model, 1, options)
+        variants = {model: (least, []), f"{model} fp16 exchange": (None, ["--exchange", "fp16"])}
+        if model in SYNCHRONIZED:
+            variants[f"{model} sync_batch_norm"] = (SYNCHRONIZED[model], ["--sync-batch-norm"])
+        for name, (to_reach, more) in variants.items():
+            all_ = step_times(model, options.count, options, *more)
+            rows[name] = {"factor": round(all_["images_per_second"] / one["images_per_second"], 3),
+                          "to_reach": to_reach if options.count == 2 else None,
+                          "milliseconds": [one["median_ms"], all_["median_ms"]], "peak_gib": [one["peak_gib"], all_["peak_gib"]],
+                          "images_per_second": [round(one["images_per_second"]), round(all_["images_per_second"])], "batch": one["batch"],
+                          **{key: all_[key] for key in ("exchange_ms", "waiting_ms", "gradient_bytes")}}
+            print(f"  {name}: {rows[name]}", file=sys.stderr, flush=True)
+    print(step_model.table({"processes": options.count, "speed": rows}, [4, 8, 16], network=50), file=sys.stderr, flush=True)
+    return {"good": options.dry or all(row["to_reach"] is None or row["factor"] >= row["to_reach"] for row in rows.values()), **rows}
+
+
+def piped(options, bench, batch, ones):
+    """Two stages of 8 micro-batches, recorded as a CUDA graph as runs are; where that fails, launched kernel by kernel."""
+    words = ["--micro-batches", "8", *(["--size", "64"] if options.dry else ["--batch", str(batch), "--seconds", "1"])]
+    size = ["--batch", "32"] if options.dry else []
+    propose = [bench, "--model", "resnet50", "--propose", "2", *words, *size]
+    proposed = json.loads(parallel_runs.run(propose, 60, gpus.environment(options.visible[0])))
+    words += ["--stages", proposed["stages"][0]]
+    alone = step_times("resnet50", 1, options, *words)  # the same micro-batches, both stages on one GPU
+    tries = {}
+    for name, more in (("recorded", []), ("eager", ["--eager"])):
+        try:
+            tries[name] = step_times("resnet50", 2, options, *words, *more, limit=40)
+            break
+        except parallel_runs.Failed as failure:
+            tries[name] = {"failed": str(failure)}
+            print(f"  {name}: {failure}", file=sys.stderr, flush=True)
+    two = tries[name]
+    if "failed" in two:
+        raise parallel_runs.Failed(f"{tries}")
+    one = ones[batch]
+    fastest = max(ones.values(), key=lambda times: times["images_per_second"])
+    row = {"factor": round(two["images_per_second"] / fastest["images_per_second"], 3), "beside_one_with_batch": fastest["batch"],
+           "memory": round(max(two["peak_gib_by_rank"]) / one["peak_gib"], 3), "proposed": proposed, "how": name,
+           "milliseconds": {"one": one["median_ms"], "one_with_micro_batches": alone["median_ms"], "two": two["median_ms"]},
+           "images_per_second": {"one": round(one["images_per_second"]), "one_with_micro_batches": round(alone["images_per_second"]),
+                                 "two": round(two["images_per_second"])},
+           "peak_gib": {"one": one["peak_gib"], "two": two["peak_gib_by_rank"]}, "waiting_ms": two["waiting_ms"],
+           "failed": [text for text in (tried.get("failed") for tried in tries.values()) if text]}
+    print(f"  batch {batch}: {row}", file=sys.stderr, flush=True)
+    return row
+
+
+def pipeline(options):
+    """Two stages whatever the number of GPUs. Judged is the larger batch: with 8 micro-batches of 32 pictures a GPU is not filled, whoever
+    computes them. Its images/s stand beside those of the faster of the two whole batches on one GPU, its memory beside one GPU's with the
+    same batch."""
+    if options.device == "cpu":
+        return {"skipped": "needs GPUs"}
+    ones = {batch: step_times("resnet50", 1, options, *([] if options.dry else ["--batch", str(batch)])) for batch in (JUDGED_BATCH, 256)}
+    rows = {f"{batch} pictures": piped(options, programs.program("train_bench"), batch, ones) for batch in ones}
+    judged = rows[f"{JUDGED_BATCH} pictures"]
+    return {"good": options.dry or (judged["factor"] >= 1.6 and judged["memory"] <= 0.65), "judged": f"{JUDGED_BATCH} pictures",
+            "to_reach": 1.6, "memory_to_reach": 0.65, **rows}
