@@ -13,7 +13,7 @@
 namespace octet::kernels {
 namespace {
 
-constexpr size_t kMaxChoices = 16;
+constexpr size_t kMaxChoices = 20;
 
 void require(bool ok, const char* what) {
   if (!ok) throw promise_error(std::string("cuda inverted residual: ") + what);
