@@ -18,15 +18,20 @@ struct CudaInvertedResidual {
   int strips = 1;  ///< of that many rows: a tile's height
   int width = 1;   ///< of a tile
   int images = 1;  ///< that a tile spans; more than one only where a tile is a whole image
-  int parts = 1;   ///< thread blocks of a cluster that share the hidden channels and add up their sums
+  int groups = 1;  ///< of a tile's warps, each with some of the hidden channels; their sums are added up
+  int parts = 1;   ///< thread blocks of a cluster that share the hidden channels as groups do
 
-  std::string name() const;  ///< "inverted_residual_8x14_r2", "..._i2" of two images, "..._c4" of four parts
+  /// "inverted_residual_8x14_r2", "..._i2" of two images, "..._g3" of three groups, "..._c4" of four parts
+  std::string name() const;
   bool operator==(const CudaInvertedResidual&) const = default;
 };
 
-/// All that can run this block of `images` images on a GPU, the likely fastest first. Empty where none can: windows
-/// other than 3x3, a float output, strides that are no multiples of 16 bytes, more than 320 channels out, a GPU that is
-/// older than compute capability 8.0, constants whose scales are extreme.
+/// Whether a kernel can run this block of `images` images on a GPU: not with windows other than 3x3, a float output,
+/// strides that are no multiples of 16 bytes, more than 320 channels out, a GPU that is older than compute capability
+/// 8.0, constants whose scales are extreme. Throws Error(promise) when the convolutions do not fit each other.
+bool cuda_runs_inverted_residual(const InvertedResidual& block, int images, const CudaGpu& gpu);
+
+/// All that can run it, the likely fastest first; empty where none can.
 std::vector<CudaInvertedResidual> cuda_inverted_residual_choices(const InvertedResidual& block, int images,
                                                                  const CudaGpu& gpu);
 

@@ -121,10 +121,10 @@ std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions
 void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& layers) {
   std::vector<size_t> first(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    first[i] = i;
-    if (layers[i].kernel != "merged") continue;
     const std::vector<int>& inputs = graph.nodes[i].inputs;
-    first[i] = first[inputs[0]];
+    const bool merged = layers[i].kernel == "merged";
+    first[i] = merged || layers[i].kernel == "alias" ? first[inputs[0]] : i;
+    if (!merged) continue;
     LayerTime &to = layers[first[i]], &from = layers[i];
     to.milliseconds = from.milliseconds;
     to.multiply_adds += from.multiply_adds;

@@ -60,6 +60,15 @@ std::vector<int> inverted_residual_at(const Int8Graph& graph, const std::vector<
   return nodes;
 }
 
+std::vector<int> pool_linear_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
+  const Int8Node& pool = graph.nodes[node];
+  if (pool.op != Int8Op::global_avg_pool || pool.float_output) return {};
+  int linear = reader[node];
+  if (linear != kNone && graph.nodes[linear].op == Int8Op::flatten) linear = reader[linear];
+  if (linear == kNone || graph.nodes[linear].op != Int8Op::linear) return {};
+  return {node, linear};
+}
+
 }  // namespace
 
 std::vector<int> merged_convolutions(const Int8Graph& graph) {
@@ -75,7 +84,7 @@ std::vector<int> merged_convolutions(const Int8Graph& graph) {
 }
 
 std::string_view group_name(GroupKind kind) {
-  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual"};
+  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual", "pool_linear"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -95,6 +104,7 @@ std::vector<NodeGroup> node_groups(const Int8Graph& graph) {
     add(GroupKind::conv_max_pool, conv_max_pool_at(graph, reader, node));
     add(GroupKind::inverted_residual, inverted_residual_at(graph, reader, node));
     add(GroupKind::inverted_residual, depthwise_pointwise_at(graph, reader, node));
+    add(GroupKind::pool_linear, pool_linear_at(graph, reader, node));
   }
   return groups;
 }

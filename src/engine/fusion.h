@@ -16,6 +16,7 @@ enum class GroupKind {
   conv_max_pool,      ///< conv2d without residual, and the max_pool that reads it
   inverted_residual,  ///< 1x1 conv2d, depthwise 3x3 (stride 1 or 2, padded by 1 all around), 1x1 conv2d, perhaps with a
                       ///< residual (Sandler et al., "MobileNetV2", 2018); or without the first, as in its first block
+  pool_linear,        ///< global_avg_pool, and the linear that reads it, perhaps through a flatten that is no copy
 };
 
 std::string_view group_name(GroupKind kind);
@@ -24,7 +25,7 @@ std::string_view group_name(GroupKind kind);
 /// one input, and only the last may read anything else: its residual.
 struct NodeGroup {
   GroupKind kind;
-  std::vector<int> nodes;  ///< each is inputs[0] of the next
+  std::vector<int> nodes;  ///< each is inputs[0] of the next, a flatten between them left out
 };
 
 /// All of the graph, by first node. No node is in two of them, and none ends in a convolution that a lookup is merged

@@ -180,6 +180,21 @@ TEST(Bench, NodesThatRanTogetherCountAsTheFirst) {
   EXPECT_EQ(bytes(0), 2 * (4 + 5 * 4) + 27 + 10) << "a residual that the first node reads anyway";
 }
 
+// A pool and a linear that one kernel computed: a flatten that is no copy stands between them.
+TEST(Bench, ATimeBehindAnAliasCountsAtTheFirst) {
+  Int8Graph graph = fake_graph(5);
+  graph.nodes[3].weight.resize(5 * 2);
+  DeviceProgram program;
+  program.infos = {{graph.nodes[1].name, "pool_linear", ""},
+                   {graph.nodes[2].name, "alias", ""},
+                   {graph.nodes[3].name, "merged", ""}};
+  program.layer_times = {0.1, 0, 0, 0.3};
+  const BenchResult r = bench_program(program, graph, {2, 0.01, true});
+  EXPECT_DOUBLE_EQ(r.layers[1].milliseconds, 0.3);
+  EXPECT_DOUBLE_EQ(r.layers[2].milliseconds, 0);
+  EXPECT_DOUBLE_EQ(r.layers[3].milliseconds, 0);
+}
+
 TEST(Bench, RefusesNonsense) {
   const Int8Graph graph = fake_graph(5);
   FakeProgram program(graph);

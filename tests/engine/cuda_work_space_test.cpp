@@ -52,7 +52,7 @@ CudaStepFactory greedy_steps(const ScratchBytes& scratch, ScratchSeen& seen) {
   };
 }
 
-std::vector<std::unique_ptr<CudaStep>> no_groups(const Lowering&, const NodeGroup&, int) { return {}; }
+GroupKernels no_groups(const Lowering&, const NodeGroup&) { return nullptr; }
 
 TEST(CudaWorkSpace, GraphsFollowItWhenAnotherBatchSizeMakesItGrow) {
   OCTET_NEEDS_GPU();

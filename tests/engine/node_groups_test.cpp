@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "src/engine/fusion.h"
 #include "src/graph/zoo.h"
@@ -27,21 +28,23 @@ TEST(NodeGroups, TheFirstLayerOfAResNetHasItsMaxPool) {
   for (const char* model : {"resnet18", "resnet50"}) {
     const Int8Graph graph = zoo_graph(model, {3, 224, 224});
     const std::vector<NodeGroup> groups = node_groups(graph);
-    ASSERT_EQ(groups.size(), 1u) << model;
+    ASSERT_EQ(groups.size(), 2u) << model;
     EXPECT_EQ(names_of(graph, groups[0]), (Names{"conv_max_pool", "conv1", "maxpool"}));
-    EXPECT_TRUE(node_groups(zoo_graph(model, {3, 32, 32})).empty()) << "no max-pool";
+    EXPECT_EQ(names_of(graph, groups[1]), (Names{"pool_linear", "avgpool", "fc"}));
+    EXPECT_EQ(node_groups(zoo_graph(model, {3, 32, 32})).size(), 1u) << "no max-pool";
   }
 }
 
 TEST(NodeGroups, MobileNetV2IsInvertedResiduals) {
   const Int8Graph graph = zoo_graph("mobilenet_v2", {3, 224, 224});
   const std::vector<NodeGroup> groups = node_groups(graph);
-  ASSERT_EQ(groups.size(), 17u);
+  ASSERT_EQ(groups.size(), 18u);
+  EXPECT_EQ(groups.back().kind, GroupKind::pool_linear);
   EXPECT_EQ(names_of(graph, groups[0]), (Names{"inverted_residual", "features.1.conv.0.0", "features.1.conv.1"}));
   EXPECT_EQ(names_of(graph, groups[1]),
             (Names{"inverted_residual", "features.2.conv.0.0", "features.2.conv.1.0", "features.2.conv.2"}));
   int residuals = 0, strides = 0;
-  for (const NodeGroup& group : groups) {
+  for (const NodeGroup& group : std::span(groups).first(17)) {
     const size_t nodes = group.nodes.size();
     ASSERT_EQ(nodes, &group == &groups[0] ? 2u : 3u);
     for (size_t i = 1; i < nodes; ++i) EXPECT_EQ(graph.nodes[group.nodes[i]].inputs[0], group.nodes[i - 1]);
@@ -57,7 +60,7 @@ TEST(NodeGroups, OtherNetworks) {
   EXPECT_TRUE(node_groups(zoo_graph("unet", {3, 32, 32})).empty()) << "each pooled convolution is read by a skip too";
   // Look-ups or squeeze and excite stand between convolutions, but for the first three blocks.
   EXPECT_EQ(node_groups(zoo_graph("mobilenet_v3_large", {3, 224, 224})).size(), 3u);
-  EXPECT_TRUE(node_groups(zoo_graph("efficientnet_b0", {3, 32, 32})).empty());
+  EXPECT_EQ(node_groups(zoo_graph("efficientnet_b0", {3, 32, 32})).size(), 1u) << "its end";
 }
 
 /// How many groups of three MobileNetV2 has when its third block, nodes {expand, depthwise, project}, is changed.
@@ -128,7 +131,7 @@ TEST(NodeGroups, WithoutItsFirstConvolutionABlockIsAGroupOfTwo) {
 TEST(NodeGroups, AConvolutionWithALookupOfItsOwnEndsNoGroup) {
   Int8Graph graph = zoo_graph("mobilenet_v2", {3, 32, 32});
   const std::vector<NodeGroup> all = node_groups(graph);
-  const int last = all.back().nodes.back();
+  const int last = all.at(16).nodes.back();
   const auto reader = std::find_if(graph.nodes.begin(), graph.nodes.end(),
                                    [&](const Int8Node& n) { return !n.inputs.empty() && n.inputs[0] == last; });
   reader->op = Int8Op::lookup;
@@ -139,13 +142,37 @@ TEST(NodeGroups, AConvolutionWithALookupOfItsOwnEndsNoGroup) {
 TEST(NodeGroups, NoNodeIsInTwo) {
   Int8Graph graph = zoo_graph("mobilenet_v2", {3, 32, 32});
   const std::vector<NodeGroup> all = node_groups(graph);
-  const int last = all.back().nodes.back();
+  const int last = all.at(16).nodes.back();
   for (Int8Node& n : graph.nodes) {
     if (!n.inputs.empty() && n.inputs[0] == last) n.op = Int8Op::max_pool;
   }
   const std::vector<NodeGroup> groups = node_groups(graph);
   ASSERT_EQ(groups.size(), all.size());
-  EXPECT_EQ(groups.back().kind, GroupKind::inverted_residual);
+  EXPECT_EQ(groups.at(16).kind, GroupKind::inverted_residual);
+}
+
+/// Groups of kind pool_linear when MobileNetV2's end, nodes {pool, flatten, linear}, is changed.
+size_t ends_when(const std::function<void(Int8Graph& graph, const std::vector<int>& end)>& change) {
+  Int8Graph graph = zoo_graph("mobilenet_v2", {3, 32, 32});
+  const std::vector<int> group = node_groups(graph).back().nodes;
+  change(graph, {group[0], graph.nodes[group[1]].inputs[0], group[1]});
+  const std::vector<NodeGroup> groups = node_groups(graph);
+  return std::count_if(groups.begin(), groups.end(),
+                       [](const NodeGroup& g) { return g.kind == GroupKind::pool_linear; });
+}
+
+TEST(NodeGroups, AnEndIsAGlobalAverageAndALinearLayerThatAloneReadsIt) {
+  EXPECT_EQ(ends_when([](Int8Graph&, const auto&) {}), 1u);
+  for (const int inner : {0, 1}) {
+    EXPECT_EQ(ends_when([&](Int8Graph& graph, const auto& end) { add_reader(graph, end[inner]); }), 0u);
+    EXPECT_EQ(ends_when([&](Int8Graph& graph, const auto& end) { graph.outputs.push_back(end[inner]); }), 0u);
+  }
+  EXPECT_EQ(ends_when([](Int8Graph& graph, const auto& end) { graph.nodes[end[0]].op = Int8Op::avg_pool; }), 0u);
+  EXPECT_EQ(ends_when([](Int8Graph& graph, const auto& end) { graph.nodes[end[0]].float_output = true; }), 0u);
+  EXPECT_EQ(ends_when([](Int8Graph& graph, const auto& end) { graph.nodes[end[1]].op = Int8Op::requantize; }), 0u);
+  EXPECT_EQ(ends_when([](Int8Graph& graph, const auto& end) { graph.nodes[end[2]].op = Int8Op::conv2d; }), 0u);
+  EXPECT_EQ(ends_when([](Int8Graph& graph, const auto& end) { graph.nodes[end[2]].inputs = {end[0]}; }), 0u)
+      << "the flatten reads it too";
 }
 
 }  // namespace

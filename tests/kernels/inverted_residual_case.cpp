@@ -124,7 +124,9 @@ CudaInvertedResidual random_tile(const BlockCase& c, int shared_limit, std::mt19
     if (tile.width == out.out_w && tile.strips * tile.rows >= out.out_h) tile.images = uniform(random, 1, c.images);
     tile.parts = random() & 1 ? 1 : uniform(random, 1, std::min(chunks, kMaxParts));
     const InvertedTiles tiles(tile, block, c.images);
-    if (tiles.warps <= kMaxWarps && InvertedShared(tile, block, c.images).bytes <= shared_limit) return tile;
+    if (random() & 1) tile.groups = uniform(random, 1, std::min(chunks / tile.parts, 3));
+    if (tiles.warps * tile.groups <= kMaxWarps && InvertedShared(tile, block, c.images).bytes <= shared_limit)
+      return tile;
   }
 }
 

@@ -72,7 +72,7 @@ TEST(InvertedResidualCuda, EveryKernelIsExact) {
           const BlockCase c = make_block(shape, 2, edges, random);
           const int whole = ceil_div(c.project.shape.out_h, rows), width = c.project.shape.out_w;
           const int parts = this_gpu().capability >= 90 ? 3 : 1;
-          expect_exact(c, {{.rows = rows, .strips = 1, .width = 3},
+          expect_exact(c, {{.rows = rows, .strips = 1, .width = 3, .groups = 2},
                            {.rows = rows, .strips = whole, .width = width, .images = 2, .parts = parts}});
           if (HasFailure()) return;
         }
@@ -106,14 +106,15 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
     for (const CudaGpu& gpu : {kH200, CudaGpu{86, 84}}) {
       const auto choices = cuda_inverted_residual_choices(c.block(), c.images, gpu);
       EXPECT_GE(choices.size(), 1u) << c.describe();
-      EXPECT_LE(choices.size(), 8u);
+      EXPECT_LE(choices.size(), 20u);
       std::set<std::string> names;
       for (const CudaInvertedResidual& choice : choices) {
         names.insert(choice.name());
         const InvertedTiles tiles(choice, c.block(), c.images);
-        EXPECT_LE(tiles.warps, kMaxWarps) << choice.name();
+        EXPECT_LE(tiles.warps * choice.groups, kMaxWarps) << choice.name();
         EXPECT_LE(InvertedShared(choice, c.block(), c.images).bytes, shared_limit(gpu)) << choice.name();
-        EXPECT_LE(choice.parts, gpu.capability >= 90 ? tiles.chunks : 1) << choice.name();
+        EXPECT_LE(choice.parts * choice.groups, tiles.chunks) << choice.name();
+        EXPECT_LE(choice.parts, gpu.capability >= 90 ? kMaxParts : 1) << choice.name();
       }
       EXPECT_EQ(names.size(), choices.size());
     }

@@ -4,6 +4,7 @@
 
 #include "kernels/conv2d_int8/cuda/fragments.cuh"
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
+#include "kernels/cuda_cluster.cuh"
 
 namespace octet::kernels {
 
@@ -17,33 +18,23 @@ class ClusterSum {
   static constexpr int room_bytes(int parts) { return (parts - 1) * kThreads * kVectors * 16; }
 
   /// All threads of all blocks, early: add() waits until every block has begun, as only then its memory may be written.
-  __device__ __forceinline__ static void begin() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-  }
+  __device__ __forceinline__ static void begin() { arrive_at_cluster(); }
 
   /// All threads once. True in the block of part 0, whose sums are now whole.
   __device__ __forceinline__ static bool add(Sums& sums, int part, int parts, uint8_t* room) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    wait_for_cluster();
     int4* mine = reinterpret_cast<int4*>(room) + threadIdx.x;  // [parts - 1][kVectors][kThreads]
     if (part > 0) {
-      uint32_t to;  // the same place in the first block
-      asm("mapa.shared::cluster.u32 %0, %1, 0;"
-          : "=r"(to)
-          : "r"(shared_address(mine + (part - 1) * kVectors * kThreads)));
+      const uint32_t to = address_in_block(shared_address(mine + (part - 1) * kVectors * kThreads), 0);
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
         const int32_t(&v)[4] = sums.value[i / Sums::kN][i % Sums::kN];
-        asm volatile("st.shared::cluster.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kThreads * 16), "r"(v[0]),
-                     "r"(v[1]), "r"(v[2]), "r"(v[3])
-                     : "memory");
+        store_to_cluster(to + i * kThreads * 16, make_int4(v[0], v[1], v[2], v[3]));
       }
     }
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    arrive_at_cluster_with_writes();
     if (part > 0) return false;
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    wait_for_cluster();
     for (int other = 0; other < parts - 1; ++other) {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -52,7 +43,6 @@ class ClusterSum {
         sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
       }
     }
-#endif
     return true;
   }
 };

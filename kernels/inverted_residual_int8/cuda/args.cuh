@@ -20,7 +20,7 @@ struct InvertedArgs {
   const uint8_t* x;       ///< [images, H, W, in_stride]
 
   int images, in_h, in_w, in_stride, out_h, out_w, pad_h, pad_w;
-  int tile_w, strips, tile_images, parts;
+  int tile_w, strips, tile_images, groups, parts;
   FastDivide by_tile_w, by_strips;
   FastDivide by_x_pieces;   ///< 16 bytes of a pixel's input channels
   bool has_expand, flip_x;  ///< x is int8

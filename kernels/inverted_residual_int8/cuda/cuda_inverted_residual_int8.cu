@@ -34,6 +34,7 @@ InvertedArgs arguments(const CudaInvertedResidual& choice, const InvertedResidua
       .tile_w = choice.width,
       .strips = choice.strips,
       .tile_images = choice.images,
+      .groups = choice.groups,
       .parts = choice.parts,
       .by_tile_w = FastDivide(choice.width),
       .by_strips = FastDivide(choice.strips),

@@ -10,15 +10,9 @@
 
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
-#include "kernels/inverted_residual_int8/cuda/load.cuh"
+#include "kernels/inverted_residual_int8/cuda/store.cuh"
 
 namespace octet::kernels {
-
-/// What lies at an address of the block's shared memory, bytes from its beginning.
-template <class T>
-__device__ __forceinline__ T& shared_at(int address) {
-  return *reinterpret_cast<T*>(inverted_shared + address);
-}
 
 /// Fragments of two blocks of 8 columns, as packed.
 __device__ __forceinline__ uint4 weight_fragments(int weight, int pair) {
@@ -47,13 +41,13 @@ struct HeldConstants {
 
 /// Expands the tile's input pixels to a chunk of hidden channels, 16 pixels a warp at once.
 template <bool kLimited>
-__device__ __forceinline__ void expand_tile(const InvertedArgs& p, int chunk, int pixels) {
+__device__ __forceinline__ void expand_tile(const InvertedArgs& p, const InvertedGroup& group, int chunk, int pixels) {
   const int lane = threadIdx.x % 32;
   const HeldConstants<8, kHiddenChunk> constants(chunk + p.chunk.expand_constants, lane % 4 * 8);
   const uint4 first[2] = {weight_fragments(chunk, 0), weight_fragments(chunk, 1)};
-  const int to = p.shared.hidden + lane % 4 / 2 * p.shared.plane + lane % 2 * 8;
+  const int to = group.hidden + lane % 4 / 2 * p.shared.plane + lane % 2 * 8;
 #pragma unroll 1
-  for (int pixel = threadIdx.x / 32 * 16; pixel < pixels; pixel += blockDim.x / 2) {
+  for (int pixel = group.warp() * 16; pixel < pixels; pixel += group.threads / 2) {
     const uint32_t x =
         shared_address(inverted_shared) + p.shared.x + (pixel + lane % 16) * p.shared.x_pitch + lane / 16 * 16;
     int32_t sum[4][4];
@@ -134,144 +128,64 @@ __device__ __forceinline__ void depthwise(const InvertedArgs& p, int chunk, int 
   }
 }
 
-/// Where a column of a tile is: its first row of output.
-struct InvertedColumn {
-  int image, y, x;  ///< from the tile's first
-
-  template <int kRows>
-  static __device__ __forceinline__ InvertedColumn at(const InvertedArgs& p, int position) {
-    const int strip = p.by_tile_w.divide(position), image = p.by_strips.divide(strip);
-    return {image, (strip - image * p.strips) * kRows, position - strip * p.tile_w};
-  }
-};
-
-/// Ends 32 channels of 16 pixels: row `row` of the columns of warp `warp`.
-template <int kRows>
-__device__ __forceinline__ void store_unit(const InvertedArgs& p, const InvertedPlace& at, int warp, int row,
-                                           int channel, const int32_t (&sum)[4][4]) {
-  const ResidualCodes residual(p.out.epilogue);
-  const float4* multiplier = reinterpret_cast<const float4*>(p.out.constants.multiplier + channel);
-  const float4* bias = reinterpret_cast<const float4*>(p.out.constants.bias + channel);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int position = warp * 16 + i * 8 + threadIdx.x % 32 / 4;
-    if (position >= p.tiles.positions) continue;
-    const InvertedColumn column = InvertedColumn::at<kRows>(p, position);
-    const int image = at.image + column.image, y = at.oy + column.y + row, x = at.ox + column.x;
-    if (image >= p.images || y >= p.out_h || x >= p.out_w) continue;
-    const int64_t pixel = (static_cast<int64_t>(image) * p.out_h + y) * p.out_w + x;
-    CodeWords<2> codes;
-    if (p.out.residual != nullptr) codes.load(p.out.residual + pixel * p.out.residual_stride + channel);
-#pragma unroll
-    for (int word = 0; word < 2; ++word) {
-      const int32_t acc[4] = {sum[word * 2][i * 2], sum[word * 2][i * 2 + 1], sum[word * 2 + 1][i * 2],
-                              sum[word * 2 + 1][i * 2 + 1]};
-      codes.word[word] = p.out.residual != nullptr
-                             ? finish_codes<true>(p.out, residual, acc, multiplier[word], bias[word], codes.word[word])
-                             : finish_codes<false>(p.out, residual, acc, multiplier[word], bias[word], 0);
-    }
-    p.out.rounding.finish(codes.word);
-    codes.store(static_cast<uint8_t*>(p.out.y) + pixel * p.out.out_stride + channel);
-  }
-}
-
-/// Ends a tile. Sums go through shared memory, so that the blocks of a cluster add up each other's, each a share of the
-/// output, and so that the code that ends them is there once: a kernel runs faster the less of it there is.
-template <int kRows, int kQuads>
-__device__ __forceinline__ void store_tile(const InvertedArgs& p, const InvertedPlace& at,
-                                           const int32_t (&sum)[kRows][kQuads * 4][4]) {
-  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32, part = blockIdx.y;
-  __syncthreads();  // what lies there was read
-#pragma unroll
-  for (int row = 0; row < kRows; ++row) {
-#pragma unroll
-    for (int n = 0; n < kQuads * 4; ++n) {
-      const int32_t(&v)[4] = sum[row][n];
-      shared_at<int4>((((warp * kRows + row) * kQuads * 4 + n) * 32 + lane) * 16) = make_int4(v[0], v[1], v[2], v[3]);
-    }
-  }
-  p.parts > 1 ? wait_for_cluster() : __syncwarp();
-  // A unit is 32 channels of 16 pixels. Alone a block's warps end what they have computed.
-  const int units = kRows * kQuads, end = p.parts > 1 ? warps * units : (warp + 1) * units;
-#pragma unroll 1
-  for (int unit = p.parts > 1 ? warp * p.parts + part : warp * units;
-       unit<end; unit += p.parts> 1 ? warps * p.parts : 1) {
-    const int row_of_warp = unit / kQuads, channel = unit % kQuads * 32 + lane % 4 * 8;
-    if (channel >= p.out.out_c) continue;
-    int32_t total[4][4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const int2 start = *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2);
-      total[n][0] = total[n][2] = start.x, total[n][1] = total[n][3] = start.y;
-    }
-#pragma unroll 1
-    for (int other = 0; other < p.parts; ++other) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const int from = ((unit * 4 + n) * 32 + lane) * 16;
-        const int4 v =
-            p.parts > 1 ? load_from_block(shared_address(inverted_shared) + from, other) : shared_at<int4>(from);
-        total[n][0] += v.x, total[n][1] += v.y, total[n][2] += v.z, total[n][3] += v.w;
-      }
-    }
-    store_unit<kRows>(p, at, row_of_warp / kRows, row_of_warp % kRows, channel, total);
-  }
-  if (p.parts > 1) wait_for_cluster();  // a block's sums stay until all have read them
-}
-
 /// Registers of a thread: as many blocks as that leaves room for.
 template <int kRows, int kQuads>
 constexpr int inverted_min_blocks() {
-  return kRows * kQuads <= 3 ? 2 : 1;
+  return kRows * kQuads <= 2 ? 2 : 1;
 }
 
 /// Grid: (tiles, parts of the hidden channels: a cluster).
 template <int kRows, int kStride, int kQuads, bool kLimited>
 __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQuads>())
     inverted_residual_kernel(const __grid_constant__ InvertedArgs p) {
-  const int part = blockIdx.y, lane = threadIdx.x % 32;
-  const int first = p.tiles.chunks * part / p.parts, last = p.tiles.chunks * (part + 1) / p.parts;
+  const int lane = threadIdx.x % 32;
+  const InvertedGroup group(p);
   const InvertedPlace at(p, kStride);
-  load_chunk(p, first, 0);  // no kernel writes weights
+  const int part = blockIdx.y * p.groups + group.index, parts = p.parts * p.groups;
+  const int first = p.tiles.chunks * part / parts, last = p.tiles.chunks * (part + 1) / parts;
+  load_chunk(p, group, first, group.weights);  // no kernel writes weights
   copy_async_commit();
-  find_pixels(p, at);
-  fill_planes(p);
+  if (p.has_expand) find_pixels(p, at);
+  fill_planes(p, group);
   __syncthreads();
   wait_for_previous_kernel();
   if (p.has_expand) {
     for_input(p, at, [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
     copy_async_commit();
+    copy_async_wait<0>();
+    if (p.flip_x) for_input(p, at, [](int to, const uint8_t*) { flip_codes(to); });
+    __syncthreads();
   }
 
   int window[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {  // columns behind the last read the first's pixels
-    const int position = threadIdx.x / 32 * 16 + i * 8 + lane / 4;
+    const int position = group.warp() * 16 + i * 8 + lane / 4;
     const InvertedColumn column = InvertedColumn::at<kRows>(p, position < p.tiles.positions ? position : 0);
-    window[i] = p.shared.hidden + lane % 2 * 8 +
+    window[i] = group.hidden + lane % 2 * 8 +
                 ((column.image * p.tiles.halo_h + column.y * kStride) * p.tiles.halo_w + column.x * kStride) * 16;
   }
   int32_t sum[kRows][kQuads * 4][4] = {};
 
 #pragma unroll 1
   for (int c = first; c < last; ++c) {
+    const int chunk = group.weights + (c - first) % 2 * p.chunk.bytes;
+    const int next = group.weights + (c + 1 - first) % 2 * p.chunk.bytes;
     copy_async_wait<0>();
-    if (c == first && p.has_expand && p.flip_x) for_input(p, at, [](int to, const uint8_t*) { flip_codes(to); });
-    __syncthreads();  // copies of all threads are there, and the chunk before this one was read
-    const int chunk = (c - first) % 2 * p.chunk.bytes;
+    group.wait();  // copies of all threads are there, and the chunk before this one was read
     if (p.has_expand) {
-      if (c + 1 < last) load_chunk(p, c + 1, (c + 1 - first) % 2);
+      if (c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
-      expand_tile<kLimited>(p, chunk, at.pixels);
+      expand_tile<kLimited>(p, group, chunk, at.pixels);
     } else {
-      for_windows(p, at, c,
+      for_windows(p, at, group, c,
                   [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
-      if (c + 1 < last) load_chunk(p, c + 1, (c + 1 - first) % 2);
+      if (c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
       copy_async_wait<0>();
-      if (p.flip_x) for_windows(p, at, c, [](int to, const uint8_t*) { flip_codes(to); });
+      if (p.flip_x) for_windows(p, at, group, c, [](int to, const uint8_t*) { flip_codes(to); });
     }
-    __syncthreads();
+    group.wait();
     uint32_t codes[kRows][4] = {};
 #pragma unroll 1
     for (int plane = 0; plane < 2; ++plane) depthwise<kRows, kStride, kLimited>(p, chunk, plane, window, codes);
@@ -296,8 +210,8 @@ void launch_inverted(const InvertedArgs& args, CudaStream stream) {
   // Not an operation of the stream: allowed while it is captured.
   check_launch("inverted_residual",
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shared.bytes));
-  launch_overlapped_clusters(kernel, dim3(args.tiles.tiles(), args.parts), dim3(1, args.parts), args.tiles.warps * 32,
-                             args.shared.bytes, stream, args);
+  launch_overlapped_clusters(kernel, dim3(args.tiles.tiles(), args.parts), dim3(1, args.parts),
+                             args.tiles.warps * args.groups * 32, args.shared.bytes, stream, args);
   check_launch("inverted_residual");
 }
 

@@ -8,13 +8,33 @@ namespace octet::kernels {
 
 extern __shared__ __align__(128) uint8_t inverted_shared[];
 
+/// What lies at an address of the block's shared memory, bytes from its beginning.
+template <class T>
+__device__ __forceinline__ T& shared_at(int address) {
+  return *reinterpret_cast<T*>(inverted_shared + address);
+}
+
+/// Some warps of a thread block that compute the tile for hidden channels of their own.
+struct InvertedGroup {
+  int index, threads, thread;
+  int hidden, weights;  ///< addresses: of both planes, of the chunk before the first
+
+  __device__ __forceinline__ explicit InvertedGroup(const InvertedArgs& p) : threads(p.tiles.warps * 32) {
+    index = threadIdx.x / threads, thread = threadIdx.x - index * threads;
+    hidden = p.shared.hidden + index * 2 * p.shared.plane;
+    weights = index * 2 * p.chunk.bytes;
+  }
+  __device__ __forceinline__ int warp() const { return thread / 32; }
+  __device__ __forceinline__ void wait() const { wait_for_group(index + 1, threads); }
+};
+
 /// Where a thread block's tile lies, and the part of what it reads that is inside the pictures.
 struct InvertedPlace {
   int image, oy, ox;     ///< first image, row and column of the output
   int top, left;         ///< first row and column of the input that windows reach; may be outside
   int first_y, first_x;  ///< of what is inside, from top and left
   int inside_h, inside_w;
-  int pixels;  ///< inside, of all the tile's images
+  int images, pixels;  ///< of the tile; inside, of all of them
 
   __device__ __forceinline__ InvertedPlace(const InvertedArgs& p, int stride) {
     const int row = blockIdx.x / p.tiles.across, group = row / p.tiles.down;
@@ -25,72 +45,84 @@ struct InvertedPlace {
     first_y = max(0, -top), first_x = max(0, -left);
     inside_h = max(0, min(p.tiles.halo_h, p.in_h - top) - first_y);
     inside_w = max(0, min(p.tiles.halo_w, p.in_w - left) - first_x);
-    pixels = inside_h * inside_w * min(p.tile_images, p.images - image);
+    images = min(p.tile_images, p.images - image);
+    pixels = inside_h * inside_w * images;
   }
 };
 
-/// Writes, for every input pixel inside, where it lies in x (in pixels) and in a plane (in bytes). Rows behind the
-/// last, up to a multiple of 16, have none: -1.
-__device__ __forceinline__ void find_pixels(const InvertedArgs& p, const InvertedPlace& at) {
-  int* positions = reinterpret_cast<int*>(inverted_shared + p.shared.positions);
-  int* sources = reinterpret_cast<int*>(inverted_shared + p.shared.sources);
-  const int of_plane = p.tiles.halo_h * p.tiles.halo_w, end = (at.pixels + 15) / 16 * 16;
-  for (int i = threadIdx.x; i < end; i += blockDim.x) {
-    if (i >= at.pixels) {
-      positions[i] = -1;
-      continue;
-    }
-    const int row = i / at.inside_w, image = row / at.inside_h;
-    const int y = at.first_y + row - image * at.inside_h, x = at.first_x + i - row * at.inside_w;
-    positions[i] = (image * of_plane + y * p.tiles.halo_w + x) * 16;
-    sources[i] = ((at.image + image) * p.in_h + at.top + y) * p.in_w + at.left + x;
+/// Calls with(first pixel of the row, counted from the tile's first; where it lies in a plane, in bytes; in x) for each
+/// row of pixels inside that falls to this warp, of `warps`.
+template <class With>
+__device__ __forceinline__ void for_rows(const InvertedArgs& p, const InvertedPlace& at, int warp, int warps,
+                                         const With& with) {
+  const int rows = at.images * at.inside_h;
+#pragma unroll 1
+  for (int row = warp; row < rows; row += warps) {
+    const int image = at.images == 1 ? 0 : row / at.inside_h, y = at.first_y + row - image * at.inside_h;
+    const int64_t in_x = (static_cast<int64_t>(at.image + image) * p.in_h + at.top + y) * p.in_w + at.left + at.first_x;
+    with(row * at.inside_w, ((image * p.tiles.halo_h + y) * p.tiles.halo_w + at.first_x) * 16,
+         p.x + in_x * p.in_stride);
   }
 }
 
+/// Writes for every input pixel inside where it lies in a plane, in bytes. Pixels behind the last, up to a multiple of
+/// 16, have no place: -1.
+__device__ __forceinline__ void find_pixels(const InvertedArgs& p, const InvertedPlace& at) {
+  const int lane = threadIdx.x % 32;
+  for_rows(p, at, threadIdx.x / 32, blockDim.x / 32, [&](int first, int position, const uint8_t*) {
+    for (int x = lane; x < at.inside_w; x += 32) {
+      shared_at<int>(p.shared.positions + (first + x) * 4) = position + x * 16;
+    }
+  });
+  const int behind = at.pixels + threadIdx.x;
+  if (behind < (at.pixels + 15) / 16 * 16) shared_at<int>(p.shared.positions + behind * 4) = -1;
+}
+
 /// What lies outside pictures is real 0 in both planes; no later chunk writes there.
-__device__ __forceinline__ void fill_planes(const InvertedArgs& p) {
-  uint4* planes = reinterpret_cast<uint4*>(inverted_shared + p.shared.hidden);
+__device__ __forceinline__ void fill_planes(const InvertedArgs& p, const InvertedGroup& group) {
   const uint4 outside = make_uint4(p.outside, p.outside, p.outside, p.outside);
-  for (int i = threadIdx.x; i < p.shared.plane / 8; i += blockDim.x) planes[i] = outside;
+  for (int i = group.thread * 16; i < 2 * p.shared.plane; i += group.threads * 16) {
+    shared_at<uint4>(group.hidden + i) = outside;
+  }
 }
 
 /// Starts the copies of a chunk's weights and constants.
-__device__ __forceinline__ void load_chunk(const InvertedArgs& p, int chunk, int stage) {
+__device__ __forceinline__ void load_chunk(const InvertedArgs& p, const InvertedGroup& group, int chunk, int to) {
   const uint8_t* from = p.chunks + static_cast<int64_t>(chunk) * p.chunk.bytes;
-  const uint32_t to = shared_address(inverted_shared) + stage * p.chunk.bytes;
-  for (int i = threadIdx.x * 16; i < p.chunk.bytes; i += blockDim.x * 16) copy_async(to + i, from + i);
+  const uint32_t shared = shared_address(inverted_shared) + to;
+  for (int i = group.thread * 16; i < p.chunk.bytes; i += group.threads * 16) copy_async(shared + i, from + i);
 }
 
 /// Calls with(address in shared memory, source) for each 16 bytes of the tile's input channels that this thread copies:
 /// as rows of x_pitch for the expanding product.
 template <class With>
 __device__ __forceinline__ void for_input(const InvertedArgs& p, const InvertedPlace& at, const With& with) {
-  const int* sources = reinterpret_cast<const int*>(inverted_shared + p.shared.sources);
   const int pieces = p.by_x_pieces.divisor;
-  for (int i = threadIdx.x; i < at.pixels * pieces; i += blockDim.x) {
-    const int pixel = p.by_x_pieces.divide(i), piece = i - pixel * pieces;
-    with(p.shared.x + pixel * p.shared.x_pitch + piece * 16,
-         p.x + static_cast<int64_t>(sources[pixel]) * p.in_stride + piece * 16);
-  }
+  for_rows(p, at, threadIdx.x / 32, blockDim.x / 32, [&](int first, int, const uint8_t* from) {
+    for (int i = threadIdx.x % 32; i < at.inside_w * pieces; i += 32) {
+      const int x = p.by_x_pieces.divide(i), piece = i - x * pieces;
+      with(p.shared.x + (first + x) * p.shared.x_pitch + piece * 16, from + x * p.in_stride + piece * 16);
+    }
+  });
 }
 
 /// The same where depthwise reads x: 16 channels of a pixel are its place in a plane.
 template <class With>
-__device__ __forceinline__ void for_windows(const InvertedArgs& p, const InvertedPlace& at, int chunk,
-                                            const With& with) {
-  const int* positions = reinterpret_cast<const int*>(inverted_shared + p.shared.positions);
-  const int* sources = reinterpret_cast<const int*>(inverted_shared + p.shared.sources);
+__device__ __forceinline__ void for_windows(const InvertedArgs& p, const InvertedPlace& at, const InvertedGroup& group,
+                                            int chunk, const With& with) {
   const int pieces = min(2, static_cast<int>(p.by_x_pieces.divisor) - chunk * 2);
-  for (int i = threadIdx.x; i < at.pixels * pieces; i += blockDim.x) {
-    const int pixel = pieces == 2 ? i / 2 : i, plane = i - pixel * pieces;
-    with(p.shared.hidden + plane * p.shared.plane + positions[pixel],
-         p.x + static_cast<int64_t>(sources[pixel]) * p.in_stride + chunk * kHiddenChunk + plane * 16);
-  }
+  for_rows(p, at, group.warp(), group.threads / 32, [&](int, int position, const uint8_t* from) {
+    for (int i = threadIdx.x % 32; i < at.inside_w * pieces; i += 32) {
+      const int x = pieces == 2 ? i / 2 : i, plane = i - x * pieces;
+      with(group.hidden + plane * p.shared.plane + position + x * 16,
+           from + x * p.in_stride + chunk * kHiddenChunk + plane * 16);
+    }
+  });
 }
 
 /// int8 codes that this thread copied become held codes.
 __device__ __forceinline__ void flip_codes(int at) {
-  uint4& codes = *reinterpret_cast<uint4*>(inverted_shared + at);
+  uint4& codes = shared_at<uint4>(at);
   codes.x ^= 0x80808080u, codes.y ^= 0x80808080u, codes.z ^= 0x80808080u, codes.w ^= 0x80808080u;
 }
 

@@ -13,7 +13,7 @@
 namespace octet::kernels {
 namespace {
 
-constexpr size_t kMaxChoices = 8;
+constexpr size_t kMaxChoices = 20;
 
 void require(bool ok, const char* what) {
   if (!ok) throw promise_error(std::string("cuda inverted residual: ") + what);
@@ -87,19 +87,24 @@ double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block,
   const double in_rows = (choice.rows - 1) * stride + 3, rows = choice.rows;
   // Of a chunk: wavefronts of shared memory, instructions, products (mma.sync: 1.6 clocks each).
   const double shared_clocks = expands * (8 * k + 8) + t.warps * (60 + 8 * quads + in_rows * 16);
-  const double of_warp = expands / t.warps * (75 + 6 * k) + 40 + in_rows * 12 + rows * (80 + 4 * quads);
+  const double of_warp = std::ceil(expands / t.warps) * (110 + 20 * k) + 120 + in_rows * 40 + rows * (100 + 4 * quads);
   const double products = 1.6 * (expands * 4 * k + t.warps * rows * (12 + 4 * quads));
-  const double body = std::max({shared_clocks, of_warp * t.warps / 3, products, chunk.bytes / 40.0});
-  const double alone = std::max(body, of_warp * 2 + 200);
-  const int registers = 90 + 16 * choice.rows * quads;
+  const double body = choice.groups * std::max({shared_clocks, of_warp * t.warps / 2, products, chunk.bytes / 40.0});
+  const double alone = std::max(body, of_warp * 4 + 500);
+  const int registers = 90 + 16 * choice.rows * quads, warps = t.warps * choice.groups;
   const int resident =
-      std::max(1, std::min({shared_limit / (shared.bytes + 1024), 65536 / (t.warps * 32 * registers), 64 / t.warps}));
+      std::max(1, std::min({shared_limit / (shared.bytes + 1024), 65536 / (warps * 32 * registers), 64 / warps}));
   const int blocks = t.tiles() * choice.parts, of_one = ceil_div(blocks, gpu.multiprocessors);
   const int at_once = std::min(of_one, resident);
-  const double begin = 1500 + pixels * in.in_c / 30 * at_once, end = rows * quads * t.warps * 40 * at_once;
-  const double work = ceil_div(t.chunks, choice.parts) * std::max(alone, body * at_once);
-  const double sum = choice.parts > 1 ? 1500 + rows * quads * t.warps * 60 : 0;
-  return ceil_div(of_one, at_once) * (begin + work + sum + end);
+  // A cluster's blocks are neighbours: of 16 multiprocessors, all but the last few that do not make up a whole one.
+  const int slots = choice.parts == 1 ? gpu.multiprocessors * resident
+                                      : gpu.multiprocessors / 16 * (16 * resident / choice.parts) * choice.parts;
+  const int waves = ceil_div(blocks, std::max(slots, 1));
+  const double begin = 2500 + pixels * in.in_c / 30 * at_once, end = rows * quads * t.warps * 40 * at_once;
+  const double work = ceil_div(t.chunks, choice.parts * choice.groups) * std::max(alone, body * at_once);
+  const double sum =
+      (choice.parts > 1 ? 1500 : 0) + 30 * rows * quads * t.warps * (choice.groups * choice.parts) / choice.parts;
+  return waves * (begin + work + sum + end);
 }
 
 }  // namespace
@@ -121,14 +126,13 @@ InvertedShared::InvertedShared(const CudaInvertedResidual& choice, const Inverte
   const int most = std::min(tiles.halo_h, in.in_h) * std::min(tiles.halo_w, in.in_w) * choice.images;
   const int pixels = ceil_div(most, 16) * 16;
   x_pitch = chunk.k_steps > 0 ? chunk.k_steps * 32 + 16 : 0;
-  x = 2 * chunk.bytes;
+  x = choice.groups * 2 * chunk.bytes;
   hidden = ceil_div(x + pixels * x_pitch, 128) * 128;
   // 64 bytes more than a multiple of 128: what a warp writes to both planes at once falls into different banks.
   plane = ceil_div(tiles.halo_h * tiles.halo_w * choice.images * 16, 128) * 128 + 64;
-  positions = hidden + 2 * plane;
-  sources = positions + pixels * 4;
-  bytes = sources + pixels * 4;
-  const int sums = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c) * 2048;
+  positions = hidden + choice.groups * 2 * plane;
+  bytes = positions + pixels * 4;
+  const int sums = choice.groups * tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c) * 2048;
   bytes = std::max(bytes, sums);
 }
 
@@ -136,21 +140,27 @@ std::string CudaInvertedResidual::name() const {
   std::string name =
       "inverted_residual_" + std::to_string(rows * strips) + "x" + std::to_string(width) + "_r" + std::to_string(rows);
   if (images > 1) name += "_i" + std::to_string(images);
+  if (groups > 1) name += "_g" + std::to_string(groups);
   if (parts > 1) name += "_c" + std::to_string(parts);
   return name;
 }
 
-std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int images, const CudaGpu& gpu) {
+bool cuda_runs_inverted_residual(const InvertedResidual& block, int images, const CudaGpu& gpu) {
   check(block);
   require(images > 0, "empty tensor");
-  if (gpu.capability < 80 || !fits(block, images)) return {};
+  return gpu.capability >= 80 && fits(block, images);
+}
+
+std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int images, const CudaGpu& gpu) {
+  if (!cuda_runs_inverted_residual(block, images, gpu)) return {};
   const bool clusters = gpu.capability >= 90;
   const int shared_limit = (clusters && gpu.capability < 120 ? 227 : 99) * 1024;
   const Conv2dShape& out = block.project.shape;
-  const int most_parts = clusters ? std::min(ceil_div(block.depthwise.shape.out_c, kHiddenChunk), kMaxParts) : 1;
+  const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
+  const int most_parts = clusters ? std::min(chunks, kMaxParts) : 1;
   std::vector<RankedTile> ranked;
   const auto consider = [&](const CudaInvertedResidual& tile) {
-    if (InvertedTiles(tile, block, images).warps > kMaxWarps) return;
+    if (InvertedTiles(tile, block, images).warps * tile.groups > kMaxWarps) return;
     if (InvertedShared(tile, block, images).bytes > shared_limit) return;
     ranked.push_back({clocks(tile, block, images, gpu, shared_limit), tile});
   };
@@ -160,7 +170,11 @@ std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int imag
       for (const int strips : pieces(all_strips)) {
         const int most_images = width == out.out_w && strips == all_strips ? std::min(images, 8) : 1;
         for (int of_tile = 1; of_tile <= most_images; ++of_tile) {
-          for (int parts = 1; parts <= most_parts; ++parts) consider({rows, strips, width, of_tile, parts});
+          for (int parts = 1; parts <= most_parts; ++parts) {
+            for (int groups = 1; groups * parts <= chunks && groups <= kMaxWarps; ++groups) {
+              consider({rows, strips, width, of_tile, groups, parts});
+            }
+          }
         }
       }
     }

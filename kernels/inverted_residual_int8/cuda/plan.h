@@ -62,18 +62,18 @@ struct InvertedChunk {
 struct InvertedTiles {
   int height, halo_h, halo_w;  ///< pixels of a tile; of what it reads
   int across, down, groups;    ///< tiles of an image; groups of images
-  int positions, warps;        ///< columns of `rows` rows of a tile; a warp has 16
+  int positions, warps;        ///< columns of `rows` rows of a tile; a warp of each group has 16
   int chunks;                  ///< of hidden channels
 
   InvertedTiles(const CudaInvertedResidual& choice, const InvertedResidual& block, int images);
   int tiles() const { return across * down * groups; }
 };
 
-/// Shared memory of a thread block, bytes from its beginning; chunks of weights, two in turn, come first.
+/// Shared memory of a thread block, bytes from its beginning; each group's chunks of weights, two in turn, come first.
 struct InvertedShared {
   int x_pitch;           ///< of a pixel's input channels: an odd number of 16 bytes, so that ldmatrix has no conflicts
   int x, hidden, plane;  ///< input pixels; hidden codes; bytes of one of their two planes
-  int positions, sources;  ///< of input pixels: where in a plane, and in x
+  int positions;         ///< of input pixels: where in a plane
   int bytes;
 
   InvertedShared(const CudaInvertedResidual& choice, const InvertedResidual& block, int images);

@@ -1,4 +1,4 @@
-// PTX instructions that inverted residuals use beside those of the mma convolution (PTX ISA 8.x; clusters since sm_90).
+// PTX instructions that inverted residuals use beside those of the mma convolution and of clusters (PTX ISA 8.x).
 #pragma once
 
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
@@ -16,31 +16,9 @@ __device__ __forceinline__ void multiply_from(int32_t (&sum)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(first), "r"(second));
 }
 
-/// All threads of the cluster's blocks have come here, and see what each wrote before.
-__device__ __forceinline__ void wait_for_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-#endif
-}
-
-/// 16 bytes at `shared`, an address in this block, as block `rank` of the cluster has them.
-__device__ __forceinline__ int4 load_from_block(uint32_t shared, int rank) {
-  int4 v{};
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %4, %5;\n"
-      "ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [remote];\n"
-      "}"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-      : "r"(shared), "r"(rank)
-      : "memory");
-#endif
-  return v;
+/// All `threads` threads of a block that name this barrier, of 1 to 15, have come here, and see what each wrote before.
+__device__ __forceinline__ void wait_for_group(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 }  // namespace octet::kernels

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "src/common/error.h"
-#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/remembered_choice.h"
+#include "src/engine/cuda/this_gpu.h"
 #include "src/engine/cuda/timing.h"
 
 namespace octet {
@@ -21,8 +21,6 @@ using kernels::CudaConv2d;
 
 constexpr CandidateSearch kSearch{.slow_ratio = 2, .milliseconds = 120};
 constexpr int kRuns = 7;
-
-kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
 
 std::string description(const ConvProblem& problem) {
   const kernels::Conv2dShape& s = problem.shape;

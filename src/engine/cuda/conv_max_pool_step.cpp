@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/conv_max_pool_int8/cuda_conv_max_pool_int8.h"
-#include "src/cuda/memory.h"
+#include "src/engine/cuda/shared_constants.h"
 
 namespace octet {
 namespace {
@@ -13,13 +13,12 @@ using kernels::CudaConvMaxPool;
 
 class ConvMaxPoolStep final : public CudaStep {
  public:
-  ConvMaxPoolStep(std::shared_ptr<const ConvMaxPool> layers, std::shared_ptr<DeviceBuffer> packed,
+  ConvMaxPoolStep(std::shared_ptr<const ConvMaxPool> layers, std::shared_ptr<SharedConstants> constants,
                   CudaConvMaxPool choice)
-      : layers_(std::move(layers)), packed_(std::move(packed)), choice_(std::move(choice)) {}
+      : layers_(std::move(layers)), constants_(std::move(constants)), choice_(std::move(choice)) {}
   std::string kernel(int) const override { return choice_.name; }
   void prepare(const CudaStepData&, const Stream& stream) override {
-    if (packed_->bytes() == 0)
-      *packed_ = to_device(kernels::cuda_conv_max_pool_pack(*layers_), "weights", stream.get());
+    packed_ = constants_->upload([&] { return kernels::cuda_conv_max_pool_pack(*layers_); }, stream);
   }
   size_t constant_bytes() const override { return packed_->bytes(); }
   void launch(const CudaStepData& data, CudaStream stream) const override {
@@ -28,23 +27,27 @@ class ConvMaxPoolStep final : public CudaStep {
 
  private:
   std::shared_ptr<const ConvMaxPool> layers_;
-  std::shared_ptr<DeviceBuffer> packed_;  // the same for all choices
+  std::shared_ptr<SharedConstants> constants_;
+  std::shared_ptr<const DeviceBuffer> packed_;  // the same for all choices
   CudaConvMaxPool choice_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<CudaStep>> make_conv_max_pool_steps(const Lowering& lowering, const NodeGroup& group) {
+GroupKernels conv_max_pool_kernels(const Lowering& lowering, const NodeGroup& group) {
   const int conv = group.nodes[0], pool = group.nodes[1];
   const auto layers = std::make_shared<const ConvMaxPool>(
       ConvMaxPool{lowering.conv2d_shape(conv), lowering.conv2d_params(conv), lowering.conv2d_weights(conv),
                   lowering.pool_shape(pool), lowering.max_pool_params(pool)});
-  const auto packed = std::make_shared<DeviceBuffer>();
-  std::vector<std::unique_ptr<CudaStep>> steps;
-  for (const CudaConvMaxPool& choice : kernels::cuda_conv_max_pool_choices(*layers)) {
-    steps.push_back(std::make_unique<ConvMaxPoolStep>(layers, packed, choice));
-  }
-  return steps;
+  const std::vector<CudaConvMaxPool> choices = kernels::cuda_conv_max_pool_choices(*layers);
+  if (choices.empty()) return nullptr;
+  return [layers, choices, constants = std::make_shared<SharedConstants>()](int) {
+    CudaSteps steps;
+    for (const CudaConvMaxPool& choice : choices) {
+      steps.push_back(std::make_unique<ConvMaxPoolStep>(layers, constants, choice));
+    }
+    return steps;
+  };
 }
 
 }  // namespace octet

@@ -1,15 +1,11 @@
 // A first layer with its max-pool as one kernel.
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "src/engine/cuda/step.h"
-#include "src/engine/fusion.h"
+#include "src/engine/cuda/group_steps.h"
 
 namespace octet {
 
-/// One step a kernel, for a group of kind conv_max_pool; none for layers that no kernel takes.
-std::vector<std::unique_ptr<CudaStep>> make_conv_max_pool_steps(const Lowering& lowering, const NodeGroup& group);
+/// Of a group of that kind; null where no kernel takes its layers.
+GroupKernels conv_max_pool_kernels(const Lowering& lowering, const NodeGroup& group);
 
 }  // namespace octet

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
+#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/remembered_choice.h"
 #include "src/engine/cuda/timing.h"
@@ -15,50 +17,102 @@ namespace {
 constexpr CandidateSearch kSearch{.slow_ratio = 2, .milliseconds = 120};
 constexpr int kRuns = 7;
 
+std::string edge(const Int8Node& n) {
+  return fmt::format("{} {} {}, {} {} {}", n.shape.c, n.shape.h, n.shape.w, n.out.is_signed(), n.out.zero_point != 0,
+                     n.float_output);
+}
+
+// All that times may depend on: a clamp that cuts codes off is an instruction or two for each.
 std::string described(const Int8Node& n) {
   const Window& w = n.window;
-  return fmt::format("{} {} {} {}, {} {}, {}x{} by {} {} at {} {}, {} groups, {} inputs", int8_op_name(n.op), n.shape.c,
-                     n.shape.h, n.shape.w, n.out.is_signed(), n.out.zero_point != 0, w.kernel_h, w.kernel_w, w.stride_h,
-                     w.stride_w, w.pad.top, w.pad.left, n.groups, n.inputs.size());
+  return fmt::format("{} {} {}{}, {}x{} by {} {} at {} {} over {} {}, {} groups", int8_op_name(n.op), edge(n),
+                     n.clamp_min > n.out.quant_min, n.clamp_max < n.out.quant_max, w.kernel_h, w.kernel_w, w.stride_h,
+                     w.stride_w, w.pad.top, w.pad.left, w.dilation_h, w.dilation_w, n.groups);
+}
+
+std::vector<uint8_t*> outputs_of(const GroupProblem& problem) {
+  std::vector<uint8_t*> outputs;
+  for (const GroupNode& node : problem.nodes) outputs.push_back(node.output);
+  return outputs;
 }
 
 }  // namespace
 
-CudaGroup::CudaGroup(const Int8Graph& graph, NodeGroup nodes) : group_(std::move(nodes)) {
-  description_ =
-      fmt::format("{} behind {}", group_name(group_.kind), described(graph.nodes[graph.nodes[first()].inputs[0]]));
-  for (const int node : group_.nodes) description_ += "; " + described(graph.nodes[node]);
+CudaGroup::CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels)
+    : group_(std::move(nodes)), kernels_(std::move(kernels)), description_(group_name(group_.kind)) {
+  for (const int node : group_.nodes) {
+    description_ += "; " + described(graph.nodes[node]);
+    for (const int input : graph.nodes[node].inputs) description_ += " < " + edge(graph.nodes[input]);
+  }
 }
 
-void CudaGroup::choose(GroupProblem problem, WorkSpace& work, const Stream& stream) {
-  std::vector<std::unique_ptr<CudaStep>> ways = std::move(problem.candidates);
+void CudaGroup::choose(const GroupProblem& problem, WorkSpace& work, const Stream& stream) {
+  CudaSteps ways = kernels_(problem.images);
   std::vector<std::string> names;
   for (const auto& way : ways) names.push_back(way->kernel(problem.images));
   if (!problem.always || ways.empty()) {
+    std::string separate;
+    for (const GroupNode& node : problem.nodes) separate += "+" + node.step->kernel(problem.images);
     ways.insert(ways.begin(), nullptr);
-    names.insert(names.begin(), problem.separate_kernels);
+    names.insert(names.begin(), separate);
   }
-  const auto make_ready = [&](CudaStep& step) {
-    step.prepare(problem.fused(), stream);
-    work.make_room(step, problem.images, stream);
-  };
-  const auto time = [&](size_t way, double slow_ms) {
-    const LaunchTiming timing{.runs = kRuns, .slow_ms = slow_ms};
-    CudaStep* step = ways[way].get();
-    if (step == nullptr) return time_launches(stream, problem.run_separate, timing);
-    make_ready(*step);
-    return time_launches(
-        stream, [&] { step->launch(problem.fused(), stream.get()); }, timing);
-  };
   const size_t way = remembered_choice(fmt::format("{} images of {}", problem.images, description_), names,
-                                       [&] { return fastest_candidate(names, kSearch, time); });
-  std::unique_ptr<CudaStep> step = std::move(ways[way]);
-  if (step) {
-    make_ready(*step);
-    step->launch(problem.fused(), stream.get());
-    stream.wait("its first run on the GPU, together with the nodes before it");
+                                       [&] { return fastest(problem, ways, names, work, stream); });
+  if (ways[way]) make_ready(*ways[way], problem, work, stream);
+  launch(ways[way].get(), problem, outputs_of(problem), work, stream);
+  stream.wait("its first run on the GPU, together with the nodes before it");
+  chosen_[problem.images] = std::move(ways[way]);
+}
+
+size_t CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
+                          WorkSpace& work, const Stream& stream) const {
+  // As of a convolution (conv_choice.cpp): outputs lie apart from what the kernel before the group reads, if there is
+  // room. The nodes' own steps have written over that already, so that all before them runs once more.
+  std::vector<DeviceBuffer> apart;
+  std::vector<uint8_t*> outputs;
+  bool behind = true;
+  try {
+    for (const GroupNode& node : problem.nodes) {
+      apart.emplace_back(node.bytes + kernels::kCudaReadSlack, "the output of a group's node apart");
+      fill_device(apart.back().data(), 0, apart.back().bytes(), stream.get());
+      outputs.push_back(apart.back().data());
+    }
+  } catch (const OutOfGpuMemory&) {
+    behind = false;
+    apart.clear();
+    outputs = outputs_of(problem);
   }
-  chosen_[problem.images] = std::move(step);
+  problem.run_earlier();
+  return fastest_candidate(names, kSearch, [&](size_t way, double slow_ms) {
+    if (ways[way]) make_ready(*ways[way], problem, work, stream);
+    return time_launches(stream,
+                         [&] {
+                           if (behind) problem.run_before();
+                           launch(ways[way].get(), problem, outputs, work, stream);
+                         },
+                         {.runs = kRuns, .slow_ms = slow_ms});
+  });
+}
+
+void CudaGroup::make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const {
+  step.prepare({.images = problem.images, .inputs = inputs.data(), .output = problem.nodes.back().output}, stream);
+  work.make_room(step, problem.images, stream);
+}
+
+void CudaGroup::launch(const CudaStep* step, const GroupProblem& problem, const std::vector<uint8_t*>& outputs,
+                       const WorkSpace& work, const Stream& stream) const {
+  CudaStepData data{.images = problem.images, .scratch = work.scratch(), .zeroed = work.zeroed()};
+  if (step != nullptr) {
+    data.inputs = inputs.data(), data.output = outputs.back();
+    step->launch(data, stream.get());
+    return;
+  }
+  for (size_t i = 0; i < problem.nodes.size(); ++i) {
+    std::vector<const uint8_t*> of_node = problem.nodes[i].inputs;
+    if (i > 0) of_node[0] = outputs[i - 1];
+    data.inputs = of_node.data(), data.output = outputs[i];
+    problem.nodes[i].step->launch(data, stream.get());
+  }
 }
 
 const CudaStep* CudaGroup::fused(int images) const {
@@ -67,9 +121,9 @@ const CudaStep* CudaGroup::fused(int images) const {
 }
 
 size_t CudaGroup::constant_bytes() const {
-  return std::accumulate(chosen_.begin(), chosen_.end(), size_t{0}, [](size_t bytes, const auto& chosen) {
-    return bytes + (chosen.second ? chosen.second->constant_bytes() : 0);
-  });
+  size_t bytes = 0;  // numbers of images share them
+  for (const auto& [images, step] : chosen_) bytes = std::max(bytes, step ? step->constant_bytes() : 0);
+  return bytes;
 }
 
 }  // namespace octet

@@ -9,33 +9,42 @@
 #include <vector>
 
 #include "src/cuda/stream.h"
+#include "src/engine/cuda/group_steps.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cuda/work_space.h"
 #include "src/engine/fusion.h"
 
 namespace octet {
 
-/// What a choice is made on, for so many images: all steps of the nodes are prepared and have run.
+/// A node of a group with its own step, prepared, and its tensors of so many images.
+struct GroupNode {
+  const CudaStep* step;
+  std::vector<const uint8_t*> inputs;
+  uint8_t* output;
+  size_t bytes;  ///< of the output
+};
+
+/// What a choice is made on, for so many images.
 struct GroupProblem {
   int images = 0;
-  std::string separate_kernels;                       ///< names of the nodes' own
-  std::function<void()> run_separate;                 ///< launches them
-  std::function<CudaStepData()> fused;                ///< the tensors of the group as one, with work space as it is now
-  std::vector<std::unique_ptr<CudaStep>> candidates;  ///< group_steps.h
-  bool always = false;                                ///< one of them is taken, whether it is faster or not
+  bool always = false;  ///< a kernel of the group is taken, whether it is faster or not
+  std::vector<GroupNode> nodes;
+  std::function<void()> run_earlier;  ///< launches all that a run launches before the group
+  std::function<void()> run_before;   ///< the last of that
 };
 
 class CudaGroup {
  public:
-  CudaGroup(const Int8Graph& graph, NodeGroup nodes);
+  CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels);
 
   const NodeGroup& group() const { return group_; }
   int first() const { return group_.nodes.front(); }
   int last() const { return group_.nodes.back(); }
 
-  /// Takes what is fastest by measurement, each way behind itself, and makes it ready; `work` has room for it
-  /// afterwards. Throws as fastest_candidate() and CudaStep::prepare().
-  void choose(GroupProblem problem, WorkSpace& work, const Stream& stream);
+  /// Takes what is fastest by measurement, each way behind what runs before the group, as convolutions are timed
+  /// (conv_choice.h), and makes it ready; `work` has room for it afterwards, and outputs hold what a run leaves there.
+  /// Throws as fastest_candidate() and CudaStep::prepare().
+  void choose(const GroupProblem& problem, WorkSpace& work, const Stream& stream);
   /// The step that computes the group of so many images, or null: the nodes' own do, or nothing is chosen yet.
   const CudaStep* fused(int images) const;
   /// Frees what choose() made ready for so many images.
@@ -45,7 +54,16 @@ class CudaGroup {
   std::vector<const uint8_t*> inputs;  ///< of the group as one; whoever places tensors sets them
 
  private:
+  /// Index of the fastest of `ways`; null is the nodes' own steps.
+  size_t fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
+                 WorkSpace& work, const Stream& stream) const;
+  void make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const;
+  /// Launches `step`, or the nodes' own when it is null; outputs: of each node.
+  void launch(const CudaStep* step, const GroupProblem& problem, const std::vector<uint8_t*>& outputs,
+              const WorkSpace& work, const Stream& stream) const;
+
   NodeGroup group_;
+  GroupKernels kernels_;
   std::string description_;                          ///< all that times depend on but images and kernels
   std::map<int, std::unique_ptr<CudaStep>> chosen_;  ///< by number of images; null: separate
 };

@@ -26,8 +26,9 @@ CudaProgram::CudaProgram(const Int8Graph& graph, const CompileOptions& options, 
       max_batch_(options.max_batch),
       make_group_(std::move(make_group)),
       always_fused_(options.kernels == kFusedKernels) {
+  const std::vector<NodeGroup> groups = node_groups(graph_);  // make_layers() rewrites what lookups read
   make_layers(make_step);
-  make_groups();
+  make_groups(groups);
   make_arena();
   plan_for(max_batch_);
 }
@@ -54,11 +55,12 @@ void CudaProgram::make_layers(const CudaStepFactory& make_step) {
   }
 }
 
-void CudaProgram::make_groups() {
-  for (const NodeGroup& group : node_groups(graph_)) {
-    if (make_group_(lowering_, group, max_batch_).empty()) continue;
+void CudaProgram::make_groups(const std::vector<NodeGroup>& groups) {
+  for (const NodeGroup& group : groups) {
+    GroupKernels kernels = make_group_(lowering_, group);
+    if (!kernels) continue;
     for (const int node : group.nodes) layers_[node].group = static_cast<int>(groups_.size());
-    groups_.emplace_back(graph_, group);
+    groups_.emplace_back(graph_, group, std::move(kernels));
   }
 }
 
@@ -186,7 +188,7 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
   return plans_.front();
 }
 
-// Groups' kernels hold weights for one batch size; those of the largest stay, which layers() names.
+// Groups' kernels hold weights; those of the largest batch stay, which layers() names.
 void CudaProgram::forget_last_plan() {
   const int batch = plans_.back().batch;
   plans_.pop_back();
@@ -222,15 +224,23 @@ void CudaProgram::prepare_steps(int batch) {
 }
 
 void CudaProgram::choose_group(CudaGroup& group, int batch) {
-  GroupProblem problem{.images = batch,
-                       .fused = [&] { return data(group, batch); },
-                       .candidates = make_group_(lowering_, group.group(), batch),
-                       .always = always_fused_};
-  for (const int node : group.group().nodes) problem.separate_kernels += "+" + layers_[node].step->kernel(batch);
-  problem.run_separate = [&] {
-    for (const int node : group.group().nodes) launch(node, batch);
+  const std::vector<int>& nodes = group.group().nodes;
+  std::vector<size_t> earlier;  // as one the group runs where its last node would
+  for (int node = 0; node < group.last(); ++node) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end() && launches_in_run(node, batch)) {
+      earlier.push_back(node);
+    }
+  }
+  GroupProblem problem{.images = batch, .always = always_fused_};
+  for (const int node : nodes) {
+    const Layer& layer = layers_[node];
+    problem.nodes.push_back({layer.step.get(), layer.inputs, layer.output, layer.image_bytes * batch});
+  }
+  problem.run_earlier = [&] {
+    for (const size_t node : earlier) launch_in_run(node, batch);
   };
-  group.choose(std::move(problem), work_, stream_);
+  problem.run_before = [&] { launch_in_run(earlier.back(), batch); };
+  group.choose(problem, work_, stream_);
 }
 
 void CudaProgram::capture(BatchPlan& plan) {

@@ -58,7 +58,7 @@ class CudaProgram final : public Program {
   };
 
   void make_layers(const CudaStepFactory& make_step);
-  void make_groups();
+  void make_groups(const std::vector<NodeGroup>& groups);
   MemoryPlan arena_plan(int images) const;
   void make_arena();
   /// What was planned and which batch would fit, after an allocation for `images` failed when all memory was there but

@@ -15,12 +15,17 @@ namespace octet {
 inline constexpr const char* kSeparateKernels = "separate";
 inline constexpr const char* kFusedKernels = "fused";
 
-/// A step for each kernel that can compute the group of so many images, the likely fastest first; none when there is no
-/// such kernel. A step reads inputs[0], what the group's first node reads, and inputs[1], the residual of its last if
-/// that has one; it writes what the last node writes. The factory stays as long as the program, as do `lowering` and
-/// its graph.
-using CudaGroupFactory =
-    std::function<std::vector<std::unique_ptr<CudaStep>>(const Lowering& lowering, const NodeGroup& group, int images)>;
+using CudaSteps = std::vector<std::unique_ptr<CudaStep>>;
+
+/// A step for each kernel that can compute one group of so many images, the likely fastest first. A step reads
+/// inputs[0], what the group's first node reads, and inputs[1], the residual of its last if that has one; it writes
+/// what the last node writes. Constants that steps share are on the device as long as one of those that were prepared
+/// is there.
+using GroupKernels = std::function<CudaSteps(int images)>;
+
+/// The kernels of a group; null where none computes it, whatever the number of images. The factory stays as long as the
+/// program, as do `lowering` and its graph.
+using CudaGroupFactory = std::function<GroupKernels(const Lowering& lowering, const NodeGroup& group)>;
 
 /// octet's own steps, of whose names `kernels`, CompileOptions::kernels, is a part; it knows the two words above.
 CudaGroupFactory cuda_group_steps(const std::string& kernels);

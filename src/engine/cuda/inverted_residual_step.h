@@ -1,16 +1,11 @@
 // Inverted residuals in one kernel on the GPU.
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "src/engine/cuda/step.h"
-#include "src/engine/fusion.h"
+#include "src/engine/cuda/group_steps.h"
 
 namespace octet {
 
-/// A step for each kernel that runs the group, of kind inverted_residual, for so many images; none where there is none.
-std::vector<std::unique_ptr<CudaStep>> inverted_residual_steps(const Lowering& lowering, const NodeGroup& group,
-                                                               int images);
+/// Of a group of that kind; null where no kernel takes its layers.
+GroupKernels inverted_residual_kernels(const Lowering& lowering, const NodeGroup& group);
 
 }  // namespace octet

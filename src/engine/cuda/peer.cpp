@@ -49,10 +49,10 @@ void check_peer(const Engine& engine, const Int8Graph& graph, const CompileOptio
 }
 
 CudaGroupFactory fallback_groups(const Engine& peer) {
-  return [&peer, steps = cuda_group_steps("auto")](const Lowering& lowering, const NodeGroup& group, int images) {
+  return [&peer, kernels = cuda_group_steps("auto")](const Lowering& lowering, const NodeGroup& group) {
     const bool has_own = std::any_of(group.nodes.begin(), group.nodes.end(),
                                      [&](int node) { return peer.supports(lowering.graph, node).ok; });
-    return has_own ? std::vector<std::unique_ptr<CudaStep>>{} : steps(lowering, group, images);
+    return has_own ? GroupKernels() : kernels(lowering, group);
   };
 }
 
