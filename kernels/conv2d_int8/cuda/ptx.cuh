@@ -35,12 +35,6 @@ __device__ __forceinline__ void copy_async_or_fill(uint32_t shared, const void* 
       : "memory");
 }
 
-/// copy_async of `bytes` of the 16, the rest zeros: 16 or 0.
-__device__ __forceinline__ void copy_async_or_zeros(uint32_t shared, const void* global, int bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes)
-               : "memory");
-}
-
 /// Four bytes instead of 16, through the L1 cache.
 __device__ __forceinline__ void copy_word_or_fill(uint32_t shared, const void* global, bool inside, uint32_t word) {
   asm volatile(
