@@ -19,6 +19,7 @@ inline void check_launch(const char* kernel, cudaError_t status) {
   const std::string message =
       std::string("CUDA kernel ") + kernel + " could not be launched: " + cudaGetErrorString(status);
   switch (status) {
+    case cudaErrorInvalidClusterSize:
     case cudaErrorInvalidConfiguration:
     case cudaErrorInvalidValue:
     case cudaErrorLaunchOutOfResources:

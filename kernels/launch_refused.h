@@ -7,8 +7,8 @@
 
 namespace octet::kernels {
 
-/// A launch asks for more than this GPU has for a block: shared memory, registers, threads. Nothing ran and the GPU is
-/// as before: whoever has other kernels for the work may go on with them.
+/// A launch asks for more than this GPU has for a block: shared memory, registers, threads, a cluster of blocks.
+/// Nothing ran and the GPU is as before: whoever has other kernels for the work may go on with them.
 class LaunchRefused : public Error {
  public:
   explicit LaunchRefused(const std::string& message) : Error(ExitCode::promise, message) {}

@@ -10,32 +10,19 @@
 // stay and keep their weights in registers; the part of the picture that a tile needs is copied to shared memory while
 // the tile before it is computed.
 #include <algorithm>
-#include <climits>
-#include <cmath>
 
 #include "kernels/conv2d_int8/cuda/family.h"
 #include "kernels/conv2d_int8/cuda/packed_rounding.cuh"
-#include "kernels/conv2d_int8/cuda/ptx.cuh"
 #include "kernels/conv2d_int8/cuda/thread_constants.cuh"
-#include "kernels/conv_max_pool_int8/cuda_conv_max_pool_int8.h"
+#include "kernels/conv_max_pool_int8/cuda_tiles.h"
+#include "kernels/conv_max_pool_int8/row_sums.cuh"
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_overlap.h"
 
 namespace octet::kernels {
 namespace {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kWarpChannels = 32;   // four mma side by side
-constexpr int kThreadChannels = 8;  // of one pixel
-constexpr int kTaps = 8;            // words of an mma's operand
-constexpr int kStripPixels = 7;     // of the pool's output, in a row
-constexpr int kStride = 2;          // of convolution and pool
-constexpr int kWordsOfPixel = kStride * kStride;
-constexpr int kWordsBehind = 10;  // that a strip reads behind those of its pixels
-constexpr int kTileRows[] = {8, 4, 7, 14, 2, 1};
-constexpr int kWindowRows[] = {3, 7};  // that kernels are made for
-constexpr size_t kMaxSharedBytes = 48 * 1024;
-constexpr int kLowest = INT_MIN;  // a sum that never wins
+using namespace conv_max_pool;  // NOLINT: of this folder
 
 struct PoolArgs {
   PackedRounding rounding;
@@ -54,14 +41,6 @@ struct PoolArgs {
   int in_rows;                  ///< of a tile's part of the picture
 };
 
-/// How a block's warps share a tile, where it has kGroups (1 or 2) groups of kWarpChannels channels.
-template <int kGroups>
-struct TileShape {
-  static constexpr int kStrips = kWarps / kGroups, kPixels = kStrips * kStripPixels;
-  static constexpr int kPitch = kPixels * kWordsOfPixel + kWordsBehind;  ///< words of a row of the picture
-  static constexpr int kFetched = kPixels * kWordsOfPixel + kTaps;       ///< the rest is read for nothing that counts
-};
-
 /// A tile's first pixel of the pool's output.
 template <int kGroups>
 struct TileOrigin {
@@ -71,19 +50,6 @@ struct TileOrigin {
         row(tile / a.tiles_w % a.tiles_h * a.rows),
         column(tile % a.tiles_w * TileShape<kGroups>::kPixels) {}
 };
-
-/// Copies four bytes from global to shared memory where `inside`, elsewhere writes `word` there.
-__device__ __forceinline__ void copy_word_or_fill(uint32_t shared, const void* global, bool inside, uint32_t word) {
-  asm volatile(
-      "{\n"
-      ".reg .pred inside;\n"
-      "setp.ne.b32 inside, %2, 0;\n"
-      "@inside cp.async.ca.shared.global [%0], [%1], 4;\n"
-      "@!inside st.shared.b32 [%0], %3;\n"
-      "}" ::"r"(shared),
-      "l"(global), "r"(static_cast<int>(inside)), "r"(word)
-      : "memory");
-}
 
 /// Begins to copy a tile's part of the picture to `shared`, padding filled in.
 template <int kGroups>
@@ -106,48 +72,6 @@ __device__ void fetch_tile(const PoolArgs& a, int tile, uint32_t* shared) {
     }
   }
   copy_async_commit();
-}
-
-/// A thread's sums of one row: [four mma][left column's two channels, right column's].
-struct RowSums {
-  int32_t value[4][4];
-
-  __device__ __forceinline__ void fill(int32_t with) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) value[i / 4][i % 4] = with;
-  }
-  /// For a row outside the image. A branch: the empty instruction keeps it from becoming a choice for every value.
-  __device__ __forceinline__ void leave_out(bool outside) {
-    if (outside) {
-      asm volatile("");
-      fill(kLowest);
-    }
-  }
-  /// For columns outside it.
-  __device__ __forceinline__ void leave_out(bool left, bool right) {
-    asm volatile("");
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (left) value[i / 2][i % 2] = kLowest;
-      if (right) value[i / 2][2 + i % 2] = kLowest;
-    }
-  }
-  __device__ __forceinline__ void keep_larger(const RowSums& other) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) value[i / 4][i % 4] = max(value[i / 4][i % 4], other.value[i / 4][i % 4]);
-  }
-  template <bool kSigned>
-  __device__ __forceinline__ void multiply_add_row(const uint32_t (&codes)[4], const uint4 (&weight)[2]) {
-    multiply_add<kSigned>(value[0], codes, weight[0].x, weight[0].y);
-    multiply_add<kSigned>(value[1], codes, weight[0].z, weight[0].w);
-    multiply_add<kSigned>(value[2], codes, weight[1].x, weight[1].y);
-    multiply_add<kSigned>(value[3], codes, weight[1].z, weight[1].w);
-  }
-};
-
-/// A thread's words of one row of the picture: two of its left pixel's window and the same two of its right one's.
-__device__ __forceinline__ void load_row(const uint32_t* from, uint32_t (&codes)[4]) {
-  codes[0] = from[0], codes[1] = from[kStride], codes[2] = from[4], codes[3] = from[4 + kStride];
 }
 
 using Constants = ThreadConstants<kThreadChannels>;
@@ -235,17 +159,6 @@ __global__ void __launch_bounds__(kThreads, 3) conv_max_pool_kernel(PoolArgs a) 
   }
 }
 
-/// The index of the smallest kernel that holds the window, or -1.
-int rows_index(const Conv2dShape& g) {
-  for (int i = 0; i < 2; ++i) {
-    if (g.kernel_h <= kWindowRows[i]) return i;
-  }
-  return -1;
-}
-
-/// Whether each window of the pool has a pixel, of one axis.
-bool windows_meet(int in, int out, int pad) { return (out - 1) * kStride - pad < in; }
-
 /// Both clamps, one after the other.
 CodeOutput clamped_twice(const CodeOutput& conv, const MaxPoolParams& pool) {
   CodeOutput both = conv;
@@ -261,74 +174,7 @@ Kernel kernel_for(int groups, bool is_signed) {
   return is_signed ? conv_max_pool_kernel<kRows, 2, true> : conv_max_pool_kernel<kRows, 2, false>;
 }
 
-/// What follows from the layers alone, and from how many rows of the pool's output a tile has.
-struct TileGrid {
-  int window_rows, groups, rows, pixels, in_rows, pitch;
-
-  TileGrid(const ConvMaxPool& layers, int tile_rows)
-      : window_rows(kWindowRows[rows_index(layers.conv)]),
-        groups(layers.conv.out_c > kWarpChannels ? 2 : 1),
-        rows(std::min(tile_rows, layers.pool.out_h)),
-        pixels(groups == 1 ? TileShape<1>::kPixels : TileShape<2>::kPixels),
-        in_rows(rows * kWordsOfPixel + window_rows),
-        pitch(groups == 1 ? TileShape<1>::kPitch : TileShape<2>::kPitch) {}
-  size_t shared_bytes() const { return 2 * sizeof(uint32_t) * in_rows * pitch; }
-};
-
 }  // namespace
-
-std::vector<CudaConvMaxPool> cuda_conv_max_pool_choices(const ConvMaxPool& layers) {
-  const Conv2dShape& g = layers.conv;
-  const Conv2dParams& p = layers.conv_params;
-  const PoolShape& s = layers.pool;
-  const bool conv = g.in_c <= 4 && g.in_stride == 4 && g.groups == 1 && g.stride_h == kStride &&
-                    g.stride_w == kStride && g.dilation_h == 1 && g.dilation_w == 1 && rows_index(g) >= 0 &&
-                    g.kernel_w <= kTaps && !p.has_residual && !p.y.float_output;
-  const bool pool = s.kernel_h == 3 && s.kernel_w == 3 && s.stride_h == kStride && s.stride_w == kStride &&
-                    s.pad_h <= 1 && s.pad_w <= 1 && s.out_stride % kThreadChannels == 0 &&
-                    windows_meet(s.in_h, s.out_h, s.pad_h) && windows_meet(s.in_w, s.out_w, s.pad_w);
-  std::vector<CudaConvMaxPool> choices;
-  if (!conv || !pool) return choices;
-  for (const int rows : kTileRows) {
-    const TileGrid grid(layers, rows);
-    if (grid.rows < rows || grid.shared_bytes() > kMaxSharedBytes) continue;
-    choices.push_back({rows, "mma_image_max_pool_" + std::to_string(grid.window_rows) + "_r" + std::to_string(rows)});
-  }
-  return choices;
-}
-
-std::vector<uint8_t> cuda_conv_max_pool_pack(const ConvMaxPool& layers) {
-  const Conv2dShape& g = layers.conv;
-  const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels), rows = kWindowRows[rows_index(g)];
-  const int per_channel = g.kernel_h * g.kernel_w * g.in_c;
-  std::vector<int8_t> weights(layers.weights.weight,
-                              layers.weights.weight + static_cast<size_t>(g.out_c) * per_channel);
-  std::vector<float> multiplier(layers.weights.multiplier, layers.weights.multiplier + g.out_c);
-  for (int k = 0; k < g.out_c; ++k) {
-    if (!(multiplier[k] < 0)) continue;
-    multiplier[k] = -multiplier[k];
-    for (int i = 0; i < per_channel; ++i) weights[static_cast<size_t>(k) * per_channel + i] *= -1;
-  }
-  std::vector<uint8_t> packed =
-      cuda_pack_constants(g, layers.conv_params, {weights.data(), multiplier.data(), layers.weights.bias}, channels,
-                          static_cast<size_t>(channels) * rows * kTaps * sizeof(uint32_t));
-  uint8_t* to = packed.data() + cuda_constants_bytes(channels);
-  for (int k = 0; k < g.out_c; ++k) {
-    // Channel 8 t + 2 j + e of a warp is column 2 t + e of its mma j; lane 4 column + t' holds words t' and t' + 4.
-    const int own = k % kWarpChannels, mma = own % kThreadChannels / 2, column = own / kThreadChannels * 2 + own % 2;
-    for (int r = 0; r < g.kernel_h; ++r) {
-      for (int s = 0; s < g.kernel_w; ++s) {
-        const size_t vector =
-            (static_cast<size_t>(k / kWarpChannels * rows + r) * 2 + mma / 2) * 32 + column * 4 + s % 4;
-        const size_t from = (static_cast<size_t>(k) * g.kernel_h + r) * g.kernel_w + s;
-        for (int c = 0; c < g.in_c; ++c) {
-          to[vector * sizeof(uint4) + (mma % 2 * 2 + s / 4) * 4 + c] = static_cast<uint8_t>(weights[from * g.in_c + c]);
-        }
-      }
-    }
-  }
-  return packed;
-}
 
 void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers, const CudaConvMaxPoolData& data,
                         CudaStream stream) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/conv2d_int8/cuda/mma/mma.h"
+#include "kernels/conv2d_int8/cuda/mma/taps_inside.h"
 #include "kernels/fast_divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
@@ -124,6 +125,25 @@ TEST(Conv2dCudaMma, OneRunsBesideTheOneBeforeIt) {
 }
 
 // What the kernels rely on, checked without a GPU.
+TEST(Conv2dCudaMma, TapsInsideAreThoseInTheImage) {
+  for (int dilation = 1; dilation <= 7; ++dilation) {
+    const FastDivide by_dilation(static_cast<uint32_t>(dilation));
+    for (int kernel = 1; kernel <= kMmaMaxKernel; ++kernel) {
+      for (int size = 1; size <= 20; ++size) {
+        for (int first = -110; first <= 30; ++first) {
+          uint32_t inside = 0;
+          for (int r = 0; r < kernel; ++r) {
+            const int place = first + r * dilation;
+            if (place >= 0 && place < size) inside |= 1u << r;
+          }
+          ASSERT_EQ(taps_inside(first, size, kernel, by_dilation), inside)
+              << first << " of " << size << ", " << kernel << " taps " << dilation << " apart";
+        }
+      }
+    }
+  }
+}
+
 TEST(Conv2dCudaMma, FastDivideDivides) {
   std::mt19937 random(9);
   for (int i = 0; i < 20000; ++i) {

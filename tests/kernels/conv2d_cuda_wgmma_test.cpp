@@ -273,7 +273,7 @@ TEST(Conv2dCudaWgmma, TilesFitTheMultiprocessor) {
   }
   for (const WgmmaTile& tile : kWgmmaTiles) {
     EXPECT_EQ(tile.group_m % 64, 0);
-    EXPECT_LE(tile.group_m * tile.block_n / 128 + 64, tile.registers()) << "more sums than registers";
+    EXPECT_LE(tile.group_m * tile.group_n() / 128 + 64, tile.registers()) << "more sums than registers";
     EXPECT_TRUE(!tile.sparse || (tile.shifted() && tile.block_n == 64));
     EXPECT_LE(128 * (tile.groups * tile.registers() + tile.copier_registers()), 65536);
     std::set<int> rows;

@@ -1,9 +1,10 @@
 // Times every choice of cuda_conv2d for the convolutions of ResNet-50 (224x224), layer by layer, on random data: device
 // events around replays of a CUDA graph of several launches. Not a product: a tool for those who work on kernels.
 //
-//   cuda_conv_bench [batch] [MiB to rotate over] [repeats] [2:4]         cuda_conv_bench 128 256 15
+//   cuda_conv_bench [batch] [MiB to rotate over] [repeats] [2:4 | dense] [layer...]         cuda_conv_bench 128 256 15
 //
-// With 2:4 of each four weights two are 0, and sparse kernels run beside the dense ones.
+// With 2:4 of each four weights two are 0, and sparse kernels run beside the dense ones. A layer is named by its input
+// channels, size and output channels, as in 1024,14,256; the sum is of those that are named, or of all.
 //
 // Launches rotate over copies of a layer's tensors, so that they come from memory and not from the L2 cache. With 0 MiB
 // there is one copy: at batch 1 a network's weights and codes stay in the L2 cache.
@@ -142,12 +143,18 @@ class Bench {
   Stream stream_;
 };
 
-void run_all(int batch, size_t rotate, int repeats, bool sparse) {
+bool is_named(const Layer& l, const std::vector<std::string>& names) {
+  const std::string name = fmt::format("{},{},{}", l.in_c, l.size, l.out_c);
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void run_all(int batch, size_t rotate, int repeats, bool sparse, const std::vector<std::string>& names) {
   if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
   fmt::print("{}, batch {}\n", gpu_status().name, batch);
   Bench bench(batch, rotate, repeats, sparse);
   double sum = 0, first = 0, logits = 0;
   for (const Layer& l : kLayers) {
+    if (!is_named(l, names)) continue;
     const double us = bench.run(l) * l.count;
     (l.in_c == 3 ? first : l.logits ? logits : sum) += us;
   }
@@ -159,9 +166,10 @@ void run_all(int batch, size_t rotate, int repeats, bool sparse) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc > 4 && std::string(argv[4]) != "2:4") throw octet::usage_error("the fourth argument can only be 2:4");
+    const std::string weights = argc > 4 ? argv[4] : "dense";
+    if (weights != "2:4" && weights != "dense") throw octet::usage_error("the fourth argument is 2:4 or dense");
     run_all(argc > 1 ? std::atoi(argv[1]) : 128, static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20,
-            argc > 3 ? std::atoi(argv[3]) : 15, argc > 4);
+            argc > 3 ? std::atoi(argv[3]) : 15, weights == "2:4", {argv + std::min(argc, 5), argv + argc});
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_conv_bench: {}\n", error.what());

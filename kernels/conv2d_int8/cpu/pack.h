@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 
+#include "kernels/ceil_div.h"
 #include "kernels/conv2d_int8/conv2d_int8.h"
 #include "kernels/conv2d_int8/cpu/gemm.h"
 
@@ -54,6 +55,5 @@ PackedGemm pack_gemm(const Conv2dShape& shape, const Conv2dParams& params, const
 Epilogue make_epilogue(const Conv2dParams& params);
 
 constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
-constexpr int ceil_div(int n, int d) { return (n + d - 1) / d; }
 
 }  // namespace octet::kernels

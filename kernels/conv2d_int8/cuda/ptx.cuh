@@ -1,4 +1,4 @@
-// The PTX instructions of the mma convolution (PTX ISA 8.x: cp.async, ldmatrix, mma.m16n8k32; all since sm_80).
+// The PTX instructions of convolutions by mma.sync (PTX ISA 8.x: cp.async, ldmatrix, mma.m16n8k32; all since sm_80).
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,19 @@ __device__ __forceinline__ void copy_async_or_fill(uint32_t shared, const void* 
       "setp.ne.b32 inside, %2, 0;\n"
       "@inside cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
       "@!inside st.shared.v4.b32 [%0], {%3, %3, %3, %3};\n"
+      "}" ::"r"(shared),
+      "l"(global), "r"(static_cast<int>(inside)), "r"(word)
+      : "memory");
+}
+
+/// Four bytes instead of 16, through the L1 cache.
+__device__ __forceinline__ void copy_word_or_fill(uint32_t shared, const void* global, bool inside, uint32_t word) {
+  asm volatile(
+      "{\n"
+      ".reg .pred inside;\n"
+      "setp.ne.b32 inside, %2, 0;\n"
+      "@inside cp.async.ca.shared.global [%0], [%1], 4;\n"
+      "@!inside st.shared.b32 [%0], %3;\n"
       "}" ::"r"(shared),
       "l"(global), "r"(static_cast<int>(inside)), "r"(word)
       : "memory");

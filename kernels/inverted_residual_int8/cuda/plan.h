@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/ceil_div.h"
 #include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
 
 namespace octet::kernels {
@@ -12,8 +13,6 @@ namespace octet::kernels {
 inline constexpr int kHiddenChunk = 32;  ///< hidden channels that are computed at once: two planes of 16
 inline constexpr int kMaxWarps = 8;      ///< of a thread block
 inline constexpr int kMaxParts = 8;      ///< of a cluster; more would not be portable
-
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /// Channels of the output in groups of 32, as many as kernels are compiled for: 1, 2, 3, 5 or 10; 0: more than any.
 constexpr int inverted_quads(int out_c) {

@@ -1,8 +1,11 @@
 // CudaProgram: which convolutions run beside the kernel before them (kernels/cuda_overlap.h).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/remembered_choice.h"
 #include "src/engine/cuda/timing.h"
 
 namespace octet {
@@ -35,6 +38,15 @@ bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
 // When all groups have been chosen: what is launched before a node is known.
 void CudaProgram::choose_beside(int batch) {
   constexpr int kRuns = 7;
+  // What is launched at a node, and how much it reads and writes.
+  const auto described = [&](size_t node) {
+    const CudaGroup* group = fused_group(node, batch);
+    std::string all = group != nullptr ? group->fused(batch)->kernel(batch) : layers_[node].step->kernel(batch);
+    const auto add = [&](const Int8Node& n) { all += fmt::format(" {}x{}x{}", n.shape.c, n.shape.h, n.shape.w); };
+    add(graph_.nodes[node]);
+    for (const int input : graph_.nodes[group != nullptr ? group->first() : node].inputs) add(graph_.nodes[input]);
+    return all;
+  };
   std::optional<size_t> before;
   for (size_t node = 0; node < layers_.size(); ++node) {
     if (!launches_in_run(node, batch)) continue;
@@ -43,7 +55,10 @@ void CudaProgram::choose_beside(int batch) {
         const auto both = [&] { launch_in_run(*before, batch), launch(node, batch, beside); };
         return time_launches(stream_, both, {.runs = kRuns});
       };
-      if (const double apart = milliseconds(false); milliseconds(true) < apart) layers_[node].beside.insert(batch);
+      const size_t way =
+          remembered_choice(fmt::format("{} images, {} behind {}", batch, described(node), described(*before)),
+                            {"apart", "beside"}, [&] { return milliseconds(true) < milliseconds(false) ? 1 : 0; });
+      if (way == 1) layers_[node].beside.insert(batch);
     }
     before = node;
   }

@@ -23,6 +23,7 @@ struct MmaArgs {
   int image_bytes = 0, row_step = 0, column_step = 0;  ///< bytes: of an image; to the next kernel row, column
   FastDivide by_image, by_row;                         ///< pixel -> image; pixel of an image -> output row
   FastDivide by_kernel_w, by_in_chunks;                ///< chunk of the sum -> kernel tap; tap -> kernel row
+  FastDivide by_dilation_h, by_dilation_w;
   bool dense = false;         ///< pixel i of y reads pixel i of x alone: 1x1, stride 1, no padding
   bool padded = false;        ///< some windows leave the image
   bool beside = false;        ///< CudaConv2dData::beside

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "kernels/ceil_div.h"
 #include "kernels/conv2d_int8/cuda/mma/mma.h"
 #include "kernels/conv2d_int8/padding.h"
 
@@ -11,8 +12,6 @@ namespace {
 
 constexpr size_t kMaxChoices = 12;
 constexpr size_t kMaxPartialBytes = size_t{32} << 20;
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /// Clocks of one block that has a multiprocessor for itself, per step of the sum: the largest of what tensor cores
 /// (mma.sync: 4,096 products in 1.6 clocks), shared memory (128 bytes a clock) and the L2 cache (32 bytes a clock)

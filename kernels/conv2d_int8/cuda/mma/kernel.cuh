@@ -54,15 +54,15 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   const int first_step = part * p.k_per_part + min(part, p.k_extra), steps = p.k_per_part + (part < p.k_extra);
 
   if (p.in_cluster) Blocks::begin();
-  InputLoader<kTile> input(p, first_pixel, first_step);
   WeightLoader<kTile> weight(p.weight +
                              (static_cast<int64_t>(n_tile) * p.k_tiles + first_step) * (kT.block_n * kT.block_k));
-  const auto load_input = [&](int stage) { input.load(shared + stage * kT.stage_bytes()); };
   const auto load_weight = [&](int stage) { weight.load(shared + stage * kT.stage_bytes() + kT.block_m * kT.block_k); };
 #pragma unroll
   for (int stage = 0; stage < kT.stages - 1; ++stage) {
     if (stage < steps) load_weight(stage);  // no kernel writes weights
   }
+  InputLoader<kTile> input(p, first_pixel, first_step);
+  const auto load_input = [&](int stage) { input.load(shared + stage * kT.stage_bytes()); };
 
   // Where this thread's sums begin, and those that it ends.
   const MmaWarp<kTile> warp;

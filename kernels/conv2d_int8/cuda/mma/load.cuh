@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/conv2d_int8/cuda/mma/args.cuh"
+#include "kernels/conv2d_int8/cuda/mma/taps_inside.h"
 #include "kernels/conv2d_int8/cuda/ptx.cuh"
 
 namespace octet::kernels {
@@ -72,13 +73,8 @@ class InputLoader {
     const int iy = oy * p_.g.stride_h - p_.g.pad_h, ix = ox * p_.g.stride_w - p_.g.pad_w;
     offset_[i] = (image - first_image) * p_.image_bytes + (iy * p_.g.in_w + ix) * p_.g.in_stride;
     if (!p_.padded) return;
-    for (int r = 0; r < p_.g.kernel_h; ++r) {
-      if (static_cast<unsigned>(iy + r * p_.g.dilation_h) < static_cast<unsigned>(p_.g.in_h)) inside_[i] |= 1u << r;
-    }
-    for (int s = 0; s < p_.g.kernel_w; ++s) {
-      if (static_cast<unsigned>(ix + s * p_.g.dilation_w) < static_cast<unsigned>(p_.g.in_w))
-        inside_[i] |= 0x10000u << s;
-    }
+    inside_[i] = taps_inside(iy, p_.g.in_h, p_.g.kernel_h, p_.by_dilation_h) |
+                 taps_inside(ix, p_.g.in_w, p_.g.kernel_w, p_.by_dilation_w) << 16;
   }
 
   const MmaArgs& p_;

@@ -29,6 +29,8 @@ MmaArgs arguments(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dPara
   a.by_row = FastDivide(g.out_w);
   a.by_kernel_w = FastDivide(g.kernel_w);
   a.by_in_chunks = FastDivide(grid.in_chunks);
+  a.by_dilation_h = FastDivide(g.dilation_h);
+  a.by_dilation_w = FastDivide(g.dilation_w);
   a.padded = leaves(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) ||
              leaves(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   a.dense = g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && !a.padded;

@@ -24,7 +24,7 @@ double clocks(const WgmmaTile& t, const WgmmaPlan& plan, const Conv2dShape& g, c
                          static_cast<double>(t.group_m) * g.in_c * g.stride_h * g.stride_w / plan.n_tiles) /
                         18;
   const double finish = outputs * (p.has_residual ? 0.08 : 0.06);
-  const double work = std::max({products, read, fed, memory, finish});
+  const double work = std::max({products, read, fed, memory, finish}) + (t.shared ? finish : 0);
   const int blocks = t.streamed() ? multiprocessors : std::max(multiprocessors / plan.n_tiles, 1) * plan.n_tiles;
   const int of_one = (plan.tiles() + blocks - 1) / blocks * ((blocks + multiprocessors - 1) / multiprocessors);
   return kStart + std::max(work, plan.held_bytes / 40.0) + (of_one - 1) * work + finish * 128 / t.block_n;
@@ -38,6 +38,7 @@ CudaConv2d wgmma_choice(int tile) {
                      "x" + std::to_string(t.block_k) + "_g" + std::to_string(t.groups);
   if (t.mode == WgmmaMode::held) name += "_held";
   if (t.shifted()) name += "_shifted";
+  if (t.shared) name += "_shared";
   return {.variant = tile, .name = name};
 }
 

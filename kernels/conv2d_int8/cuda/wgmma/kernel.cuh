@@ -127,13 +127,14 @@ __device__ __forceinline__ void copy_tiles(const WgmmaArgs& p, const WgmmaMemory
   }
 }
 
-/// A group of four warps: the sums of a tile, the group's `round`-th.
+/// A group of four warps: the sums of a tile, or of its channels of one, the group's `round`-th.
 template <int kTile, bool kSigned>
 __device__ __forceinline__ void multiply_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
                                               WgmmaSums<kTile>& sums) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  WgmmaRing ring(p, memory, (kT.groups * round + group) * p.plan.chunks * (kT.shifted() ? 1 : p.plan.taps));
-  GroupTurns<kT.groups>{memory}.wait(group, round);
+  const int tiles_before = kT.shared ? round : kT.groups * round + group;
+  WgmmaRing ring(p, memory, tiles_before * p.plan.chunks * (kT.shifted() ? 1 : p.plan.taps));
+  if constexpr (!kT.shared) GroupTurns<kT.groups>{memory}.wait(group, round);
   if constexpr (kT.sparse) {
     multiply_sparse_chunks<kTile, kSigned>(p, memory, group, round, ring, sums);
   } else {
@@ -178,9 +179,10 @@ template <int kTile, bool kSigned>
 __device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMemory& memory, int group) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
   WgmmaSums<kTile> sums;
-  for (int tile = blockIdx.x + group * gridDim.x, round = 0; tile < p.tiles; tile += kT.groups * gridDim.x, ++round) {
+  const int first = blockIdx.x + (kT.shared ? 0 : group * gridDim.x), step = (kT.shared ? 1 : kT.groups) * gridDim.x;
+  for (int tile = first, round = 0; tile < p.tiles; tile += step, ++round) {
     const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
-    const int channel = n_tile * kT.block_n + wgmma_channel();
+    const int channel = n_tile * kT.block_n + (kT.shared ? group * kT.group_n() : 0) + wgmma_channel();
     const auto pixel_of = [&](int row) { return output_pixel<kTile>(p, m_tile * kT.group_m + row); };
     WgmmaConstants constants[2];
 #pragma unroll
@@ -216,10 +218,11 @@ __device__ __forceinline__ void for_each_end(const WgmmaArgs& p, const Work& wor
   int group = 0, first = 0;
   for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
     const int m_tile = p.by_n_tiles.divide(tile), n_tile = tile - m_tile * p.plan.n_tiles;
-    for (int part = 0; part < kT.parts(); ++part) {
-      work(group, first + part, m_tile * kT.group_m, n_tile * kT.block_n + part * 64);
+    for (int n = 0; n < kT.block_n; n += 64) {
+      const int part = n % kT.group_n() / 64;
+      work(group, first + part, m_tile * kT.group_m, n_tile * kT.block_n + n);
+      if (part + 1 == kT.parts() && ++group == kT.groups) group = 0, first += kT.parts();
     }
-    if (++group == kT.groups) group = 0, first += kT.parts();
   }
 }
 
@@ -242,8 +245,9 @@ __device__ __forceinline__ void store_tiles(const WgmmaArgs& p, const WgmmaMemor
   int last_group = -1, last_part = 0;
   for_each_end<kTile>(p, [&](int group, int part, int row, int channel) {
     const WgmmaEnd end(p.plan, memory, group, part);
-    // A group with one place waits for it before it writes the next part.
-    if (last_group == group && p.plan.ends_log == 0) {
+    // A group with one place waits for it before it writes the next part, and where a tile is shared not for the
+    // others.
+    if (p.plan.ends_log == 0 && last_group >= 0 && (kWgmmaTiles[kTile].shared || last_group == group)) {
       store_wait_read<0>();
       WgmmaEnd(p.plan, memory, last_group, last_part).free();
       last_group = -1;
@@ -267,7 +271,7 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
   extern __shared__ uint8_t shared_memory[];
   const WgmmaMemory memory(p.plan, shared_address(shared_memory));
-  if (threadIdx.x == 0) memory.init_barriers(p.plan, kT.groups);
+  if (threadIdx.x == 0) memory.init_barriers(p.plan, kT);
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group < kT.groups) {

@@ -2,6 +2,7 @@
 #include <climits>
 #include <cmath>
 
+#include "kernels/ceil_div.h"
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 #include "kernels/conv2d_int8/padding.h"
@@ -11,8 +12,6 @@ namespace octet::kernels {
 namespace {
 
 constexpr int kMaxPixels = 1024;  // of a copy by windows
-
-int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /// What a tensor map can say of windows in one direction: corners of 8 bits, taps of 8 bits, strides up to 8.
 bool mappable(int kernel, int stride, int pad, int dilation) {

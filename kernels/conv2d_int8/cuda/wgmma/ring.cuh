@@ -27,12 +27,12 @@ struct WgmmaMemory {
   __device__ __forceinline__ uint32_t weights_there(int chunk) const { return end(kWgmmaMaxEnds) + chunk * 8; }
 
   /// By one thread.
-  __device__ __forceinline__ void init_barriers(const WgmmaPlan& plan, int groups) const {
+  __device__ __forceinline__ void init_barriers(const WgmmaPlan& plan, const WgmmaTile& tile) const {
     constexpr int kWarps = 4;  // of a group
-    for (int group = 0; group < groups; ++group) barrier_init(turn(group), kWarps);
+    for (int group = 0; group < tile.groups; ++group) barrier_init(turn(group), kWarps);
     for (int stage = 0; stage < plan.stages; ++stage) {
       barrier_init(full(stage), 1);
-      barrier_init(empty(stage), kWarps);
+      barrier_init(empty(stage), tile.shared ? tile.groups * kWarps : kWarps);
     }
     for (int place = 0; place < plan.ends; ++place) {
       barrier_init(end(place), 1);

@@ -12,9 +12,9 @@ enum class WgmmaMode {
   shifted,   ///< the same, and each pixel once: a tap finds its pixels some rows further on in shared memory
 };
 
-/// Several groups of four warps multiply, each a tile of group_m pixels x block_n channels of its own, turn and turn
-/// about: while one multiplies the others end their tiles. One more group copies. A block has a multiprocessor for
-/// itself.
+/// Several groups of four warps multiply tiles of group_m pixels x block_n channels. Each has tiles of its own, turn
+/// and turn about, so that while one multiplies the others end theirs; or all share a tile. One more group copies. A
+/// block has a multiprocessor for itself.
 struct WgmmaTile {
   int group_m, block_n, block_k;  ///< block_k: bytes of a row in shared memory
   int groups;
@@ -22,6 +22,9 @@ struct WgmmaTile {
   /// Of each four weights two are kept (wgmma.sp). Only where shifted, with 64 channels and windows of 3 x 3: elsewhere
   /// it brought little (NOTES.md).
   bool sparse = false;
+  /// Groups multiply one tile, each as many of its channels: fewer bytes come into shared memory for as many products,
+  /// but nobody multiplies while a tile ends.
+  bool shared = false;
 
   constexpr int threads() const { return (groups + 1) * 128; }
   /// Registers move from the group that copies to those that multiply.
@@ -33,14 +36,17 @@ struct WgmmaTile {
   constexpr int slices() const { return block_k / 64; }
   constexpr bool streamed() const { return mode == WgmmaMode::streamed; }
   constexpr bool shifted() const { return mode == WgmmaMode::shifted; }
-  /// A tile ends 64 channels after 64 channels: that many times, each in a place of so many bytes in shared memory.
-  constexpr int parts() const { return block_n / 64; }
+  /// Channels of a tile that a group multiplies.
+  constexpr int group_n() const { return shared ? block_n / groups : block_n; }
+  /// A group ends a tile 64 channels after 64 channels: that many times, each in a place of so many bytes in shared
+  /// memory.
+  constexpr int parts() const { return group_n() / 64; }
   constexpr int end_bytes() const { return group_m * 64; }
 };
 
-/// CudaConv2d::variant is an index. Of 30 dense and 10 sparse ones that were measured on ResNet-50's layers (NOTES.md)
+/// CudaConv2d::variant is an index. Of 35 dense and 10 sparse ones that were measured on ResNet-50's layers (NOTES.md)
 /// those without which batch 128 or batch 1 would take longer.
-inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles = {{
+inline constexpr std::array<WgmmaTile, 11> kWgmmaTiles = {{
     {128, 128, 128, 2, WgmmaMode::streamed},
     {128, 128, 128, 2, WgmmaMode::held},
     {64, 128, 128, 3, WgmmaMode::streamed},
@@ -51,6 +57,7 @@ inline constexpr std::array<WgmmaTile, 10> kWgmmaTiles = {{
     {128, 64, 128, 3, WgmmaMode::shifted, true},
     {128, 64, 64, 3, WgmmaMode::shifted, true},
     {128, 64, 64, 2, WgmmaMode::shifted, true},
+    {192, 128, 128, 2, WgmmaMode::streamed, false, true},
 }};
 
 /// Shared memory of a block: 227 KiB, of which the barriers and the way to a multiple of 1024 bytes take a little.
