@@ -22,5 +22,8 @@ TEST(LaunchRefused, BlocksThatAreTooLarge) {
   stream.wait("a launch after those that were refused");
 }
 
+// Which clusters a GPU takes differs: its answer alone.
+TEST(LaunchRefused, ClustersThatAreTooLarge) { EXPECT_THROW(report_cluster_refused(), kernels::LaunchRefused); }
+
 }  // namespace
 }  // namespace octet

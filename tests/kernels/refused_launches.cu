@@ -19,4 +19,6 @@ void allow_shared_bytes(int bytes) {
                         cudaFuncSetAttribute(empty_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
+void report_cluster_refused() { kernels::check_launch("empty", cudaErrorInvalidClusterSize); }
+
 }  // namespace octet
