@@ -139,6 +139,11 @@ class Checker {
     const std::string learned =
         calibrate.rounding + " puts weights on their codes after training, and QAT would move them off again";
     require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding", learned.c_str());
+    const bool distills = calibrate.distill_steps > 0;
+    require_untrained(distills, "calibrate.distill_steps",
+                      "teaches a network after training; in QAT qat.distill_weight does");
+    require(!distills || recipe_.data.labels != "pixels", "calibrate.distill_steps",
+            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
   }
 
   void check_quant() const {
@@ -237,6 +242,8 @@ class Checker {
     require(recipe_.calibrate.rounding == "nearest", "quant.sparsity",
             fmt::format("2:4 needs its zeros, which calibrate.rounding {} may round up; set nearest, or none",
                         recipe_.calibrate.rounding));
+    require(recipe_.calibrate.distill_steps == 0, "quant.sparsity",
+            "2:4 needs its zeros, which calibrate.distill_steps would move; leave one of them out");
     require(recipe_.qat.freeze_oscillating == 0, "quant.sparsity",
             "2:4 chooses by magnitude which weights are 0 in each step, and qat.freeze_oscillating would hold some of "
             "them; leave one of them out");

@@ -164,9 +164,18 @@ void add_training(std::vector<Field>& fields) {
         "nearest; adaround, block: qat.epochs 0");
   s.add("rounding_steps", &C::rounding_steps, range(1, 10000000),
         "adaround, block: steps of Adam for each layer or block");
+  s.add("rounding_learning_rate", &C::rounding_learning_rate, above_to(0, 1),
+        "adaround, block: of Adam; ten times as much takes a few hundred steps about as far as thousands");
   s.add("repair_images", &C::repair_images, range(1, 100000),
         "bias_correction, adaround, block: look at so many of the images at most, whose values are held in memory "
         "together");
+  s.add("distill_steps", &C::distill_steps, range(0, 10000000),
+        "last repair: steps of Adam in which the float network teaches the quantized one the calibration images, "
+        "without labels; 0: none; qat.epochs 0");
+  s.add("distill_learning_rate", &C::distill_learning_rate, above_to(0, 1),
+        "distill_steps: of codes, in steps of the grid, and of biases; scales take a tenth of it as a share");
+  s.add("distill_temperature", &C::distill_temperature, above_to(0, 1000),
+        "distill_steps: logits of both networks are divided by it");
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");

@@ -214,6 +214,14 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
     expect_parts(refusal(kMinimal, {"calibrate.rounding=" + rounding, "qat.epochs=1"}),
                  {": calibrate.rounding: " + rounding + " puts weights on their codes", "set qat.epochs: 0"});
   }
+  const std::string steps = "calibrate.distill_steps=5";
+  expect_parts(
+      refusal(kMinimal, {steps, "qat.epochs=1"}),
+      {": calibrate.distill_steps: teaches a network after training", "qat.distill_weight", "set qat.epochs: 0"});
+  expect_parts(refusal(kMinimal, {steps, "data.format=synthetic", "data.synthetic_classes=2", "data.labels=pixels"}),
+               {": calibrate.distill_steps: the float network teaches the class of each image"});
+  expect_parts(refusal(kMinimal, {steps, "quant.sparsity=2:4"}),
+               {": quant.sparsity: 2:4 needs its zeros, which calibrate.distill_steps would move"});
 }
 
 TEST(RecipeErrors, DistillationIsForQat) {

@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "src/qat/distillation_loss.h"
 #include "tests/trainers/training.h"
 
 namespace octet {

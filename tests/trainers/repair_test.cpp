@@ -45,6 +45,26 @@ TEST(Repair, ARunShipsTheRepairedNetworkAndKeepsTheFloatOne) {
     EXPECT_FALSE(model.weights().at(name).equal(unrepaired.weights().at(name))) << name;
 }
 
+TEST(Repair, TheFloatNetworkTeachesTheOneThatShips) {
+  const Folder folder("taught");
+  Recipe recipe = repaired();
+  recipe.quant.weight_granularity = "per_channel";
+  recipe.calibrate.equalize = recipe.calibrate.bias_correction = false;
+  recipe.calibrate.distill_learning_rate = 0.02;
+  const RunDirectory directory{folder.path() + "/run"}, plain{folder.path() + "/plain"};
+  train(recipe, plain, {});
+  recipe.calibrate.distill_steps = 30;
+  const Report report = train(recipe, directory, {}).value();
+  EXPECT_TRUE(report.comparison.identical());
+  EXPECT_EQ(read_file(directory.float_weights()), read_file(plain.float_weights()));
+  const Weights taught = load_quantized(open_run(recipe, directory)).weights(),
+                untaught = load_quantized(open_run(recipe, plain)).weights();
+  for (const char* name : {"conv1.weight", "conv2.weight", "bn1.bias", "bn2.bias"})
+    EXPECT_FALSE(taught.at(name).equal(untaught.at(name))) << name;
+  for (const char* name : {"fc.weight", "fc.bias", "bn1.weight", "bn2.running_mean"})
+    EXPECT_TRUE(taught.at(name).equal(untaught.at(name))) << name;
+}
+
 TEST(Repair, EveryChoiceStartsFromTheSameWeights) {
   set_verbosity(Verbosity::quiet);
   const octet::Run run = open_run(repaired(), {});

@@ -2,7 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/log_softmax.h>
+
+#include "src/qat/distillation_loss.h"
 
 namespace octet {
 
@@ -10,12 +11,6 @@ Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, 
   Teacher teacher{.graph = graph, .weights = weights, .weight = weight, .temperature = temperature};
   for (auto& [name, tensor] : teacher.weights) tensor = tensor.detach().clone();
   return teacher;
-}
-
-at::Tensor distillation_loss(const at::Tensor& logits, const at::Tensor& taught, double temperature) {
-  const at::Tensor student = at::log_softmax(logits.to(at::kFloat) / temperature, 1);
-  const at::Tensor teacher = at::log_softmax(taught.to(at::kFloat) / temperature, 1);
-  return (teacher.exp() * (teacher - student)).sum(1).mean() * (temperature * temperature);
 }
 
 at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images) const {

@@ -20,7 +20,4 @@ struct Teacher {
 /// A copy of `weights`.
 Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, double temperature);
 
-/// T^2 KL(softmax(taught / T) || softmax(logits / T)), mean over the batch; logits: [N, classes].
-at::Tensor distillation_loss(const at::Tensor& logits, const at::Tensor& taught, double temperature);
-
 }  // namespace octet

@@ -20,6 +20,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/sum_histograms.h"
 #include "trainers/loop/take_from_first.h"
+#include "trainers/run/distill_model.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -86,7 +87,10 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
   double nearest = 0, rounded = 0;
   int64_t weights = 0, moved = 0;
   long seen = 0;
-  const StepPlan plan{.steps = recipe.rounding_steps, .batch_size = recipe.batch_size, .seed = run.recipe.seed};
+  const StepPlan plan{.steps = recipe.rounding_steps,
+                      .batch_size = recipe.batch_size,
+                      .seed = run.recipe.seed,
+                      .rate = recipe.rounding_learning_rate};
   reconstruct(model, pictures, blocks, plan, [&](const Reconstructed& unit) {
     nearest += unit.nearest;
     rounded += unit.rounded;
@@ -103,7 +107,7 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
 bool rounds(const CalibrateRecipe& recipe) { return rounding(recipe) != WeightRounding::nearest; }
 
 /// Rounding first: what it leaves of a channel's mean goes into the bias.
-void repair(QuantizedModel& model, const Run& run) {
+void repair_layers(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   MomentsObserver moments(model.prepared().graph, model.weights());  // while the weights are float
   std::vector<at::Tensor> parts;
@@ -114,6 +118,15 @@ void repair(QuantizedModel& model, const Run& run) {
   const at::Tensor pictures = at::cat(parts);
   if (rounds(recipe)) round_model(model, run, pictures);
   if (recipe.bias_correction) correct_biases(model, moments.moments(), pictures);
+}
+
+/// What the layers' errors do together comes last.
+void repair(QuantizedModel& model, const Run& run) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  Weights floats = model.weights();
+  for (auto& [name, tensor] : floats) tensor = tensor.detach().clone();
+  if (recipe.bias_correction || rounds(recipe)) repair_layers(model, run);
+  if (recipe.distill_steps > 0) distill_model(model, run, floats);
 }
 
 /// "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
@@ -159,7 +172,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
 
 void calibrate(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const bool repairs = recipe.bias_correction || rounds(recipe);
+  const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
   const FullPrecision full;  // ranges are those of the float network, on every device
   const at::NoGradGuard no_grad;
   try {

@@ -15,6 +15,7 @@
 #include "src/model/device.h"
 #include "src/model/parallel.h"
 #include "src/onnx/import.h"
+#include "src/qat/reconstruct/distill.h"
 #include "src/quant/equalize.h"
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
@@ -238,6 +239,7 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   Graph fused = fuse(run.graph);
   if (run.recipe.calibrate.equalize) fused = equalizable(std::move(fused));
   if (run.recipe.calibrate.bias_correction) require_biases(fused);
+  if (run.recipe.calibrate.distill_steps > 0) require_teachable(fused);
   QuantizerOptions options = quantizer_options(run.recipe);
   options.by_layer_groups = run.ranks != nullptr;  // their exchange goes on beside the backward pass
   return {prepare(fused, quant_spec(quant)), weights, options};

@@ -6,31 +6,9 @@
 #include <utility>
 
 #include "src/common/error.h"
-#include "src/qat/folded_batch_norm.h"
+#include "src/qat/reconstruct/folded_layer.h"
 
 namespace octet {
-namespace {
-
-/// What a layer computes with besides its weight.
-class Folded {
- public:
-  Folded(const Node& node, const Weights& floats) {
-    const at::Tensor bias = node.bias ? floats.at(node.name + ".bias") : at::Tensor();
-    if (!node.batch_norm.empty())
-      folded_ = gain_and_bias(fixed_batch_norm(floats, node, bias));
-    else
-      folded_.bias = bias;
-  }
-  LayerParameters with(const at::Tensor& weight) const {
-    if (folded_.gain.defined()) return fold_batch_norm({weight, {}}, folded_);
-    return {weight, folded_.bias};
-  }
-
- private:
-  GainAndBias folded_;
-};
-
-}  // namespace
 
 std::vector<RoundingUnit> rounding_units(const Graph& graph, bool blocks) {
   if (blocks && graph.outputs.size() != 1)
@@ -63,8 +41,8 @@ Piece lone_layer(const Graph& graph, int layer, const Weights& floats) {
   auto alone = std::make_shared<Graph>();
   alone->nodes = {input, node};
   alone->outputs = {1};
-  const auto quantized = [alone, &floats, folded = Folded(node, floats)](const at::Tensor& x,
-                                                                         const std::vector<at::Tensor>& weights) {
+  const auto quantized = [alone, &floats, folded = FoldedLayer(node, floats)](const at::Tensor& x,
+                                                                              const std::vector<at::Tensor>& weights) {
     WalkHooks hooks;
     hooks.parameters = [&](int, const LayerParameters&) { return folded.with(weights[0]); };
     return walk(*alone, floats, x, {}, hooks);
@@ -79,7 +57,7 @@ Piece block(QuantizedModel& model, const RoundingUnit& unit, const Weights& floa
   const Graph& graph = model.prepared().graph;
   const GraphPart part = unit.part;
   std::vector<int> place(graph.nodes.size(), -1);  // among the unit's weights
-  std::vector<Folded> folded;
+  std::vector<FoldedLayer> folded;
   for (const int n : unit.layers) {
     place[n] = static_cast<int>(folded.size());
     folded.emplace_back(graph.nodes[n], floats);

@@ -1,6 +1,5 @@
 #include "src/qat/reconstruct/reconstruct.h"
 
-#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
@@ -13,6 +12,7 @@
 #include "src/model/step_graph.h"
 #include "src/qat/reconstruct/piece.h"
 #include "src/qat/reconstruct/rounding.h"
+#include "src/qat/reconstruct/same_convolutions.h"
 
 namespace octet {
 namespace {
@@ -22,25 +22,6 @@ at::Tensor tensor_of(const std::vector<float>& values, at::Device device) {
       .clone()
       .to(device);
 }
-
-/// While it lives, cuDNN computes the same bits each time, and tries nothing out for that.
-class SameConvolutions {
- public:
-  SameConvolutions()
-      : benchmark_(at::globalContext().benchmarkCuDNN()), deterministic_(at::globalContext().deterministicCuDNN()) {
-    at::globalContext().setBenchmarkCuDNN(false);
-    at::globalContext().setDeterministicCuDNN(true);
-  }
-  ~SameConvolutions() {
-    at::globalContext().setBenchmarkCuDNN(benchmark_);
-    at::globalContext().setDeterministicCuDNN(deterministic_);
-  }
-  SameConvolutions(const SameConvolutions&) = delete;
-  SameConvolutions& operator=(const SameConvolutions&) = delete;
-
- private:
-  bool benchmark_, deterministic_;
-};
 
 /// Mean over pictures and pixels, summed over channels.
 at::Tensor squared_error(const at::Tensor& y, const at::Tensor& wanted, int channels) {
@@ -58,7 +39,8 @@ at::Tensor with_gradients(const Piece& piece, const at::Tensor& x, const std::ve
 void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at::Tensor& wanted, double nearest,
            const StepPlan& plan) {
   Steps steps(plan, x.size(0), x.device());
-  Adam adam(rounding.logits());
+  Adam adam({rounding.logits()});
+  const at::Tensor rate = learning_rate(plan.rate, x.device());
   StepGraph graph(/*capture=*/x.is_cuda());
   for (int step = 0; step < plan.steps; ++step) {
     steps.prepare(step);
@@ -69,7 +51,7 @@ void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at
       const at::Tensor y = with_gradients(piece, x.index_select(0, row.pictures), weights);
       const double unit = nearest * static_cast<double>(y.numel()) / piece.channels;
       const at::Tensor by_y = (y.detach() - wanted.index_select(0, row.pictures)).mul_(2 / unit);
-      adam.step(rounding.gradient(soft, torch::autograd::grad({y}, weights, {by_y}), row.power, row.push));
+      adam.step({rounding.gradient(soft, torch::autograd::grad({y}, weights, {by_y}), row.power, row.push)}, rate);
     });
   }
 }

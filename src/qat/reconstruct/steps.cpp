@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -11,11 +12,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace octet {
 namespace {
 
-constexpr double kPush = 1, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2, kRate = 1e-2;
+constexpr double kPush = 1, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2;
 constexpr double kMeanDecay = 0.9, kSquareDecay = 0.999, kEpsilon = 1e-8;
 constexpr int kRows = 1024;
 enum Column : uint8_t { kPowerColumn, kPushColumn, kColumns };
@@ -59,16 +61,22 @@ Steps::Row Steps::next() {
   return row;
 }
 
-Adam::Adam(at::Tensor values)
-    : values_(std::move(values)),
-      mean_(at::zeros_like(values_)),
-      square_(at::zeros_like(values_)),
-      steps_(at::zeros({}, values_.options())) {}
+Adam::Adam(std::vector<at::Tensor> values) : values_(std::move(values)) {
+  for (const at::Tensor& value : values_) {
+    means_.push_back(at::zeros_like(value));
+    squares_.push_back(at::zeros_like(value));
+    steps_.push_back(at::zeros({}, value.options()));
+  }
+}
 
-void Adam::step(const at::Tensor& gradient) {
-  steps_.add_(1);
-  at::_fused_adam_({values_}, {gradient}, {mean_}, {square_}, /*max_exp_avg_sqs=*/{}, {steps_}, kRate, kMeanDecay,
-                   kSquareDecay, /*weight_decay=*/0, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+void Adam::step(const std::vector<at::Tensor>& gradients, const at::Tensor& rate) {
+  for (at::Tensor& count : steps_) count.add_(1);
+  at::_fused_adam_(values_, gradients, means_, squares_, /*max_exp_avg_sqs=*/{}, steps_, rate, kMeanDecay, kSquareDecay,
+                   /*weight_decay=*/0, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+at::Tensor learning_rate(double rate, at::Device device) {
+  return at::full({}, rate, at::TensorOptions(device).dtype(device.is_cpu() ? at::kDouble : at::kFloat));
 }
 
 }  // namespace octet

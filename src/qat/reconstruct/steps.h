@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace octet {
 
@@ -12,6 +13,7 @@ struct StepPlan {
   int steps = 10000;    ///< of Adam
   int batch_size = 32;  ///< pictures a step
   uint64_t seed = 1;
+  double rate = 1e-2;  ///< of Adam
 };
 
 /// Row after row of a table where the pictures are, so that a step does the same launches each time and can be recorded
@@ -37,14 +39,18 @@ class Steps {
   at::Tensor row_;               // int64 [1]
 };
 
-/// Kingma and Ba, arXiv 1412.6980, algorithm 1, with rate 0.01; launches only.
+/// Kingma and Ba, arXiv 1412.6980, algorithm 1; launches only.
 class Adam {
  public:
-  explicit Adam(at::Tensor values);
-  void step(const at::Tensor& gradient);
+  explicit Adam(std::vector<at::Tensor> values);
+  /// rate: of no dimensions, as learning_rate() makes it.
+  void step(const std::vector<at::Tensor>& gradients, const at::Tensor& rate);
 
  private:
-  at::Tensor values_, mean_, square_, steps_;
+  std::vector<at::Tensor> values_, means_, squares_, steps_;
 };
+
+/// A rate that Adam reads where its values are: a double on the CPU, a float on the GPU.
+at::Tensor learning_rate(double rate, at::Device device);
 
 }  // namespace octet
