@@ -105,7 +105,8 @@ class Checker {
       require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
     }
     require(o.epochs == 0 || o.warmup_epochs < o.epochs, section + ".warmup_epochs",
-            fmt::format("{} leaves nothing of {}.epochs {}", o.warmup_epochs, section, o.epochs));
+            fmt::format("{0} leaves nothing of {1}.epochs {2}; set {1}.warmup_epochs below it, 0 for none",
+                        o.warmup_epochs, section, o.epochs));
     require(!o.nesterov || optimizer != OptimizerKind::sgd || o.momentum > 0, section + ".nesterov",
             "needs " + section + ".momentum above 0");
     const int limit = recipe_.data.limit_train;

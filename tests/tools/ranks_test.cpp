@@ -189,7 +189,7 @@ TEST_F(RanksTool, AKilledProcessEndsTheRunAndResumeGoesOn) {
             }});
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   expect_part(stopped.err, "resumed from");
-  expect_part(stopped.err, "what was done is saved: octet train");
+  expect_part(stopped.err, "what was done is saved: octet train " + path("run") + " --resume --gpus 2 --device cpu");
 }
 
 TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
@@ -228,6 +228,22 @@ class Listener {
 std::string as_rank(int rank, int port, const std::string& arguments) {
   return fmt::format("WORLD_SIZE=2 RANK={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} train {}", rank, port, OCTET_PROGRAM,
                      arguments);
+}
+
+/// It waits up to ten minutes for the others to come; who does not want to wait stops it at once.
+TEST_F(RanksTool, WhoWaitsForTheOthersStopsWhenAsked) {
+  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
+  for (const int rank : {0, 1}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Answer stopped =
+        command({"bash", "-c", "exec env " + as_rank(rank, Listener().port(), recipe)}, {.during = [&](pid_t waits) {
+                  std::this_thread::sleep_for(std::chrono::seconds(3));
+                  ::kill(waits, SIGINT);
+                }});
+    EXPECT_EQ(stopped.code, 130) << stopped.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  }
+  EXPECT_FALSE(fs::exists(path("run")));
 }
 
 TEST_F(RanksTool, StartedByOthersWhatDiffersIsNamedAndAPortInUse) {

@@ -142,6 +142,11 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
 ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs) {
   if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
   if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs);
+  if (target.ends_with(".yaml") || target.ends_with(".yml"))
+    throw usage_error(
+        fmt::format("{}: is a recipe, from which nothing is trained yet; --stages N proposes where to cut its network, "
+                    "a checkpoint or a run directory shows one",
+                    target));
   if (!outputs.empty()) throw usage_error(fmt::format("{}: --outputs cuts a float .onnx file; leave it out", target));
   const Checkpoint checkpoint = open_checkpoint(target);
   const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();

@@ -20,8 +20,11 @@
 namespace octet::cli {
 namespace {
 
-std::string resume_command(const Common& common, const RunDirectory& directory) {
-  return fmt::format("octet train {} --resume{}", shell_word(directory.root),
+std::string resume_command(const Common& common, const RunDirectory& directory,
+                           const std::optional<RankEnvironment>& environment) {
+  const bool launched = environment && !environment->store_is_there && environment->size == environment->local_size;
+  return fmt::format("octet train {} --resume{}{}", shell_word(directory.root),
+                     launched ? fmt::format(" --gpus {}", environment->size) : "",
                      common.device == "auto" ? "" : " --device " + common.device);
 }
 
@@ -71,8 +74,8 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
     } catch (const Error& error) {
       if (start.ranks && error.code() != ExitCode::interrupted) start.ranks->fail(error.what());
       if (error.code() != ExitCode::interrupted) throw;
-      throw Error(error.code(),
-                  fmt::format("{}; what was done is saved: {}", error.what(), resume_command(common, directory)));
+      throw Error(error.code(), fmt::format("{}; what was done is saved: {}", error.what(),
+                                            resume_command(common, directory, environment)));
     } catch (const std::exception& error) {
       if (start.ranks) start.ranks->fail(error.what());
       throw;

@@ -23,6 +23,17 @@ namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
 
+/// Until `there` is true; a Ctrl-C ends it. Throws after ten minutes: `whom` did not come.
+template <class There>
+void wait_for(const There& there, const std::string& whom) {
+  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
+  while (!there()) {
+    throw_if_interrupted();
+    if (std::chrono::steady_clock::now() > until) throw std::runtime_error(whom + " did not come");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 /// `rank` of `size`: in the group, not among all.
 Group gloo_group(const StorePointer& store, const RankEnvironment& environment, int rank, int size,
                  std::chrono::milliseconds patience) {
@@ -42,7 +53,12 @@ StorePointer open_store(const RankEnvironment& environment) {
   options.isServer = environment.rank == 0 && !environment.store_is_there;
   options.waitWorkers = false;  // the groups wait for each other
   options.timeout = kUntilAllCame;
-  if (options.isServer) options.masterListenFd = listen_at(environment.address, environment.port);
+  if (options.isServer) {
+    options.masterListenFd = listen_at(environment.address, environment.port);
+  } else {  // c10d's own waiting does not hear a Ctrl-C
+    wait_for([&] { return is_listened_at(environment.address, environment.port); },
+             fmt::format("who listens at {}:{}", environment.address, environment.port));
+  }
   return c10::make_intrusive<c10d::PrefixStore>("octet",
                                                 c10::make_intrusive<c10d::TCPStore>(environment.address, options));
 }
@@ -50,16 +66,8 @@ StorePointer open_store(const RankEnvironment& environment) {
 StorePointer once_all_came(StorePointer store, const RankEnvironment& environment) {
   const auto key = [](int rank) { return fmt::format("came/{}", rank); };
   store->set(key(environment.rank), std::vector<uint8_t>{1});
-  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
-  for (int rank = 0; rank < environment.size;) {
-    if (store->check({key(rank)})) {
-      ++rank;
-    } else {
-      throw_if_interrupted();
-      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(fmt::format("rank {} did not come", rank));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-  }
+  for (int rank = 0; rank < environment.size; ++rank)
+    wait_for([&] { return store->check({key(rank)}); }, fmt::format("rank {}", rank));
   return store;
 }
 

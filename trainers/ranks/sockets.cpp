@@ -62,6 +62,12 @@ int listen_at(const std::string& address, int port) {
   throw usage_error(fmt::format("rank 0 cannot listen at {}:{}: {}; {}", address, port, std::strerror(errno), cure));
 }
 
+bool is_listened_at(const std::string& address, int port) {
+  const Addresses found = resolve(address, port, SOCK_STREAM);
+  const Socket socket(found->ai_family, SOCK_STREAM);
+  return ::connect(socket.fd(), found->ai_addr, found->ai_addrlen) == 0;
+}
+
 std::string own_address_towards(const std::string& address, int port) {
   const Addresses found = resolve(address, port, SOCK_DGRAM);
   const Socket socket(found->ai_family, SOCK_DGRAM);

@@ -9,6 +9,10 @@ namespace octet {
 /// the port is in use, or the address is not this host's.
 int listen_at(const std::string& address, int port);
 
+/// Whether somebody answers at address:port now; a signal ends the attempt. Throws Error(usage) when the address cannot
+/// be resolved.
+bool is_listened_at(const std::string& address, int port);
+
 /// This host's address from which address:port is reached, in numbers: "127.0.0.1" for a loopback. Nothing is sent.
 /// Throws Error(usage) when the address cannot be resolved or no way leads there.
 std::string own_address_towards(const std::string& address, int port);
