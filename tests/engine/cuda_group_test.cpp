@@ -98,6 +98,12 @@ std::vector<int> merged_nodes(const CudaProgram& program) {
   return merged;
 }
 
+long kernels_that_start_with(std::string_view start, const Program& program) {
+  const std::vector<LayerInfo> layers = program.layers();
+  return std::count_if(layers.begin(), layers.end(),
+                       [&](const LayerInfo& layer) { return layer.kernel.starts_with(start); });
+}
+
 TEST(CudaGroups, GiveTheReferencesBytesWithAndWithoutATap) {
   OCTET_NEEDS_GPU();
   constexpr int kBatch = 3;
@@ -126,10 +132,17 @@ TEST(CudaGroups, InvertedResidualsGiveTheReferencesBytes) {
     const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
     EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
     EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
-    int in_one_kernel = 0;
-    for (const LayerInfo& layer : fused->layers()) in_one_kernel += layer.kernel.starts_with("inverted_residual_");
-    EXPECT_EQ(in_one_kernel, 17);
+    EXPECT_EQ(kernels_that_start_with("inverted_residual_", *fused), 17);
+    EXPECT_EQ(kernels_that_start_with("avg_pool_linear", *fused), 1) << batch;
   }
+}
+
+// Each image reads all weights there.
+TEST(CudaGroups, TheEndOfManyImagesIsNotOneKernel) {
+  OCTET_NEEDS_GPU();
+  const auto fused =
+      find_engine("cuda").compile(network_with_groups("mobilenet_v2"), {.max_batch = 9, .kernels = kFusedKernels});
+  EXPECT_EQ(kernels_that_start_with("avg_pool_linear", *fused), 0);
 }
 
 TEST(CudaGroups, ATapSeesWhatTheGroupsKernelWrote) {
@@ -170,6 +183,28 @@ TEST(CudaGroups, RunSeparatelyWhereThatIsFasterOrWanted) {
   EXPECT_TRUE(merged_nodes(program(graph, 2, "auto", {.times = 50})).empty());
   const auto engine = find_engine("cuda").compile(graph, {.max_batch = 2, .kernels = kSeparateKernels});
   for (const LayerInfo& layer : engine->layers()) EXPECT_NE(layer.kernel, "merged") << layer.name;
+}
+
+// What remembered times go by. Needs no GPU.
+TEST(CudaGroups, DescribedNodesHaveAllThatTimesDependOn) {
+  const Int8Graph graph = network_with_groups("resnet18");
+  const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                  [](const Int8Node& n) { return n.op == Int8Op::conv2d && n.inputs.size() > 1; });
+  ASSERT_NE(found, graph.nodes.end()) << "a convolution with a residual";
+  const int node = static_cast<int>(found - graph.nodes.begin());
+  const auto described_with = [&](auto&& change) {
+    Int8Graph changed = graph;
+    change(changed.nodes[node]);
+    return described_nodes(changed, {node});
+  };
+  const std::string as_it_is = described_with([](Int8Node&) {});
+  EXPECT_NE(described_with([](Int8Node& n) { n.window.kernel_h += 2; }), as_it_is);
+  EXPECT_NE(described_with([](Int8Node& n) { n.window.stride_w += 1; }), as_it_is);
+  EXPECT_NE(described_with([](Int8Node& n) { n.window.pad.top += 1; }), as_it_is);
+  EXPECT_NE(described_with([](Int8Node& n) { n.window.dilation_w += 1; }), as_it_is);
+  EXPECT_NE(described_with([](Int8Node& n) { n.groups *= 2; }), as_it_is);
+  EXPECT_NE(described_with([](Int8Node& n) { n.inputs.pop_back(); }), as_it_is);
+  EXPECT_EQ(as_it_is.find('\n'), std::string::npos) << "a key is one line";
 }
 
 TEST(CudaGroups, HaveTheirTimeAtTheirLastNode) {

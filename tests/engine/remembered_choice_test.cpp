@@ -14,9 +14,13 @@ namespace {
 struct Counted {
   int measured = 0;
   size_t operator()(const std::string& work, const std::vector<std::string>& names, size_t fastest) {
-    return remembered_choice(work, names, [&] { return ++measured, fastest; });
+    return remembered_choice(work, names, [&] { return ++measured, MeasuredChoice{fastest}; });
   }
 };
+
+size_t files_in(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder) ? std::distance(std::filesystem::directory_iterator(folder), {}) : 0;
+}
 
 TEST(RememberedChoice, IsMeasuredOnceForEachWorkAndNames) {
   Counted choose;
@@ -36,7 +40,20 @@ TEST(RememberedChoice, IsKeptForLaterProcesses) {
   Counted choose;
   EXPECT_EQ(choose("remembered 4", {"a", "b"}, 1), 1u);
   set_kernel_cache("");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  EXPECT_EQ(files_in(folder), 1u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RememberedChoice, IsThisProcesssAloneWhereMemoryWasShort) {
+  const std::filesystem::path folder = ::testing::TempDir() + "octet_short_choices_" + std::to_string(::getpid());
+  set_kernel_cache(folder);
+  int measured = 0;
+  const auto short_of_memory = [&] { return ++measured, MeasuredChoice{1, false}; };
+  EXPECT_EQ(remembered_choice("remembered 5", {"a", "b"}, short_of_memory), 1u);
+  EXPECT_EQ(remembered_choice("remembered 5", {"a", "b"}, short_of_memory), 1u);
+  set_kernel_cache("");
+  EXPECT_EQ(measured, 1);
+  EXPECT_EQ(files_in(folder), 0u);
   std::filesystem::remove_all(folder);
 }
 

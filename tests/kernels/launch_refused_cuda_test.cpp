@@ -1,7 +1,8 @@
-// Blocks too large for any GPU are refused as such, and leave nothing behind.
+// Blocks and clusters too large for any GPU are refused as such, and leave nothing behind.
 #include <gtest/gtest.h>
 
 #include "kernels/launch_refused.h"
+#include "src/cuda/device.h"
 #include "src/cuda/stream.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/refused_launches.h"
@@ -22,8 +23,21 @@ TEST(LaunchRefused, BlocksThatAreTooLarge) {
   stream.wait("a launch after those that were refused");
 }
 
-// Which clusters a GPU takes differs: its answer alone.
-TEST(LaunchRefused, ClustersThatAreTooLarge) { EXPECT_THROW(report_cluster_refused(), kernels::LaunchRefused); }
+// No GPU takes more than 16 blocks, and 8 where a kernel does not ask for more.
+TEST(LaunchRefused, ClustersThatAreTooLarge) {
+  OCTET_NEEDS_GPU();
+  if (gpu_status().capability < 90) GTEST_SKIP() << "needs a GPU with clusters (compute capability 9.0)";
+  const Stream stream;
+  launch_empty_cluster(8, stream.get());
+  EXPECT_THROW(launch_empty_cluster(32, stream.get()), kernels::LaunchRefused);
+  launch_empty_cluster(8, stream.get());
+  stream.wait("a launch after one that was refused");
+}
+
+// What needs no GPU.
+TEST(LaunchRefused, TheAnswerToSuchAClusterIsARefusal) {
+  EXPECT_THROW(report_cluster_refused(), kernels::LaunchRefused);
+}
 
 }  // namespace
 }  // namespace octet

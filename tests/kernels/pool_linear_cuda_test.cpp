@@ -121,5 +121,33 @@ TEST(PoolLinearCuda, OtherEndsHaveNoChoice) {
   EXPECT_EQ(choices(c), 0u);
 }
 
+// The linear layer from packed data alone, as the kernel finds it: a row of weights for each output, of whole vectors
+// of 16 channels, and rows of zeros up to a multiple of 8 outputs.
+TEST(PoolLinearCuda, PackedDataHoldsTheLinearLayer) {
+  for (unsigned seed = 1; seed <= 40; ++seed) {
+    std::mt19937 random(seed);
+    const Case c = make_case(uniform(random, 5, 300), 7, 7, uniform(random, 1, 120), 1, seed % 2 == 0, random);
+    const std::vector<uint8_t> packed = cuda_pool_linear_pack(c.layers());
+    const int in_c = c.linear.shape.in_c, out_c = c.linear.shape.out_c;
+    const int rows = (out_c + 7) / 8 * 8, row = (in_c + 15) / 16 * 16;
+    ASSERT_EQ(packed.size(), cuda_constants_bytes(rows) + static_cast<size_t>(rows) * row);
+    const CudaChannelConstants constants = cuda_channel_constants(packed.data(), rows);
+    const int8_t* weight = reinterpret_cast<const int8_t*>(packed.data() + cuda_constants_bytes(rows));
+    for (int k = 0; k < rows; ++k) {
+      int sum = 0;
+      for (int channel = 0; channel < row; ++channel) {
+        const bool inside = k < out_c && channel < in_c;
+        ASSERT_EQ(weight[k * row + channel], inside ? c.linear.weight[static_cast<size_t>(k) * in_c + channel] : 0)
+            << "output " << k << ", channel " << channel << " of " << c.describe();
+        sum += weight[k * row + channel];
+      }
+      if (k >= out_c) continue;
+      EXPECT_EQ(constants.init[k], -c.linear.params.x.zero_point * sum);
+      EXPECT_EQ(constants.multiplier[k], c.linear.multiplier[k]);
+      EXPECT_EQ(constants.bias[k], c.linear.bias[k]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels::testing

@@ -1,6 +1,7 @@
 #include "tests/kernels/refused_launches.h"
 
 #include "kernels/cuda_launch.h"
+#include "kernels/cuda_overlap.h"
 
 namespace octet {
 namespace {
@@ -11,6 +12,11 @@ __global__ void empty_kernel() {}
 
 void launch_empty(const EmptyBlock& block, CudaStream stream) {
   empty_kernel<<<1, block.threads, block.shared_bytes, stream>>>();
+  kernels::check_launch("empty");
+}
+
+void launch_empty_cluster(unsigned blocks, CudaStream stream) {
+  kernels::launch_overlapped_clusters(empty_kernel, dim3(blocks), dim3(blocks), dim3(32), 0, stream);
   kernels::check_launch("empty");
 }
 

@@ -13,7 +13,8 @@ struct EmptyBlock {
 };
 
 void launch_empty(const EmptyBlock& block, CudaStream stream);
-void allow_shared_bytes(int bytes);  ///< of the empty kernel
-void report_cluster_refused();       ///< as if a launch had ended so
+void launch_empty_cluster(unsigned blocks, CudaStream stream);  ///< as kernels of clusters are launched
+void allow_shared_bytes(int bytes);                             ///< of the empty kernel
+void report_cluster_refused();                                  ///< as if a launch had ended so
 
 }  // namespace octet

@@ -56,8 +56,8 @@ size_t output_bytes(const ConvProblem& problem) {
          kernels::kCudaReadSlack;
 }
 
-size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices,
-               const std::vector<std::string>& names, const Stream& stream) {
+MeasuredChoice fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choices,
+                       const std::vector<std::string>& names, const Stream& stream) {
   std::map<int, std::vector<uint8_t>> packed;  // by variant
   size_t packed_bytes = 0, workspace_bytes = 0;
   for (const CudaConv2d& conv : choices) {
@@ -74,19 +74,19 @@ size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choice
   tensors.packed = constants.data();
   tensors.workspace = workspace.data();
   // The output may lie where what `before` reads lay. Apart from that, it stays what a run leaves there; where there is
-  // no room for it, a convolution is timed behind itself.
+  // no room for it, a convolution is timed behind itself, which is nothing to keep for later processes.
   DeviceBuffer apart;
-  bool behind = problem.before != nullptr;
+  bool behind = problem.before != nullptr, room = true;
   if (behind) {
     try {
       apart = DeviceBuffer(output_bytes(problem), "a convolution's output apart");
       tensors.y = apart.data();
     } catch (const OutOfGpuMemory&) {
-      behind = false;
+      behind = room = false;
     }
   }
 
-  return fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
+  const size_t best = fastest_candidate(names, kSearch, [&](size_t candidate, double slow_ms) {
     const CudaConv2d& conv = choices[candidate];
     copy_to_device(constants.data(), packed[conv.variant].data(), packed[conv.variant].size(), stream.get());
     return time_launches(stream,
@@ -96,6 +96,7 @@ size_t fastest(const ConvProblem& problem, const std::vector<CudaConv2d>& choice
                          },
                          {.runs = kRuns, .slow_ms = slow_ms});
   });
+  return {best, room};
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::string edge(const Int8Node& n) {
                      n.float_output);
 }
 
-// All that times may depend on: a clamp that cuts codes off is an instruction or two for each.
+// A clamp that cuts codes off is an instruction or two for each.
 std::string described(const Int8Node& n) {
   const Window& w = n.window;
   return fmt::format("{} {} {}{}, {}x{} by {} {} at {} {} over {} {}, {} groups", int8_op_name(n.op), edge(n),
@@ -38,13 +38,19 @@ std::vector<uint8_t*> outputs_of(const GroupProblem& problem) {
 
 }  // namespace
 
-CudaGroup::CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels)
-    : group_(std::move(nodes)), kernels_(std::move(kernels)), description_(group_name(group_.kind)) {
-  for (const int node : group_.nodes) {
-    description_ += "; " + described(graph.nodes[node]);
-    for (const int input : graph.nodes[node].inputs) description_ += " < " + edge(graph.nodes[input]);
+std::string described_nodes(const Int8Graph& graph, const std::vector<int>& nodes) {
+  std::string all;
+  for (const int node : nodes) {
+    all += (all.empty() ? "" : "; ") + described(graph.nodes[node]);
+    for (const int input : graph.nodes[node].inputs) all += " < " + edge(graph.nodes[input]);
   }
+  return all;
 }
+
+CudaGroup::CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels)
+    : group_(std::move(nodes)),
+      kernels_(std::move(kernels)),
+      description_(fmt::format("{}; {}", group_name(group_.kind), described_nodes(graph, group_.nodes))) {}
 
 void CudaGroup::choose(const GroupProblem& problem, WorkSpace& work, const Stream& stream) {
   CudaSteps ways = kernels_(problem.images);
@@ -64,13 +70,13 @@ void CudaGroup::choose(const GroupProblem& problem, WorkSpace& work, const Strea
   chosen_[problem.images] = std::move(ways[way]);
 }
 
-size_t CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
-                          WorkSpace& work, const Stream& stream) const {
+MeasuredChoice CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways,
+                                  const std::vector<std::string>& names, WorkSpace& work, const Stream& stream) const {
   // As of a convolution (conv_choice.cpp): outputs lie apart from what the kernel before the group reads, if there is
   // room. The nodes' own steps have written over that already, so that all before them runs once more.
   std::vector<DeviceBuffer> apart;
   std::vector<uint8_t*> outputs;
-  bool behind = true;
+  bool behind = true, room = true;
   try {
     for (const GroupNode& node : problem.nodes) {
       apart.emplace_back(node.bytes + kernels::kCudaReadSlack, "the output of a group's node apart");
@@ -83,8 +89,13 @@ size_t CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways, co
     outputs = outputs_of(problem);
   }
   problem.run_earlier();
-  return fastest_candidate(names, kSearch, [&](size_t way, double slow_ms) {
-    if (ways[way]) make_ready(*ways[way], problem, work, stream);
+  const size_t best = fastest_candidate(names, kSearch, [&](size_t way, double slow_ms) {
+    try {
+      if (ways[way]) make_ready(*ways[way], problem, work, stream);
+    } catch (const OutOfGpuMemory&) {
+      room = false;
+      throw;
+    }
     return time_launches(stream,
                          [&] {
                            if (behind) problem.run_before();
@@ -92,6 +103,7 @@ size_t CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways, co
                          },
                          {.runs = kRuns, .slow_ms = slow_ms});
   });
+  return {best, behind && room};
 }
 
 void CudaGroup::make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const {

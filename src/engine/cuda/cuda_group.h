@@ -10,6 +10,7 @@
 
 #include "src/cuda/stream.h"
 #include "src/engine/cuda/group_steps.h"
+#include "src/engine/cuda/remembered_choice.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/cuda/work_space.h"
 #include "src/engine/fusion.h"
@@ -33,11 +34,16 @@ struct GroupProblem {
   std::function<void()> run_before;   ///< the last of that
 };
 
+/// All that times of these nodes may depend on but images and kernels, in one line: operators, shapes, windows, groups,
+/// clamps, and how codes are written, theirs and their inputs'.
+std::string described_nodes(const Int8Graph& graph, const std::vector<int>& nodes);
+
 class CudaGroup {
  public:
   CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels);
 
   const NodeGroup& group() const { return group_; }
+  const std::string& description() const { return description_; }  ///< its kind and described_nodes()
   int first() const { return group_.nodes.front(); }
   int last() const { return group_.nodes.back(); }
 
@@ -54,9 +60,9 @@ class CudaGroup {
   std::vector<const uint8_t*> inputs;  ///< of the group as one; whoever places tensors sets them
 
  private:
-  /// Index of the fastest of `ways`; null is the nodes' own steps.
-  size_t fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
-                 WorkSpace& work, const Stream& stream) const;
+  /// The fastest of `ways`; null is the nodes' own steps.
+  MeasuredChoice fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
+                         WorkSpace& work, const Stream& stream) const;
   void make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const;
   /// Launches `step`, or the nodes' own when it is null; outputs: of each node.
   void launch(const CudaStep* step, const GroupProblem& problem, const std::vector<uint8_t*>& outputs,
@@ -64,7 +70,7 @@ class CudaGroup {
 
   NodeGroup group_;
   GroupKernels kernels_;
-  std::string description_;                          ///< all that times depend on but images and kernels
+  std::string description_;
   std::map<int, std::unique_ptr<CudaStep>> chosen_;  ///< by number of images; null: separate
 };
 

@@ -223,26 +223,6 @@ void CudaProgram::prepare_steps(int batch) {
   }
 }
 
-void CudaProgram::choose_group(CudaGroup& group, int batch) {
-  const std::vector<int>& nodes = group.group().nodes;
-  std::vector<size_t> earlier;  // as one the group runs where its last node would
-  for (int node = 0; node < group.last(); ++node) {
-    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end() && launches_in_run(node, batch)) {
-      earlier.push_back(node);
-    }
-  }
-  GroupProblem problem{.images = batch, .always = always_fused_};
-  for (const int node : nodes) {
-    const Layer& layer = layers_[node];
-    problem.nodes.push_back({layer.step.get(), layer.inputs, layer.output, layer.image_bytes * batch});
-  }
-  problem.run_earlier = [&] {
-    for (const size_t node : earlier) launch_in_run(node, batch);
-  };
-  problem.run_before = [&] { launch_in_run(earlier.back(), batch); };
-  group.choose(problem, work_, stream_);
-}
-
 void CudaProgram::capture(BatchPlan& plan) {
   plan.graph = std::make_unique<CapturedGraph>(stream_, [&] {
     for (size_t node = 0; node < layers_.size(); ++node) launch_in_run(node, plan.batch);

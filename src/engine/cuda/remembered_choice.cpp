@@ -14,8 +14,8 @@
 namespace octet {
 namespace {
 
-// Raised whenever the way of timing changes: what the old one chose is measured anew.
-constexpr int kTiming = 3;
+// Raised whenever the way of timing changes, or what is kept: what the old one chose is measured anew.
+constexpr int kTiming = 4;
 
 // Kernels are among what a time depends on: those of another version have other names.
 std::string signature(const std::string& work, const std::vector<std::string>& names) {
@@ -28,7 +28,7 @@ std::string signature(const std::string& work, const std::vector<std::string>& n
 }  // namespace
 
 size_t remembered_choice(const std::string& work, const std::vector<std::string>& names,
-                         const std::function<size_t()>& measure) {
+                         const std::function<MeasuredChoice()>& measure) {
   static std::mutex mutex;
   static std::map<std::string, std::string> known;  // names by signature
   if (names.size() == 1) return 0;
@@ -43,8 +43,9 @@ size_t remembered_choice(const std::string& work, const std::vector<std::string>
   }
   std::optional<size_t> chosen = index_of(cached_kernel(folder, key).value_or(""));
   if (!chosen) {
-    chosen = measure();
-    cache_kernel(folder, key, names[*chosen]);
+    const MeasuredChoice measured = measure();
+    chosen = measured.fastest;
+    if (measured.for_later) cache_kernel(folder, key, names[*chosen]);
   }
   const std::scoped_lock lock(mutex);
   return *index_of(known.emplace(key, names[*chosen]).first->second);

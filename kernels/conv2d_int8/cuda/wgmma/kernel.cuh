@@ -1,6 +1,6 @@
 // int8 convolution as an implicit matrix product by wgmma (Hopper): pixels x channels, summed over input channels and
-// taps. One warp copies (tensor memory accelerator, mbarriers); groups of four warps multiply and end tiles, turn and
-// turn about. Blocks stay and go through tiles, so that copies run ahead. Included by the files that instantiate tiles.
+// taps. One warp copies (tensor memory accelerator, mbarriers); groups of four warps multiply and end tiles, in turn or
+// (WgmmaTile::shared) all on one tile. Blocks stay and go through tiles, so that copies run ahead. For part_*.cu only.
 #pragma once
 
 #include <utility>

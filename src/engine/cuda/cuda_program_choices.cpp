@@ -1,4 +1,5 @@
-// CudaProgram: which convolutions run beside the kernel before them (kernels/cuda_overlap.h).
+// CudaProgram: what is chosen by measurement behind the kernels before it: by which kernels a group runs, and which
+// convolutions run beside the kernel before them (kernels/cuda_overlap.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,26 @@ struct Bytes {
 
 }  // namespace
 
+void CudaProgram::choose_group(CudaGroup& group, int batch) {
+  const std::vector<int>& nodes = group.group().nodes;
+  std::vector<size_t> earlier;  // as one the group runs where its last node would
+  for (int node = 0; node < group.last(); ++node) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end() && launches_in_run(node, batch)) {
+      earlier.push_back(node);
+    }
+  }
+  GroupProblem problem{.images = batch, .always = always_fused_};
+  for (const int node : nodes) {
+    const Layer& layer = layers_[node];
+    problem.nodes.push_back({layer.step.get(), layer.inputs, layer.output, layer.image_bytes * batch});
+  }
+  problem.run_earlier = [&] {
+    for (const size_t node : earlier) launch_in_run(node, batch);
+  };
+  problem.run_before = [&] { launch_in_run(earlier.back(), batch); };
+  group.choose(problem, work_, stream_);
+}
+
 bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
   if (!layers_[node].step->can_run_beside(batch) || layers_[before].beside.contains(batch)) return false;
   const auto written = [&](size_t n) { return Bytes{layers_[n].output, layers_[n].image_bytes * batch}; };
@@ -38,14 +59,15 @@ bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
 // When all groups have been chosen: what is launched before a node is known.
 void CudaProgram::choose_beside(int batch) {
   constexpr int kRuns = 7;
-  // What is launched at a node, and how much it reads and writes.
+  // What is launched at a node, and by which kernel.
   const auto described = [&](size_t node) {
-    const CudaGroup* group = fused_group(node, batch);
-    std::string all = group != nullptr ? group->fused(batch)->kernel(batch) : layers_[node].step->kernel(batch);
-    const auto add = [&](const Int8Node& n) { all += fmt::format(" {}x{}x{}", n.shape.c, n.shape.h, n.shape.w); };
-    add(graph_.nodes[node]);
-    for (const int input : graph_.nodes[group != nullptr ? group->first() : node].inputs) add(graph_.nodes[input]);
-    return all;
+    if (const CudaGroup* group = fused_group(node, batch)) {
+      return fmt::format("{} by {}", group->description(), group->fused(batch)->kernel(batch));
+    }
+    // A merged lookup is launched with its convolution, whose memory it has.
+    std::vector<int> nodes = {static_cast<int>(node)};
+    if (layers_[node].buffer != nodes[0]) nodes.insert(nodes.begin(), layers_[node].buffer);
+    return fmt::format("{} by {}", described_nodes(graph_, nodes), layers_[node].step->kernel(batch));
   };
   std::optional<size_t> before;
   for (size_t node = 0; node < layers_.size(); ++node) {
@@ -55,9 +77,9 @@ void CudaProgram::choose_beside(int batch) {
         const auto both = [&] { launch_in_run(*before, batch), launch(node, batch, beside); };
         return time_launches(stream_, both, {.runs = kRuns});
       };
-      const size_t way =
-          remembered_choice(fmt::format("{} images, {} behind {}", batch, described(node), described(*before)),
-                            {"apart", "beside"}, [&] { return milliseconds(true) < milliseconds(false) ? 1 : 0; });
+      const size_t way = remembered_choice(
+          fmt::format("{} images, {} behind {}", batch, described(node), described(*before)), {"apart", "beside"},
+          [&] { return MeasuredChoice{milliseconds(true) < milliseconds(false) ? size_t{1} : 0}; });
       if (way == 1) layers_[node].beside.insert(batch);
     }
     before = node;
