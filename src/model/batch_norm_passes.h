@@ -2,6 +2,7 @@
 // kernels on a GPU.
 #pragma once
 
+#include "src/common/error.h"
 #include "src/model/shared_batch_norm.h"
 
 namespace octet {
@@ -20,7 +21,10 @@ struct BatchNormGradients {
   at::Tensor weight, bias;  ///< this share's part
 };
 
-/// Values of a channel in `shares` shares as large as x. Throws Error(promise) where that is one: it has no variance.
+/// Error(promise): a channel has no variance.
+Error too_few_values();
+
+/// Values of a channel in `shares` shares as large as x. Throws too_few_values() where that is one or none.
 double count_in(const at::Tensor& x, int64_t shares);
 
 #if OCTET_CUDA

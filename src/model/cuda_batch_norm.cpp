@@ -35,6 +35,7 @@ float* pointer(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>
 NormalizedBatch cuda_batch_norm(const at::Tensor& input, const BatchNormTensors& t, const BatchNormNumbers& numbers,
                                 const GatherShares& gather) {
   const at::Tensor x = in_rows(input);
+  if (x.numel() == 0) throw too_few_values();  // the kernels divide rows among blocks
   const c10::DeviceGuard guard(x.device());
   const CudaStream stream = current_stream(x.device());
   const kernels::BatchNormShare share = share_of(x);

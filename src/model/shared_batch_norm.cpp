@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "src/common/error.h"
 #include "src/model/batch_norm_passes.h"
 
 namespace octet {
@@ -87,9 +86,15 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
 
 }  // namespace
 
+Error too_few_values() {
+  return promise_error(
+      "BatchNorm needs more than one value of a channel; take a larger batch_size or, with parallel.stages, fewer "
+      "parallel.micro_batches");
+}
+
 double count_in(const at::Tensor& x, int64_t shares) {
   const auto count = static_cast<double>(shares * (x.numel() / x.size(1)));
-  if (count < 2) throw promise_error("BatchNorm needs more than one value of a channel; take a larger batch_size");
+  if (count < 2) throw too_few_values();
   return count;
 }
 

@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import accuracy_scripts_test  # noqa: E402
 
 sys.path.insert(0, str(accuracy_scripts_test.TOOLS))
+import parallel_agree  # noqa: E402
 import parallel_report  # noqa: E402
 
 REPORT = ("--only", "report", "--seeds", "0,1", "--set", "train.epochs=3")
@@ -51,6 +52,18 @@ class Report(unittest.TestCase):
         self.assertEqual((done.returncode, found["finished"], found["all"]["differing_codes"]), (1, True, 1))
         done, found = self.report("--only", "report", "--seeds", "3", FAKE_FAILS="1_gpus")
         self.assertEqual((done.returncode, found["problems"]), (1, ["1_gpus/resnet18-seed3: train: exit 1: octet: training diverged"]))
+
+    def test_one_seed_is_not_judged_by_a_scatter_it_has_not(self):
+        done, found = self.report("--only", "report", "--seeds", "1")
+        self.assertEqual((done.returncode, found["good"], found["apart"]["float"]["within"]), (0, True, None))
+
+
+class Agree(unittest.TestCase):
+    def test_beside_a_control_that_may_be_equal(self):
+        self.assertEqual(parallel_agree.judged(0, 0), {"reached": True, "times_another_order": None, "good": True})
+        self.assertEqual(parallel_agree.judged(2e-4, 0), {"reached": False, "times_another_order": None, "good": False})
+        self.assertEqual(parallel_agree.judged(2e-4, 1.5e-4), {"reached": False, "times_another_order": 1.33, "good": True})
+        self.assertFalse(parallel_agree.judged(4e-4, 1.5e-4)["good"])
 
 
 class Apart(unittest.TestCase):

@@ -5,6 +5,7 @@
 
 #include "src/model/shared_batch_norm.h"
 #include "tests/cuda/gpu.h"
+#include "tests/error_of.h"
 
 namespace octet {
 namespace {
@@ -83,6 +84,21 @@ TEST(SharedBatchNormCuda, IsTheCpus) {
     constexpr double kBound = 5e-6;  // means of 30 in float
     expect_close(gpu, cpu, kBound);
   }
+}
+
+/// What is left of a batch in more micro-batches than pictures.
+TEST(SharedBatchNormCuda, AnEmptyShareIsRefused) {
+  OCTET_NEEDS_GPU();
+  const GatherShares alone = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
+  const at::TensorOptions floats = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
+  const at::Tensor channels = at::ones({32}, floats);
+  const BatchNormTensors t{channels, channels, channels.clone(), channels.clone()};
+  const auto norm = [&](int64_t pictures) {
+    return error_of([&] { shared_batch_norm(at::ones({pictures, 32, 1, 1}, floats), t, 0.1, 1e-5, alone); });
+  };
+  EXPECT_NE(norm(0).find("BatchNorm needs more than one value of a channel"), std::string::npos) << norm(0);
+  EXPECT_EQ(norm(1), norm(0));
+  EXPECT_EQ(norm(2), "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "tests/error_of.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"
 
@@ -69,6 +70,19 @@ TEST(SharedBatchNorm, TwoSharesAreTheWhole) {
   for (const Layer* share : {&first, &second}) {
     expect_close(share->tensors.running_mean, whole.tensors.running_mean, "running mean");
     expect_close(share->tensors.running_var, whole.tensors.running_var, "running variance");
+  }
+}
+
+TEST(SharedBatchNorm, OneValueOfAChannelAndNoneAreRefused) {
+  const GatherShares alone = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
+  for (const int64_t pictures : {0, 1}) {
+    const BatchNormTensors t = Layer().tensors;
+    const std::string message = error_of([&] {
+      shared_batch_norm(at::ones({pictures, 3, 1, 1}), t, kMomentum, kEpsilon, alone);
+    });
+    EXPECT_NE(message.find("larger batch_size or, with parallel.stages, fewer parallel.micro_batches"),
+              std::string::npos)
+        << message;
   }
 }
 

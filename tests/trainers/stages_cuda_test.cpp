@@ -1,29 +1,55 @@
 // Micro-batches of one process on the GPU: passes side by side on two streams, recorded, train what the CPU trains.
+#include <ATen/ops/rand.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include "src/quant/fuse.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/comparable.h"
-#include "tests/trainers/ranks.h"
+#include "trainers/gpu.h"
 
 namespace octet {
 namespace {
 
+using testing_trainers::distance;
+using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
 using testing_trainers::Variant;
 
+const at::Device kGpu{at::kCUDA, 0};
+
+struct Length {
+  int epochs;
+  size_t images;  ///< of an epoch, 32 a step
+};
+constexpr Length kRecorded{3, 128}, kTwoSteps{1, 64};
+
 struct MicroBatches : Training {
-  MicroBatches(const Folder& folder, const Variant& variant, at::Device device)
+  MicroBatches(const Folder& folder, const Variant& variant, at::Device device, const Length& length,
+               bool recorded = true)
       : Training(short_recipe(), folder.path() + "/state.safetensors", variant, device) {
     graph = fuse(testing_trainers::tiny_graph());
+    data = testing_trainers::tiny_data(length.images);
     recipe_.precision = variant.precision;
-    phase.cuda.deterministic = true;
-    phase.cuda.tf32 = false;
+    recipe_.epochs = length.epochs;
+    phase.cuda = {.benchmark = false, .deterministic = true, .tf32 = false, .graph = recorded};
+    set_switches(device, phase.cuda);  // which is the run's work: a phase alone leaves the process's as they are
     phase.parallel.stages = {"conv1"};
     phase.parallel.micro_batches = 4;
+    if (quantized) calibrate_edges();
     run();
+  }
+
+  /// Stages take no observed ranges (src/recipe/checks.cpp).
+  void calibrate_edges() {
+    phase.freeze_observers = 0;
+    phase.freeze_batch_norm = 1;
+    const c10::NoGradGuard no_grad;
+    at::manual_seed(3);
+    quantized->forward((at::rand({32, 1, 8, 8}) * 4 - 1).to(phase.device()), {.observe = true, .quantize = false});
+    quantized->calibrate(CalibrationMethod::minmax, 99.99);
   }
 };
 
@@ -32,12 +58,10 @@ class StagesCuda : public ::testing::TestWithParam<Variant> {};
 TEST_P(StagesCuda, TrainTheSameEachTime) {
   OCTET_NEEDS_GPU();
   const Folder folder("stages_cuda");
-  const at::Device gpu(at::kCUDA, 0);
-  const MicroBatches first(folder, GetParam(), gpu), again(folder, GetParam(), gpu);
-  testing_trainers::expect_same_end(first, again);
-  if (GetParam().precision != "fp32") return;
-  const MicroBatches cpu(folder, GetParam(), at::kCPU);
-  EXPECT_LT(testing_trainers::distance(cpu.weights, to_device(first.weights, at::kCPU)), 1e-3);
+  const MicroBatches first(folder, GetParam(), kGpu, kRecorded), again(folder, GetParam(), kGpu, kRecorded);
+  expect_same_end(first, again);
+  const MicroBatches eager(folder, GetParam(), kGpu, kRecorded, /*recorded=*/false);
+  expect_same_end(first, eager);
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, StagesCuda,
@@ -45,6 +69,34 @@ INSTANTIATE_TEST_SUITE_P(Networks, StagesCuda,
                                            Variant{.name = "fp16", .qat = true, .precision = "fp16"},
                                            Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16"}),
                          [](const auto& info) { return info.param.name; });
+
+struct Alike {
+  Variant variant;
+  double bound;
+};
+void PrintTo(const Alike& alike, std::ostream* out) { *out << alike.variant.name; }
+
+class StagesBesideTheCpu : public ::testing::TestWithParam<Alike> {};
+
+/// The distance of comparable.h, measured on the CPU after these two steps, three runs each. Initial weights times
+/// 1 + 1e-6 noise, ten times what rounding is: float 1.9e-6 to 3.1e-6, learned scales 1.1e-6 to 2.3e-6, fixed
+/// ones 1.9e-6, or 1.4e-3 where that moves a code. The gradient of one of four micro-batches left out: 0.41 to 0.71,
+/// 0.79 to 1.0, 0.71 to 0.79. Bounds are some hundred times the former; a code may move with learned scales, too.
+/// Pictures are the same on both devices (BatchesCuda.ResidentAreTheLoaders), and TF32 is off.
+TEST_P(StagesBesideTheCpu, TwoStepsTrainTheSame) {
+  OCTET_NEEDS_GPU();
+  const Folder folder("stages_beside_cpu");
+  const auto& [variant, bound] = GetParam();
+  const MicroBatches gpu(folder, variant, kGpu, kTwoSteps), cpu(folder, variant, at::kCPU, kTwoSteps);
+  EXPECT_LT(distance(cpu.weights, to_device(gpu.weights, at::kCPU)), bound);
+  if (!gpu.quantized) return;
+  EXPECT_LT(distance(cpu.quantized->learned_scales(), to_device(gpu.quantized->learned_scales(), at::kCPU)), bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, StagesBesideTheCpu,
+                         ::testing::Values(Alike{{.name = "float"}, 3e-4}, Alike{{.name = "qat", .qat = true}, 0.1},
+                                           Alike{{.name = "learned", .qat = true, .learn = true}, 0.1}),
+                         [](const auto& info) { return info.param.variant.name; });
 
 }  // namespace
 }  // namespace octet

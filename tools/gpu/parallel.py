@@ -6,7 +6,8 @@ Parts, each with a time limit of its own; what is known is in parallel.json afte
     pipeline ResNet-50 cut in two where the GPU's own times say, 8 micro-batches of 128 and of 32: images/s and peak memory beside one GPU
     agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are, and, as a control
              (other_order), those of one GPU that gets the pictures of each batch in another order. After each step octet itself holds
-             the bits of all ranks together, ranges included, and stops where they differ. Good: within 1e-5, or twice the control's distance.
+             the bits of all ranks together, ranges included, and stops where they differ. Good: within 1e-5, or twice the control's distance;
+             and so the network in two stages on two GPUs beside one with the same recipe
     faults   a process is killed: do the others stop, how soon, with which words; --resume goes on with as many
     hang     a process is stopped (SIGSTOP): likewise
     report   ResNet-18 on CIFAR-10 from data to report, on all GPUs and on one, for each seed: accuracies and differing codes. Runs stay in

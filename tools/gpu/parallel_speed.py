@@ -89,7 +89,7 @@ def piped(options, bench, batch, ones):
 def pipeline(options):
     """Two stages whatever the number of GPUs. Judged is the larger batch: with 8 micro-batches of 32 pictures a GPU is not filled, whoever
     computes them. Its images/s stand beside those of the faster of the two whole batches on one GPU, its memory beside one GPU's with the
-    same batch."""
+    same batch. waiting_ms is the sum over a stage's two streams: while one waits the other may compute, and where both wait it counts twice."""
     if options.device == "cpu":
         return {"skipped": "needs GPUs"}
     ones = {batch: step_times("resnet50", 1, options, *([] if options.dry else ["--batch", str(batch)])) for batch in (JUDGED_BATCH, 256)}

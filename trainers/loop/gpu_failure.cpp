@@ -86,23 +86,26 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
 }
 
 std::optional<long> batch_that_fits(TrainStep& step, const BatchProbe& probe) {
-  constexpr long kFew = 4, kMore = 12;
+  const long parts = probe.micro_batches;
+  // Two pictures at least in each: BatchNorm behind a map of one pixel cannot do with one.
+  const long some = std::max(2L, 4 / parts) * parts, many = some + (8 + parts - 1) / parts * parts;
   try {
     step.free_gradients();
     release_cached(step.device());
     at::globalContext().setBenchmarkCuDNN(false);  // which tries workspaces of any size
     const GpuMemory memory = gpu_memory(step.device());
-    const double few = bytes_of_step(step, probe, kFew), more = bytes_of_step(step, probe, kMore);
-    const double image = (more - few) / (kMore - kFew), fixed = few - kFew * image;
+    const double few = bytes_of_step(step, probe, some), more = bytes_of_step(step, probe, many);
+    const double image = (more - few) / static_cast<double>(many - some),
+                 fixed = few - static_cast<double>(some) * image;
     if (!(image > 0)) return std::nullopt;
     const size_t all = memory.held + memory.free;
     const double fits =
         std::clamp((static_cast<double>(all) - fixed) / image, 0.0, static_cast<double>(probe.batch_size));
-    long images = whole_eights(static_cast<long>(fits));
-    while (images > 0 && !runs(step, probe, images)) images = whole_eights(images * 4 / 5);
+    long images = whole_eights(static_cast<long>(fits) / parts);  // of a micro-batch
+    while (images > 0 && !runs(step, probe, images * parts)) images = whole_eights(images * 4 / 5);
     // Which convolutions LibTorch takes, and so into what fragments memory breaks, depends on the batch size and on
     // what is free: nine tenths of a batch that had run have failed on an H200.
-    return whole_eights(images * 3 / 4);
+    return whole_eights(images * 3 / 4) * parts;
   } catch (const c10::OutOfMemoryError&) {
     return 0;
   } catch (const std::exception&) {  // a library without room for its workspace; the caller tells of the first failure

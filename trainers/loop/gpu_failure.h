@@ -41,6 +41,7 @@ struct BatchProbe {
   Shape shape;                  ///< of an image
   std::vector<int64_t> labels;  ///< shape of one image's: labels_shape(data, 1)
   long batch_size = 0;          ///< that did not fit
+  long micro_batches = 1;       ///< of which batch sizes are multiples
   bool recorded = false;  ///< steps are recorded as a CUDA graph, whose memory shares nothing with what lies cached
   bool observes = false;  ///< quantizers follow the data
 };

@@ -13,6 +13,11 @@ namespace octet {
 class Lanes {
  public:
   explicit Lanes(at::Device device);
+  /// Joins where that was not done. What throws on the way frees memory that lane 1 still uses, or ends the recording
+  /// of a CUDA graph, which cannot end while a stream has not come back.
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
 
   void fork();  ///< lane 0 is the current stream from now on, lane 1 begins after what is queued there
   void join();  ///< what is queued in lane 0 from now on begins after all that is queued in lane 1
@@ -39,6 +44,7 @@ class Lanes {
 
   const at::Device device_;
   std::vector<c10::Stream> streams_;  // once forked; none on the CPU
+  bool forked_ = false;               // and not yet joined
 };
 
 }  // namespace octet

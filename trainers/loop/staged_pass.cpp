@@ -16,11 +16,12 @@ struct StagedPass::Flight {
   const at::Tensor& images;
   const Work& work;
   int64_t pictures;  // of a micro-batch
-  Lanes lanes;       // even and odd micro-batches: what one allocates, the other does not write over
-  Lanes::Row forwards, backwards;
   std::vector<at::Tensor> inputs, outputs, gradients;
   std::vector<Ranks::ExchangePointer> arrivals, answers;  // of inputs; of the outputs' gradients
   std::vector<Ranks::ExchangePointer> unfinished;         // what nothing here waits for
+  Lanes::Row forwards, backwards;
+  Lanes lanes;  // even and odd micro-batches: what one allocates, the other does not write over. Last, so that both
+                // have joined before any tensor goes
 };
 
 int StagedPass::ahead(int stage, int stages, int micro_batches) {
@@ -108,7 +109,7 @@ void StagedPass::swap_with_previous(Flight& flight, int answered, int arriving) 
 }
 
 void StagedPass::run(const at::Tensor& images, const Work& work) {
-  Flight flight{images, work, images.size(0) / micro_batches_, Lanes(images.device()), {}, {}, {}, {}, {}, {}, {}, {}};
+  Flight flight{images, work, images.size(0) / micro_batches_, {}, {}, {}, {}, {}, {}, {}, {}, Lanes(images.device())};
   const size_t count = micro_batches_;
   for (auto* tensors : {&flight.inputs, &flight.outputs, &flight.gradients}) tensors->resize(count);
   flight.arrivals.resize(count);
@@ -117,11 +118,14 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
     if (k < micro_batches_) flight.lanes.queue(k, flight.forwards, [&] { forward(flight, k); });
   };
   const auto send = [&](int sent, int answered) {
-    if (!last()) flight.lanes.queue(sent, flight.forwards, [&] { swap_with_next(flight, sent, answered); });
+    // The buffer of a gradient lies in the lane that reads it. `sent`, where there is one, has the same.
+    const int lane = answered >= 0 ? answered : sent;
+    if (!last()) flight.lanes.queue(lane, flight.forwards, [&] { swap_with_next(flight, sent, answered); });
   };
   const int own = ahead(stage_, stages_, micro_batches_), before = ahead(stage_ - 1, stages_, micro_batches_);
   flight.lanes.fork();
-  for (int k = 0; !first() && k < before; ++k) swap_with_previous(flight, -1, k);
+  for (int k = 0; !first() && k < before; ++k)
+    flight.lanes.queue(k, flight.backwards, [&] { swap_with_previous(flight, -1, k); });
   for (int k = 0; k < own; ++k) {
     forward_in_lane(k);
     send(k, -1);
@@ -132,7 +136,7 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
     forward_in_lane(own + 1 + k);
     flight.lanes.queue(k, flight.backwards, [&] {
       backward(flight, k);
-      if (!first()) swap_with_previous(flight, k, before + k);
+      if (!first()) swap_with_previous(flight, k, before + k);  // of the same lane: `before` is even, or none arrives
     });
   }
   flight.lanes.join();

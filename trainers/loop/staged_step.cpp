@@ -12,6 +12,24 @@
 #include "trainers/loop/step.h"
 
 namespace octet {
+namespace {
+
+/// Of two lanes (trainers/loop/lanes.h) one is not that of the parameters, of which LibTorch warns: all wait for each
+/// other in the end. While it lives, and on a GPU alone: the switch is the process's.
+class NoStreamWarning {
+ public:
+  explicit NoStreamWarning(at::Device device) { set(before_ && device.is_cpu()); }
+  ~NoStreamWarning() { set(before_); }
+  NoStreamWarning(const NoStreamWarning&) = delete;
+  NoStreamWarning& operator=(const NoStreamWarning&) = delete;
+
+ private:
+  static void set(bool warn) { at::globalContext().setWarnOnAccumulateGradStreamMismatch(warn); }
+  const bool before_ = at::globalContext().warnOnAccumulateGradStreamMismatch();
+};
+
+}  // namespace
+
 /// What of it this rank's stage has to do. The sums are the last one's, and zeros elsewhere.
 at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
   const WalkMode walk_mode{.training = true,
@@ -45,16 +63,16 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
     work.after_backward = [] {};
     begin_exchange({}, 1.0 / replicas_, mode);
   };
-  staged_->run(images, work);
+  {
+    const NoStreamWarning none(device_);
+    staged_->run(images, work);
+  }
   gradients.give_back();
   if (exchange_) finish_exchange();
   return sums;
 }
 
 void TrainStep::start_stages() {
-  // Of two lanes (trainers/loop/lanes.h) one is not that of the parameters, as it says: all wait for each other in the
-  // end.
-  at::globalContext().setWarnOnAccumulateGradStreamMismatch(false);
   const Graph& graph = phase_.trained_graph();
   const std::vector<GraphPart> parts = stages_of(graph, phase_.parallel.stages);
   std::vector<StagedPass::Border> borders;

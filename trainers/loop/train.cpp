@@ -269,11 +269,13 @@ void Trainer::explain(long step, const std::string& what) {
 std::optional<long> Trainer::batch_that_fits() {
   graph_.forget();
   const Transform& t = data_.train_transform;
-  return octet::batch_that_fits(step_, {.shape = {t.channels, t.height, t.width},
-                                        .labels = labels_shape(data_, 1),
-                                        .batch_size = recipe_.batch_size,
-                                        .recorded = phase_.cuda.graph,
-                                        .observes = observes()});
+  return octet::batch_that_fits(step_,
+                                {.shape = {t.channels, t.height, t.width},
+                                 .labels = labels_shape(data_, 1),
+                                 .batch_size = recipe_.batch_size,
+                                 .micro_batches = phase_.parallel.stages.empty() ? 1 : phase_.parallel.micro_batches,
+                                 .recorded = phase_.cuda.graph,
+                                 .observes = observes()});
 }
 
 TrainStep::Mode Trainer::mode() const {

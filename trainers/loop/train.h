@@ -23,8 +23,9 @@ struct EpochResult {
   double train_cross_entropy = 0;         ///< train_loss without label smoothing, as a validation loss is
   double learning_rate = 0;               ///< of the last step
   double images_per_second = 0, seconds = 0;
-  double exchange_share = 0;    ///< with ranks: spent waiting for exchanges, and so for slower ranks
-  double data_wait_share = 0;   ///< GPU: between steps; a batch's augmentation there counts as waiting
+  double exchange_share = 0;   ///< with ranks: waiting for exchanges, and so for slower ranks, beside the epoch's time;
+                               ///< of stages on GPUs the sum over two streams, which may pass 1
+  double data_wait_share = 0;  ///< GPU: between steps; a batch's augmentation there counts as waiting
   size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
 };
 

@@ -1,4 +1,5 @@
-// How long a rank waited for its exchanges, for slower ranks included: on a GPU each stream that waited by itself.
+// How long a rank waited for its exchanges, for slower ranks included: on a GPU the sum over streams, of which one may
+// compute while another waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
