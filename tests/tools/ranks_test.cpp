@@ -234,9 +234,10 @@ std::string as_rank(int rank, int port, const std::string& arguments) {
 TEST_F(RanksTool, WhoWaitsForTheOthersStopsWhenAsked) {
   const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
   for (const int rank : {0, 1}) {
+    const int port = Listener().port();
     const auto begin = std::chrono::steady_clock::now();
     const Answer stopped =
-        command({"bash", "-c", "exec env " + as_rank(rank, Listener().port(), recipe)}, {.during = [&](pid_t waits) {
+        command({"bash", "-c", "exec env " + as_rank(rank, port, recipe)}, {.during = [&](pid_t waits) {
                   std::this_thread::sleep_for(std::chrono::seconds(3));
                   ::kill(waits, SIGINT);
                 }});
