@@ -140,8 +140,9 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("export.file=../x.safetensors"), {"export.file"});
   expect_parts(with("export.file=x.bin"), {"export.file"});
   // The file's place is named when the file set the key.
-  expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n  warmup_epochs: 3\n"),
-               {"r.yaml:8:3: train.warmup_epochs: 3 leaves nothing of train.epochs 2; set train.warmup_epochs below it"});
+  expect_parts(
+      refusal(kMinimal + "train:\n  epochs: 2\n  warmup_epochs: 3\n"),
+      {"r.yaml:8:3: train.warmup_epochs: 3 leaves nothing of train.epochs 2; set train.warmup_epochs below it"});
   expect_parts(refusal(kMinimal, {"qat.epochs=1", "qat.warmup_epochs=1"}),
                {"qat.warmup_epochs: 1 leaves nothing of qat.epochs 1"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: 2\n", {"data.limit_train=100"}),
