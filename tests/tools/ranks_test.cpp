@@ -49,6 +49,8 @@ TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   const std::string metrics = read_file(run.metrics());
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 5);  // an epoch of float, two of QAT and the control
   EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
+  expect_refusal(octet({"compare", path("run"), "--set", "evaluate.engines=[cpu]"}), 2,
+                 {"evaluate.engines", "--engine"});
 }
 
 /// Cut where this machine's times say, trained as two stages, gone on with as one process: the same codes everywhere.
@@ -238,9 +240,10 @@ TEST_F(RanksTool, WhoWaitsForTheOthersStopsWhenAsked) {
     const auto begin = std::chrono::steady_clock::now();
     const Answer stopped =
         command({"bash", "-c", "exec env " + as_rank(rank, port, recipe)}, {.during = [&](pid_t waits) {
-                  std::this_thread::sleep_for(std::chrono::seconds(3));
+                  std::this_thread::sleep_for(std::chrono::seconds(8));
                   ::kill(waits, SIGINT);
                 }});
+    if (rank == 0) expect_part(stopped.err, "waits for rank 1, up to ten minutes");  // the others do not speak
     EXPECT_EQ(stopped.code, 130) << stopped.err;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
   }

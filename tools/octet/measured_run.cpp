@@ -22,6 +22,9 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
 
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines) {
+  for (const std::string& key : common.set)
+    if (!engines.empty() && key.starts_with("evaluate.engines="))
+      throw usage_error("--set " + key + ": this command measures others than the recipe names; say --engine");
   MeasuredRun run;
   run.directory = run_directory(options.run);
   run.recipe = recipe_of(run.directory, common.set);

@@ -48,6 +48,8 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   const bool is_run = std::filesystem::is_directory(path);
   if (is_run && !common.resume)
     throw usage_error(fmt::format("{}: is a folder; name a recipe, or add --resume to go on with this run", path));
+  if (common.resume && !std::filesystem::exists(path))
+    throw usage_error(fmt::format("{}: no such run directory to go on with; octet train RECIPE makes one", path));
   if (is_run && !common.out.empty())
     throw usage_error(fmt::format("--out {}: {} --resume goes on in its own folder", common.out, path));
   RunDirectory directory = is_run ? run_directory(path) : RunDirectory{common.out};

@@ -10,26 +10,32 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 #if OCTET_CUDA
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
+#include "src/common/progress.h"
 #include "trainers/ranks/sockets.h"
 
 namespace octet {
 namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
+constexpr std::chrono::seconds kSilent{5};
 
-/// Until `there` is true; a Ctrl-C ends it. Throws after ten minutes: `whom` did not come.
+/// Until `there` is true; said after some seconds, ended by a Ctrl-C. Throws after ten minutes: `whom` did not come.
 template <class There>
 void wait_for(const There& there, const std::string& whom) {
-  const auto until = std::chrono::steady_clock::now() + kUntilAllCame;
+  const auto begin = std::chrono::steady_clock::now();
+  bool said = false;
   while (!there()) {
     throw_if_interrupted();
-    if (std::chrono::steady_clock::now() > until) throw std::runtime_error(whom + " did not come");
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited > kUntilAllCame) throw std::runtime_error(whom + " did not come");
+    if (waited > kSilent && !std::exchange(said, true)) say(fmt::format("waits for {}, up to ten minutes", whom));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
