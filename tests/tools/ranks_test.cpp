@@ -203,6 +203,7 @@ TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(observed.code, 2) << observed.err;
   expect_part(observed.err, "quant.observer: histogram would count each process's own pictures");
   EXPECT_FALSE(fs::exists(path("run")));
+  expect_refusal(octet({"train", "none", "--resume"}), 2, {"none: no such run directory", "octet train RECIPE"});
 }
 
 /// A socket at 127.0.0.1 that listens at a port of the system's choice.
