@@ -24,13 +24,7 @@
 namespace octet {
 namespace {
 
-struct Case {
-  Graph graph;
-  QuantSpec quant;
-  WeightCalibrator weights;
-};
-
-std::vector<Case> cases() {
+std::vector<test::RoundedCase> cases() {
   QuantSpec tensor = uniform_bits(8, 3), full = uniform_bits(8, 3);
   tensor.weight_granularity = Granularity::per_tensor;
   full.weight_range = WeightRange::full;
@@ -46,7 +40,7 @@ Weights copy_of(const Weights& weights) {
 }
 
 struct Student {
-  explicit Student(const Case& c)
+  explicit Student(const test::RoundedCase& c)
       : floats(test::random_weights(c.graph, 3)),
         model(test::calibrated(c.graph, copy_of(floats), c.quant, CalibrationMethod::minmax, {.weights = c.weights})),
         x(test::pictures(c.graph.nodes[0].shape, 32)) {
@@ -67,7 +61,7 @@ struct Student {
 };
 
 TEST(Distill, TheNetworkComesNearerAndStaysOnAGrid) {
-  for (const Case& c : cases()) {
+  for (const test::RoundedCase& c : cases()) {
     Student student(c);
     const double before = student.loss();
     const FloatParams scales = student.model.weight_scales();
@@ -128,7 +122,7 @@ TEST(Distill, WhatCannotBeTaughtIsRefused) {
 }
 
 TEST(Distill, RatesOfZeroChangeNothingAndTheSamePicturesGiveTheSameBits) {
-  const Case c = cases()[0];
+  const test::RoundedCase c = cases()[0];
   Student still(c), one(c), two(c);
   const Weights before = copy_of(still.model.weights());
   const double loss = still.loss();

@@ -48,13 +48,7 @@ std::vector<double> errors(QuantizedModel& model, const Weights& floats, const a
   return result;
 }
 
-struct Case {
-  Graph graph;
-  QuantSpec quant;
-  WeightCalibrator weights;
-};
-
-std::vector<Case> cases() {
+std::vector<test::RoundedCase> cases() {
   QuantSpec tensor = uniform_bits(8, 3), full = uniform_bits(6, 3);
   tensor.weight_granularity = Granularity::per_tensor;
   full.weight_range = WeightRange::full;
@@ -65,7 +59,7 @@ std::vector<Case> cases() {
           {test::residual_network("silu"), uniform_bits(8, 3), WeightCalibrator::mse}};
 }
 
-void expect_nearer(const Case& c, bool blocks) {
+void expect_nearer(const test::RoundedCase& c, bool blocks) {
   const Weights weights = test::random_weights(c.graph, 3);
   QuantizedModel model = test::calibrated(c.graph, weights, c.quant, CalibrationMethod::minmax, {.weights = c.weights});
   const at::Tensor x = test::pictures(c.graph.nodes[0].shape, 24);
@@ -101,11 +95,11 @@ void expect_nearer(const Case& c, bool blocks) {
 }
 
 TEST(Reconstruct, EveryLayerComesNearerAndCodesMoveByAtMostOne) {
-  for (const Case& c : cases()) expect_nearer(c, /*blocks=*/false);
+  for (const test::RoundedCase& c : cases()) expect_nearer(c, /*blocks=*/false);
 }
 
 TEST(Reconstruct, EveryBlockComesNearerAndCodesMoveByAtMostOne) {
-  for (const Case& c : cases()) expect_nearer(c, /*blocks=*/true);
+  for (const test::RoundedCase& c : cases()) expect_nearer(c, /*blocks=*/true);
 }
 
 TEST(Reconstruct, TheSameSeedGivesTheSameBits) {

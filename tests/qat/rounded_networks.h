@@ -33,6 +33,13 @@ inline Graph residual_network(const std::string& activation) {
   return build_model(spec);
 }
 
+/// What is rounded, and how.
+struct RoundedCase {
+  Graph graph;
+  QuantSpec quant;
+  WeightCalibrator weights;
+};
+
 /// Smooth, so that weights of one channel can make up for each other; of noise rounding to nearest is the best.
 inline at::Tensor pictures(const Shape& shape, int count) {
   const Preprocessing p = preprocessing_for(shape);

@@ -3,6 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <exception>
+#include <utility>
 
 namespace octet {
 namespace {
@@ -19,7 +20,6 @@ void follow(const c10::Stream& earlier, const c10::Stream& later) {
 Lanes::Lanes(at::Device device) : device_(device) {}
 
 Lanes::~Lanes() {
-  if (!forked_) return;
   try {
     join();
   } catch (const std::exception&) {  // the GPU has failed: nothing runs on it any more, and what throws now says so
@@ -32,14 +32,12 @@ void Lanes::fork() {
   // One for all phases: LibTorch keeps cuBLAS's work space, some 70 MB, for every stream that it was used on.
   static const c10::Stream kSecond = gpu.getStreamFromGlobalPool(device_);
   streams_ = {gpu.getStream(device_), kSecond};
-  forked_ = true;
   follow(streams_[0], streams_[1]);
 }
 
 void Lanes::join() {
-  if (device_.is_cpu()) return;
-  forked_ = false;
-  follow(streams_[1], streams_[0]);
+  const std::vector<c10::Stream> forked = std::exchange(streams_, {});
+  if (!forked.empty()) follow(forked[1], forked[0]);
 }
 
 void Lanes::enter(int number, const Row& row, c10::OptionalStreamGuard& guard) const {

@@ -43,8 +43,7 @@ class Lanes {
   void leave(int number, Row& row) const;
 
   const at::Device device_;
-  std::vector<c10::Stream> streams_;  // once forked; none on the CPU
-  bool forked_ = false;               // and not yet joined
+  std::vector<c10::Stream> streams_;  // between fork() and join(); none on the CPU
 };
 
 }  // namespace octet
