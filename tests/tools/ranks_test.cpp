@@ -82,6 +82,12 @@ TEST_F(RanksTool, StagesAreProposedTrainedAndCompared) {
   EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
 }
 
+TEST_F(RanksTool, WhatStagesCannotTrainIsNotProposed) {
+  expect_refusal(
+      octet({"inspect", path("tiny.yaml"), "--stages", "2", "--device", "cpu", "--set", "qat.precision=fp16"}), 2,
+      {"qat.precision fp16", "--set qat.precision=fp32"});
+}
+
 TEST_F(RanksTool, StagesThatCannotBeAreRefused) {
   const auto refused = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--out", path("run")});

@@ -21,6 +21,12 @@ TEST(Precision, QatSaysWhatATypeCosts) {
   EXPECT_NE(qat_precision_note(Precision::fp16).find("0.3 to 3 %"), std::string::npos);
 }
 
+TEST(Precision, Fp16OnACpuIsSaidToBeSlow) {
+  EXPECT_EQ(cpu_precision_note("train", Precision::fp32), "");
+  EXPECT_EQ(cpu_precision_note("train", Precision::bf16), "");
+  EXPECT_NE(cpu_precision_note("qat", Precision::fp16).find("--set qat.precision=fp32"), std::string::npos);
+}
+
 TEST(GradScaler, GrowsAfterGoodStepsAndBacksOffAfterABadOne) {
   GradScaler scaler(at::kCPU, 8.0f, /*growth_interval=*/2);
   const auto scale = [&] { return scaler.state().at("scale").item<float>(); };

@@ -61,6 +61,7 @@ ExitCode inspect_stages(const Common& common, const std::string& path, int stage
   const int micro_batches = recipe.parallel.micro_batches;
   return explain_failures([&] {
     const Run run = open_run(recipe, RunDirectory{}, choose_device(common.device));
+    require_stage_precision(phase, qat ? "qat" : "train", run.device);
     const std::vector<PartCost> parts = measure_parts(run, phase, micro_batches, qat, recipe.cuda.graph);
     const StagePlan plan = plan_stages(parts, stages, micro_batches);
     print_result(common,

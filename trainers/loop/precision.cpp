@@ -30,6 +30,14 @@ std::string qat_precision_note(Precision precision) {
       bf16 ? "fp16 (GPU) or fp32 trains nearer to what is deployed" : "fp32 has none of that");
 }
 
+std::string cpu_precision_note(const std::string& phase, Precision precision) {
+  if (precision != Precision::fp16) return "";
+  return fmt::format(
+      "{}: precision fp16 on a CPU: ResNet-20 trained 13 times slower so than in fp32 (27 and 354 images/s, AMD EPYC); "
+      "--set {}.precision=fp32 is faster, and so is bf16 where the CPU has AVX512-BF16",
+      phase, phase);
+}
+
 GradScaler::GradScaler(at::Device device, float initial_scale, long growth_interval)
     : scale_(at::full({}, initial_scale, at::TensorOptions(device).dtype(at::kFloat))),
       growth_(at::zeros({}, at::TensorOptions(device).dtype(at::kInt))),

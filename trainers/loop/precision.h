@@ -14,6 +14,8 @@ namespace octet {
 
 /// What QAT in that type trains that is not deployed; "" for fp32. tests/qat/low_precision_test.cpp has the figures.
 std::string qat_precision_note(Precision precision);
+/// What fp16 costs on a CPU, and the cure; "" for others. `phase`: "train" or "qat", as the recipe names it.
+std::string cpu_precision_note(const std::string& phase, Precision precision);
 
 /// Dynamic loss scaling (Micikevicius et al. 2018): the scale grows by 2 after `growth_interval` good steps in a row
 /// and halves after a step with an infinite or NaN gradient, which is skipped. Everything stays on the device.

@@ -113,6 +113,12 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
   if (run.epoch_done) run.epoch_done(metrics);
 }
 
+void say_what_it_costs(const Run& run, const std::string& phase, const std::string& precision) {
+  if (!run.device.is_cpu()) return;
+  const std::string note = cpu_precision_note(phase, value_named(kPrecisions, precision, phase + ".precision"));
+  if (!note.empty()) say(note);
+}
+
 /// Keys of observed scales that the user gave to others.
 void say_what_has_no_effect(const Recipe& recipe) {
   const Recipe usual;
@@ -131,6 +137,7 @@ void say_what_has_no_effect(const Recipe& recipe) {
 void train_float(const Run& run, Weights& weights, bool resume) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
+    say_what_it_costs(run, "train", recipe.precision);
     const bool staged = !run.recipe.parallel.stages.empty();  // cut where QAT is: without dropout, which is refused
     const Graph trained = staged ? fuse(run.graph) : run.graph;
     Phase phase{.name = "float", .recipe = &recipe, .graph = &trained, .weights = &weights};
@@ -156,6 +163,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   if (const std::string note = qat_precision_note(value_named(kPrecisions, recipe.precision, "qat.precision"));
       !note.empty())
     say(note);
+  say_what_it_costs(run, "qat", recipe.precision);
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};

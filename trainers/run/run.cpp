@@ -117,12 +117,8 @@ void require_stages(const Run& run) {
         fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}, or a "
                     "multiple of it",
                     counted(static_cast<long>(layers.size()), "cut"), stages, run.ranks->size(), stages));
-  const auto require_fp32 = [&](const OptimizerRecipe& recipe, const char* name) {
-    if (recipe.epochs > 0 && recipe.precision != "fp32" && !run.device.is_cuda())
-      throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; set fp32", name, recipe.precision));
-  };
-  require_fp32(run.recipe.train, "train");
-  require_fp32(run.recipe.qat, "qat");
+  require_stage_precision(run.recipe.train, "train", run.device);
+  require_stage_precision(run.recipe.qat, "qat", run.device);
 }
 
 }  // namespace
@@ -163,6 +159,12 @@ Weights starting_weights(const Run& run) {
       say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
   }
   return to_device(weights, run.device);
+}
+
+void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
+  if (recipe.epochs > 0 && recipe.precision != "fp32" && device.is_cpu())
+    throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; --set {}.precision=fp32", name,
+                                  recipe.precision, name));
 }
 
 void require_trainable(const Run& run) {

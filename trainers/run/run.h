@@ -66,6 +66,10 @@ RunDirectory new_run_directory(const std::string& parent, const std::string& nam
 /// of a run.
 Weights starting_weights(const Run& run);
 
+/// Stages of several processes exchange fp32 on CPUs: Error(usage) for a phase (its `name`: "train" or "qat") in
+/// another.
+void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device);
+
 /// Before anything is trained: throws Error(usage) when a phase cannot run as the recipe says on run.device.
 void require_trainable(const Run& run);
 
