@@ -166,6 +166,14 @@ Recipe training_part(Recipe recipe) {
   return recipe;
 }
 
-std::string recipe_hash(const Recipe& recipe) { return sha256(write_recipe(recipe)); }
+std::string recipe_hash(const Recipe& recipe) {
+  const Recipe usual;
+  std::string given;
+  for (const Field& field : schema()) {
+    const std::string value = value_text(field, recipe);
+    if (value != value_text(field, usual)) given += field.key + ": " + value + "\n";
+  }
+  return sha256(given);
+}
 
 }  // namespace octet

@@ -194,7 +194,8 @@ std::string write_recipe(const Recipe& recipe);
 /// What trained weights depend on: all but `evaluate`, which is left at its defaults.
 Recipe training_part(Recipe recipe);
 
-/// SHA-256 of write_recipe(), hex.
+/// SHA-256, hex, of the keys that differ from a default Recipe's, with their values: a later octet, whose recipes have
+/// more keys, gives the same, so what an earlier one began can be gone on with.
 std::string recipe_hash(const Recipe& recipe);
 
 }  // namespace octet
