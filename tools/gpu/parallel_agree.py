@@ -1,6 +1,7 @@
 """Part agree of parallel.py: are weights of several GPUs those of one?"""
 import json
 import os
+import sys
 import threading
 import time
 from concurrent import futures
@@ -40,7 +41,7 @@ class Following:
         self.thread.join()
 
     def follow(self):
-        while not self.ended.wait(0.002):
+        while not self.ended.wait(0.005):
             self.look()
         self.look()
 
@@ -92,6 +93,7 @@ def agree(options):
             parallel_runs.run(words, 90, gpus.environment(options.visible[gpu]) if count == 1 and options.visible else None)
         weights[name] = following.weights
         seconds[name] = round(time.monotonic() - start, 1)
+        print(f"  {name}: {seconds[name]} s", file=sys.stderr, flush=True)
 
     with futures.ThreadPoolExecutor() as pool:  # a GPU each
         for done in [pool.submit(timed, "one", 1, "pictures", 0), pool.submit(timed, "control", 1, "other_order", 1)]:
