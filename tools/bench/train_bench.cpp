@@ -59,7 +59,8 @@ std::string propose(const StepBench& bench, const Options& options) {
     stages.push_back({{"last", stage.last}, {"ms", stage.milliseconds}, {"holds_gib", stage.kept_bytes / kGiB}});
   nlohmann::json costs = nlohmann::json::array();
   for (const PartCost& part : parts) costs.push_back({part.last, part.milliseconds});
-  return nlohmann::json{{"costs", costs}, {"stages", plan.layers}, {"parts", parts.size()}, {"speed_up", plan.speed_up}, {"of", stages}}
+  return nlohmann::json{
+      {"costs", costs}, {"stages", plan.layers}, {"parts", parts.size()}, {"speed_up", plan.speed_up}, {"of", stages}}
       .dump();
 }
 
