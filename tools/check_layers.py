@@ -28,10 +28,11 @@ ALLOWED = {
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
     "src/events": BASE,
     "src/run": BASE + ["src/recipe", "src/data", "src/eval"],
-    "src/model": BASE + ["src/tensor_files", "src/import", "src/graph"],
-    "src/qat": BASE + ["src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
+    "src/torch": BASE,
+    "src/model": BASE + ["src/torch", "src/tensor_files", "src/import", "src/graph"],
+    "src/qat": BASE + ["src/torch", "src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
     "trainers": BASE + ["src"],
-    "trainers/ranks": BASE,
+    "trainers/ranks": BASE + ["src/torch"],
     "trainers/batches": BASE + ["src", "trainers"],
     "trainers/loop": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches"],
     "trainers/run": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop"],
@@ -41,7 +42,7 @@ ALLOWED = {
 # Libraries that only some folders may know.
 LIBRARIES = {
     r"src/engine/\w+/": ["src/engine"],  # an engine's own steps: what others need of them stands in src/engine/*.h
-    r"(torch|ATen|c10)/": ["src/model", "src/qat", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop",
+    r"(torch|ATen|c10)/": ["src/torch", "src/model", "src/qat", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop",
                              "trainers/run"],
     r"ATen/Parallel\.h": ["src/model"],  # its loops are on one thread but in src/model/parallel.cpp
     r"yaml-cpp/": ["src/recipe"],

@@ -21,12 +21,13 @@ namespace {
 struct Usable {
   bool ok = false;
   std::string why_not, name;
+  int visible = 0;
 };
 
 #if OCTET_CUDA
 Usable usable_gpu() {
   const GpuStatus& status = gpu_status();
-  return {status.usable, status.reason, status.name};
+  return {status.usable, status.reason, status.name, status.visible};
 }
 #else
 Usable usable_gpu() { return {false, "this octet is built without CUDA (-DOCTET_CUDA=ON)", ""}; }
@@ -40,6 +41,20 @@ at::Device choose_device(const std::string& name) {
   if (gpu.ok) return {at::kCUDA, 0};
   if (name == "auto") return at::kCPU;
   throw usage_error(fmt::format("--device {}: {}; use --device cpu (octet doctor tells more)", name, gpu.why_not));
+}
+
+at::Device choose_device_of_rank(const std::string& name, int processes, int processes_here) {
+  if (name == "cpu") return at::kCPU;
+  const Usable gpu = usable_gpu();
+  if (!gpu.ok)
+    throw usage_error(
+        fmt::format("{} processes train on a GPU each: {}; on the CPU with --device cpu", processes, gpu.why_not));
+  if (gpu.visible < processes_here)
+    throw usage_error(
+        fmt::format("{} processes train on a GPU each, and {} can be seen here; start fewer, look at "
+                    "CUDA_VISIBLE_DEVICES, or train on the CPU with --device cpu",
+                    processes, gpu.visible));
+  return {at::kCUDA, 0};
 }
 
 void set_switches(at::Device device, const CudaRecipe& recipe) {

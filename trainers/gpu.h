@@ -15,6 +15,10 @@ namespace octet {
 /// "cuda" where neither can.
 at::Device choose_device(const std::string& name);
 
+/// choose_device() for one of `processes` that train together, a GPU each: "auto" is "cuda". Throws Error(usage) where
+/// there is none for it, or fewer than `processes_here` for those of this host that look for theirs together.
+at::Device choose_device_of_rank(const std::string& name, int processes, int processes_here = 1);
+
 /// cuDNN's and TF32's switches of this process, as the recipe says. Nothing for the CPU.
 void set_switches(at::Device device, const CudaRecipe& recipe);
 

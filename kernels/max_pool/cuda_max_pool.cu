@@ -27,10 +27,10 @@ __global__ void __launch_bounds__(kThreads) max_pool_kernel(MaxPool pool, const 
     Places<kPack> places;
     bool first = true;
     for (int h = 0; h < pool.kernel_h; ++h) {
-      const int at_h = top + h * pool.dilation_h;
+      const int at_h = top + h;
       if (at_h < 0 || at_h >= pool.height) continue;
       for (int w = 0; w < pool.kernel_w; ++w) {
-        const int at_w = left + w * pool.dilation_w;
+        const int at_w = left + w;
         if (at_w < 0 || at_w >= pool.width) continue;
         const long from =
             ((static_cast<long>(image) * pool.height + at_h) * pool.width + at_w) * pool.channels + channel;
@@ -62,10 +62,10 @@ __global__ void __launch_bounds__(kThreads)
     const int column = i / packs, channel = i % packs * kPack;
     float sum[kPack] = {};
     for (int h = pool.kernel_h - 1; h >= 0; --h) {
-      const int below = row + pool.pad_top - h * pool.dilation_h, from_h = below / pool.stride_h;
+      const int below = row + pool.pad_top - h, from_h = below / pool.stride_h;
       if (below < 0 || below % pool.stride_h != 0 || from_h >= pool.out_height) continue;
       for (int w = pool.kernel_w - 1; w >= 0; --w) {
-        const int beside = column + pool.pad_left - w * pool.dilation_w, from_w = beside / pool.stride_w;
+        const int beside = column + pool.pad_left - w, from_w = beside / pool.stride_w;
         if (beside < 0 || beside % pool.stride_w != 0 || from_w >= pool.out_width) continue;
         const long from =
             ((static_cast<long>(image) * pool.out_height + from_h) * pool.out_width + from_w) * pool.channels + channel;

@@ -16,7 +16,6 @@ struct MaxPool {
   int images = 0, height = 0, width = 0, channels = 0;  ///< of x
   int out_height = 0, out_width = 0;
   int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0;
-  int dilation_h = 1, dilation_w = 1;
   ValueType type = ValueType::float32;
 };
 

@@ -33,6 +33,7 @@ GpuStatus ask() {
     status.reason = cudaGetErrorString(asked);
     return status;
   }
+  status.visible = count;
   status.name = properties.name;
   status.capability = 10 * properties.major + properties.minor;
   status.multiprocessors = properties.multiProcessorCount;

@@ -17,6 +17,7 @@ struct GpuStatus {
   int multiprocessors = 0;
   size_t memory_bytes = 0;
   int driver = 0, runtime = 0;  ///< CUDA versions: 13000 for 13.0
+  int visible = 0;              ///< GPUs, this one included
 };
 
 /// The first visible GPU (CUDA_VISIBLE_DEVICES chooses). Asked once; never throws.

@@ -3,10 +3,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
-#if OCTET_CUDA
-#include <c10/cuda/CUDAStream.h>
-#endif
-
 namespace octet {
 namespace {
 
@@ -28,14 +24,7 @@ Weights to_device(const Weights& weights, at::Device device) {
 
 at::Device device_of(const Weights& weights) { return weights.begin()->second.device(); }
 
-Error no_cuda(at::Device device) {
-  return usage_error("no kernels for " + device.str() +
-                     ": octet was built without CUDA; install nvcc and run tools/setup.sh again");
-}
-
 #if OCTET_CUDA
-CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
-
 at::Tensor to_host(const at::Tensor& x) {
   if (x.is_cpu()) return x.contiguous();
   const at::Tensor dense = x.detach().contiguous();
@@ -45,8 +34,6 @@ at::Tensor to_host(const at::Tensor& x) {
   return host;
 }
 #else
-CudaStream current_stream(at::Device device) { throw no_cuda(device); }
-
 at::Tensor to_host(const at::Tensor& x) { return x.contiguous(); }
 #endif
 

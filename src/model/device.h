@@ -6,9 +6,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "kernels/cuda_stream.h"
-#include "src/common/error.h"
 #include "src/model/model.h"
+#include "src/torch/current_stream.h"
 
 namespace octet {
 
@@ -21,12 +20,6 @@ at::Device device_of(const Weights& weights);
 
 /// `x` in the host's memory, dense: x itself, or a copy through page-locked memory, complete on return.
 at::Tensor to_host(const at::Tensor& x);
-
-/// What a build without CUDA throws when it meets a tensor or device that it cannot serve.
-Error no_cuda(at::Device device);
-
-/// The stream that LibTorch's operators use for `device` in this thread. Throws no_cuda() in a build without CUDA.
-CudaStream current_stream(at::Device device);
 
 /// While it lives, float32 means float32: autocast does not apply in this thread, and no convolution or matrix product
 /// on the GPU rounds its inputs to TF32, whatever the recipe chose for training. (TF32's switches are the process's.)

@@ -65,8 +65,8 @@ bool has_kernel(const at::Tensor& x, const Window& window) {
          window.kernel_h * window.kernel_w <= kernels::kMostPooled;
 }
 
-int pooled(int64_t extent, int64_t pad, int kernel, int stride, int dilation) {
-  return static_cast<int>((extent + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1);
+int pooled(int64_t extent, int64_t pad, int kernel, int stride) {
+  return static_cast<int>((extent + 2 * pad - kernel) / stride + 1);
 }
 
 at::Tensor cuda_max_pool(const PaddedImage& padded, const Window& w) {
@@ -75,16 +75,14 @@ at::Tensor cuda_max_pool(const PaddedImage& padded, const Window& w) {
                               .height = static_cast<int>(x.size(2)),
                               .width = static_cast<int>(x.size(3)),
                               .channels = static_cast<int>(x.size(1)),
-                              .out_height = pooled(x.size(2), padded.pad[0], w.kernel_h, w.stride_h, w.dilation_h),
-                              .out_width = pooled(x.size(3), padded.pad[1], w.kernel_w, w.stride_w, w.dilation_w),
+                              .out_height = pooled(x.size(2), padded.pad[0], w.kernel_h, w.stride_h),
+                              .out_width = pooled(x.size(3), padded.pad[1], w.kernel_w, w.stride_w),
                               .kernel_h = w.kernel_h,
                               .kernel_w = w.kernel_w,
                               .stride_h = w.stride_h,
                               .stride_w = w.stride_w,
                               .pad_top = static_cast<int>(padded.pad[0]),
                               .pad_left = static_cast<int>(padded.pad[1]),
-                              .dilation_h = w.dilation_h,
-                              .dilation_w = w.dilation_w,
                               .type = value_type(x)};
   return CudaMaxPool::apply(x, pool, c10::GradMode::is_enabled() && x.requires_grad());
 }
@@ -97,8 +95,7 @@ at::Tensor max_pool(const at::Tensor& image, const Window& w) {
 #if OCTET_CUDA
   if (has_kernel(x.image, w)) return cuda_max_pool(x, w);
 #endif
-  return at::max_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad,
-                        {w.dilation_h, w.dilation_w});
+  return at::max_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad);
 }
 
 }  // namespace octet

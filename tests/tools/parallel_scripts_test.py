@@ -1,6 +1,8 @@
 """tools/gpu/parallel.py, part report, with a program in octet's place: which runs it makes, how it goes on, what it finds good."""
 import json
+import os
 import pathlib
+import struct
 import sys
 import tempfile
 import unittest
@@ -64,6 +66,35 @@ class Agree(unittest.TestCase):
         self.assertEqual(parallel_agree.judged(2e-4, 0), {"reached": False, "times_another_order": None, "good": False})
         self.assertEqual(parallel_agree.judged(2e-4, 1.5e-4), {"reached": False, "times_another_order": 1.33, "good": True})
         self.assertFalse(parallel_agree.judged(4e-4, 1.5e-4)["good"])
+
+
+def state(folder, epoch, weight, finished=False):
+    """As octet replaces it."""
+    position = json.dumps({"epoch": epoch, "finished": finished})
+    tensors = {"weights.a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "optimizer.a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}
+    header = json.dumps({"__metadata__": {"octet_state": position}, **tensors}).encode()
+    (folder / "new").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", weight, 7))
+    os.replace(folder / "new", folder / "float.state.safetensors")
+
+
+class Following(unittest.TestCase):
+    def test_weights_after_the_steps_asked_for(self):
+        with tempfile.TemporaryDirectory() as name:
+            run = pathlib.Path(name)
+            following = parallel_agree.Following(run, (1, 3))
+            following.look()  # there is no state yet
+            (run / "checkpoints").mkdir()
+            for epoch, weight in ((0, 1.0), (1, 2.0), (2, 4.0)):
+                state(run / "checkpoints", epoch, weight)
+                following.look()
+                following.look()
+            self.assertEqual({step: list(weights["weights.a"]) for step, weights in following.weights.items()}, {1: [1.0], 3: [4.0]})
+            self.assertEqual(list(following.weights[3]), ["weights.a"])
+            last = parallel_agree.Following(run, (3,))
+            state(run / "checkpoints", 3, 4.5, finished=True)
+            with last:
+                pass
+            self.assertEqual(parallel_agree.by_step(following.weights, last.weights), {3: 0.125})
 
 
 class Apart(unittest.TestCase):

@@ -39,6 +39,9 @@ TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   const auto report = nlohmann::json::parse(answer.out);
   EXPECT_EQ(report, nlohmann::json::parse(read_file(run.report_json())));
   EXPECT_EQ(report.at("notes").at(0), "2 processes trained together");
+  const Answer again = octet({"train", run.root, "--resume", "--gpus", "2", "--device", "cpu", "--json"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(nlohmann::json::parse(again.out), report);
   ASSERT_EQ(report.at("epochs").at(0).at("ranks").size(), 2u);
   for (const nlohmann::json& rank : report.at("epochs").at(0).at("ranks")) {
     EXPECT_GT(rank.at("images_per_second"), 0);
@@ -185,8 +188,9 @@ TEST_F(RanksTool, AKilledProcessEndsTheRunAndResumeGoesOn) {
       long_run, {.during = [&](pid_t launcher) { send_to_rank(1, SIGKILL, launcher, RunDirectory{path("run")}); }});
   EXPECT_EQ(killed.code, 1) << killed.err;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
-  expect_part(killed.err, "rank 1 was ended by signal 9");
-  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended without a word");
+  expect_part(killed.err, "rank 1 was killed by signal 9 (SIGKILL)");
+  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended: killed by signal 9 (SIGKILL)");
+  expect_part(read_file(RunDirectory{path("run")}.report_html()), "killed by signal 9 (SIGKILL)");
   EXPECT_FALSE(fs::exists(RunDirectory{path("run")}.report_json()));
   const std::string state = RunDirectory{path("run")}.float_state();
   const auto saved = fs::last_write_time(state);
@@ -198,6 +202,32 @@ TEST_F(RanksTool, AKilledProcessEndsTheRunAndResumeGoesOn) {
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   expect_part(stopped.err, "resumed from");
   expect_part(stopped.err, "what was done is saved: octet train " + path("run") + " --resume --gpus 2 --device cpu");
+}
+
+/// By the launcher, or by rank 0 of those that all found it.
+TEST_F(RanksTool, ARefusalIsSaidOnce) {
+  const auto lines = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--out", path("run"), "--ranks", "2"});
+    const auto begin = std::chrono::steady_clock::now();
+    const Answer answer = train(more);
+    EXPECT_EQ(answer.code, 2) << answer.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    return std::count(answer.err.begin(), answer.err.end(), '\n');
+  };
+  EXPECT_EQ(lines({"--set", "train.epoch=3"}), 1);
+  EXPECT_EQ(lines({"--set", "qat.batch_size=33"}), 1);
+}
+
+/// "auto" is no CPU where several were asked for by name: --gpus.
+TEST_F(RanksTool, WithoutAGpuTheCpuIsNotTakenUnasked) {
+  const std::string hidden =
+      fmt::format("CUDA_VISIBLE_DEVICES= {} train {} --out {}", OCTET_PROGRAM, path("tiny.yaml"), path("run"));
+  const Answer launched = command({"bash", "-c", hidden + " --gpus 2"});
+  expect_refusal(launched, 2, {"2 processes train on a GPU each: ", "on the CPU with --device cpu"});
+  EXPECT_EQ(std::count(launched.err.begin(), launched.err.end(), '\n'), 1);
+  const Answer started = command({"bash", "-c", "WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 " + hidden});
+  expect_refusal(started, 2, {"2 processes train on a GPU each: "});
+  EXPECT_FALSE(fs::exists(path("run")));
 }
 
 TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {

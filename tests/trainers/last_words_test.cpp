@@ -37,11 +37,30 @@ TEST(LastWords, OneThatSpokeIsNotSilentBecauseAnotherTookAllTheTime) {
 
 TEST(LastWords, AReasonIsReadAtOnce) {
   const auto store = c10::make_intrusive<SlowStore>();
-  LastWords(store, 1, 2).leave("the GPU is out of memory");
+  put(*store, "ended/0", "");  // rank 0 lives, and lost rank 1
+  EXPECT_FALSE(LastWords(store, 1, 2).leave("the GPU is out of memory"));
   put(*store, "read/1", "");
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: the GPU is out of memory");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+/// All refuse for one reason: rank 0 says it.
+TEST(LastWords, WhatRank0SaysTooNeedNotBeSaidAgain) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  bool said_by_first = true;
+  std::thread first([&] { said_by_first = LastWords(store, 0, 3).leave("no such data"); });
+  EXPECT_TRUE(LastWords(store, 1, 3).leave("no such data"));
+  EXPECT_FALSE(LastWords(store, 2, 3).leave("rank 2's disk is full"));
+  first.join();
+  EXPECT_FALSE(said_by_first);
+}
+
+TEST(LastWords, ALauncherSpeaksForOneThatWasKilled) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  leave_last_words_of(1, "killed by signal 9 (SIGKILL)", *store);
+  put(*store, "read/1", "");
+  EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: killed by signal 9 (SIGKILL)");
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ class Watched : public ::testing::Test {
           *stores_.back(), "rank 0", rank, size, [this, rank](const std::string& who) { hear(rank, who); }, kShort));
     }
   }
+  Watch& watch(int rank) { return *watches_[static_cast<size_t>(rank)]; }
   void end(int rank) { watches_[static_cast<size_t>(rank)].reset(); }
   std::string words(int rank) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -60,6 +61,17 @@ class Watched : public ::testing::Test {
 TEST_F(Watched, NobodyIsAccusedWhileAllLive) {
   std::this_thread::sleep_for(3 * kPatience);
   for (const int rank : {0, 1, 2}) EXPECT_EQ(words(rank), "");
+}
+
+TEST_F(Watched, OneThatLivesAndMakesNoStepSaysSo) {
+  watch(1).due_within(2 * kShort.beats);
+  EXPECT_EQ(words_within(1, kPatience), "");
+  watch(1).due_within(2 * kShort.beats);  // a step ended
+  EXPECT_EQ(words_within(1, kPatience * 3 / 2), "");
+  EXPECT_NE(words_within(1, 4 * kPatience).find("no step ends any more: its GPU waits"), std::string::npos);
+  watch(2).due_within(kShort.beats / 2);
+  watch(2).nothing_due();
+  EXPECT_EQ(words_within(2, kPatience), "");
 }
 
 TEST_F(Watched, OneWithoutASignOfLifeIsNamedByAllOthers) {

@@ -13,20 +13,26 @@ PartCost part(const std::string& last, double milliseconds, double kept) {
   return {.last = last, .milliseconds = milliseconds, .kept_bytes = kept, .border_bytes = 8, .weight_bytes = 0};
 }
 
-TEST(StagePlan, TheSlowestStageIsAsFastAsItCanBe) {
+TEST(StagePlan, TheBatchIsDoneAsEarlyAsItCanBe) {
   const std::vector<PartCost> parts{part("a", 5, 1), part("b", 1, 1), part("c", 4, 1), part("d", 3, 1),
                                     part("e", 2, 1)};
   const StagePlan two = plan_stages(parts, 2, 8);
-  EXPECT_EQ(two.layers, std::vector<std::string>{"b"});  // 6 and 9; behind c 10 and 5
+  EXPECT_EQ(two.layers, std::vector<std::string>{"b"});  // 6 and 9: 8 * 9 + 6 in all; behind c 10 and 5: 8 * 10
   EXPECT_EQ(two.stages[0].milliseconds, 6);
   EXPECT_EQ(two.stages[1].milliseconds, 9);
   EXPECT_EQ(two.stages[1].last, "e");
   EXPECT_EQ(two.stages[0].border_bytes, 8);
-  EXPECT_DOUBLE_EQ(two.speed_up, 8 * 15.0 / (7 * 9 + 15));
+  EXPECT_DOUBLE_EQ(two.speed_up, 8 * 15.0 / (8 * 9 + 6));
   const StagePlan three = plan_stages(parts, 3, 8);
   EXPECT_EQ(three.layers, (std::vector<std::string>{"a", "c"}));  // 5, 5, 5
   EXPECT_NE(message_of(ExitCode::usage, [&] { plan_stages(parts, 6, 8); }).find("6 stages: the network has 5 parts"),
             std::string::npos);
+}
+
+/// While the second waits for its first micro-batch, and after its last one, only the first has work: it may have more.
+TEST(StagePlan, ALaterStageHasLess) {
+  const std::vector<PartCost> parts{part("a", 10, 1), part("b", 1, 4), part("c", 10, 1)};
+  EXPECT_EQ(plan_stages(parts, 2, 8).layers, std::vector<std::string>{"b"});  // 8 * 10 + 11; behind a 8 * 11 + 10
 }
 
 /// The first of two stages holds four micro-batches, the second two.

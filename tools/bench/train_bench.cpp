@@ -57,7 +57,10 @@ std::string propose(const StepBench& bench, const Options& options) {
   nlohmann::json stages = nlohmann::json::array();
   for (const PartCost& stage : plan.stages)
     stages.push_back({{"last", stage.last}, {"ms", stage.milliseconds}, {"holds_gib", stage.kept_bytes / kGiB}});
-  return nlohmann::json{{"stages", plan.layers}, {"parts", parts.size()}, {"speed_up", plan.speed_up}, {"of", stages}}
+  nlohmann::json costs = nlohmann::json::array();
+  for (const PartCost& part : parts) costs.push_back({part.last, part.milliseconds});
+  return nlohmann::json{
+      {"costs", costs}, {"stages", plan.layers}, {"parts", parts.size()}, {"speed_up", plan.speed_up}, {"of", stages}}
       .dump();
 }
 

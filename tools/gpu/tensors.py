@@ -5,20 +5,24 @@ import math
 import struct
 
 
-def read(path):
-    """{name: values} of a .safetensors file's float32 tensors."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = file.read()
-    header.pop("__metadata__", None)
-    return {name: array.array("f", data[slice(*tensor["data_offsets"])]) for name, tensor in header.items() if tensor["dtype"] == "F32"}
+def parsed(data):
+    """A .safetensors file's metadata, and {name: values} of its float32 tensors."""
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:begin])
+    metadata = header.pop("__metadata__", {})
+    places = {name: [begin + offset for offset in tensor["data_offsets"]] for name, tensor in header.items() if tensor["dtype"] == "F32"}
+    return metadata, {name: array.array("f", data[first:last]) for name, (first, last) in places.items()}
 
 
 def largest_distance(one, other):
+    """Of the tensors of two files, see distance()."""
+    return distance(*(parsed(path.read_bytes())[1] for path in (one, other)))
+
+
+def distance(first, second):
     """|a - b| / |a| in L2: over all values, and of the tensor where it is largest."""
-    first, second = read(one), read(other)
     if first.keys() != second.keys():
-        raise ValueError(f"{one} and {other} hold different tensors")
+        raise ValueError("files of different tensors")
     squares = {name: (sum((a - b) ** 2 for a, b in zip(first[name], second[name])), sum(a * a for a in first[name])) for name in first}
     apart = {name: math.sqrt(difference / max(size, 1e-60)) for name, (difference, size) in squares.items()}
     largest = max(apart, key=apart.get)

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -17,7 +18,8 @@
 #include <vector>
 
 #include "src/common/interrupt.h"
-#include "src/common/progress.h"
+#include "trainers/ranks/groups.h"
+#include "trainers/ranks/last_words.h"
 #include "trainers/ranks/sockets.h"
 
 namespace octet::cli {
@@ -39,6 +41,9 @@ std::vector<std::string> own_words() {
   return words;
 }
 
+/// Also with --quiet.
+void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_str(), stderr); }
+
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) throw promise_error(fmt::format("--ranks: cannot start a process: {}", std::strerror(errno)));
@@ -57,16 +62,22 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
 /// One that a signal ended kept no promise.
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(ExitCode::promise); }
 
+constexpr const char* kAddress = "127.0.0.1";
+
 class Children {
  public:
+  explicit Children(int port) : port_(port) {}
   void add(pid_t child, int rank) { ranks_[child] = rank; }
   bool running() const { return !ranks_.empty(); }
   void signal(int number) const {
     for (const auto& [child, rank] : ranks_) ::kill(child, number);
   }
+  void kill_all() {
+    for (const auto& [child, rank] : ranks_) kill(child);
+  }
   /// One that was stopped cannot end by itself.
-  void kill_stopped() const {
-    for (const pid_t child : stopped_) ::kill(child, SIGKILL);
+  void kill_stopped() {
+    for (const pid_t child : stopped_) kill(child);
   }
   /// Takes in those that ended; the first failure counts.
   void look() {
@@ -76,7 +87,7 @@ class Children {
       if (WIFSTOPPED(status)) stopped_.insert(child);
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       const int code = exit_code(status);
-      if (WIFSIGNALED(status)) say(fmt::format("rank {} was ended by signal {}", ranks_[child], WTERMSIG(status)));
+      if (WIFSIGNALED(status)) tell(child, WTERMSIG(status));
       if (code != 0 && first_failure_ == 0) first_failure_ = code;
       ranks_.erase(child);
     }
@@ -84,8 +95,27 @@ class Children {
   int first_failure() const { return first_failure_; }
 
  private:
+  void kill(pid_t child) {
+    ::kill(child, SIGKILL);
+    killed_.insert(child);
+  }
+  /// Also to the others, whose report then says so: they see no more than that it is gone.
+  void tell(pid_t child, int number) const {
+    const int rank = ranks_.at(child);
+    if (killed_.count(child) > 0) {
+      complain(fmt::format("rank {} did not end by itself and was killed", rank));
+      return;
+    }
+    const char* const name = ::sigabbrev_np(number);
+    const std::string how = fmt::format("killed by signal {} (SIG{})", number, name == nullptr ? "?" : name);
+    complain(fmt::format("rank {} was {}", rank, how));
+    if (rank == 0) return;  // with whom the store is gone
+    if (const StorePointer store = visit_store(kAddress, port_)) leave_last_words_of(rank, how, *store);
+  }
+
+  const int port_;
   std::map<pid_t, int> ranks_;
-  std::set<pid_t> stopped_;  // of them
+  std::set<pid_t> stopped_, killed_;  // of them; killed: by us
   int first_failure_ = 0;
 };
 
@@ -93,15 +123,15 @@ class Children {
 
 ExitCode launch_ranks(int count) {
   const std::vector<std::string> words = own_words();
-  const std::string port = std::to_string(free_local_port());
-  Children children;
+  const int port = free_local_port();
+  Children children(port);
   for (int rank = 0; rank < count; ++rank) {
     children.add(start(words, {{"RANK", std::to_string(rank)},
                                {"LOCAL_RANK", std::to_string(rank)},
                                {"WORLD_SIZE", std::to_string(count)},
                                {"LOCAL_WORLD_SIZE", std::to_string(count)},
-                               {"MASTER_ADDR", "127.0.0.1"},
-                               {"MASTER_PORT", port}}),
+                               {"MASTER_ADDR", kAddress},
+                               {"MASTER_PORT", std::to_string(port)}}),
                  rank);
   }
   using Clock = std::chrono::steady_clock;
@@ -118,7 +148,7 @@ ExitCode launch_ranks(int count) {
       killed_at = Clock::now() + kUntilKilled;
     }
     if (stopping) children.kill_stopped();
-    if (stopping && Clock::now() > killed_at) children.signal(SIGKILL);
+    if (stopping && Clock::now() > killed_at) children.kill_all();
   }
   return static_cast<ExitCode>(children.first_failure());
 }

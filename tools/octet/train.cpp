@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/engine/machine.h"
@@ -44,7 +46,13 @@ std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environm
   return std::make_shared<Ranks>(*environment, device, agreement);
 }
 
-ExitCode train(const Common& common, const std::string& path, const std::optional<RankEnvironment>& environment) {
+/// What the command line asks for.
+struct ChosenRun {
+  Recipe recipe;
+  RunDirectory directory;
+};
+
+ChosenRun choose_run(const Common& common, const std::string& path) {
   const bool is_run = std::filesystem::is_directory(path);
   if (is_run && !common.resume)
     throw usage_error(fmt::format("{}: is a folder; name a recipe, or add --resume to go on with this run", path));
@@ -60,7 +68,38 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
     if (common.resume) throw usage_error("--resume needs the run to go on with: octet train RUN --resume");
     directory = new_run_directory("runs", std::filesystem::path(path).stem().string());
   }
-  const at::Device device = choose_device(common.device);
+  return {recipe, directory};
+}
+
+/// A run that has ended, and kept its promise, has nothing to go on with, unless `evaluate` asks for something else.
+bool is_finished(const ChosenRun& run) {
+  const RunDirectory& directory = run.directory;
+  for (const std::string& file : {directory.report_json(), directory.recipe()})
+    if (!std::filesystem::exists(file)) return false;
+  const auto report = nlohmann::json::parse(read_file(directory.report_json()), nullptr, /*allow_exceptions=*/false);
+  const auto identical = nlohmann::json::json_pointer("/headline/identical");  // null: nothing was promised
+  return report.is_object() && report.contains(identical) && report.at(identical) != false &&
+         write_recipe(read_recipe(directory.recipe())) == write_recipe(run.recipe);
+}
+
+ExitCode tell_finished(const Common& common, const RunDirectory& directory) {
+  print_result(
+      common,
+      fmt::format("{}: this run is finished; its report: {}\nmeasure it again: octet compare {}, octet "
+                  "evaluate {}",
+                  directory.root, directory.report_html(), shell_word(directory.root), shell_word(directory.root)),
+      [&] { return read_file(directory.report_json()); });
+  return ExitCode::ok;
+}
+
+/// One process, of several or by itself.
+ExitCode train(const Common& common, const std::string& path, const std::optional<RankEnvironment>& environment) {
+  auto [recipe, directory] = choose_run(common, path);
+  const bool speaks = !environment || environment->rank == 0;
+  if (common.resume && is_finished({recipe, directory}))
+    return speaks ? tell_finished(common, directory) : ExitCode::ok;
+  const at::Device device =
+      environment ? choose_device_of_rank(common.device, environment->size) : choose_device(common.device);
   RunStart start;
   start.ranks = meet_ranks(environment, agreement(recipe, device, common.resume), device);
   if (start.ranks) directory.root = start.ranks->from_first(directory.root);
@@ -68,25 +107,34 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   start.machine = machine_model();
   start.device = device;
   start.resume = common.resume;
-  const std::optional<Report> report = [&] {
-    try {
-      return octet::train(recipe, directory, start);
-    } catch (const OthersLost&) {
-      throw;
-    } catch (const Error& error) {
-      if (start.ranks && error.code() != ExitCode::interrupted) start.ranks->fail(error.what());
-      if (error.code() != ExitCode::interrupted) throw;
+  std::optional<Report> report;
+  try {
+    report = octet::train(recipe, directory, start);
+  } catch (const OthersLost&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::interrupted && !speaks) return error.code();
+    if (error.code() == ExitCode::interrupted)
       throw Error(error.code(), fmt::format("{}; what was done is saved: {}", error.what(),
                                             resume_command(common, directory, environment)));
-    } catch (const std::exception& error) {
-      if (start.ranks) start.ranks->fail(error.what());
-      throw;
-    }
-  }();
+    if (start.ranks && start.ranks->fail(error.what())) return error.code();
+    throw;
+  } catch (const std::exception& error) {
+    if (start.ranks && start.ranks->fail(error.what())) return ExitCode::promise;
+    throw;
+  }
   if (!report) return ExitCode::ok;  // rank 0 has it
   print_result(common, fmt::format("{}\nreport: {}\n", report_table(*report), directory.report_html()),
                [&] { return report_json(*report); });
   return ExitCode::ok;
+}
+
+/// What one process can refuse for all is refused once, before any is started.
+ExitCode launch(const Common& common, const std::string& path, int ranks) {
+  const ChosenRun run = choose_run(common, path);
+  if (common.resume && is_finished(run)) return tell_finished(common, run.directory);
+  choose_device_of_rank(common.device, ranks, ranks);
+  return launch_ranks(ranks);
 }
 
 }  // namespace
@@ -107,7 +155,7 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
     if (environment)
       ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
     action = [&common, path, ranks, environment] {
-      if (*ranks > 0) return launch_ranks(*ranks);
+      if (*ranks > 0) return launch(common, *path, *ranks);
       return explain_failures([&] { return train(common, *path, environment); });
     };
   });

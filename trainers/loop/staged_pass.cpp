@@ -80,6 +80,10 @@ void StagedPass::backward(Flight& flight, int number) const {
   if (number + 1 == micro_batches_) flight.work.before_last_backward();
   // Weights are quantized once for all micro-batches: what that keeps is needed until the last of them.
   torch::autograd::backward({flight.outputs[number]}, gradient, /*retain_graph=*/number + 1 < micro_batches_);
+  if (!first()) {  // before the sums: the stage before waits for it
+    const int arriving = number + ahead(stage_ - 1, stages_, micro_batches_);  // in this lane: even many ahead, or none
+    swap_with_previous(flight, number, arriving);
+  }
   flight.work.after_backward();
   flight.outputs[number].reset();
   if (first()) flight.inputs[number].reset();
@@ -134,10 +138,7 @@ void StagedPass::run(const at::Tensor& images, const Work& work) {
   for (int k = 0; k < micro_batches_; ++k) {
     send(own + k, k);
     forward_in_lane(own + 1 + k);
-    flight.lanes.queue(k, flight.backwards, [&] {
-      backward(flight, k);
-      if (!first()) swap_with_previous(flight, k, before + k);  // of the same lane: `before` is even, or none arrives
-    });
+    flight.lanes.queue(k, flight.backwards, [&] { backward(flight, k); });
   }
   flight.lanes.join();
   if (ranks_ != nullptr) ranks_->finish(flight.unfinished);

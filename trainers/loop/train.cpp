@@ -186,7 +186,9 @@ void Trainer::run_epoch() {
   const auto start = Clock::now();
   const double exchanged_before = phase_.ranks != nullptr ? phase_.ranks->exchange_seconds() : 0;
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
+  Ranks::Steps steps(phase_.ranks);
   while (const Batches::Labelled* batch = batches_->next()) {
+    steps.next();
     launch_step(*batch);
     batches_->fetch_ahead();
     if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();

@@ -3,9 +3,8 @@
 #include <ATen/ops/zeros.h>
 
 #if OCTET_CUDA
-#include <c10/cuda/CUDAStream.h>
-
 #include "kernels/clock/cuda_clock.h"
+#include "src/torch/current_stream.h"
 #endif
 
 namespace octet {
@@ -18,8 +17,6 @@ namespace {
 kernels::StreamClock* clock_of(const at::Tensor& tensor) {
   return reinterpret_cast<kernels::StreamClock*>(tensor.data_ptr<int64_t>());
 }
-
-CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
 
 }  // namespace
 

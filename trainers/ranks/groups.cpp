@@ -24,7 +24,7 @@ namespace octet {
 namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
-constexpr std::chrono::seconds kSilent{5};
+constexpr std::chrono::seconds kSilent{5}, kVisit{2};
 
 /// Until `there` is true; said after some seconds, ended by a Ctrl-C. Throws after ten minutes: `whom` did not come.
 template <class There>
@@ -39,6 +39,9 @@ void wait_for(const There& there, const std::string& whom) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
+
+/// A launcher's own keys are in the same store.
+StorePointer of_octet(const StorePointer& store) { return c10::make_intrusive<c10d::PrefixStore>("octet", store); }
 
 /// `rank` of `size`: in the group, not among all.
 Group gloo_group(const StorePointer& store, const RankEnvironment& environment, int rank, int size,
@@ -65,8 +68,20 @@ StorePointer open_store(const RankEnvironment& environment) {
     wait_for([&] { return is_listened_at(environment.address, environment.port); },
              fmt::format("who listens at {}:{}", environment.address, environment.port));
   }
-  return c10::make_intrusive<c10d::PrefixStore>("octet",
-                                                c10::make_intrusive<c10d::TCPStore>(environment.address, options));
+  return of_octet(c10::make_intrusive<c10d::TCPStore>(environment.address, options));
+}
+
+StorePointer visit_store(const std::string& address, int port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = kVisit;
+  try {
+    if (!is_listened_at(address, port)) return nullptr;
+    return of_octet(c10::make_intrusive<c10d::TCPStore>(address, options));
+  } catch (const std::exception&) {  // it went in between
+    return nullptr;
+  }
 }
 
 StorePointer once_all_came(StorePointer store, const RankEnvironment& environment) {

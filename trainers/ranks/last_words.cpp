@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kBetweenLooks{10};
 
 std::string ended(int rank) { return fmt::format("ended/{}", rank); }
 std::string has_read(int rank) { return fmt::format("read/{}", rank); }
+std::string words(const std::string& reason) { return "!" + reason; }  // a rank that only asks leaves none
 
 void put(c10d::Store& store, const std::string& key, const std::string& text) {
   store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
@@ -40,12 +41,20 @@ std::optional<std::string> take(c10d::Store& store, const std::string& key, Cloc
 
 }  // namespace
 
-void LastWords::leave(const std::string& reason) {
+void leave_last_words_of(int rank, const std::string& reason, c10d::Store& store) {
   try {
-    put(*store_, ended(rank_), "!" + reason);
+    put(store, ended(rank), words(reason));
   } catch (const std::exception&) {  // the others will say that it ended without a word
   }
+}
+
+bool LastWords::leave(const std::string& reason) {
+  leave_last_words_of(rank_, reason, *store_);
   wait_for_readers({});
+  if (rank_ == 0) return false;
+  const std::optional<std::string> of_first = take(*store_, ended(0), Clock::now() + kUntilSilent);
+  tell_that_read();
+  return of_first == words(reason);
 }
 
 std::string LastWords::ask() {
@@ -65,14 +74,18 @@ std::string LastWords::ask() {
       reason = fmt::format("rank {} ended: {}", rank, words->substr(1));
   }
   if (static_cast<int>(silent.size()) == size_) return "rank 0, or the torchrun through which they met, is gone";
-  try {
-    put(*store_, has_read(rank_), "");
-  } catch (const std::exception&) {  // rank 0 waits a little longer, then
-  }
+  tell_that_read();
   wait_for_readers(silent);
   if (!reason.empty()) return reason;
   if (!silent.empty()) return fmt::format("rank {} ended without a word, or hangs", fmt::join(silent, ", rank "));
   return "the connection between them broke";
+}
+
+void LastWords::tell_that_read() {
+  try {
+    put(*store_, has_read(rank_), "");
+  } catch (const std::exception&) {  // rank 0 waits a little longer, then
+  }
 }
 
 /// Not for those that are gone.

@@ -272,6 +272,14 @@ void Ranks::copy_from(int from, const std::vector<at::Tensor>& tensors) {
   });
 }
 
+void Ranks::Steps::next() {
+  if (ranks_ != nullptr && ranks_->groups_->on_gpu) ranks_->groups_->watch->due_within(ranks_->faults_.longest_step);
+}
+
+Ranks::Steps::~Steps() {
+  if (ranks_ != nullptr && ranks_->groups_ && ranks_->groups_->watch) ranks_->groups_->watch->nothing_due();
+}
+
 double Ranks::exchange_seconds() const { return groups_->clock.seconds(); }
 
 bool Ranks::any(bool mine) {
@@ -340,15 +348,16 @@ void Ranks::leave() {
   groups_.reset();
 }
 
-void Ranks::fail(const std::string& reason) {
-  if (!groups_ || !groups_->host) return;
+bool Ranks::fail(const std::string& reason) {
+  if (!groups_ || !groups_->host) return false;
   groups_->abandon();
-  groups_->last_words.leave(split(reason, '\n').front());
-  if (!groups_->on_gpu) return;
+  const bool said = groups_->last_words.leave(split(reason, '\n').front());
+  if (!groups_->on_gpu) return said;
   for (auto& [other, link] : groups_->links) link.group->abort();
   if (groups_->team) groups_->team->abort();
   if (groups_->gathering) groups_->gathering->abort();
   groups_->device->abort();  // what the GPU waits for ends
+  return said;
 }
 
 void Ranks::require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what) {

@@ -35,6 +35,7 @@ class Ranks {
   struct Faults {
     std::chrono::milliseconds patience{20'000};
     std::function<void(const std::string& why)> end = end_process;
+    int longest_step = 60;  ///< seconds, on a GPU
   };
 
   /// Meets the others. `agreement`: what must be the same text everywhere, such as versions and the recipe's hash.
@@ -80,6 +81,20 @@ class Ranks {
   /// In place: the values that rank `from` has. Dense tensors on the device.
   void copy_from(int from, const std::vector<at::Tensor>& tensors);
 
+  /// While it lives, on a GPU, `end` comes unless next() does within `longest_step`: GPUs that wait for each other wake
+  /// nobody. With null it does nothing.
+  class Steps {
+   public:
+    explicit Steps(Ranks* ranks) : ranks_(ranks) {}
+    ~Steps();
+    Steps(const Steps&) = delete;
+    Steps& operator=(const Steps&) = delete;
+    void next();
+
+   private:
+    Ranks* const ranks_;
+  };
+
   /// That this rank, on a GPU its stream, has waited for sums and swaps of tensors so far, and so for slower ranks.
   /// Waits for the GPU.
   double exchange_seconds() const;
@@ -93,7 +108,9 @@ class Ranks {
   void copy_from_first(std::map<std::string, at::Tensor>&);  ///< values of CPU tensors of the same names and shapes
   void meet();                                               ///< until all are here
   void leave();                                              ///< the last: meets, then closes all connections
-  void fail(const std::string& reason);  ///< this rank ends: tells the others why; nothing may be called after it
+  /// This rank ends: tells the others why; nothing may be called after it. True: rank 0 ends for the very same reason,
+  /// and says it.
+  bool fail(const std::string& reason);
   /// Throws Error(promise) naming the first tensor whose bits are not the same on all ranks. `what`: "after epoch 3".
   void require_same(const std::map<std::string, at::Tensor>& tensors, const std::string& what);
 

@@ -10,6 +10,10 @@ namespace octet {
 namespace {
 
 constexpr const char* kWhoIsLost = "lost";
+constexpr const char* kNoStep =
+    "no step ends any more: its GPU waits. Where several runs share GPUs their exchanges may wait for each other; run "
+    "one "
+    "at a time";
 
 std::string beats_of(int rank) { return fmt::format("beats/{}", rank); }
 
@@ -43,6 +47,7 @@ void Watch::beat() {
     do {
       store_->set(beats_of(rank_), bytes(std::to_string(rounds_)));
       if (look()) break;
+      if (rounds_ >= due_) tell(kNoStep);
       ++rounds_;
     } while (rest());
   } catch (const std::exception&) {  // the store is gone: listen() sees that no more rounds are made

@@ -1,11 +1,13 @@
-// Which rank's process has stopped. A thread of its own tells the others each second that this process lives, and looks
-// whether they do: also while the training's thread waits for a GPU that waits for them, from which nothing wakes it.
+// Which rank's process has stopped, or whether all wait. A thread of its own tells the others each second that this
+// process lives, and looks whether they do: also while the training's thread waits for a GPU that waits for them, from
+// which nothing wakes it.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -29,6 +31,11 @@ class Watch {
   Watch(c10d::Store& store, const std::string& holder, int rank, int size, Lost lost, Patience patience);
   ~Watch();  ///< beats no more
 
+  /// `lost` unless it is called again, or nothing_due(), within so many beats: all processes live, and each waits for a
+  /// GPU that waits for another.
+  void due_within(int beats) { due_ = rounds_ + beats; }
+  void nothing_due() { due_ = kNever; }
+
  private:
   void beat();
   bool look();
@@ -50,7 +57,8 @@ class Watch {
   const Patience patience_;
   std::vector<Other> others_;  // rank 0 watches all, all watch rank 0
   std::vector<std::string> keys_;
-  std::atomic<long> rounds_{0};
+  static constexpr long kNever = std::numeric_limits<long>::max();
+  std::atomic<long> rounds_{0}, due_{kNever};
   std::atomic<bool> told_{false};
   std::mutex mutex_;
   std::condition_variable ending_;

@@ -60,23 +60,27 @@ StagePlan plan_stages(const std::vector<PartCost>& parts, int stages, int micro_
   const auto stage_of = [&](int stage, size_t begin, size_t end) {
     return sum_of(parts, begin, end, under_way(stage));
   };
-  const Cuts fastest = best_cuts(parts.size(), stages, [&](int stage, size_t begin, size_t end) {
-    return stage_of(stage, begin, end).milliseconds;
-  });
+  // A stage begins when those before it have given it the first micro-batch, and they end with the last one's way back:
+  // all micro-batches in the stage, and both passes of one in those before it.
+  const auto milliseconds = [&](int stage, size_t begin, size_t end) {
+    return micro_batches * stage_of(stage, begin, end).milliseconds +
+           (begin == 0 ? 0 : sum_of(parts, 0, begin, 1).milliseconds);
+  };
+  const Cuts fastest = best_cuts(parts.size(), stages, milliseconds);
   const Cuts chosen = best_cuts(parts.size(), stages, [&](int stage, size_t begin, size_t end) {
+    if (milliseconds(stage, begin, end) > kAsFast * fastest.largest) return kNever;
     const PartCost cost = stage_of(stage, begin, end);
-    return cost.milliseconds > kAsFast * fastest.largest ? kNever : cost.kept_bytes + 4 * cost.weight_bytes;
+    return cost.kept_bytes + 4 * cost.weight_bytes;
   });
   StagePlan plan;
   double slowest = 0, all = 0;
   for (size_t i = 0, begin = 0; i < chosen.ends.size(); begin = chosen.ends[i++]) {
     plan.stages.push_back(stage_of(static_cast<int>(i), begin, chosen.ends[i]));
     if (i + 1 < chosen.ends.size()) plan.layers.push_back(plan.stages.back().last);
-    slowest = std::max(slowest, plan.stages.back().milliseconds);
+    slowest = std::max(slowest, milliseconds(static_cast<int>(i), begin, chosen.ends[i]));
     all += plan.stages.back().milliseconds;
   }
-  // The slowest works on all micro-batches; each other has one that it starts or ends with while that one has none.
-  plan.speed_up = micro_batches * all / ((micro_batches - 1) * slowest + all);
+  plan.speed_up = micro_batches * all / slowest;
   return plan;
 }
 

@@ -26,10 +26,11 @@ std::vector<PartCost> measure_parts(const Run& run, const OptimizerRecipe& recip
 struct StagePlan {
   std::vector<PartCost> stages;  ///< sums over their parts; kept_bytes: of all micro-batches that are under way there
   std::vector<std::string> layers;  ///< parallel.stages
-  double speed_up = 0;  ///< of the slowest stage and 1F1B's start and end over one device with the same micro-batches
+  double speed_up = 0;              ///< over one device with the same micro-batches, were travelling free
 };
 
-/// The cuts whose slowest stage is fastest; of those within 2 % of that the ones whose fullest stage holds the least.
+/// The cuts by which a batch is done first, a later stage's wait for those before it counted; of those within 2 % of
+/// that the ones whose fullest stage holds the least.
 /// Throws Error(usage) where the network has fewer parts than stages.
 StagePlan plan_stages(const std::vector<PartCost>& parts, int stages, int micro_batches);
 
