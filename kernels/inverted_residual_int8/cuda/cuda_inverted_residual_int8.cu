@@ -63,9 +63,6 @@ void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedRe
     case 5:
       launch = inverted_launch<5>(stride, choice.rows);
       break;
-    case 10:
-      launch = inverted_launch<10>(stride, choice.rows);
-      break;
   }
   if (launch == nullptr) throw promise_error("cuda inverted residual: no kernel " + choice.name());
   launch(arguments(choice, block, data), stream);

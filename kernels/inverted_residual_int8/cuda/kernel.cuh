@@ -143,7 +143,9 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
   const InvertedPlace at(p, kStride);
   const int part = blockIdx.y * p.groups + group.index, parts = p.parts * p.groups;
   const int first = p.tiles.chunks * part / parts, last = p.tiles.chunks * (part + 1) / parts;
+  if (p.parts > 1) arrive_at_cluster();        // for gather_sums()
   load_chunk(p, group, first, group.weights);  // no kernel writes weights
+  if (first + 1 < last) load_chunk(p, group, first + 1, group.weights + p.chunk.bytes);
   copy_async_commit();
   if (p.has_expand) find_pixels(p, at);
   fill_planes(p, group);
@@ -174,13 +176,13 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
     copy_async_wait<0>();
     group.wait();  // copies of all threads are there, and the chunk before this one was read
     if (p.has_expand) {
-      if (c + 1 < last) load_chunk(p, group, c + 1, next);
+      if (c > first && c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
       expand_tile<kLimited>(p, group, chunk, at.pixels);
     } else {
       for_windows(p, at, group, c,
                   [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
-      if (c + 1 < last) load_chunk(p, group, c + 1, next);
+      if (c > first && c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
       copy_async_wait<0>();
       if (p.flip_x) for_windows(p, at, group, c, [](int to, const uint8_t*) { flip_codes(to); });

@@ -102,8 +102,7 @@ double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block,
   const int waves = ceil_div(blocks, std::max(slots, 1));
   const double begin = 2500 + pixels * in.in_c / 30 * at_once, end = rows * quads * t.warps * 40 * at_once;
   const double work = ceil_div(t.chunks, choice.parts * choice.groups) * std::max(alone, body * at_once);
-  const double sum =
-      (choice.parts > 1 ? 1500 : 0) + 30 * rows * quads * t.warps * (choice.groups * choice.parts) / choice.parts;
+  const double sum = (choice.parts > 1 ? 1500 : choice.groups > 1 ? 300 : 0) + 30 * rows * quads;
   return waves * (begin + work + sum + end);
 }
 
@@ -132,8 +131,9 @@ InvertedShared::InvertedShared(const CudaInvertedResidual& choice, const Inverte
   plane = ceil_div(tiles.halo_h * tiles.halo_w * choice.images * 16, 128) * 128 + 64;
   positions = hidden + choice.groups * 2 * plane;
   bytes = positions + pixels * 4;
-  const int sums = choice.groups * tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c) * 2048;
-  bytes = std::max(bytes, sums);
+  const int units = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c);
+  gathered = std::max(bytes, choice.groups * units * kUnitBytes);
+  bytes = gathered + (choice.parts > 1 ? ceil_div(units, choice.parts) * choice.parts * kUnitBytes : 0);
 }
 
 std::string CudaInvertedResidual::name() const {

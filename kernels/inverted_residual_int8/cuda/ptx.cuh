@@ -17,8 +17,9 @@ __device__ __forceinline__ void multiply_from(int32_t (&sum)[4], const uint32_t 
 }
 
 /// All `threads` threads of a block that name this barrier, of 1 to 15, have come here, and see what each wrote before.
-__device__ __forceinline__ void wait_for_group(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+template <int kBarrier>
+__device__ __forceinline__ void wait_for_group(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "r"(threads) : "memory");
 }
 
 }  // namespace octet::kernels
