@@ -41,7 +41,7 @@ InvertedArgs arguments(const CudaInvertedResidual& choice, const InvertedResidua
       .by_x_pieces = FastDivide(ceil_div(in.in_c, 16)),
       .has_expand = block.has_expand,
       .flip_x = x.is_signed,
-      .outside = static_cast<uint32_t>(held_code(windows.zero_point, windows.is_signed)) * 0x01010101u};
+      .outside = static_cast<uint32_t>(windows.zero_point + windows_shift(block)) * 0x01010101u};
 }
 
 }  // namespace
