@@ -27,7 +27,7 @@ struct CudaInvertedResidual {
 };
 
 /// Whether a kernel can run this block of `images` images on a GPU: not with windows other than 3x3, a float output,
-/// strides that are no multiples of 16 bytes, more than 320 channels out, a GPU that is older than compute capability
+/// strides that are no multiples of 16 bytes, more than 160 channels out, a GPU that is older than compute capability
 /// 8.0, constants whose scales are extreme. Throws Error(promise) when the convolutions do not fit each other.
 bool cuda_runs_inverted_residual(const InvertedResidual& block, int images, const CudaGpu& gpu);
 

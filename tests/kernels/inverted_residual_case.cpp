@@ -93,7 +93,7 @@ BlockCase random_block(std::mt19937& random) {
   shape.expand = random() % 5 != 0;
   shape.in_c = one_of(random, {8, 16, 17, 24, 32, 40, 64, 96, 100, 160});
   shape.hidden = one_of(random, {8, 24, 32, 40, 72, 96, 100, 144});
-  shape.out_c = one_of(random, {5, 8, 16, 24, 32, 40, 64, 96, 100, 160, 200, 320});
+  shape.out_c = one_of(random, {5, 8, 16, 24, 32, 40, 64, 96, 100, 128, 160});
   shape.height = uniform(random, 1, 20), shape.width = uniform(random, 1, 20);
   shape.stride = uniform(random, 1, 2);
   shape.residual = random() & 1;  // of any kind: the engine asks for no more than equal shapes
@@ -137,7 +137,7 @@ std::vector<BlockShape> mobilenet_v2_blocks() {
       {32, 192, 32, 28, 28, 1, true, true}, {32, 192, 64, 28, 28, 2},
       {64, 384, 64, 14, 14, 1, true, true}, {64, 384, 96, 14, 14, 1},
       {96, 576, 96, 14, 14, 1, true, true}, {96, 576, 160, 14, 14, 2},
-      {160, 960, 160, 7, 7, 1, true, true}, {160, 960, 320, 7, 7, 1},
+      {160, 960, 160, 7, 7, 1, true, true},
   };
 }
 

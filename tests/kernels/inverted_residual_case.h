@@ -44,7 +44,7 @@ BlockCase random_block(std::mt19937& random);
 CudaInvertedResidual random_tile(const BlockCase& c, int shared_limit, std::mt19937& random);
 
 /// The blocks of MobileNetV2 with an expanding convolution, and before them the one without, for 224x224 pictures; each
-/// kind once.
+/// kind once. Not the last: no kernel has its 320 channels.
 std::vector<BlockShape> mobilenet_v2_blocks();
 
 /// Output bytes of the reference; lanes behind the channels hold kCanary.

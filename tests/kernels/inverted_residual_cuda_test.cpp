@@ -64,7 +64,7 @@ TEST(InvertedResidualCuda, LargeBatchesAreExact) {
 TEST(InvertedResidualCuda, EveryKernelIsExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(4);
-  for (const int out_c : {24, 64, 96, 160, 320}) {
+  for (const int out_c : {24, 64, 96, 160}) {
     for (const int stride : {1, 2}) {
       for (int rows = 1; rows <= inverted_max_rows(inverted_quads(out_c)); rows *= 2) {
         for (const Edges edges : {Edges::as_networks, Edges::any}) {
@@ -106,7 +106,7 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
     for (const CudaGpu& gpu : {kH200, CudaGpu{86, 84}}) {
       const auto choices = cuda_inverted_residual_choices(c.block(), c.images, gpu);
       EXPECT_GE(choices.size(), 1u) << c.describe();
-      EXPECT_LE(choices.size(), 20u);
+      EXPECT_LE(choices.size(), 32u);
       std::set<std::string> names;
       for (const CudaInvertedResidual& choice : choices) {
         names.insert(choice.name());
@@ -134,7 +134,7 @@ TEST(InvertedResidualCuda, OtherBlocksHaveNoChoice) {
   EXPECT_EQ(choices(c), 0u);
   c = good, c.depthwise.multiplier[5] = 0x1p-90f, c.depthwise.bind();
   EXPECT_EQ(choices(c), 0u);
-  EXPECT_EQ(choices(make_block({.out_c = 321}, 1, Edges::as_networks, random)), 0u);
+  EXPECT_EQ(choices(make_block({.out_c = 161}, 1, Edges::as_networks, random)), 0u);
   c = good, c.depthwise.params.x.zero_point = 1;
   EXPECT_THROW(choices(c), std::exception);
 }

@@ -2,12 +2,13 @@
 // in a row, on random data: device events around replays of a CUDA graph of several launches. Not a product: a tool for
 // those who work on kernels.
 //
-//   cuda_block_bench [batch] [MiB to rotate over] [repeats] [tiles] [first block] [last block]   cuda_block_bench 128
-//   256 7
+//   cuda_block_bench [batch] [MiB to rotate over] [repeats] [tiles] [first block] [last block] [highest code] [tile]
+//   cuda_block_bench 128 256 7
 //
 // Launches rotate over copies of x, residual and y; what lies between the separate kernels is there once, as in a
 // network's arena. tiles: how many of the model's ranking are tried, not only those that are chosen from; the clocks
-// that the model says are printed beside them.
+// that the model says are printed beside them. highest code: what ReLU6 clamps hidden codes to; tile: the only one that
+// is run, by its name without "inverted_residual_".
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -34,7 +35,7 @@ const Layer kLayers[] = {
     {2, 32, 192, 32, 28, 1, true, true},  {1, 32, 192, 64, 28, 2},
     {3, 64, 384, 64, 14, 1, true, true},  {1, 64, 384, 96, 14, 1},
     {2, 96, 576, 96, 14, 1, true, true},  {1, 96, 576, 160, 14, 2},
-    {2, 160, 960, 160, 7, 1, true, true}, {1, 160, 960, 320, 7, 1},
+    {2, 160, 960, 160, 7, 1, true, true},
 };
 
 /// A convolution with random weights.
@@ -98,15 +99,24 @@ struct Times {
   double separate = 0, fused = 0;
 };
 
-Times run(const Layer& l, int images, size_t rotate, int repeats, size_t tiles, const Stream& stream) {
+struct Bench {
+  int images, repeats;
+  size_t rotate, tiles;
+  int highest;
+  std::string only;
+};
+
+Times run(const Layer& l, const Bench& bench, const Stream& stream) {
+  const int images = bench.images, repeats = bench.repeats;
   Conv expand(l.in_c, l.hidden, l.size, 1, 1, false), depthwise(l.hidden, l.hidden, l.size, 3, l.stride, true);
   Conv project(l.hidden, l.out_c, depthwise.node.shape.out_h, 1, 1, false);
+  expand.node.params.y.clamp_max = depthwise.node.params.y.clamp_max = bench.highest;
   project.node.params.has_residual = l.residual, project.node.params.residual_multiplier = 0.5f;
   const InvertedResidual block{l.expand, expand.node, depthwise.node, project.node};
   const Conv2dShape& in = block.first().shape;
   const size_t x_bytes = static_cast<size_t>(images) * in.in_h * in.in_w * in.in_stride;
   const size_t y_bytes = project.out_bytes(images), r_bytes = l.residual ? y_bytes : 0;
-  const int copies = static_cast<int>(std::clamp<size_t>(rotate / (x_bytes + y_bytes + r_bytes) + 1, 1, 64));
+  const int copies = static_cast<int>(std::clamp<size_t>(bench.rotate / (x_bytes + y_bytes + r_bytes) + 1, 1, 64));
   const int launches = std::max(copies, images > 16 ? 10 : 40);
   const BenchTensors x(x_bytes, copies, stream), y(y_bytes, copies, stream), residual(r_bytes, copies, stream);
   const BenchTensors hidden(expand.out_bytes(images), 1, stream), windows(depthwise.out_bytes(images), 1, stream);
@@ -132,13 +142,15 @@ Times run(const Layer& l, int images, size_t rotate, int repeats, size_t tiles, 
   std::string best, all;
   size_t tried = 0;
   for (const RankedTile& ranked : inverted_ranking(block, images, this_gpu())) {
-    if (tried++ == tiles) break;
+    if (tried == bench.tiles) break;
+    const std::string name = ranked.tile.name().substr(std::string("inverted_residual_").size());
+    if (!bench.only.empty() && name != bench.only) continue;
+    ++tried;
     const double us = bench_launches(stream, launches, repeats, [&](int i) {
       cuda_inverted_residual(ranked.tile, block,
                              {images, packed.data(), x.copy(i % copies), residual_of(i), y.copy(i % copies)},
                              stream.get());
     });
-    const std::string name = ranked.tile.name().substr(std::string("inverted_residual_").size());
     all += fmt::format(" {}={:.1f}({:.1f})", name, us, ranked.clocks / 1755);
     if (times.fused == 0 || us < times.fused) times.fused = us, best = name;
   }
@@ -152,17 +164,17 @@ Times run(const Layer& l, int images, size_t rotate, int repeats, size_t tiles, 
   return times;
 }
 
-void run_all(int images, size_t rotate, int repeats, size_t tiles, size_t first, size_t last) {
+void run_all(const Bench& bench, size_t first, size_t last) {
   if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
-  fmt::print("{}, batch {}\n", gpu_status().name, images);
+  fmt::print("{}, batch {}\n", gpu_status().name, bench.images);
   const Stream stream;
   Times sum;
   for (size_t i = first; i < std::min(last + 1, std::size(kLayers)); ++i) {
-    const Times times = run(kLayers[i], images, rotate, repeats, tiles, stream);
+    const Times times = run(kLayers[i], bench, stream);
     sum.separate += times.separate * kLayers[i].count;
     sum.fused += std::min(times.fused, times.separate) * kLayers[i].count;
   }
-  fmt::print("batch {}: separate {:.1f} us, the faster of both {:.1f} us\n", images, sum.separate, sum.fused);
+  fmt::print("batch {}: separate {:.1f} us, the faster of both {:.1f} us\n", bench.images, sum.separate, sum.fused);
 }
 
 }  // namespace
@@ -170,7 +182,8 @@ void run_all(int images, size_t rotate, int repeats, size_t tiles, size_t first,
 int main(int argc, char** argv) {
   const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
   try {
-    run_all(argument(1, 128), static_cast<size_t>(argument(2, 256)) << 20, argument(3, 7), argument(4, 8),
+    run_all({argument(1, 128), argument(3, 7), static_cast<size_t>(argument(2, 256)) << 20,
+             static_cast<size_t>(argument(4, 8)), argument(7, 255), argc > 8 ? argv[8] : ""},
             argument(5, 0), argument(6, 100));
     return 0;
   } catch (const std::exception& error) {

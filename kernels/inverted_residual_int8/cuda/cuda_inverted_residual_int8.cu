@@ -41,7 +41,7 @@ InvertedArgs arguments(const CudaInvertedResidual& choice, const InvertedResidua
       .by_x_pieces = FastDivide(ceil_div(in.in_c, 16)),
       .has_expand = block.has_expand,
       .flip_x = x.is_signed,
-      .outside = static_cast<uint32_t>(held_code(windows.zero_point, windows.is_signed)) * 0x01010101u};
+      .outside = static_cast<uint32_t>(windows.zero_point + windows_shift(block)) * 0x01010101u};
 }
 
 }  // namespace
@@ -62,9 +62,6 @@ void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedRe
       break;
     case 5:
       launch = inverted_launch<5>(stride, choice.rows);
-      break;
-    case 10:
-      launch = inverted_launch<10>(stride, choice.rows);
       break;
   }
   if (launch == nullptr) throw promise_error("cuda inverted residual: no kernel " + choice.name());

@@ -36,11 +36,23 @@ struct HeldConstants {
       start[i] = from.x, start[i + 1] = from.y, start[i + 2] = from.z, start[i + 3] = from.w;
     }
   }
-  __device__ __forceinline__ float operator()(int i, int32_t sum) const { return rescale(sum, multiplier[i], bias[i]); }
+  /// Held codes of channels i to i + 3 in row `row` of two products.
+  template <bool kRelu>
+  __device__ __forceinline__ uint32_t codes(const CodeSteps& steps, int i, int row, const int32_t (&left)[4],
+                                            const int32_t (&right)[4]) const {
+    return steps.word<kRelu>(scaled<kRelu>(i, left[row * 2]), scaled<kRelu>(i + 1, left[row * 2 + 1]),
+                             scaled<kRelu>(i + 2, right[row * 2]), scaled<kRelu>(i + 3, right[row * 2 + 1]));
+  }
+
+ private:
+  template <bool kRelu>
+  __device__ __forceinline__ float scaled(int i, int32_t sum) const {
+    return kRelu ? rescale_to_unit(sum, multiplier[i], bias[i]) : rescale(sum, multiplier[i], bias[i]);
+  }
 };
 
 /// Expands the tile's input pixels to a chunk of hidden channels, 16 pixels a warp at once.
-template <bool kLimited>
+template <bool kRelu>
 __device__ __forceinline__ void expand_tile(const InvertedArgs& p, const InvertedGroup& group, int chunk, int pixels) {
   const int lane = threadIdx.x % 32;
   const HeldConstants<8, kHiddenChunk> constants(chunk + p.chunk.expand_constants, lane % 4 * 8);
@@ -71,10 +83,7 @@ __device__ __forceinline__ void expand_tile(const InvertedArgs& p, const Inverte
       uint32_t codes[2];
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
-        const int32_t(&left)[4] = sum[word * 2], (&right)[4] = sum[word * 2 + 1];
-        codes[word] = p.hidden.word<kLimited>(
-            constants(word * 4, left[row * 2]), constants(word * 4 + 1, left[row * 2 + 1]),
-            constants(word * 4 + 2, right[row * 2]), constants(word * 4 + 3, right[row * 2 + 1]));
+        codes[word] = constants.codes<kRelu>(p.hidden, word * 4, row, sum[word * 2], sum[word * 2 + 1]);
       }
       const int position = shared_at<int>(p.shared.positions + (pixel + row * 8 + lane / 4) * 4);
       if (position >= 0) shared_at<uint2>(to + position) = make_uint2(codes[0], codes[1]);
@@ -85,7 +94,7 @@ __device__ __forceinline__ void expand_tile(const InvertedArgs& p, const Inverte
 /// Depthwise windows of 16 hidden channels: kRows rows of output of the 16 columns of a warp. window[i]: address in the
 /// plane of the first pixel of columns 8 i and on. codes[row]: words 2 and 3 of the narrowing product's fragments; what
 /// was there becomes words 0 and 1.
-template <int kRows, int kStride, bool kLimited>
+template <int kRows, int kStride, bool kRelu>
 __device__ __forceinline__ void depthwise(const InvertedArgs& p, int chunk, int plane, const int (&window)[2],
                                           uint32_t (&codes)[kRows][4]) {
   const int lane = threadIdx.x % 32, tap = lane % 4 / 2 * 16;
@@ -121,8 +130,7 @@ __device__ __forceinline__ void depthwise(const InvertedArgs& p, int chunk, int 
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         to[i] = to[2 + i];
-        to[2 + i] = p.windows.word<kLimited>(constants(0, of_row[0][i * 2]), constants(1, of_row[0][i * 2 + 1]),
-                                             constants(2, of_row[1][i * 2]), constants(3, of_row[1][i * 2 + 1]));
+        to[2 + i] = constants.codes<kRelu>(p.windows, 0, i, of_row[0], of_row[1]);
       }
     }
   }
@@ -135,7 +143,7 @@ constexpr int inverted_min_blocks() {
 }
 
 /// Grid: (tiles, parts of the hidden channels: a cluster).
-template <int kRows, int kStride, int kQuads, bool kLimited>
+template <int kRows, int kStride, int kQuads, bool kRelu>
 __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQuads>())
     inverted_residual_kernel(const __grid_constant__ InvertedArgs p) {
   const int lane = threadIdx.x % 32;
@@ -143,7 +151,9 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
   const InvertedPlace at(p, kStride);
   const int part = blockIdx.y * p.groups + group.index, parts = p.parts * p.groups;
   const int first = p.tiles.chunks * part / parts, last = p.tiles.chunks * (part + 1) / parts;
+  if (p.parts > 1) arrive_at_cluster();        // for gather_sums()
   load_chunk(p, group, first, group.weights);  // no kernel writes weights
+  if (first + 1 < last) load_chunk(p, group, first + 1, group.weights + p.chunk.bytes);
   copy_async_commit();
   if (p.has_expand) find_pixels(p, at);
   fill_planes(p, group);
@@ -174,13 +184,13 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
     copy_async_wait<0>();
     group.wait();  // copies of all threads are there, and the chunk before this one was read
     if (p.has_expand) {
-      if (c + 1 < last) load_chunk(p, group, c + 1, next);
+      if (c > first && c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
-      expand_tile<kLimited>(p, group, chunk, at.pixels);
+      expand_tile<kRelu>(p, group, chunk, at.pixels);
     } else {
       for_windows(p, at, group, c,
                   [](int to, const uint8_t* from) { copy_async(shared_address(inverted_shared) + to, from); });
-      if (c + 1 < last) load_chunk(p, group, c + 1, next);
+      if (c > first && c + 1 < last) load_chunk(p, group, c + 1, next);
       copy_async_commit();
       copy_async_wait<0>();
       if (p.flip_x) for_windows(p, at, group, c, [](int to, const uint8_t*) { flip_codes(to); });
@@ -188,7 +198,7 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
     group.wait();
     uint32_t codes[kRows][4] = {};
 #pragma unroll 1
-    for (int plane = 0; plane < 2; ++plane) depthwise<kRows, kStride, kLimited>(p, chunk, plane, window, codes);
+    for (int plane = 0; plane < 2; ++plane) depthwise<kRows, kStride, kRelu>(p, chunk, plane, window, codes);
 #pragma unroll
     for (int n = 0; n < kQuads * 4; n += 2) {
       const uint4 b = weight_fragments(chunk + p.chunk.project, n / 2);
@@ -204,9 +214,9 @@ __global__ void __launch_bounds__(kMaxWarps * 32, inverted_min_blocks<kRows, kQu
 
 template <int kRows, int kStride, int kQuads>
 void launch_inverted(const InvertedArgs& args, CudaStream stream) {
-  const bool limited = args.hidden.limited || args.windows.limited;
-  const auto kernel = limited ? inverted_residual_kernel<kRows, kStride, kQuads, true>
-                              : inverted_residual_kernel<kRows, kStride, kQuads, false>;
+  const bool relu = (!args.has_expand || args.hidden.relu) && args.windows.relu;
+  const auto kernel = relu ? inverted_residual_kernel<kRows, kStride, kQuads, true>
+                           : inverted_residual_kernel<kRows, kStride, kQuads, false>;
   // Not an operation of the stream: allowed while it is captured.
   check_launch("inverted_residual",
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shared.bytes));

@@ -25,7 +25,21 @@ struct InvertedGroup {
     weights = index * 2 * p.chunk.bytes;
   }
   __device__ __forceinline__ int warp() const { return thread / 32; }
-  __device__ __forceinline__ void wait() const { wait_for_group(index + 1, threads); }
+  /// For all threads of the group. Barriers by numbers that the compiler knows, so that a block reserves no more.
+  __device__ __forceinline__ void wait() const {
+    static_assert(kMaxWarps / 2 == 4, "groups of two warps and more");
+    if (threads == 32) return __syncwarp();
+    switch (index) {
+      case 0:
+        return wait_for_group<1>(threads);
+      case 1:
+        return wait_for_group<2>(threads);
+      case 2:
+        return wait_for_group<3>(threads);
+      default:
+        return wait_for_group<4>(threads);
+    }
+  }
 };
 
 /// Where a thread block's tile lies, and the part of what it reads that is inside the pictures.

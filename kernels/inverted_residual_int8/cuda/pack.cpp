@@ -19,18 +19,18 @@ void pack_fragments(uint8_t* to, const Weight& weight) {
   }
 }
 
-/// Edges as the kernel sees them: codes on the chip are held codes.
-Conv2dParams held_params(Conv2dParams params) {
-  params.x = {held_code(params.x.zero_point, params.x.is_signed), false};
+/// A convolution as the kernel sees it: its input's codes are held codes.
+Conv2dParams held_params(Conv2dParams params, int shift) {
+  params.x = {params.x.zero_point + shift, false};
   return params;
 }
 
 /// multiplier, bias and the start of a sum of each hidden channel, 0 behind the last.
 class HiddenConstants {
  public:
-  HiddenConstants(const ConvNode& conv, int channels)
+  HiddenConstants(const ConvNode& conv, int shift, int channels)
       : channels_(channels),
-        packed_(cuda_pack_constants(conv.shape, held_params(conv.params), conv.weights, channels, 0)) {
+        packed_(cuda_pack_constants(conv.shape, held_params(conv.params, shift), conv.weights, channels, 0)) {
     float* constants = reinterpret_cast<float*>(packed_.data());
     for (int k = 0; k < conv.shape.out_c; ++k) {
       constants[k] *= kStepScale;
@@ -96,15 +96,15 @@ std::vector<uint8_t> cuda_inverted_residual_pack(const InvertedResidual& block) 
   const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
   const int hidden = chunks * kHiddenChunk, out = inverted_quads(block.project.shape.out_c) * 32;
   std::vector<uint8_t> packed =
-      cuda_pack_constants(block.project.shape, held_params(block.project.params), block.project.weights, out,
-                          static_cast<size_t>(chunks) * layout.bytes);
-  const HiddenConstants depthwise(block.depthwise, hidden);
+      cuda_pack_constants(block.project.shape, held_params(block.project.params, held_shift(block.depthwise.params.y)),
+                          block.project.weights, out, static_cast<size_t>(chunks) * layout.bytes);
+  const HiddenConstants depthwise(block.depthwise, windows_shift(block), hidden);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     uint8_t* to = packed.data() + cuda_constants_bytes(out) + static_cast<size_t>(chunk) * layout.bytes;
     const ChunkPacker weights(block, chunk * kHiddenChunk);
     if (block.has_expand) {
       weights.expand(to);
-      const HiddenConstants expand(block.expand, hidden);
+      const HiddenConstants expand(block.expand, held_shift(block.expand.params.x), hidden);
       for (int i = 0; i < kHiddenChunk; ++i) {
         expand.copy(chunk * kHiddenChunk + i, to + layout.expand_constants, i, kHiddenChunk);
       }

@@ -13,7 +13,7 @@
 namespace octet::kernels {
 namespace {
 
-constexpr size_t kMaxChoices = 20;
+constexpr size_t kMaxChoices = 32;
 
 void require(bool ok, const char* what) {
   if (!ok) throw promise_error(std::string("cuda inverted residual: ") + what);
@@ -74,7 +74,8 @@ std::vector<int> pieces(int whole) {
   return sizes;
 }
 
-/// Clocks of the whole, for a tile of which `resident` run at once on a multiprocessor.
+/// Clocks of the whole, fitted to 3,700 tiles measured on an H200 (conv2d_int8/NOTES.md), for a tile of which
+/// `resident` run at once on a multiprocessor.
 double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block, int images, const CudaGpu& gpu,
               int shared_limit) {
   const InvertedTiles t(choice, block, images);
@@ -87,23 +88,23 @@ double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block,
   const double in_rows = (choice.rows - 1) * stride + 3, rows = choice.rows;
   // Of a chunk: wavefronts of shared memory, instructions, products (mma.sync: 1.6 clocks each).
   const double shared_clocks = expands * (8 * k + 8) + t.warps * (60 + 8 * quads + in_rows * 16);
-  const double of_warp = std::ceil(expands / t.warps) * (110 + 20 * k) + 120 + in_rows * 40 + rows * (100 + 4 * quads);
+  const double of_warp = std::ceil(expands / t.warps) * (110 + 16 * k) + 120 + in_rows * 108 + rows * (100 + 4 * quads);
   const double products = 1.6 * (expands * 4 * k + t.warps * rows * (12 + 4 * quads));
-  const double body = choice.groups * std::max({shared_clocks, of_warp * t.warps / 2, products, chunk.bytes / 40.0});
-  const double alone = std::max(body, of_warp * 4 + 500);
-  const int registers = 90 + 16 * choice.rows * quads, warps = t.warps * choice.groups;
+  const double body = choice.groups * std::max({shared_clocks, of_warp * t.warps / 3.2, products, chunk.bytes / 40.0});
+  const double alone = std::max(body, of_warp * 7.4 + 310);
+  const int registers = choice.rows * quads <= 2 ? 128 : 350, warps = t.warps * choice.groups;
   const int resident =
       std::max(1, std::min({shared_limit / (shared.bytes + 1024), 65536 / (warps * 32 * registers), 64 / warps}));
   const int blocks = t.tiles() * choice.parts, of_one = ceil_div(blocks, gpu.multiprocessors);
   const int at_once = std::min(of_one, resident);
   // A cluster's blocks are neighbours: of 16 multiprocessors, all but the last few that do not make up a whole one.
-  const int slots = choice.parts == 1 ? gpu.multiprocessors * resident
-                                      : gpu.multiprocessors / 16 * (16 * resident / choice.parts) * choice.parts;
-  const int waves = ceil_div(blocks, std::max(slots, 1));
-  const double begin = 2500 + pixels * in.in_c / 30 * at_once, end = rows * quads * t.warps * 40 * at_once;
+  const int clusters = gpu.multiprocessors / 16 * (16 * resident / choice.parts);
+  const int slots = std::max(1, choice.parts == 1 ? gpu.multiprocessors * resident : clusters * choice.parts);
+  // Many blocks do not wait for one another.
+  const double waves = blocks > 4 * slots ? static_cast<double>(blocks) / slots : ceil_div(blocks, slots);
+  const double begin = 1640 + pixels * in.in_c / 13 * at_once, end = rows * quads * t.warps * 79 * at_once;
   const double work = ceil_div(t.chunks, choice.parts * choice.groups) * std::max(alone, body * at_once);
-  const double sum =
-      (choice.parts > 1 ? 1500 : 0) + 30 * rows * quads * t.warps * (choice.groups * choice.parts) / choice.parts;
+  const double sum = (choice.parts > 1 ? 1040 : choice.groups > 1 ? 240 : 0) + 30 * rows * quads;
   return waves * (begin + work + sum + end);
 }
 
@@ -132,8 +133,9 @@ InvertedShared::InvertedShared(const CudaInvertedResidual& choice, const Inverte
   plane = ceil_div(tiles.halo_h * tiles.halo_w * choice.images * 16, 128) * 128 + 64;
   positions = hidden + choice.groups * 2 * plane;
   bytes = positions + pixels * 4;
-  const int sums = choice.groups * tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c) * 2048;
-  bytes = std::max(bytes, sums);
+  const int units = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c);
+  gathered = std::max(bytes, choice.groups * units * kUnitBytes);
+  bytes = gathered + (choice.parts > 1 ? ceil_div(units, choice.parts) * choice.parts * kUnitBytes : 0);
 }
 
 std::string CudaInvertedResidual::name() const {

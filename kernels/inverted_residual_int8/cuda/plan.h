@@ -13,10 +13,11 @@ namespace octet::kernels {
 inline constexpr int kHiddenChunk = 32;  ///< hidden channels that are computed at once: two planes of 16
 inline constexpr int kMaxWarps = 8;      ///< of a thread block
 inline constexpr int kMaxParts = 8;      ///< of a cluster; more would not be portable
+inline constexpr int kUnitBytes = 2048;  ///< sums of 16 pixels x 32 channels
 
-/// Channels of the output in groups of 32, as many as kernels are compiled for: 1, 2, 3, 5 or 10; 0: more than any.
+/// Channels of the output in groups of 32, as many as kernels are compiled for: 1, 2, 3 or 5; 0: more than any.
 constexpr int inverted_quads(int out_c) {
-  for (const int quads : {1, 2, 3, 5, 10}) {
+  for (const int quads : {1, 2, 3, 5}) {
     if (out_c <= quads * 32) return quads;
   }
   return 0;
@@ -73,6 +74,7 @@ struct InvertedShared {
   int x_pitch;           ///< of a pixel's input channels: an odd number of 16 bytes, so that ldmatrix has no conflicts
   int x, hidden, plane;  ///< input pixels; hidden codes; bytes of one of their two planes
   int positions;         ///< of input pixels: where in a plane
+  int gathered;          ///< in a cluster: sums that its blocks have written here, [units of this block][parts]
   int bytes;
 
   InvertedShared(const CudaInvertedResidual& choice, const InvertedResidual& block, int images);

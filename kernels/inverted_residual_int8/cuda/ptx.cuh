@@ -16,9 +16,17 @@ __device__ __forceinline__ void multiply_from(int32_t (&sum)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(first), "r"(second));
 }
 
+/// sum * multiplier + bias, rounded once, between 0 and 1.
+__device__ __forceinline__ float rescale_to_unit(int32_t sum, float multiplier, float bias) {
+  float scaled;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(scaled) : "f"(static_cast<float>(sum)), "f"(multiplier), "f"(bias));
+  return scaled;
+}
+
 /// All `threads` threads of a block that name this barrier, of 1 to 15, have come here, and see what each wrote before.
-__device__ __forceinline__ void wait_for_group(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+template <int kBarrier>
+__device__ __forceinline__ void wait_for_group(int threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "r"(threads) : "memory");
 }
 
 }  // namespace octet::kernels

@@ -37,44 +37,82 @@ struct OutputColumns {
   }
 };
 
-/// Ends 8 channels of a thread's pixels in one row.
-template <int kRows>
-__device__ __forceinline__ void store_unit(const InvertedArgs& p, const OutputColumns<kRows>& columns, int row,
-                                           int channel, const int32_t (&sum)[4][4]) {
-  const ResidualCodes residual(p.out.epilogue);
-  const float4* multiplier = reinterpret_cast<const float4*>(p.out.constants.multiplier + channel);
-  const float4* bias = reinterpret_cast<const float4*>(p.out.constants.bias + channel);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (row >= columns.rows[i]) continue;
-    const int64_t pixel = columns.pixel[i] + row * p.out_w;
-    CodeWords<2> codes;
-    if (p.out.residual != nullptr) codes.load(p.out.residual + pixel * p.out.residual_stride + channel);
-#pragma unroll
-    for (int word = 0; word < 2; ++word) {
-      const int32_t acc[4] = {sum[word * 2][i * 2], sum[word * 2][i * 2 + 1], sum[word * 2 + 1][i * 2],
-                              sum[word * 2 + 1][i * 2 + 1]};
-      codes.word[word] = p.out.residual != nullptr
-                             ? finish_codes<true>(p.out, residual, acc, multiplier[word], bias[word], codes.word[word])
-                             : finish_codes<false>(p.out, residual, acc, multiplier[word], bias[word], 0);
-    }
-    p.out.rounding.finish(codes.word);
-    codes.store(static_cast<uint8_t*>(p.out.y) + pixel * p.out.out_stride + channel);
-  }
-}
+/// A unit of a tile's output is 32 channels of 16 pixels, columns of a warp in one row; a thread has 8 channels of two
+/// pixels. What ends it besides sums is read at once, so that it comes while sums are added up.
+struct InvertedUnit {
+  int channel;
+  int64_t pixel[2];
+  bool inside[2];
+  CodeWords<2> residual[2];
+  float4 multiplier[2], bias[2];
+  int2 start[4];
 
-/// Ends a tile. Sums go through shared memory, so that groups, and the blocks of a cluster, add up each other's, each a
-/// share of the output, and so that the code that ends them is there once: the less of it, the faster it comes.
-template <int kRows, int kQuads>
-__device__ __forceinline__ void store_tile(const InvertedArgs& p, const InvertedPlace& at,
-                                           const int32_t (&sum)[kRows][kQuads * 4][4]) {
-  constexpr int kUnits = kRows * kQuads, kUnitBytes = 4 * 32 * 16;  // of a warp; of 16 pixels x 32 channels
-  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
-  __syncthreads();  // what lies there was read
+  template <int kRows>
+  __device__ __forceinline__ void read(const InvertedArgs& p, const OutputColumns<kRows>& columns, int row, int quad) {
+    channel = quad * 32 + threadIdx.x % 4 * 8;
 #pragma unroll
-  for (int i = 0; i < kUnits * 4; ++i) {
-    const int32_t(&v)[4] = sum[i / 4 / kQuads][i % (kQuads * 4)];
-    shared_at<int4>(warp * kUnits * kUnitBytes + (i * 32 + lane) * 16) = make_int4(v[0], v[1], v[2], v[3]);
+    for (int i = 0; i < 2; ++i) {
+      inside[i] = row < columns.rows[i] && channel < p.out.out_c;
+      pixel[i] = columns.pixel[i] + row * p.out_w;
+      residual[i] = {};
+      if (inside[i] && p.out.residual != nullptr) {
+        residual[i].load(p.out.residual + pixel[i] * p.out.residual_stride + channel);
+      }
+      multiplier[i] = reinterpret_cast<const float4*>(p.out.constants.multiplier + channel)[i];
+      bias[i] = reinterpret_cast<const float4*>(p.out.constants.bias + channel)[i];
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) start[n] = reinterpret_cast<const int2*>(p.out.constants.init + channel)[n];
+  }
+
+  /// sum: of channels 2 n and on, of pixel 0 and of pixel 1.
+  __device__ __forceinline__ void store(const InvertedArgs& p, const int32_t (&sum)[4][4]) const {
+    const ResidualCodes residual_codes(p.out.epilogue);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!inside[i]) continue;
+      CodeWords<2> codes;
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const int32_t acc[4] = {sum[word * 2][i * 2], sum[word * 2][i * 2 + 1], sum[word * 2 + 1][i * 2],
+                                sum[word * 2 + 1][i * 2 + 1]};
+        codes.word[word] =
+            p.out.residual != nullptr
+                ? finish_codes<true>(p.out, residual_codes, acc, multiplier[word], bias[word], residual[i].word[word])
+                : finish_codes<false>(p.out, residual_codes, acc, multiplier[word], bias[word], 0);
+      }
+      p.out.rounding.finish(codes.word);
+      codes.store(static_cast<uint8_t*>(p.out.y) + pixel[i] * p.out.out_stride + channel);
+    }
+  }
+};
+
+/// Adds up the sums of a block's groups, `units` units each. Alone a block keeps them in place of its first group's; in
+/// a cluster unit u goes to block u % parts, which has room for all parts of its units in turn. Written, not read: who
+/// waits for a read of another block waits for its way there and back.
+__device__ __forceinline__ void gather_sums(const InvertedArgs& p, int units) {
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  if (p.parts > 1) wait_for_cluster();  // all blocks have begun: their memory may be written
+#pragma unroll 1
+  for (int unit = threadIdx.x / 32; unit < units; unit += warps) {
+    const int slot = unit / p.parts, owner = unit - slot * p.parts, from = unit * kUnitBytes + lane * 16;
+    const uint32_t to = address_in_block(
+        shared_address(inverted_shared) + p.shared.gathered + (slot * p.parts + blockIdx.y) * kUnitBytes + lane * 16,
+        owner);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      int4 sum = shared_at<int4>(from + n * 512);
+#pragma unroll 1
+      for (int group = 1; group < p.groups; ++group) {
+        const int4 v = shared_at<int4>(group * units * kUnitBytes + from + n * 512);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      }
+      if (p.parts > 1) {
+        store_to_cluster(to + n * 512, sum);
+      } else {
+        shared_at<int4>(from + n * 512) = sum;
+      }
+    }
   }
   if (p.parts > 1) {
     arrive_at_cluster_with_writes();
@@ -82,38 +120,57 @@ __device__ __forceinline__ void store_tile(const InvertedArgs& p, const Inverted
   } else {
     __syncthreads();
   }
+}
+
+/// Ends a tile. Sums go through shared memory also where nobody shares them, so that the code that ends them is there
+/// once: the less of it, the faster it comes.
+template <int kRows, int kQuads>
+__device__ __forceinline__ void store_tile(const InvertedArgs& p, const InvertedPlace& at,
+                                           const int32_t (&sum)[kRows][kQuads * 4][4]) {
+  constexpr int kUnits = kRows * kQuads;  // of a warp
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  __syncthreads();  // what lies there was read
+#pragma unroll
+  for (int i = 0; i < kUnits * 4; ++i) {
+    const int32_t(&v)[4] = sum[i / 4 / kQuads][i % (kQuads * 4)];
+    shared_at<int4>(warp * kUnits * kUnitBytes + (i * 32 + lane) * 16) = make_int4(v[0], v[1], v[2], v[3]);
+  }
   // Alone a warp ends what it has computed.
-  const int sharers = p.groups * p.parts, units = p.tiles.warps * kUnits;
-  const int begin = sharers > 1 ? warp * p.parts + blockIdx.y : warp * kUnits;
-  const int end = sharers > 1 ? units : begin + kUnits, step = sharers > 1 ? warps * p.parts : 1;
+  const bool shared = p.groups * p.parts > 1;
+  const int units = p.tiles.warps * kUnits, begin = shared ? warp * p.parts + blockIdx.y : warp * kUnits;
+  const int end = shared ? units : begin + kUnits, step = shared ? warps * p.parts : 1;
   OutputColumns<kRows> columns(p, at, begin / kUnits);
+  InvertedUnit next;
+  const auto read = [&](int unit) {
+    if (shared) columns = OutputColumns<kRows>(p, at, unit / kUnits);
+    next.read(p, columns, unit % kUnits / kQuads, unit % kQuads);
+  };
+  if (begin < end) read(begin);
+  if (shared) {
+    __syncthreads();
+    gather_sums(p, units);
+  } else {
+    __syncwarp();
+  }
 #pragma unroll 1
   for (int unit = begin; unit < end; unit += step) {
-    const int of_warp = unit % kUnits, channel = of_warp % kQuads * 32 + lane % 4 * 8;
-    if (sharers > 1) columns = OutputColumns<kRows>(p, at, unit / kUnits);
-    if (channel >= p.out.out_c) continue;
+    const InvertedUnit now = next;
+    if (unit + step < end) read(unit + step);
     int32_t total[4][4];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const int2 start = *reinterpret_cast<const int2*>(p.out.constants.init + channel + n * 2);
-      total[n][0] = total[n][2] = start.x, total[n][1] = total[n][3] = start.y;
+      total[n][0] = total[n][2] = now.start[n].x, total[n][1] = total[n][3] = now.start[n].y;
     }
+    const int from = (p.parts > 1 ? p.shared.gathered + unit / p.parts * p.parts * kUnitBytes : unit * kUnitBytes);
 #pragma unroll 1
-    for (int sharer = 0; sharer < sharers; ++sharer) {
-      const int block = sharer / p.groups;
-      const int from = ((sharer - block * p.groups) * units + unit) * kUnitBytes + lane * 16;
-      const uint32_t theirs = address_in_block(shared_address(inverted_shared) + from, block);
+    for (int part = 0; part < p.parts; ++part) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const int4 v = p.parts > 1 ? load_from_cluster(theirs + n * 512) : shared_at<int4>(from + n * 512);
+        const int4 v = shared_at<int4>(from + part * kUnitBytes + (n * 32 + lane) * 16);
         total[n][0] += v.x, total[n][1] += v.y, total[n][2] += v.z, total[n][3] += v.w;
       }
     }
-    store_unit<kRows>(p, columns, of_warp / kQuads, channel, total);
-  }
-  if (p.parts > 1) {  // a block's sums stay until all have read them
-    arrive_at_cluster();
-    wait_for_cluster();
+    now.store(p, total);
   }
 }
 
