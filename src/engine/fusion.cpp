@@ -60,6 +60,16 @@ std::vector<int> inverted_residual_at(const Int8Graph& graph, const std::vector<
   return nodes;
 }
 
+// The second follows the first at once: nobody else runs between them, who may need what the first writes.
+std::vector<int> expand_reduce_at(const Int8Graph& graph, int node) {
+  const int last = node + 1;
+  if (last == static_cast<int>(graph.nodes.size())) return {};
+  const Int8Node &expand = graph.nodes[node], &reduce = graph.nodes[last];
+  if (!is_pointwise(expand) || !is_pointwise(reduce) || reduce.inputs != std::vector{node}) return {};
+  const bool widens = expand.shape.c > graph.nodes[expand.inputs[0]].shape.c;
+  return widens && reduce.shape.c < expand.shape.c ? std::vector{node, last} : std::vector<int>{};
+}
+
 std::vector<int> pool_linear_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
   const Int8Node& pool = graph.nodes[node];
   if (pool.op != Int8Op::global_avg_pool || pool.float_output) return {};
@@ -84,7 +94,7 @@ std::vector<int> merged_convolutions(const Int8Graph& graph) {
 }
 
 std::string_view group_name(GroupKind kind) {
-  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual", "pool_linear"};
+  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual", "expand_reduce", "pool_linear"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -104,6 +114,7 @@ std::vector<NodeGroup> node_groups(const Int8Graph& graph) {
     add(GroupKind::conv_max_pool, conv_max_pool_at(graph, reader, node));
     add(GroupKind::inverted_residual, inverted_residual_at(graph, reader, node));
     add(GroupKind::inverted_residual, depthwise_pointwise_at(graph, reader, node));
+    add(GroupKind::expand_reduce, expand_reduce_at(graph, node));
     add(GroupKind::pool_linear, pool_linear_at(graph, reader, node));
   }
   return groups;

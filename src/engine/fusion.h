@@ -16,13 +16,16 @@ enum class GroupKind {
   conv_max_pool,      ///< conv2d without residual, and the max_pool that reads it
   inverted_residual,  ///< 1x1 conv2d, depthwise 3x3 (stride 1 or 2, padded by 1 all around), 1x1 conv2d, perhaps with a
                       ///< residual (Sandler et al., "MobileNetV2", 2018); or without the first, as in its first block
-  pool_linear,        ///< global_avg_pool, and the linear that reads it, perhaps through a flatten that is no copy
+  expand_reduce,  ///< 1x1 conv2d to more channels, perhaps with a residual, and right behind it a 1x1 conv2d to fewer
+                  ///< that reads it: the end of a ResNet's bottleneck and the start of the next (He et al., "Deep
+                  ///< Residual Learning for Image Recognition", 2016). Others may read the first one's output too
+  pool_linear,    ///< global_avg_pool, and the linear that reads it, perhaps through a flatten that is no copy
 };
 
 std::string_view group_name(GroupKind kind);
 
-/// Nodes that one kernel may compute together. Nobody else reads what any but the last of them writes; the first has
-/// one input, and only the last may read anything else: its residual.
+/// Nodes that one kernel may compute together. But for expand_reduce nobody else reads what any but the last of them
+/// writes; the first has one input, and only the last may read anything else: its residual.
 struct NodeGroup {
   GroupKind kind;
   std::vector<int> nodes;  ///< each is inputs[0] of the next, a flatten between them left out

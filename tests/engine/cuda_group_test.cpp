@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"
 #include "src/graph/zoo.h"
@@ -134,6 +135,24 @@ TEST(CudaGroups, InvertedResidualsGiveTheReferencesBytes) {
     EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
     EXPECT_EQ(kernels_that_start_with("inverted_residual_", *fused), 17);
     EXPECT_EQ(kernels_that_start_with("avg_pool_linear", *fused), 1) << batch;
+  }
+}
+
+// Others read what the first convolution of a pair writes, too.
+TEST(CudaGroups, BottlenecksGiveTheReferencesBytes) {
+  OCTET_NEEDS_GPU();
+  for (const auto scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    const Graph network = build_model({.name = "resnet50", .input = {3, 109, 86}, .folded = true});
+    const Int8Graph graph = random_int8_graph(network, {.activation = scheme}, 1);
+    for (const int batch : {1, 2}) {
+      const std::vector<uint8_t> images = random_images(graph, batch, 1);
+      const Trace expected = trace(*find_engine("cpu").compile(graph, {.max_batch = batch}), graph, images, batch);
+      const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
+      EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
+      EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
+      EXPECT_EQ(kernels_that_start_with("expand_reduce_", *fused), gpu_status().capability == 90 ? 12 : 0) << batch;
+    }
   }
 }
 

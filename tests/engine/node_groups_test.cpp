@@ -25,7 +25,7 @@ std::vector<std::string> names_of(const Int8Graph& graph, const NodeGroup& group
 using Names = std::vector<std::string>;
 
 TEST(NodeGroups, TheFirstLayerOfAResNetHasItsMaxPool) {
-  for (const char* model : {"resnet18", "resnet50"}) {
+  for (const char* model : {"resnet18", "resnet34"}) {
     const Int8Graph graph = zoo_graph(model, {3, 224, 224});
     const std::vector<NodeGroup> groups = node_groups(graph);
     ASSERT_EQ(groups.size(), 2u) << model;
@@ -33,6 +33,42 @@ TEST(NodeGroups, TheFirstLayerOfAResNetHasItsMaxPool) {
     EXPECT_EQ(names_of(graph, groups[1]), (Names{"pool_linear", "avgpool", "fc"}));
     EXPECT_EQ(node_groups(zoo_graph(model, {3, 32, 32})).size(), 1u) << "no max-pool";
   }
+}
+
+/// Groups of kind expand_reduce in ResNet-50 when one, nodes {expand, reduce}, is changed.
+size_t pairs_when(const std::function<void(Int8Graph& graph, int expand, int reduce)>& change) {
+  Int8Graph graph = zoo_graph("resnet50", {3, 224, 224});
+  const std::vector<NodeGroup> groups = node_groups(graph);
+  EXPECT_EQ(names_of(graph, groups.at(1)), (Names{"expand_reduce", "layer1.0.conv3", "layer1.1.conv1"}));
+  change(graph, groups[1].nodes[0], groups[1].nodes[1]);
+  const std::vector<NodeGroup> changed = node_groups(graph);
+  return std::count_if(changed.begin(), changed.end(),
+                       [](const NodeGroup& g) { return g.kind == GroupKind::expand_reduce; });
+}
+
+TEST(NodeGroups, ABottleneckEndsAsTheNextBegins) {
+  EXPECT_EQ(pairs_when([](Int8Graph&, int, int) {}), 12u) << "16 blocks, of which 4 begin with another width";
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int expand, int) { graph.outputs.push_back(expand); }), 12u);
+  for (const bool first : {true, false}) {
+    const auto changed = [&](const std::function<void(Int8Node&)>& change) {
+      return pairs_when(
+          [&](Int8Graph& graph, int expand, int reduce) { change(graph.nodes[first ? expand : reduce]); });
+    };
+    EXPECT_EQ(changed([](Int8Node& n) { n.window.kernel_w = 3; }), 11u);
+    EXPECT_EQ(changed([](Int8Node& n) { n.window.stride_h = 2; }), 11u);
+    EXPECT_EQ(changed([](Int8Node& n) { n.groups = 2; }), 11u);
+    EXPECT_EQ(changed([](Int8Node& n) { n.float_output = true; }), 11u);
+  }
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int expand, int) { graph.nodes[expand].inputs.pop_back(); }), 12u)
+      << "without a residual";
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int, int reduce) { graph.nodes[reduce].inputs.push_back(0); }), 11u);
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int, int reduce) { graph.nodes[reduce].inputs = {0}; }), 11u);
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int, int reduce) { graph.nodes[reduce].shape.c = 256; }), 11u);
+  EXPECT_EQ(pairs_when([](Int8Graph& graph, int expand, int) { graph.nodes[expand].shape.c = 64; }), 11u);
+  EXPECT_EQ(
+      pairs_when([](Int8Graph& graph, int expand, int) { graph.nodes[graph.nodes[expand].inputs[0]].shape.c = 256; }),
+      11u)
+      << "it does not widen";
 }
 
 TEST(NodeGroups, MobileNetV2IsInvertedResiduals) {

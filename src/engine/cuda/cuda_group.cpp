@@ -115,7 +115,7 @@ void CudaGroup::launch(const CudaStep* step, const GroupProblem& problem, const 
                        const WorkSpace& work, const Stream& stream) const {
   CudaStepData data{.images = problem.images, .scratch = work.scratch(), .zeroed = work.zeroed()};
   if (step != nullptr) {
-    data.inputs = inputs.data(), data.output = outputs.back();
+    data.inputs = inputs.data(), data.output = outputs.back(), data.first_output = outputs.front();
     step->launch(data, stream.get());
     return;
   }

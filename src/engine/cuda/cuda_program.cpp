@@ -73,8 +73,10 @@ MemoryPlan CudaProgram::arena_plan(int images) const {
   }
   std::vector<BufferLife> lives = lifetimes(graph_, bytes, alias);
   for (const CudaGroup& group : groups_) {  // as one it runs where its last node would, and reads what the first reads
-    BufferLife& input = lives[alias[graph_.nodes[group.first()].inputs[0]]];
-    input.last = std::max(input.last, group.last());
+    for (const int node : graph_.nodes[group.first()].inputs) {
+      BufferLife& input = lives[alias[node]];
+      input.last = std::max(input.last, group.last());
+    }
   }
   return plan_memory(lives);
 }
@@ -137,12 +139,17 @@ void CudaProgram::at_node(size_t node, const std::function<void()>& work) const 
 }
 
 CudaStepData CudaProgram::data(size_t node, int batch) const {
-  return {batch, layers_[node].inputs.data(), layers_[node].output, work_.scratch(), work_.zeroed()};
+  return {.images = batch,
+          .inputs = layers_[node].inputs.data(),
+          .output = layers_[node].output,
+          .scratch = work_.scratch(),
+          .zeroed = work_.zeroed()};
 }
 
 CudaStepData CudaProgram::data(const CudaGroup& group, int batch) const {
   CudaStepData of_group = data(group.last(), batch);
   of_group.inputs = group.inputs.data();
+  of_group.first_output = layers_[group.first()].output;
   return of_group;
 }
 

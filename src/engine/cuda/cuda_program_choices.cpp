@@ -47,13 +47,19 @@ bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
     const std::vector<int>& inputs = graph_.nodes[n].inputs;  // none: an input node, which reads no node's memory
     return std::any_of(inputs.begin(), inputs.end(), [&](int input) { return written(input).meets(bytes); });
   };
+  const auto written_before = [&](const Bytes& bytes) {
+    const CudaGroup* group = fused_group(before, batch);
+    return written(before).meets(bytes) || (group != nullptr && written(group->first()).meets(bytes));
+  };
   const auto read_before = [&](const Bytes& bytes) {
     const CudaGroup* group = fused_group(before, batch);
     if (group == nullptr) return read(before, bytes);
     const std::vector<int>& nodes = group->group().nodes;
     return std::any_of(nodes.begin(), nodes.end(), [&](int n) { return read(n, bytes); });
   };
-  return !written(before).meets(written(node)) && !read_before(written(node)) && !read(node, written(before));
+  const std::vector<int>& inputs = graph_.nodes[node].inputs;
+  return !written_before(written(node)) && !read_before(written(node)) &&
+         std::none_of(inputs.begin(), inputs.end(), [&](int input) { return written_before(written(input)); });
 }
 
 // When all groups have been chosen: what is launched before a node is known.

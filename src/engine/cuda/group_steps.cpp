@@ -1,6 +1,7 @@
 #include "src/engine/cuda/group_steps.h"
 
 #include "src/engine/cuda/conv_max_pool_step.h"
+#include "src/engine/cuda/expand_reduce_step.h"
 #include "src/engine/cuda/inverted_residual_step.h"
 #include "src/engine/cuda/pool_linear_step.h"
 
@@ -14,6 +15,8 @@ GroupKernels all_kernels(const Lowering& lowering, const NodeGroup& group) {
       return conv_max_pool_kernels(lowering, group);
     case GroupKind::inverted_residual:
       return inverted_residual_kernels(lowering, group);
+    case GroupKind::expand_reduce:
+      return expand_reduce_kernels(lowering, group);
     case GroupKind::pool_linear:
       return pool_linear_kernels(lowering, group);
   }

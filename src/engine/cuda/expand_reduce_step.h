@@ -1,0 +1,11 @@
+// A network's global average and linear layer as one kernel.
+#pragma once
+
+#include "src/engine/cuda/group_steps.h"
+
+namespace octet {
+
+/// Of a group of that kind; null where no kernel takes its layers.
+GroupKernels expand_reduce_kernels(const Lowering& lowering, const NodeGroup& group);
+
+}  // namespace octet
