@@ -240,7 +240,9 @@ void add_cuda(std::vector<Field>& fields) {
   SectionFields<&Recipe::cuda> s(fields, "cuda");
   s.add("benchmark", &C::benchmark, {}, "cuDNN tries its convolutions once and keeps the fastest");
   s.add("deterministic", &C::deterministic, {}, "the same bits in every run, slower; benchmark is then off");
-  s.add("tf32", &C::tf32, {}, "precision fp32: convolutions and linears with 10 bits of mantissa on tensor cores");
+  s.add("tf32", &C::tf32, {},
+        "precision fp32, steps of adaround, block, distill_steps: convolutions and linears with 10 bits of mantissa "
+        "on tensor cores");
   s.add("graph", &C::graph, {}, "training steps are captured once and replayed");
   s.add("resident_images", &C::resident_images, one_of({"auto", "on", "off"}),
         "training images stay on the GPU and are augmented there; auto: where they fit and the transform allows");

@@ -19,7 +19,7 @@ struct Result {
   double before = 0, after = 0;
 };
 
-Result taught(at::Device device) {
+Result taught(at::Device device, bool tf32) {
   const Graph graph = test::residual_network("relu");
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
@@ -33,7 +33,7 @@ Result taught(at::Device device) {
   Result result{.before = loss()};
   int64_t batch = 0;
   distill(model, floats, [&] { return x.narrow(0, 8 * (batch++ % 4), 8); },
-          {.steps = 100, .rate = 1e-2, .temperature = 1});
+          {.steps = 100, .rate = 1e-2, .temperature = 1, .tf32 = tf32});
   result.after = loss();
   for (const auto& [name, tensor] : model.weights()) result.weights.emplace(name, tensor.cpu());
   return result;
@@ -42,11 +42,15 @@ Result taught(at::Device device) {
 TEST(DistillCuda, TwoRunsGiveTheSameBitsAndTheCpusLoss) {
   OCTET_NEEDS_GPU();
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  const Result gpu = taught(at::kCUDA), again = taught(at::kCUDA), cpu = taught(at::kCPU);
-  for (const auto& [name, tensor] : gpu.weights) EXPECT_TRUE(tensor.equal(again.weights.at(name))) << name;
-  EXPECT_NEAR(gpu.before, cpu.before, 0.01 * cpu.before);
+  const Result cpu = taught(at::kCPU, false);
   EXPECT_LT(cpu.after, 0.7 * cpu.before);
-  EXPECT_LT(gpu.after, 0.7 * gpu.before);
+  for (const bool tf32 : {false, true}) {
+    SCOPED_TRACE(tf32);
+    const Result gpu = taught(at::kCUDA, tf32), again = taught(at::kCUDA, tf32);
+    for (const auto& [name, tensor] : gpu.weights) EXPECT_TRUE(tensor.equal(again.weights.at(name))) << name;
+    EXPECT_NEAR(gpu.before, cpu.before, 0.01 * cpu.before);
+    EXPECT_LT(gpu.after, 0.7 * gpu.before);
+  }
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ struct Result {
   std::vector<Reconstructed> units;
 };
 
-Result rounded(const std::string& activation, bool blocks, at::Device device) {
+Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false) {
   const Graph graph = test::residual_network(activation);
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   Result result;
-  reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks, {.steps = 300, .batch_size = 8},
+  reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks,
+              {.steps = 300, .batch_size = 8, .tf32 = tf32},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });
   result.codes = test::codes(model);
   return result;
@@ -48,6 +49,18 @@ TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
       EXPECT_GE(better, cpu.units.size() / 2);  // with a few weights the nearest may be the best
     }
   }
+}
+
+TEST(ReconstructCuda, StepsInTf32GiveTheSameBitsAndErrorsThatAreMeasuredWithout) {
+  OCTET_NEEDS_GPU();
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  const Result full = rounded("relu", true, at::kCUDA), tf32 = rounded("relu", true, at::kCUDA, true),
+               again = rounded("relu", true, at::kCUDA, true);
+  EXPECT_EQ(tf32.codes, again.codes);
+  ASSERT_EQ(tf32.units.size(), full.units.size());
+  EXPECT_EQ(tf32.units[0].nearest, full.units[0].nearest);  // the others see what the first has become
+  for (size_t i = 0; i < full.units.size(); ++i)
+    EXPECT_NEAR(tf32.units[i].rounded / full.units[i].rounded, 1, 0.1) << full.units[i].name;
 }
 
 }  // namespace

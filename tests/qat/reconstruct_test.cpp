@@ -164,7 +164,7 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
     ASSERT_EQ(row.pictures.sizes(), at::IntArrayRef({4}));
     EXPECT_GE(row.pictures.min().item<int64_t>(), 0);
     EXPECT_LT(row.pictures.max().item<int64_t>(), kPictures);
-    EXPECT_EQ(row.push.item<float>(), step < kSteps / 5 ? 0 : 1) << step;
+    EXPECT_EQ(row.push.item<float>(), step < kSteps / 5 ? 0 : 10) << step;
     powers.push_back(row.power.item<double>());
     if (step < 1000) {
       once.prepare(step);

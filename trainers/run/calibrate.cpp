@@ -90,7 +90,8 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
   const StepPlan plan{.steps = recipe.rounding_steps,
                       .batch_size = recipe.batch_size,
                       .seed = run.recipe.seed,
-                      .rate = recipe.rounding_learning_rate};
+                      .rate = recipe.rounding_learning_rate,
+                      .tf32 = run.recipe.cuda.tf32};
   reconstruct(model, pictures, blocks, plan, [&](const Reconstructed& unit) {
     nearest += unit.nearest;
     rounded += unit.rounded;

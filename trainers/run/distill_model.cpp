@@ -45,8 +45,10 @@ class AugmentedPictures {
 
 void distill_model(QuantizedModel& model, const Run& run, const Weights& floats) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const DistillPlan plan{
-      .steps = recipe.distill_steps, .rate = recipe.distill_learning_rate, .temperature = recipe.distill_temperature};
+  const DistillPlan plan{.steps = recipe.distill_steps,
+                         .rate = recipe.distill_learning_rate,
+                         .temperature = recipe.distill_temperature,
+                         .tf32 = run.recipe.cuda.tf32};
   const OwnStream stream(run.device);
   AugmentedPictures pictures(run);
   Progress progress("distill", plan.steps, "steps");

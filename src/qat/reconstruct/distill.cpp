@@ -20,6 +20,7 @@
 #include "src/qat/reconstruct/moving_codes.h"
 #include "src/qat/reconstruct/same_convolutions.h"
 #include "src/qat/reconstruct/steps.h"
+#include "src/qat/reconstruct/tensor_float32.h"
 #include "src/quant/equalize.h"
 
 namespace octet {
@@ -187,6 +188,7 @@ Distilled distill(QuantizedModel& model, const Weights& floats, const std::funct
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const SameConvolutions same;
+  const TensorFloat32 products(plan.tf32);
   require_teachable(model.prepared().graph);
   Distillation distillation(model, floats, plan);
   const int tenth = std::max(1, plan.steps / 10);

@@ -13,6 +13,7 @@ struct DistillPlan {
   int steps = 1000;    ///< of Adam
   double rate = 1e-3;  ///< of biases and, in steps of the grid, of codes; a tenth of it is scales', as a share
   double temperature = 4;
+  bool tf32 = false;  ///< on a GPU: tensor_float32.h
 };
 
 struct Distilled {

@@ -13,6 +13,7 @@
 #include "src/qat/reconstruct/piece.h"
 #include "src/qat/reconstruct/rounding.h"
 #include "src/qat/reconstruct/same_convolutions.h"
+#include "src/qat/reconstruct/tensor_float32.h"
 
 namespace octet {
 namespace {
@@ -41,6 +42,7 @@ void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at
   Steps steps(plan, x.size(0), x.device());
   Adam adam({rounding.logits()});
   const at::Tensor rate = learning_rate(plan.rate, x.device());
+  const TensorFloat32 products(plan.tf32);
   StepGraph graph(/*capture=*/x.is_cuda());
   for (int step = 0; step < plan.steps; ++step) {
     steps.prepare(step);

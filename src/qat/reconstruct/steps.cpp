@@ -17,7 +17,7 @@
 namespace octet {
 namespace {
 
-constexpr double kPush = 1, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2;
+constexpr double kPush = 10, kFirstPower = 20, kLastPower = 2, kWarmUp = 0.2;
 constexpr double kMeanDecay = 0.9, kSquareDecay = 0.999, kEpsilon = 1e-8;
 constexpr int kRows = 1024;
 enum Column : uint8_t { kPowerColumn, kPushColumn, kColumns };

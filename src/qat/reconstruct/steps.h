@@ -14,6 +14,7 @@ struct StepPlan {
   int batch_size = 32;  ///< pictures a step
   uint64_t seed = 1;
   double rate = 1e-2;  ///< of Adam
+  bool tf32 = false;   ///< steps on a GPU round to it (tensor_float32.h); errors are measured without
 };
 
 /// Row after row of a table where the pictures are, so that a step does the same launches each time and can be recorded
