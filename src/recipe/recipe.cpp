@@ -166,7 +166,9 @@ Recipe training_part(Recipe recipe) {
   return recipe;
 }
 
-std::string recipe_hash(const Recipe& recipe) {
+std::string recipe_hash(const Recipe& recipe) { return sha256(write_recipe(recipe)); }
+
+std::string hash_of_changes(const Recipe& recipe) {
   const Recipe usual;
   std::string given;
   for (const Field& field : schema()) {

@@ -194,8 +194,12 @@ std::string write_recipe(const Recipe& recipe);
 /// What trained weights depend on: all but `evaluate`, which is left at its defaults.
 Recipe training_part(Recipe recipe);
 
-/// SHA-256, hex, of the keys that differ from a default Recipe's, with their values: a later octet, whose recipes have
-/// more keys, gives the same, so what an earlier one began can be gone on with.
+/// SHA-256 of write_recipe(), hex.
 std::string recipe_hash(const Recipe& recipe);
+
+/// SHA-256, hex, of the keys that differ from a default Recipe's, with their values. A later octet, whose recipes have
+/// more keys, gives the same, so what an earlier one began can be gone on with; where a default has changed it does
+/// not.
+std::string hash_of_changes(const Recipe& recipe);
 
 }  // namespace octet

@@ -22,7 +22,7 @@ namespace {
 
 /// Of everything that decides the weights: recipe, graph, number of training images.
 std::string fingerprint(const Run& run) {
-  std::string text = recipe_hash(training_part(run.recipe)) + fmt::format(" images {}", run.data.train.size());
+  std::string text = hash_of_changes(training_part(run.recipe)) + fmt::format(" images {}", run.data.train.size());
   for (const ParameterSpec& parameter : parameters(run.graph)) {
     text += " " + parameter.name;
     for (const long extent : parameter.shape) text += fmt::format(",{}", extent);
