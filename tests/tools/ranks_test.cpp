@@ -39,6 +39,7 @@ TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   const auto report = nlohmann::json::parse(answer.out);
   EXPECT_EQ(report, nlohmann::json::parse(read_file(run.report_json())));
   EXPECT_EQ(report.at("notes").at(0), "2 processes trained together");
+  EXPECT_NE(read_file(run.command()).find(" --gpus 2"), std::string::npos);
   const Answer again = octet({"train", run.root, "--resume", "--gpus", "2", "--device", "cpu", "--json"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(nlohmann::json::parse(again.out), report);

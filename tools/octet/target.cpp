@@ -56,7 +56,9 @@ RunDirectory run_directory(const std::string& path) {
   RunDirectory directory{path};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
   if (!std::filesystem::exists(directory.recipe())) {
-    throw data_error(fmt::format("{}: not a run directory (no recipe.yaml in it); octet train makes one", path));
+    throw data_error(std::filesystem::exists(path)
+                         ? fmt::format("{}: not a run directory (no recipe.yaml in it); octet train makes one", path)
+                         : fmt::format("{}: no such run directory; octet train makes one", path));
   }
   return directory;
 }

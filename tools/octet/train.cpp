@@ -22,11 +22,15 @@
 namespace octet::cli {
 namespace {
 
+/// " --gpus 2", which octet took off before it started this process; "" where it did not.
+std::string launched_with(const std::optional<RankEnvironment>& environment) {
+  const bool launched = environment && !environment->store_is_there && environment->size == environment->local_size;
+  return launched ? fmt::format(" --gpus {}", environment->size) : "";
+}
+
 std::string resume_command(const Common& common, const RunDirectory& directory,
                            const std::optional<RankEnvironment>& environment) {
-  const bool launched = environment && !environment->store_is_there && environment->size == environment->local_size;
-  return fmt::format("octet train {} --resume{}{}", shell_word(directory.root),
-                     launched ? fmt::format(" --gpus {}", environment->size) : "",
+  return fmt::format("octet train {} --resume{}{}", shell_word(directory.root), launched_with(environment),
                      common.device == "auto" ? "" : " --device " + common.device);
 }
 
@@ -103,7 +107,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   RunStart start;
   start.ranks = meet_ranks(environment, agreement(recipe, device, common.resume), device);
   if (start.ranks) directory.root = start.ranks->from_first(directory.root);
-  start.command = common.command_line;
+  start.command = common.command_line + launched_with(environment);
   start.machine = machine_model();
   start.device = device;
   start.resume = common.resume;
