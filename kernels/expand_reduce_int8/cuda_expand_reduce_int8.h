@@ -33,12 +33,13 @@ struct CudaExpandReduce {
   std::string name() const { return "expand_reduce_c" + std::to_string(cluster) + "_p" + std::to_string(pixels); }
 };
 
-/// Nothing where the kernel cannot: it takes 32 C -> 128 C -> 32 C channels for C of 2, 4, 8 and 16, 1x1 with stride 1.
-/// Nor where blocks do not all run at once: each reads all its weights for one tile.
+/// Nothing where the kernel cannot: it takes 32 C -> 128 C -> 32 C channels for C of 2, 4, 8 and 16, 1x1 with stride 1
+/// and no padding, the second on the first's pixels, codes and zero point. Nor where blocks do not about all run at
+/// once: each reads all its weights for one tile.
 std::vector<CudaExpandReduce> cuda_expand_reduce_choices(const ExpandReduce& layers, int images, const CudaGpu& gpu);
 
-/// Constants and weights of both, to be copied to the device as they are (256-byte aligned).
-std::vector<uint8_t> cuda_expand_reduce_pack(const CudaExpandReduce& choice, const ExpandReduce& layers);
+/// Constants and weights of both, to be copied to the device as they are (256-byte aligned). The same for every choice.
+std::vector<uint8_t> cuda_expand_reduce_pack(const ExpandReduce& layers);
 
 /// On the device: x [images, H, W, 32 C], residual and wide [images, H, W, 128 C], narrow [images, H, W, 32 C], at the
 /// strides of the shapes.

@@ -11,12 +11,13 @@ namespace {
 
 using namespace expand_reduce;
 
-// On a multiprocessor at once: bytes of shared memory, and threads, by their registers.
+// On a multiprocessor at once: bytes of shared memory, and threads, by about as many registers as each has.
+// About: no test holds the compiler to that, and clusters of 16 need not fill a GPC's multiprocessors.
 constexpr int kMostBytes = 227 * 1024, kMostThreads = 768;
 
 bool is_pointwise(const Conv2dShape& g) {
-  return g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && g.groups == 1 &&
-         g.out_h == g.in_h && g.out_w == g.in_w && g.in_stride % 16 == 0 && g.out_stride % 16 == 0;
+  return g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && g.pad_h == 0 && g.pad_w == 0 &&
+         g.groups == 1 && g.out_h == g.in_h && g.out_w == g.in_w && g.in_stride % 16 == 0 && g.out_stride % 16 == 0;
 }
 
 std::vector<uint8_t> pack(const PointwiseConv& conv, const MmaTile& tile) {
@@ -42,11 +43,16 @@ std::vector<CudaExpandReduce> cuda_expand_reduce_choices(const ExpandReduce& lay
   const int cluster = wide.in_c / kNarrow;
   const bool known = cluster == 2 || cluster == 4 || cluster == 8 || cluster == 16;
   const bool fits = wide.in_c == kNarrow * cluster && wide.out_c == kWide * cluster && narrow.in_c == wide.out_c &&
-                    narrow.out_c == wide.in_c && narrow.in_stride == wide.out_stride;
+                    narrow.out_c == wide.in_c && narrow.in_stride == wide.out_stride && narrow.in_h == wide.out_h &&
+                    narrow.in_w == wide.out_w;
+  const CodeOutput& between = layers.expand.params.y;
+  const CodeInput& read = layers.reduce.params.x;
+  const bool same_codes = read.is_signed == between.is_signed && read.zero_point == between.zero_point;
   const bool plain = !layers.reduce.params.has_residual && !layers.expand.params.y.float_output &&
                      !layers.reduce.params.y.float_output &&
                      (!layers.expand.params.has_residual || wide.residual_stride % 16 == 0);
-  if (gpu.capability != 90 || !known || !fits || !plain || !is_pointwise(wide) || !is_pointwise(narrow)) return {};
+  if (gpu.capability != 90 || !known || !fits || !same_codes || !plain || !is_pointwise(wide) || !is_pointwise(narrow))
+    return {};
   std::vector<CudaExpandReduce> choices;
   for (const int pixels : {16, 32}) {
     const int tiles = ceil_div(images * wide.out_h * wide.out_w, pixels);
@@ -56,7 +62,7 @@ std::vector<CudaExpandReduce> cuda_expand_reduce_choices(const ExpandReduce& lay
   return choices;
 }
 
-std::vector<uint8_t> cuda_expand_reduce_pack(const CudaExpandReduce&, const ExpandReduce& layers) {
+std::vector<uint8_t> cuda_expand_reduce_pack(const ExpandReduce& layers) {
   std::vector<uint8_t> packed = pack(layers.expand, kExpandTile);
   packed.resize(reduce_offset(layers.expand.shape));
   const std::vector<uint8_t> reduce = pack(layers.reduce, kReduceTile);

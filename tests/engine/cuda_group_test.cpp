@@ -126,15 +126,21 @@ TEST(CudaGroups, GiveTheReferencesBytesWithAndWithoutATap) {
 // By their kernel wherever there is one, also where that is slower.
 TEST(CudaGroups, InvertedResidualsGiveTheReferencesBytes) {
   OCTET_NEEDS_GPU();
-  const Int8Graph graph = network_with_groups("mobilenet_v2");
-  for (const int batch : {1, 3}) {
-    const std::vector<uint8_t> images = random_images(graph, batch, 1);
-    const Trace expected = trace(*find_engine("reference").compile(graph, {.max_batch = batch}), graph, images, batch);
-    const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
-    EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
-    EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
-    EXPECT_EQ(kernels_that_start_with("inverted_residual_", *fused), 16);  // all but the last, of 320 channels
-    EXPECT_EQ(kernels_that_start_with("avg_pool_linear", *fused), 1) << batch;
+  for (const auto scheme :
+       {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
+    SCOPED_TRACE(static_cast<int>(scheme));
+    const Graph network = build_model({.name = "mobilenet_v2", .input = {3, 64, 64}, .folded = true});
+    const Int8Graph graph = random_int8_graph(network, {.activation = scheme}, 1);
+    for (const int batch : {1, 3}) {
+      const std::vector<uint8_t> images = random_images(graph, batch, 1);
+      const Trace expected =
+          trace(*find_engine("reference").compile(graph, {.max_batch = batch}), graph, images, batch);
+      const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
+      EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
+      EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
+      EXPECT_EQ(kernels_that_start_with("inverted_residual_", *fused), 16);  // all but the last, of 320 channels
+      EXPECT_EQ(kernels_that_start_with("avg_pool_linear", *fused), 1) << batch;
+    }
   }
 }
 

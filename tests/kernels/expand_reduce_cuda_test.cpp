@@ -59,7 +59,7 @@ void expect_exact_twice(const Case& c) {
   const Stream stream;
   for (const int pixels : {16, 32}) {
     const CudaExpandReduce choice{c.reduce.shape.out_c / 32, pixels};
-    const DeviceBytes packed(cuda_expand_reduce_pack(choice, layers), stream), x(c.expand.x, stream),
+    const DeviceBytes packed(cuda_expand_reduce_pack(layers), stream), x(c.expand.x, stream),
         residual(c.expand.residual, stream);
     const DeviceBytes wide(std::vector<uint8_t>(c.reduce.x.size(), kCanary), stream, kCanary);
     const DeviceBytes narrow(std::vector<uint8_t>(expected.size(), kCanary), stream, kCanary);
@@ -113,6 +113,19 @@ TEST(ExpandReduceCuda, OtherPairsHaveNoChoice) {
   EXPECT_EQ(choices(c), 0u);
   c = good, c.reduce.shape.in_stride += 16;
   EXPECT_EQ(choices(c), 0u) << "it would read what expand does not write";
+  // Shapes that convolutions have: what is padded above and to the left is cut off below and to the right.
+  c = good, c.expand.shape.pad_h = 1;
+  EXPECT_EQ(choices(c), 0u);
+  c = good, c.reduce.shape.pad_w = 1;
+  EXPECT_EQ(choices(c), 0u);
+  c = good, c.reduce.shape.in_h = c.reduce.shape.out_h = 2;
+  EXPECT_EQ(choices(c), 0u) << "other pixels than expand writes";
+  c = good, c.reduce.shape.in_w = c.reduce.shape.out_w = 4;
+  EXPECT_EQ(choices(c), 0u);
+  c = good, c.reduce.params.x.zero_point += 1;
+  EXPECT_EQ(choices(c), 0u) << "other codes than expand writes";
+  c = good, c.reduce.params.x.is_signed = !c.reduce.params.x.is_signed;
+  EXPECT_EQ(choices(c), 0u);
   c = good, c.reduce.params.has_residual = true;
   EXPECT_EQ(choices(c), 0u);
   c = good, c.reduce.params.y.float_output = true;
@@ -124,7 +137,7 @@ TEST(ExpandReduceCuda, PackedDataHoldsBothConvolutions) {
   std::mt19937 random(4);
   for (const int cluster : {2, 4, 8, 16}) {
     const Case c = make_case(cluster, 1, 1, true, random);
-    const std::vector<uint8_t> packed = cuda_expand_reduce_pack({cluster, 32}, c.layers());
+    const std::vector<uint8_t> packed = cuda_expand_reduce_pack(c.layers());
     size_t at = 0;
     const MmaTile tiles[] = {{.block_n = 128, .warps_n = 8}, {.block_n = 32, .warps_n = 1}};
     for (const ConvCase* conv : {&c.expand, &c.reduce}) {

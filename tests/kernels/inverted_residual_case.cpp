@@ -12,7 +12,12 @@ int one_of(std::mt19937& random, std::initializer_list<int> values) {
   return *(values.begin() + random() % values.size());
 }
 
-CodeOutput relu6(std::mt19937& random) { return {0, 0, random() % 2 ? 255 : uniform(random, 150, 254), false}; }
+/// As each scheme of activations has it: from 0, from a zero point within, or signed from 0; cut off above or not.
+CodeOutput relu6(std::mt19937& random) {
+  const int scheme = uniform(random, 0, 2), zero_point = scheme == 1 ? uniform(random, 1, 100) : 0;
+  const int highest = scheme == 2 ? 127 : 255;
+  return {zero_point, zero_point, random() % 2 ? highest : uniform(random, highest / 2, highest - 1), scheme == 2};
+}
 
 /// Weights and constants; tensors of c.images images. Edges stay.
 void fill(ConvCase& c, std::mt19937& random, bool extreme) {

@@ -29,7 +29,7 @@ struct BlockCase {
 };
 
 enum class Edges {
-  as_networks,  ///< uint8; ReLU6 behind all but the last
+  as_networks,  ///< uint8, the hidden ones perhaps int8; ReLU6 behind all but the last
   any,          ///< int8 or uint8, any zero point and clamp
 };
 

@@ -6,6 +6,9 @@
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "src/qat/distillation_loss.h"
 #include "src/qat/reconstruct/distill.h"
 #include "tests/cuda/gpu.h"
@@ -44,13 +47,18 @@ TEST(DistillCuda, TwoRunsGiveTheSameBitsAndTheCpusLoss) {
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   const Result cpu = taught(at::kCPU, false);
   EXPECT_LT(cpu.after, 0.7 * cpu.before);
+  std::vector<Weights> weights;
   for (const bool tf32 : {false, true}) {
     SCOPED_TRACE(tf32);
     const Result gpu = taught(at::kCUDA, tf32), again = taught(at::kCUDA, tf32);
     for (const auto& [name, tensor] : gpu.weights) EXPECT_TRUE(tensor.equal(again.weights.at(name))) << name;
     EXPECT_NEAR(gpu.before, cpu.before, 0.01 * cpu.before);
     EXPECT_LT(gpu.after, 0.7 * gpu.before);
+    weights.push_back(gpu.weights);
   }
+  EXPECT_TRUE(std::any_of(weights[0].begin(), weights[0].end(), [&](const auto& entry) {
+    return !entry.second.equal(weights[1].at(entry.first));
+  })) << "no product was rounded";
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 // Rounding learned on a GPU, where steps are recorded and replayed: the same bits in two runs, and errors as on the
 // CPU.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
+#include "src/model/device.h"
 #include "src/qat/reconstruct/reconstruct.h"
+#include "src/qat/reconstruct/tensor_float32.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"
 
@@ -69,6 +74,24 @@ TEST(ReconstructCuda, StepsInTf32GiveTheSameBitsAndErrorsThatAreMeasuredWithout)
   ASSERT_EQ(tf32.units.size(), full.units.size());
   EXPECT_EQ(tf32.units[0].nearest, full.units[0].nearest);  // the others see what the first has become
   EXPECT_NEAR(error_of(tf32) / error_of(full), 1, 0.1);
+}
+
+// 1 + 2^-12 has more bits than TF32.
+TEST(ReconstructCuda, Tf32RoundsProductsAndConvolutionsAndIsRestored) {
+  OCTET_NEEDS_GPU();
+  const FullPrecision full;
+  const at::Tensor one = at::eye(256, at::TensorOptions(at::kCUDA)), x = at::full({256, 256}, 1 + 0x1p-12, at::kCUDA);
+  const auto product = [&] { return x.mm(one); };
+  const auto convolution = [&] {
+    return at::conv2d(x.reshape({4, 256, 8, 8}), one.reshape({256, 256, 1, 1})).reshape({256, 256});
+  };
+  {
+    const TensorFloat32 rounded(true);
+    EXPECT_FALSE(product().equal(x));
+    EXPECT_FALSE(convolution().equal(x));
+  }
+  EXPECT_TRUE(product().equal(x));
+  EXPECT_TRUE(convolution().equal(x));
 }
 
 }  // namespace

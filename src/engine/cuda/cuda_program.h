@@ -12,6 +12,7 @@
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "src/engine/cuda/batch_queue.h"
+#include "src/engine/cuda/beside.h"
 #include "src/engine/cuda/cuda_group.h"
 #include "src/engine/cuda/group_steps.h"
 #include "src/engine/cuda/host_copies.h"
@@ -71,8 +72,9 @@ class CudaProgram final : public Program {
   void capture(BatchPlan& plan);
   /// Lets nodes run beside what a run launches before them, where they may and where that is faster.
   void choose_beside(int batch);
-  /// Whether the node, which no group computes, may run while what is launched at node `before` does: neither writes
-  /// what the other reads or writes.
+  /// Of what a run launches at the node.
+  Traffic traffic(size_t node, int batch) const;
+  /// Whether the node, which no group computes, may run while what is launched at node `before` does.
   bool may_run_beside(size_t before, size_t node, int batch) const;
   CudaStepData data(size_t node, int batch) const;
   /// Of a group as one.

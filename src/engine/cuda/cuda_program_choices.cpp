@@ -10,16 +10,6 @@
 #include "src/engine/cuda/timing.h"
 
 namespace octet {
-namespace {
-
-struct Bytes {
-  const uint8_t* first;
-  size_t count;
-  bool meets(const Bytes& other) const { return first < other.first + other.count && other.first < first + count; }
-};
-
-}  // namespace
-
 void CudaProgram::choose_group(CudaGroup& group, int batch) {
   const std::vector<int>& nodes = group.group().nodes;
   std::vector<size_t> earlier;  // as one the group runs where its last node would
@@ -40,26 +30,16 @@ void CudaProgram::choose_group(CudaGroup& group, int batch) {
   group.choose(problem, work_, stream_);
 }
 
+Traffic CudaProgram::traffic(size_t node, int batch) const {
+  const auto output = [&](int n) { return ByteRange{layers_[n].output, layers_[n].image_bytes * batch}; };
+  const CudaGroup* group = fused_group(node, batch);
+  return group != nullptr ? traffic_of(graph_, group->group(), output)
+                          : traffic_of(graph_, static_cast<int>(node), output);
+}
+
 bool CudaProgram::may_run_beside(size_t before, size_t node, int batch) const {
-  if (!layers_[node].step->can_run_beside(batch) || layers_[before].beside.contains(batch)) return false;
-  const auto written = [&](size_t n) { return Bytes{layers_[n].output, layers_[n].image_bytes * batch}; };
-  const auto read = [&](size_t n, const Bytes& bytes) {
-    const std::vector<int>& inputs = graph_.nodes[n].inputs;  // none: an input node, which reads no node's memory
-    return std::any_of(inputs.begin(), inputs.end(), [&](int input) { return written(input).meets(bytes); });
-  };
-  const auto written_before = [&](const Bytes& bytes) {
-    const CudaGroup* group = fused_group(before, batch);
-    return written(before).meets(bytes) || (group != nullptr && written(group->first()).meets(bytes));
-  };
-  const auto read_before = [&](const Bytes& bytes) {
-    const CudaGroup* group = fused_group(before, batch);
-    if (group == nullptr) return read(before, bytes);
-    const std::vector<int>& nodes = group->group().nodes;
-    return std::any_of(nodes.begin(), nodes.end(), [&](int n) { return read(n, bytes); });
-  };
-  const std::vector<int>& inputs = graph_.nodes[node].inputs;
-  return !written_before(written(node)) && !read_before(written(node)) &&
-         std::none_of(inputs.begin(), inputs.end(), [&](int input) { return written_before(written(input)); });
+  return layers_[node].step->can_run_beside(batch) && !layers_[before].beside.contains(batch) &&
+         independent(traffic(before, batch), traffic(node, batch));
 }
 
 // When all groups have been chosen: what is launched before a node is known.

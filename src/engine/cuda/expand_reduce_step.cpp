@@ -19,7 +19,7 @@ class ExpandReduceStep final : public CudaStep {
       : layers_(std::move(layers)), constants_(std::move(constants)), choice_(choice) {}
   std::string kernel(int) const override { return choice_.name(); }
   void prepare(const CudaStepData&, const Stream& stream) override {
-    packed_ = constants_->upload([&] { return kernels::cuda_expand_reduce_pack(choice_, *layers_); }, stream);
+    packed_ = constants_->upload([&] { return kernels::cuda_expand_reduce_pack(*layers_); }, stream);
   }
   size_t constant_bytes() const override { return packed_->bytes(); }
   void launch(const CudaStepData& data, CudaStream stream) const override {

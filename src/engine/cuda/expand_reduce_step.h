@@ -1,4 +1,4 @@
-// A network's global average and linear layer as one kernel.
+// The convolution that ends a ResNet's bottleneck and the one that begins the next as one kernel.
 #pragma once
 
 #include "src/engine/cuda/group_steps.h"

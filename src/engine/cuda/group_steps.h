@@ -19,8 +19,8 @@ using CudaSteps = std::vector<std::unique_ptr<CudaStep>>;
 
 /// A step for each kernel that can compute one group of so many images, the likely fastest first. A step reads
 /// inputs[0], what the group's first node reads, and inputs[1], the residual if one of its nodes has one; it writes
-/// what the last node writes and, where others read that too, what the first does. Constants that steps share are on
-/// the device as long as one of those that were prepared is there.
+/// what the last node writes and, an expand_reduce, what the first does, whether others read that or not. Constants
+/// that steps share are on the device as long as one of those that were prepared is there.
 using GroupKernels = std::function<CudaSteps(int images)>;
 
 /// The kernels of a group; null where none computes it, whatever the number of images. The factory stays as long as the

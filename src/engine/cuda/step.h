@@ -21,7 +21,8 @@ struct CudaStepData {
   int images = 0;
   const uint8_t* const* inputs = nullptr;
   void* output = nullptr;
-  void* first_output = nullptr;  ///< of a group of nodes that one step computes: the first one's
+  /// Of a group of nodes that one step computes: the first one's. Only an expand_reduce writes it.
+  void* first_output = nullptr;
   void* scratch = nullptr;  ///< scratch_bytes(images) that hold anything, shared by all steps and numbers of images
   /// zeroed_bytes(images), shared by the steps that ask for some: zeros when it is allocated; how much of it they leave
   /// as zeros is their agreement (kCudaWorkspaceZeros).
