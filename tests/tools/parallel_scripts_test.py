@@ -97,6 +97,23 @@ class Following(unittest.TestCase):
             self.assertEqual(parallel_agree.by_step(following.weights, last.weights), {3: 0.125})
 
 
+    def test_a_later_file_with_the_number_of_an_earlier_one(self):
+        with tempfile.TemporaryDirectory() as name:
+            run = pathlib.Path(name)
+            (run / "checkpoints").mkdir()
+            following = parallel_agree.Following(run, (1, 3))
+            path = run / "checkpoints/float.state.safetensors"
+            state(run / "checkpoints", 0, 1.0)
+            kept, when = path.stat().st_ino, path.stat().st_mtime_ns
+            following.look()
+            state(run, 2, 4.0)
+            path.write_bytes((run / "float.state.safetensors").read_bytes())  # the number stays
+            os.utime(path, ns=(when, when + 1))
+            self.assertEqual(path.stat().st_ino, kept)
+            following.look()
+            self.assertEqual(sorted(following.weights), [1, 3])
+
+
 class Apart(unittest.TestCase):
     def test_means_beside_their_scatter(self):
         self.assertTrue(parallel_report.apart([95.0, 95.2, 95.4], [95.1, 95.2, 95.6])["within"])

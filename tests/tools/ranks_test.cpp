@@ -288,6 +288,20 @@ TEST_F(RanksTool, WhoWaitsForTheOthersStopsWhenAsked) {
   EXPECT_FALSE(fs::exists(path("run")));
 }
 
+/// Where no launcher of ours sees the signal.
+TEST_F(RanksTool, StartedByOthersOneThatIsKilledEndedWithoutAWord) {
+  const RunDirectory run{path("run")};
+  const std::string recipe = path("tiny.yaml") + " --device cpu --set train.epochs=400 --out " + run.root;
+  const int port = Listener().port();
+  const Answer killed =
+      command({"bash", "-c",
+               fmt::format("{} & first=$!; {} & wait $first", as_rank(0, port, recipe), as_rank(1, port, recipe))},
+              {.during = [&](pid_t shell) { send_to_rank(1, SIGKILL, shell, run); }});
+  EXPECT_EQ(killed.code, 1) << killed.err;
+  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended without a word, or hangs");
+  expect_part(read_file(run.report_html()), "rank 1 ended without a word, or hangs");
+}
+
 TEST_F(RanksTool, StartedByOthersWhatDiffersIsNamedAndAPortInUse) {
   const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
   const int port = Listener().port();

@@ -63,5 +63,22 @@ TEST(LastWords, ALauncherSpeaksForOneThatWasKilled) {
   EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: killed by signal 9 (SIGKILL)");
 }
 
+/// It said why, and then a library aborted it while it ended.
+TEST(LastWords, WhatItSaidItselfIsNotReplacedByTheLaunchers) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  put(*store, "ended/0", "");  // rank 0 lives, and lost rank 1
+  LastWords(store, 1, 2).leave("the GPU is out of memory");
+  leave_last_words_of(1, "killed by signal 6 (SIGABRT)", *store);
+  EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: the GPU is out of memory");
+}
+
+TEST(LastWords, ALauncherSpeaksForOneThatHadAskedToo) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  put(*store, "ended/1", "");
+  leave_last_words_of(1, "killed by signal 11 (SIGSEGV)", *store);
+  put(*store, "read/1", "");
+  EXPECT_EQ(LastWords(store, 0, 2).ask(), "rank 1 ended: killed by signal 11 (SIGSEGV)");
+}
+
 }  // namespace
 }  // namespace octet

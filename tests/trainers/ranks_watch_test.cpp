@@ -64,12 +64,12 @@ TEST_F(Watched, NobodyIsAccusedWhileAllLive) {
 }
 
 TEST_F(Watched, OneThatLivesAndMakesNoStepSaysSo) {
-  watch(1).due_within(2 * kShort.beats);
+  watch(1).due_within(2 * kPatience);
   EXPECT_EQ(words_within(1, kPatience), "");
-  watch(1).due_within(2 * kShort.beats);  // a step ended
+  watch(1).due_within(2 * kPatience);  // a step ended
   EXPECT_EQ(words_within(1, kPatience * 3 / 2), "");
-  EXPECT_NE(words_within(1, 4 * kPatience).find("no step ends any more: its GPU waits"), std::string::npos);
-  watch(2).due_within(kShort.beats / 2);
+  EXPECT_NE(words_within(1, 4 * kPatience).find("no step ended in 2 s: a GPU waits"), std::string::npos);
+  watch(2).due_within(kPatience / 2);
   watch(2).nothing_due();
   EXPECT_EQ(words_within(2, kPatience), "");
 }

@@ -48,7 +48,8 @@ class Following:
     def look(self):
         try:
             with open(self.path, "rb") as file:  # it is replaced, not written over
-                which = os.fstat(file.fileno()).st_ino
+                about = os.fstat(file.fileno())
+                which = (about.st_ino, about.st_mtime_ns)  # a later file may have the number of one that is gone
                 if which == self.seen:
                     return
                 data = file.read()

@@ -102,7 +102,7 @@ class Children {
   /// Also to the others, whose report then says so: they see no more than that it is gone.
   void tell(pid_t child, int number) const {
     const int rank = ranks_.at(child);
-    if (killed_.count(child) > 0) {
+    if (killed_.count(child) > 0 && number == SIGKILL) {
       complain(fmt::format("rank {} did not end by itself and was killed", rank));
       return;
     }

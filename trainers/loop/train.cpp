@@ -91,6 +91,7 @@ class Trainer {
   StepGraph graph_;
   std::unique_ptr<Batches> batches_;
   TotalsReader totals_;
+  Ranks::Steps due_;
   double exchange_share_ = 0;  // of the last epoch, or of what was left of it when it was resumed
   Position position_;          // steps launched; sums of those that are known to be done
 };
@@ -106,7 +107,8 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
       step_(phase),
       graph_(phase.cuda.graph && device_.is_cuda()),
       batches_(make_batches(data, batches_of(phase))),
-      totals_(device_) {}
+      totals_(device_),
+      due_(phase.ranks, StepGraph::kWarmUps + 1) {}
 
 void Trainer::run() {
   if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
@@ -115,7 +117,6 @@ void Trainer::run() {
   require_same_network("before training");
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
-    step_.take_from_owners();
     require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
     save();  // before validation, which may be interrupted too
     if (phase_.epoch_done) validate();
@@ -186,14 +187,14 @@ void Trainer::run_epoch() {
   const auto start = Clock::now();
   const double exchanged_before = phase_.ranks != nullptr ? phase_.ranks->exchange_seconds() : 0;
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
-  Ranks::Steps steps(phase_.ranks);
-  while (const Batches::Labelled* batch = batches_->next()) {
-    steps.next();
+  bool stopping = false;
+  while (const Batches::Labelled* batch = stopping ? nullptr : batches_->next()) {
+    due_.begins();
     launch_step(*batch);
     batches_->fetch_ahead();
     if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
-    const bool stopping = stops(), last = position_.step == steps_;
-    follow(/*wait=*/stopping || last);
+    stopping = stops();
+    follow(/*wait=*/stopping || position_.step == steps_);
     position_.seconds = seconds_before + seconds_since(start);
     if (position_.seen > 0) {
       const EpochResult so_far = result();
@@ -201,15 +202,15 @@ void Trainer::run_epoch() {
                       fmt::format("loss {:.3f}  {} {:.1f} %", so_far.train_cross_entropy,
                                   score_names(data_.train_set->labels()).share, 100 * so_far.train_top1));
     }
-    if (stopping) {
-      step_.take_from_owners();
-      save();
-      throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
-                                                     position_.epoch + 1, position_.step));
-    }
   }
-  if (phase_.ranks != nullptr)
-    exchange_share_ = (phase_.ranks->exchange_seconds() - exchanged_before) / seconds_since(start);
+  step_.take_from_owners();
+  if (phase_.ranks != nullptr)  // waits for the GPU, which may wait for another's here, too
+    exchange_share_ = (phase_.ranks->exchange_seconds() - exchanged_before) / (position_.seconds - seconds_before);
+  due_.none_due();
+  if (!stopping) return;
+  save();
+  throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
+                                                 position_.epoch + 1, position_.step));
 }
 
 void Trainer::validate_epoch() const {
@@ -246,6 +247,7 @@ void Trainer::launch_step(const Batches::Labelled& batch) {
 /// Takes in what is known of the steps so far; `wait`: of all of them.
 void Trainer::follow(bool wait) {
   while (const std::optional<StepTotals> totals = totals_.next(wait)) {
+    due_.ended();
     if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
     position_.loss_sum = totals->loss_sum;
     position_.cross_entropy_sum = totals->cross_entropy_sum;

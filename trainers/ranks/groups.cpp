@@ -43,6 +43,12 @@ void wait_for(const There& there, const std::string& whom) {
 /// A launcher's own keys are in the same store.
 StorePointer of_octet(const StorePointer& store) { return c10::make_intrusive<c10d::PrefixStore>("octet", store); }
 
+/// A connection to the store, or the store itself. When it goes c10d would print 60 lines of calls beside our sentence.
+StorePointer connected(const std::string& address, const c10d::TCPStoreOptions& options) {
+  if (!from_process("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
+  return of_octet(c10::make_intrusive<c10d::TCPStore>(address, options));
+}
+
 /// `rank` of `size`: in the group, not among all.
 Group gloo_group(const StorePointer& store, const RankEnvironment& environment, int rank, int size,
                  std::chrono::milliseconds patience) {
@@ -55,8 +61,6 @@ Group gloo_group(const StorePointer& store, const RankEnvironment& environment, 
 }  // namespace
 
 StorePointer open_store(const RankEnvironment& environment) {
-  if (!from_process("TORCH_CPP_LOG_LEVEL"))
-    FLAGS_caffe2_log_level = 2;  // a lost rank is a sentence, not 60 lines of calls
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(environment.port);
   options.isServer = environment.rank == 0 && !environment.store_is_there;
@@ -68,7 +72,7 @@ StorePointer open_store(const RankEnvironment& environment) {
     wait_for([&] { return is_listened_at(environment.address, environment.port); },
              fmt::format("who listens at {}:{}", environment.address, environment.port));
   }
-  return of_octet(c10::make_intrusive<c10d::TCPStore>(environment.address, options));
+  return connected(environment.address, options);
 }
 
 StorePointer visit_store(const std::string& address, int port) {
@@ -78,7 +82,7 @@ StorePointer visit_store(const std::string& address, int port) {
   options.timeout = kVisit;
   try {
     if (!is_listened_at(address, port)) return nullptr;
-    return of_octet(c10::make_intrusive<c10d::TCPStore>(address, options));
+    return connected(address, options);
   } catch (const std::exception&) {  // it went in between
     return nullptr;
   }

@@ -33,8 +33,8 @@ class LastWords {
   const int rank_, size_;
 };
 
-/// What a launcher knows of a rank that could not say it itself: "killed by signal 9 (SIGKILL)". `store`: that of the
-/// ranks, which may be gone.
+/// What a launcher knows of a rank that could not say it itself: "killed by signal 9 (SIGKILL)". Where it could, its
+/// own words stay. `store`: that of the ranks, which may be gone.
 void leave_last_words_of(int rank, const std::string& reason, c10d::Store& store);
 
 }  // namespace octet

@@ -30,6 +30,7 @@ namespace octet {
 namespace {
 
 constexpr std::chrono::hours kWhileOthersMeasure{24};
+constexpr int kLongestStep = 60, kTimesAtFirst = 5;
 
 void add_up(const Group& group, const at::Tensor& tensor, c10d::ReduceOp::RedOpType how = c10d::ReduceOp::SUM) {
   std::vector<at::Tensor> tensors{tensor};
@@ -272,11 +273,22 @@ void Ranks::copy_from(int from, const std::vector<at::Tensor>& tensors) {
   });
 }
 
-void Ranks::Steps::next() {
-  if (ranks_ != nullptr && ranks_->groups_->on_gpu) ranks_->groups_->watch->due_within(ranks_->faults_.longest_step);
+std::optional<int> Ranks::longest_step() const {
+  return faults_.longest_step || !groups_->on_gpu ? faults_.longest_step : kLongestStep;
 }
 
-Ranks::Steps::~Steps() {
+void Ranks::Steps::due() {
+  if (ranks_ == nullptr) return;
+  if (const std::optional<int> seconds = ranks_->longest_step())
+    ranks_->groups_->watch->due_within(std::chrono::seconds(ended_ < first_ ? kTimesAtFirst * *seconds : *seconds));
+}
+
+void Ranks::Steps::ended() {
+  ++ended_;
+  due();
+}
+
+void Ranks::Steps::none_due() {
   if (ranks_ != nullptr && ranks_->groups_ && ranks_->groups_->watch) ranks_->groups_->watch->nothing_due();
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class Ranks {
   struct Faults {
     std::chrono::milliseconds patience{20'000};
     std::function<void(const std::string& why)> end = end_process;
-    int longest_step = 60;  ///< seconds, on a GPU
+    std::optional<int> longest_step;  ///< seconds; none: 60 on a GPU, and on CPUs no limit, since all waits there end
   };
 
   /// Meets the others. `agreement`: what must be the same text everywhere, such as versions and the recipe's hash.
@@ -81,18 +82,24 @@ class Ranks {
   /// In place: the values that rank `from` has. Dense tensors on the device.
   void copy_from(int from, const std::vector<at::Tensor>& tensors);
 
-  /// While it lives, on a GPU, `end` comes unless next() does within `longest_step`: GPUs that wait for each other wake
-  /// nobody. With null it does nothing.
+  /// While a step is due `end` comes unless one ends within `longest_step`: GPUs that wait for each other wake nobody.
+  /// Until `first` steps ended it is five times as long: they set up NCCL and cuDNN. With null it does nothing.
   class Steps {
    public:
-    explicit Steps(Ranks* ranks) : ranks_(ranks) {}
-    ~Steps();
+    Steps(Ranks* ranks, long first) : ranks_(ranks), first_(first) {}
+    ~Steps() { none_due(); }
     Steps(const Steps&) = delete;
     Steps& operator=(const Steps&) = delete;
-    void next();
+    void begins() { due(); }  ///< the host is about to launch one
+    void ended();             ///< each: many may be on their way when the host waits for all of them
+    void none_due();          ///< until the next begins
 
    private:
+    void due();
+
     Ranks* const ranks_;
+    const long first_;
+    long ended_ = 0;
   };
 
   /// That this rank, on a GPU its stream, has waited for sums and swaps of tensors so far, and so for slower ranks.
@@ -119,6 +126,7 @@ class Ranks {
   template <class Work>
   void with_others(const Work& work);
   std::string stops_because(const std::string& why) const;
+  std::optional<int> longest_step() const;
 
   const RankEnvironment environment_;
   const Faults faults_;

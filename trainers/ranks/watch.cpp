@@ -11,9 +11,8 @@ namespace {
 
 constexpr const char* kWhoIsLost = "lost";
 constexpr const char* kNoStep =
-    "no step ends any more: its GPU waits. Where several runs share GPUs their exchanges may wait for each other; run "
-    "one "
-    "at a time";
+    "no step ended in {} s: a GPU waits for another's, or steps, or their pictures, take that long. Where several runs "
+    "share GPUs their exchanges may wait for each other: run one at a time; else take a smaller batch_size";
 
 std::string beats_of(int rank) { return fmt::format("beats/{}", rank); }
 
@@ -42,12 +41,17 @@ Watch::~Watch() {
   listening_.join();
 }
 
+void Watch::due_within(std::chrono::milliseconds time) {
+  due_seconds_ = std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  due_ = rounds_ + time / patience_.beat;
+}
+
 void Watch::beat() {
   try {
     do {
       store_->set(beats_of(rank_), bytes(std::to_string(rounds_)));
       if (look()) break;
-      if (rounds_ >= due_) tell(kNoStep);
+      if (rounds_ >= due_) tell(fmt::format(kNoStep, due_seconds_.load()));
       ++rounds_;
     } while (rest());
   } catch (const std::exception&) {  // the store is gone: listen() sees that no more rounds are made

@@ -31,9 +31,9 @@ class Watch {
   Watch(c10d::Store& store, const std::string& holder, int rank, int size, Lost lost, Patience patience);
   ~Watch();  ///< beats no more
 
-  /// `lost` unless it is called again, or nothing_due(), within so many beats: all processes live, and each waits for a
-  /// GPU that waits for another.
-  void due_within(int beats) { due_ = rounds_ + beats; }
+  /// `lost` unless it is called again, or nothing_due(), within `time`, counted in beats: all processes live, and each
+  /// waits for a GPU that waits for another.
+  void due_within(std::chrono::milliseconds time);
   void nothing_due() { due_ = kNever; }
 
  private:
@@ -58,7 +58,7 @@ class Watch {
   std::vector<Other> others_;  // rank 0 watches all, all watch rank 0
   std::vector<std::string> keys_;
   static constexpr long kNever = std::numeric_limits<long>::max();
-  std::atomic<long> rounds_{0}, due_{kNever};
+  std::atomic<long> rounds_{0}, due_{kNever}, due_seconds_{0};
   std::atomic<bool> told_{false};
   std::mutex mutex_;
   std::condition_variable ending_;
