@@ -96,7 +96,7 @@ TEST(InvertedResidualCuda, EveryKernelOfTurnsIsExact) {
         for (const bool expand : {true, false}) {
           for (const Edges edges : {Edges::as_networks, Edges::any}) {
             const int hidden = edges == Edges::any ? 72 : 24;
-            const BlockShape shape{.in_c = expand ? 40 : hidden,
+            const BlockShape shape{.in_c = !expand || edges == Edges::as_networks ? hidden : 40,
                                    .hidden = hidden,
                                    .out_c = out_c,
                                    .height = 11,
