@@ -17,11 +17,13 @@ struct CudaInvertedResidual {
   int rows = 1;    ///< output rows that a warp computes of each of its 16 columns
   int strips = 1;  ///< of that many rows: a tile's height
   int width = 1;   ///< of a tile
-  int images = 1;  ///< that a tile spans; more than one only where a tile is a whole image
+  int images = 1;  ///< that a tile spans: more than one where a tile is a whole image, two in turns behind expand
   int groups = 1;  ///< of a tile's warps, each with some of the hidden channels; their sums are added up
   int parts = 1;   ///< thread blocks of a cluster that share the hidden channels as groups do
+  int turns = 1;   ///< tiles that a thread block computes one after the other; then it has one group and one part
 
-  /// "inverted_residual_8x14_r2", "..._i2" of two images, "..._g3" of three groups, "..._c4" of four parts
+  /// "inverted_residual_8x14_r2", "..._i2" of two images, "..._g3" of three groups, "..._c4" of four parts,
+  /// "..._t7" of seven turns
   std::string name() const;
   bool operator==(const CudaInvertedResidual&) const = default;
 };

@@ -121,11 +121,18 @@ CudaInvertedResidual random_tile(const BlockCase& c, int shared_limit, std::mt19
   const Conv2dShape& out = block.project.shape;
   const int most_rows = inverted_max_rows(inverted_quads(out.out_c));
   const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
-  for (;;) {
+  for (int tries = 0;; ++tries) {
     CudaInvertedResidual tile;
     tile.rows = std::min(most_rows, 1 << uniform(random, 0, 2));
     tile.width = uniform(random, 1, out.out_w);
     tile.strips = uniform(random, 1, ceil_div(out.out_h, tile.rows));
+    // From two tiles of a place to more than all tiles there are; not all blocks have such a tile.
+    if (random() % 2 && tries < 20) {
+      tile.images = inverted_turn_images(c.has_expand);
+      tile.turns = uniform(random, 2, 2 * c.images + 3);
+      if (inverted_turns_fit(tile, block, c.images, shared_limit)) return tile;
+      continue;
+    }
     if (tile.width == out.out_w && tile.strips * tile.rows >= out.out_h) tile.images = uniform(random, 1, c.images);
     tile.parts = random() & 1 ? 1 : uniform(random, 1, std::min(chunks, kMaxParts));
     const InvertedTiles tiles(tile, block, c.images);

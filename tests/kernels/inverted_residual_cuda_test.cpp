@@ -45,7 +45,10 @@ TEST(InvertedResidualCuda, BlocksOfMobileNetV2AreExact) {
   std::mt19937 random(1);
   for (const int images : {1, 2, 7}) {
     for (const BlockShape& shape : mobilenet_v2_blocks()) {
-      expect_every_choice_exact(make_block(shape, images, Edges::as_networks, random));
+      const BlockCase c = make_block(shape, images, Edges::as_networks, random);
+      expect_every_choice_exact(c);
+      // What a GPU of 8 multiprocessors would take: several turns of few images.
+      expect_exact(c, cuda_inverted_residual_choices(c.block(), images, {this_gpu().capability, 8}));
       if (HasFailure()) return;
     }
   }
@@ -81,6 +84,47 @@ TEST(InvertedResidualCuda, EveryKernelIsExact) {
   }
 }
 
+// The same of blocks that stay: turns that end with a place and that do not, more than there are tiles, several places
+// a block, one chunk and several, tiles that leave the picture.
+TEST(InvertedResidualCuda, EveryKernelOfTurnsIsExact) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(5);
+  int ran = 0;
+  for (const int out_c : {24, 64}) {
+    for (const int stride : {1, 2}) {
+      for (int rows = 1; rows <= inverted_max_rows(inverted_quads(out_c)); rows *= 2) {
+        for (const bool expand : {true, false}) {
+          for (const Edges edges : {Edges::as_networks, Edges::any}) {
+            const int hidden = edges == Edges::any ? 72 : 24;
+            const BlockShape shape{.in_c = !expand || edges == Edges::as_networks ? hidden : 40,
+                                   .hidden = hidden,
+                                   .out_c = out_c,
+                                   .height = 11,
+                                   .width = 9,
+                                   .stride = stride,
+                                   .expand = expand,
+                                   .residual = true};
+            const BlockCase c = make_block(shape, 5, edges, random);
+            std::vector<CudaInvertedResidual> tiles;
+            for (const int turns : {2, 3, 5, 7, 100}) {
+              const CudaInvertedResidual tile{.rows = rows,
+                                              .strips = 1,
+                                              .width = turns % 2 ? 4 : 9,
+                                              .images = inverted_turn_images(expand),
+                                              .turns = turns};
+              if (inverted_turns_fit(tile, c.block(), c.images, shared_limit(this_gpu()))) tiles.push_back(tile);
+            }
+            ran += static_cast<int>(tiles.size());
+            expect_exact(c, tiles);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(ran, 2 * 5 * 4 * 5);  // none of the 2 * (3 + 2) kernels left out
+}
+
 TEST(InvertedResidualCuda, RandomBlocksAreExact) {
   OCTET_NEEDS_GPU();
   for (unsigned seed = 1; seed <= 400 && !HasFailure(); ++seed) {
@@ -114,9 +158,32 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
         EXPECT_LE(tiles.warps * choice.groups, kMaxWarps) << choice.name();
         EXPECT_LE(InvertedShared(choice, c.block(), c.images).bytes, shared_limit(gpu)) << choice.name();
         EXPECT_LE(choice.parts * choice.groups, tiles.chunks) << choice.name();
+        EXPECT_LE(choice.turns, c.images) << choice.name();
+        EXPECT_TRUE(choice.turns == 1 || choice.groups * choice.parts == 1) << choice.name();
         EXPECT_LE(choice.parts, gpu.capability >= 90 ? kMaxParts : 1) << choice.name();
       }
       EXPECT_EQ(names.size(), choices.size());
+    }
+  }
+}
+
+// Blocks stay where there are tiles for all of the GPU, and several of one place; a batch of 1 has no such place.
+TEST(InvertedResidualCuda, LargeBatchesAreTakenInTurnsToo) {
+  std::mt19937 random(6);
+  const std::vector<BlockShape> blocks = mobilenet_v2_blocks();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const BlockCase c = make_block(blocks[i], 1, Edges::as_networks, random);
+    for (const int images : {1, 128}) {
+      int turns = 0, others = 0;
+      for (const auto& choice : cuda_inverted_residual_choices(c.block(), images, kH200)) {
+        ++(choice.turns > 1 ? turns : others);
+      }
+      EXPECT_GE(others, images == 1 ? 20 : 12) << "block " << i;
+      if (images == 1) {
+        EXPECT_EQ(turns, 0) << "block " << i;
+      } else if (i < 5) {
+        EXPECT_GE(turns, 6) << "block " << i;
+      }
     }
   }
 }

@@ -36,8 +36,10 @@ InvertedArgs arguments(const CudaInvertedResidual& choice, const InvertedResidua
       .tile_images = choice.images,
       .groups = choice.groups,
       .parts = choice.parts,
+      .turns = choice.turns,
       .by_tile_w = FastDivide(choice.width),
       .by_strips = FastDivide(choice.strips),
+      .by_halo_w = FastDivide(InvertedTiles(choice, block, data.images).halo_w),
       .by_x_pieces = FastDivide(ceil_div(in.in_c, 16)),
       .has_expand = block.has_expand,
       .flip_x = x.is_signed,
@@ -52,10 +54,12 @@ void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedRe
   InvertedLaunch launch = nullptr;
   switch (inverted_quads(block.project.shape.out_c)) {
     case 1:
-      launch = inverted_launch<1>(stride, choice.rows);
+      launch =
+          choice.turns > 1 ? inverted_turns_launch<1>(stride, choice.rows) : inverted_launch<1>(stride, choice.rows);
       break;
     case 2:
-      launch = inverted_launch<2>(stride, choice.rows);
+      launch =
+          choice.turns > 1 ? inverted_turns_launch<2>(stride, choice.rows) : inverted_launch<2>(stride, choice.rows);
       break;
     case 3:
       launch = inverted_launch<3>(stride, choice.rows);

@@ -24,6 +24,13 @@ struct InvertedGroup {
     hidden = p.shared.hidden + index * 2 * p.shared.plane;
     weights = index * 2 * p.chunk.bytes;
   }
+  /// The only one of its block.
+  static __device__ __forceinline__ InvertedGroup alone(const InvertedArgs& p) {
+    InvertedGroup group;
+    group.index = 0, group.threads = blockDim.x, group.thread = threadIdx.x;
+    group.hidden = p.shared.hidden, group.weights = 0;
+    return group;
+  }
   __device__ __forceinline__ int warp() const { return thread / 32; }
   /// For all threads of the group. Barriers by numbers that the compiler knows, so that a block reserves no more.
   __device__ __forceinline__ void wait() const {
@@ -40,9 +47,12 @@ struct InvertedGroup {
         return wait_for_group<4>(threads);
     }
   }
+
+ private:
+  InvertedGroup() = default;
 };
 
-/// Where a thread block's tile lies, and the part of what it reads that is inside the pictures.
+/// Where a tile lies, and the part of what it reads that is inside the pictures.
 struct InvertedPlace {
   int image, oy, ox;     ///< first image, row and column of the output
   int top, left;         ///< first row and column of the input that windows reach; may be outside
@@ -50,11 +60,11 @@ struct InvertedPlace {
   int inside_h, inside_w;
   int images, pixels;  ///< of the tile; inside, of all of them
 
-  __device__ __forceinline__ InvertedPlace(const InvertedArgs& p, int stride) {
-    const int row = blockIdx.x / p.tiles.across, group = row / p.tiles.down;
+  __device__ __forceinline__ InvertedPlace(const InvertedArgs& p, int stride, int tile) {
+    const int row = tile / p.tiles.across, group = row / p.tiles.down;
     image = group * p.tile_images;
     oy = (row - group * p.tiles.down) * p.tiles.height;
-    ox = (blockIdx.x - row * p.tiles.across) * p.tile_w;
+    ox = (tile - row * p.tiles.across) * p.tile_w;
     top = oy * stride - p.pad_h, left = ox * stride - p.pad_w;
     first_y = max(0, -top), first_x = max(0, -left);
     inside_h = max(0, min(p.tiles.halo_h, p.in_h - top) - first_y);
@@ -92,10 +102,10 @@ __device__ __forceinline__ void find_pixels(const InvertedArgs& p, const Inverte
   if (behind < (at.pixels + 15) / 16 * 16) shared_at<int>(p.shared.positions + behind * 4) = -1;
 }
 
-/// What lies outside pictures is real 0 in both planes; no later chunk writes there.
-__device__ __forceinline__ void fill_planes(const InvertedArgs& p, const InvertedGroup& group) {
+/// What lies outside pictures is real 0 in both planes of each buffer; no later chunk writes there.
+__device__ __forceinline__ void fill_planes(const InvertedArgs& p, const InvertedGroup& group, int buffers) {
   const uint4 outside = make_uint4(p.outside, p.outside, p.outside, p.outside);
-  for (int i = group.thread * 16; i < 2 * p.shared.plane; i += group.threads * 16) {
+  for (int i = group.thread * 16; i < buffers * 2 * p.shared.plane; i += group.threads * 16) {
     shared_at<uint4>(group.hidden + i) = outside;
   }
 }
@@ -113,6 +123,7 @@ template <class With>
 __device__ __forceinline__ void for_input(const InvertedArgs& p, const InvertedPlace& at, const With& with) {
   const int pieces = p.by_x_pieces.divisor;
   for_rows(p, at, threadIdx.x / 32, blockDim.x / 32, [&](int first, int, const uint8_t* from) {
+#pragma unroll 1
     for (int i = threadIdx.x % 32; i < at.inside_w * pieces; i += 32) {
       const int x = p.by_x_pieces.divide(i), piece = i - x * pieces;
       with(p.shared.x + (first + x) * p.shared.x_pitch + piece * 16, from + x * p.in_stride + piece * 16);
@@ -123,12 +134,13 @@ __device__ __forceinline__ void for_input(const InvertedArgs& p, const InvertedP
 /// The same where depthwise reads x: 16 channels of a pixel are its place in a plane.
 template <class With>
 __device__ __forceinline__ void for_windows(const InvertedArgs& p, const InvertedPlace& at, const InvertedGroup& group,
-                                            int chunk, const With& with) {
+                                            int planes, int chunk, const With& with) {
   const int pieces = min(2, static_cast<int>(p.by_x_pieces.divisor) - chunk * 2);
   for_rows(p, at, group.warp(), group.threads / 32, [&](int, int position, const uint8_t* from) {
+#pragma unroll 1
     for (int i = threadIdx.x % 32; i < at.inside_w * pieces; i += 32) {
       const int x = pieces == 2 ? i / 2 : i, plane = i - x * pieces;
-      with(group.hidden + plane * p.shared.plane + position + x * 16,
+      with(planes + plane * p.shared.plane + position + x * 16,
            from + x * p.in_stride + chunk * kHiddenChunk + plane * 16);
     }
   });

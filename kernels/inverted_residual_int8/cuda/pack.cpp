@@ -1,4 +1,5 @@
 // Weights and constants of an inverted residual, chunk after chunk of hidden channels, as threads read them.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/conv2d_int8/cuda/family.h"
@@ -37,10 +38,12 @@ class HiddenConstants {
       constants[channels + k] = scaled_bias(constants[channels + k]);
     }
   }
-  /// To index `at` of arrays of `stride` constants.
+  /// To index `at` of arrays of `stride` constants; the start of a sum is there twice.
   void copy(int channel, uint8_t* to, int at, int stride) const {
-    for (int i = 0; i < 3; ++i) {
-      std::memcpy(to + (i * stride + at) * 4, packed_.data() + (static_cast<size_t>(i) * channels_ + channel) * 4, 4);
+    const int places[] = {at, stride + at, stride * 2 + at / 2 * 4 + at % 2, stride * 2 + at / 2 * 4 + at % 2 + 2};
+    for (int i = 0; i < 4; ++i) {
+      std::memcpy(to + places[i] * 4, packed_.data() + (static_cast<size_t>(std::min(i, 2)) * channels_ + channel) * 4,
+                  4);
     }
   }
 
@@ -113,7 +116,8 @@ std::vector<uint8_t> cuda_inverted_residual_pack(const InvertedResidual& block) 
     weights.project(to + layout.project);
     for (int i = 0; i < kHiddenChunk; ++i) {
       const int plane = i / 16, byte = hidden_byte(plane, i % 4 / 2, i % 16 / 4 * 2 + i % 2);
-      depthwise.copy(chunk * kHiddenChunk + byte, to + layout.depthwise_constants + plane * 192, i % 16, 16);
+      depthwise.copy(chunk * kHiddenChunk + byte, to + layout.depthwise_constants + plane * hidden_constants_bytes(16),
+                     i % 16, 16);
     }
   }
   return packed;

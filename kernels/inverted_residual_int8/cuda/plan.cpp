@@ -1,5 +1,4 @@
-// Which tiles of an inverted residual to try, the likely fastest first: a model of the multiprocessor, in clocks. It
-// need not be right, only rank well: the engine measures.
+// Which inverted residuals the kernels run, and where things lie.
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 
 #include <climits>
@@ -12,8 +11,6 @@
 
 namespace octet::kernels {
 namespace {
-
-constexpr size_t kMaxChoices = 32;
 
 void require(bool ok, const char* what) {
   if (!ok) throw promise_error(std::string("cuda inverted residual: ") + what);
@@ -65,49 +62,6 @@ bool fits(const InvertedResidual& block, int images) {
          static_cast<int64_t>(images) * out.out_h * out.out_w <= INT_MAX;
 }
 
-/// The sizes of pieces when `whole` is cut into 1, 2 ... about equal ones.
-std::vector<int> pieces(int whole) {
-  std::vector<int> sizes;
-  for (int count = 1; count <= whole; ++count) {
-    if (sizes.empty() || sizes.back() != ceil_div(whole, count)) sizes.push_back(ceil_div(whole, count));
-  }
-  return sizes;
-}
-
-/// Clocks of the whole, fitted to 3,700 tiles measured on an H200 (conv2d_int8/NOTES.md), for a tile of which
-/// `resident` run at once on a multiprocessor.
-double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block, int images, const CudaGpu& gpu,
-              int shared_limit) {
-  const InvertedTiles t(choice, block, images);
-  const InvertedChunk chunk(block);
-  const InvertedShared shared(choice, block, images);
-  const Conv2dShape& in = block.first().shape;
-  const int quads = inverted_quads(block.project.shape.out_c), stride = block.depthwise.shape.stride_h;
-  const double pixels = static_cast<double>(std::min(t.halo_h, in.in_h)) * std::min(t.halo_w, in.in_w) * choice.images;
-  const double expands = chunk.k_steps > 0 ? pixels / 16 : 0, k = chunk.k_steps;
-  const double in_rows = (choice.rows - 1) * stride + 3, rows = choice.rows;
-  // Of a chunk: wavefronts of shared memory, instructions, products (mma.sync: 1.6 clocks each).
-  const double shared_clocks = expands * (8 * k + 8) + t.warps * (60 + 8 * quads + in_rows * 16);
-  const double of_warp = std::ceil(expands / t.warps) * (110 + 16 * k) + 120 + in_rows * 108 + rows * (100 + 4 * quads);
-  const double products = 1.6 * (expands * 4 * k + t.warps * rows * (12 + 4 * quads));
-  const double body = choice.groups * std::max({shared_clocks, of_warp * t.warps / 3.2, products, chunk.bytes / 40.0});
-  const double alone = std::max(body, of_warp * 7.4 + 310);
-  const int registers = choice.rows * quads <= 2 ? 128 : 350, warps = t.warps * choice.groups;
-  const int resident =
-      std::max(1, std::min({shared_limit / (shared.bytes + 1024), 65536 / (warps * 32 * registers), 64 / warps}));
-  const int blocks = t.tiles() * choice.parts, of_one = ceil_div(blocks, gpu.multiprocessors);
-  const int at_once = std::min(of_one, resident);
-  // A cluster's blocks are neighbours: of 16 multiprocessors, all but the last few that do not make up a whole one.
-  const int clusters = gpu.multiprocessors / 16 * (16 * resident / choice.parts);
-  const int slots = std::max(1, choice.parts == 1 ? gpu.multiprocessors * resident : clusters * choice.parts);
-  // Many blocks do not wait for one another.
-  const double waves = blocks > 4 * slots ? static_cast<double>(blocks) / slots : ceil_div(blocks, slots);
-  const double begin = 1640 + pixels * in.in_c / 13 * at_once, end = rows * quads * t.warps * 79 * at_once;
-  const double work = ceil_div(t.chunks, choice.parts * choice.groups) * std::max(alone, body * at_once);
-  const double sum = (choice.parts > 1 ? 1040 : choice.groups > 1 ? 240 : 0) + 30 * rows * quads;
-  return waves * (begin + work + sum + end);
-}
-
 }  // namespace
 
 InvertedTiles::InvertedTiles(const CudaInvertedResidual& choice, const InvertedResidual& block, int images) {
@@ -125,17 +79,32 @@ InvertedShared::InvertedShared(const CudaInvertedResidual& choice, const Inverte
   const InvertedChunk chunk(block);
   const Conv2dShape& in = block.first().shape;
   const int most = std::min(tiles.halo_h, in.in_h) * std::min(tiles.halo_w, in.in_w) * choice.images;
+  const int halo = tiles.halo_h * tiles.halo_w;
+  // What lies behind a pixel's channels, the next pixel's or 16 bytes of nothing, meets weights 0.
+  x_pitch = chunk.k_steps > 0 ? (ceil_div(in.in_c, 16) | 1) * 16 : 0;
+  x_swap = 0;
+  if (choice.turns > 1) {
+    if (chunk.k_steps > 0 && ceil_div(in.in_c, 16) == 2) x_pitch = 2 * 16, x_swap = 1;
+    units = ceil_div(halo, 8), x_image = halo * x_pitch;
+    x_buffer = 2 * x_image + 8 * x_pitch;  // the last eight pixels may be fewer
+    x = tiles.chunks * chunk.bytes;
+    hidden = ceil_div(x + 2 * x_buffer, 128) * 128;
+    plane = ceil_div(halo * 16, 128) * 128 + 64;  // see below
+    positions = hidden + inverted_turn_buffers(block.has_expand) * 2 * choice.images * plane;
+    bytes = gathered = positions + kPlaceBytes + tiles.warps * 32 * (2 / choice.images) * 4;
+    return;
+  }
   const int pixels = ceil_div(most, 16) * 16;
-  x_pitch = chunk.k_steps > 0 ? chunk.k_steps * 32 + 16 : 0;
+  units = x_image = x_buffer = 0;
   x = choice.groups * 2 * chunk.bytes;
-  hidden = ceil_div(x + pixels * x_pitch, 128) * 128;
+  hidden = ceil_div(x + pixels * x_pitch + 16, 128) * 128;
   // 64 bytes more than a multiple of 128: what a warp writes to both planes at once falls into different banks.
-  plane = ceil_div(tiles.halo_h * tiles.halo_w * choice.images * 16, 128) * 128 + 64;
+  plane = ceil_div(halo * choice.images * 16, 128) * 128 + 64;
   positions = hidden + choice.groups * 2 * plane;
   bytes = positions + pixels * 4;
-  const int units = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c);
-  gathered = std::max(bytes, choice.groups * units * kUnitBytes);
-  bytes = gathered + (choice.parts > 1 ? ceil_div(units, choice.parts) * choice.parts * kUnitBytes : 0);
+  const int sums = tiles.warps * choice.rows * inverted_quads(block.project.shape.out_c);
+  gathered = std::max(bytes, choice.groups * sums * kUnitBytes);
+  bytes = gathered + (choice.parts > 1 ? ceil_div(sums, choice.parts) * choice.parts * kUnitBytes : 0);
 }
 
 std::string CudaInvertedResidual::name() const {
@@ -144,55 +113,24 @@ std::string CudaInvertedResidual::name() const {
   if (images > 1) name += "_i" + std::to_string(images);
   if (groups > 1) name += "_g" + std::to_string(groups);
   if (parts > 1) name += "_c" + std::to_string(parts);
+  if (turns > 1) name += "_t" + std::to_string(turns);
   return name;
+}
+
+bool inverted_turns_fit(const CudaInvertedResidual& choice, const InvertedResidual& block, int images,
+                        int shared_limit) {
+  const InvertedTiles tiles(choice, block, images);
+  const InvertedShared shared(choice, block, images);
+  return inverted_takes_turns(choice.rows, block.project.shape.out_c) && tiles.warps <= kMaxWarps &&
+         choice.images == inverted_turn_images(block.has_expand) &&
+         block.project.shape.out_h * static_cast<int64_t>(block.project.shape.out_w) < 1 << 28 &&
+         shared.units <= tiles.warps * kTurnUnits && shared.bytes <= shared_limit;
 }
 
 bool cuda_runs_inverted_residual(const InvertedResidual& block, int images, const CudaGpu& gpu) {
   check(block);
   require(images > 0, "empty tensor");
   return gpu.capability >= 80 && fits(block, images);
-}
-
-std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int images, const CudaGpu& gpu) {
-  if (!cuda_runs_inverted_residual(block, images, gpu)) return {};
-  const bool clusters = gpu.capability >= 90;
-  const int shared_limit = (clusters && gpu.capability < 120 ? 227 : 99) * 1024;
-  const Conv2dShape& out = block.project.shape;
-  const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
-  const int most_parts = clusters ? std::min(chunks, kMaxParts) : 1;
-  std::vector<RankedTile> ranked;
-  const auto consider = [&](const CudaInvertedResidual& tile) {
-    if (InvertedTiles(tile, block, images).warps * tile.groups > kMaxWarps) return;
-    if (InvertedShared(tile, block, images).bytes > shared_limit) return;
-    ranked.push_back({clocks(tile, block, images, gpu, shared_limit), tile});
-  };
-  for (int rows = 1; rows <= inverted_max_rows(inverted_quads(out.out_c)); rows *= 2) {
-    const int all_strips = ceil_div(out.out_h, rows);
-    for (const int width : pieces(out.out_w)) {
-      for (const int strips : pieces(all_strips)) {
-        const int most_images = width == out.out_w && strips == all_strips ? std::min(images, 8) : 1;
-        for (int of_tile = 1; of_tile <= most_images; ++of_tile) {
-          for (int parts = 1; parts <= most_parts; ++parts) {
-            for (int groups = 1; groups * parts <= chunks && groups <= kMaxWarps; ++groups) {
-              consider({rows, strips, width, of_tile, groups, parts});
-            }
-          }
-        }
-      }
-    }
-  }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.clocks < b.clocks; });
-  return ranked;
-}
-
-std::vector<CudaInvertedResidual> cuda_inverted_residual_choices(const InvertedResidual& block, int images,
-                                                                 const CudaGpu& gpu) {
-  std::vector<CudaInvertedResidual> found;
-  for (const RankedTile& ranked : inverted_ranking(block, images, gpu)) {
-    if (found.size() == kMaxChoices) break;
-    found.push_back(ranked.tile);
-  }
-  return found;
 }
 
 }  // namespace octet::kernels

@@ -18,21 +18,37 @@ struct InvertedColumn {
   }
 };
 
-/// Two pixels of a thread, in columns i * 8 of a warp, of that column's rows in the output; none where it ends.
-template <int kRows>
+/// Where the windows of columns 8 i and on of a warp begin in the first plane; of pairs, of the only eight.
+template <int kRows, int kStride, bool kPairs>
+__device__ __forceinline__ void find_windows(const InvertedArgs& p, const InvertedGroup& group, int (&window)[2]) {
+  const int lane = threadIdx.x % 32, columns = kPairs ? p.strips * p.tile_w : p.tiles.positions;
+#pragma unroll
+  for (int i = 0; i < (kPairs ? 1 : 2); ++i) {  // columns behind the last read the first's pixels
+    const int position = group.warp() * (kPairs ? 8 : 16) + i * 8 + lane / 4;
+    const InvertedColumn column = InvertedColumn::at<kRows>(p, position < columns ? position : 0);
+    window[i] = group.hidden + lane % 2 * 8 +
+                ((column.image * p.tiles.halo_h + column.y * kStride) * p.tiles.halo_w + column.x * kStride) * 16;
+  }
+}
+
+/// Two pixels of a thread, in columns i * 8 of a warp, of that column's rows in the output; none where it ends. Of a
+/// pair: the same pixel of two images.
+template <int kRows, bool kPairs = false>
 struct OutputColumns {
-  int64_t pixel[2];  ///< of the first row
+  int pixel[2];  ///< of the first row
   int rows[2];
 
+  OutputColumns() = default;
   __device__ __forceinline__ OutputColumns(const InvertedArgs& p, const InvertedPlace& at, int warp) {
+    const int columns = kPairs ? p.strips * p.tile_w : p.tiles.positions;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int position = warp * 16 + i * 8 + threadIdx.x % 32 / 4;
+      const int position = kPairs ? warp * 8 + threadIdx.x % 32 / 4 : warp * 16 + i * 8 + threadIdx.x % 32 / 4;
       const InvertedColumn column = InvertedColumn::at<kRows>(p, position);
-      const int image = at.image + column.image, y = at.oy + column.y, x = at.ox + column.x;
-      const bool inside = position < p.tiles.positions && image < p.images && x < p.out_w;
+      const int image = at.image + (kPairs ? i : column.image), y = at.oy + column.y, x = at.ox + column.x;
+      const bool inside = position < columns && image < p.images && x < p.out_w;
       rows[i] = inside ? min(kRows, p.out_h - y) : 0;
-      pixel[i] = (static_cast<int64_t>(image) * p.out_h + y) * p.out_w + x;
+      pixel[i] = (image * p.out_h + y) * p.out_w + x;
     }
   }
 };
@@ -41,14 +57,14 @@ struct OutputColumns {
 /// pixels. What ends it besides sums is read at once, so that it comes while sums are added up.
 struct InvertedUnit {
   int channel;
-  int64_t pixel[2];
+  int pixel[2];
   bool inside[2];
   CodeWords<2> residual[2];
   float4 multiplier[2], bias[2];
   int2 start[4];
 
-  template <int kRows>
-  __device__ __forceinline__ void read(const InvertedArgs& p, const OutputColumns<kRows>& columns, int row, int quad) {
+  template <class Columns>
+  __device__ __forceinline__ void read(const InvertedArgs& p, const Columns& columns, int row, int quad) {
     channel = quad * 32 + threadIdx.x % 4 * 8;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -56,7 +72,7 @@ struct InvertedUnit {
       pixel[i] = columns.pixel[i] + row * p.out_w;
       residual[i] = {};
       if (inside[i] && p.out.residual != nullptr) {
-        residual[i].load(p.out.residual + pixel[i] * p.out.residual_stride + channel);
+        residual[i].load(p.out.residual + static_cast<int64_t>(pixel[i]) * p.out.residual_stride + channel);
       }
       multiplier[i] = reinterpret_cast<const float4*>(p.out.constants.multiplier + channel)[i];
       bias[i] = reinterpret_cast<const float4*>(p.out.constants.bias + channel)[i];
@@ -65,7 +81,12 @@ struct InvertedUnit {
     for (int n = 0; n < 4; ++n) start[n] = reinterpret_cast<const int2*>(p.out.constants.init + channel)[n];
   }
 
-  /// sum: of channels 2 n and on, of pixel 0 and of pixel 1.
+  __device__ __forceinline__ void begin(int32_t (&sum)[4][4]) const {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) sum[n][0] = sum[n][2] = start[n].x, sum[n][1] = sum[n][3] = start[n].y;
+  }
+
+  /// sum: of channels 2 n and on, of pixel 0 and of pixel 1, from begin() on.
   __device__ __forceinline__ void store(const InvertedArgs& p, const int32_t (&sum)[4][4]) const {
     const ResidualCodes residual_codes(p.out.epilogue);
 #pragma unroll
@@ -82,7 +103,7 @@ struct InvertedUnit {
                 : finish_codes<false>(p.out, residual_codes, acc, multiplier[word], bias[word], 0);
       }
       p.out.rounding.finish(codes.word);
-      codes.store(static_cast<uint8_t*>(p.out.y) + pixel[i] * p.out.out_stride + channel);
+      codes.store(static_cast<uint8_t*>(p.out.y) + static_cast<int64_t>(pixel[i]) * p.out.out_stride + channel);
     }
   }
 };
@@ -157,10 +178,7 @@ __device__ __forceinline__ void store_tile(const InvertedArgs& p, const Inverted
     const InvertedUnit now = next;
     if (unit + step < end) read(unit + step);
     int32_t total[4][4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      total[n][0] = total[n][2] = now.start[n].x, total[n][1] = total[n][3] = now.start[n].y;
-    }
+    now.begin(total);
     const int from = (p.parts > 1 ? p.shared.gathered + unit / p.parts * p.parts * kUnitBytes : unit * kUnitBytes);
 #pragma unroll 1
     for (int part = 0; part < p.parts; ++part) {
@@ -171,6 +189,26 @@ __device__ __forceinline__ void store_tile(const InvertedArgs& p, const Inverted
       }
     }
     now.store(p, total);
+  }
+}
+
+/// Ends a tile from registers: a block that stays has its code at hand, and nobody waits for shared memory.
+template <int kRows, int kQuads, class Columns>
+__device__ __forceinline__ void store_turn(const InvertedArgs& p, const Columns& columns,
+                                           const int32_t (&sum)[kRows][kQuads * 4][4]) {
+#pragma unroll
+  for (int quad = 0; quad < kQuads; ++quad) {
+    InvertedUnit unit[kRows];
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) unit[row].read(p, columns, row, quad);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      int32_t total[4][4];
+      unit[row].begin(total);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) total[i / 4][i % 4] += sum[row][quad * 4 + i / 4][i % 4];
+      unit[row].store(p, total);
+    }
   }
 }
 
