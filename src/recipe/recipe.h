@@ -139,6 +139,7 @@ struct EvaluateRecipe {
   std::vector<std::string> engines = {"auto"};  ///< names, or auto: see the schema
   std::string fallback = "none";                ///< cudnn, cutlass: the engine for nodes they cannot run
   int reference_images = 0;                     ///< test images the slow reference runs; 0: all
+  int latency_images = 100;                     ///< timed one by one; 0: none
   bool operator==(const EvaluateRecipe&) const = default;
 };
 

@@ -271,6 +271,8 @@ void add_results(std::vector<Field>& fields) {
         "with cudnn or cutlass: the engine that runs the layers they cannot");
   s.add("reference_images", &E::reference_images, at_least(0),
         "the slow reference runs and is compared over the first so many test images, the others over all; 0: all");
+  s.add("latency_images", &E::latency_images, range(0, 10000),
+        "test images that are timed one by one, for ten seconds at most; 0: none, and no latency is told");
 
   SectionFields<&Recipe::export_> e(fields, "export");
   e.add("file", &ExportRecipe::file, {}, "name of the int8 checkpoint in the run directory, .safetensors");
