@@ -27,7 +27,7 @@ options:
   --data DIR       choose, final, science, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
   --rows LIST      science: of science_plan.py, in this order (default: all of CIFAR-10 but 7)
-  --tiny FILE      science: Tiny-ImageNet-200 for row 5, made by tools/tiny_imagenet.py
+  --tiny FILE      science: Tiny-ImageNet-200 for row 5, made by tools/tiny_imagenet.py (default: the package's, if it has one)
   --seeds LIST     choose, final, parallel's report (default: 1,2,3), science (default: 1)
   --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py); science: these variants
   --few-bits       final: no QAT of eight bits, and one float control for all that train as long
@@ -112,7 +112,13 @@ sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
 accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" --data "${data:-$root/data/binary}" "${accuracy[@]}" $dry; }
 choose() { accuracy choose; }
 final() { accuracy final; }
-science() { python3 "$here/science.py" --out "$out" --data "${data:-$root/data/binary}" "${science[@]}" $dry; }
+science() {
+  if [ -e "$root/tiny/tiny.json" ] && [ ! -e "$root/tiny.tar" ]; then  # of a package
+    python3 "$root/tools/tiny_imagenet.py" join "$root/tiny" "$root/tiny.tar" >&2 || return
+  fi
+  if [ -e "$root/tiny.tar" ]; then science=(--tiny "$root/tiny.tar" "${science[@]}"); fi
+  python3 "$here/science.py" --out "$out" --data "${data:-$root/data/binary}" "${science[@]}" $dry
+}
 beside() {  # training or inference, beside others; then the options of both and of this one
   local what=$1; shift
   "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" --turns "${turns:-2}" "$@" \
