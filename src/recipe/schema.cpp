@@ -166,6 +166,9 @@ void add_training(std::vector<Field>& fields) {
         "adaround, block: steps of Adam for each layer or block");
   s.add("rounding_learning_rate", &C::rounding_learning_rate, above_to(0, 1),
         "adaround, block: of Adam; ten times as much takes a few hundred steps about as far as thousands");
+  s.add("rounding_drop", &C::rounding_drop, range(0, 1),
+        "block: probability with which a step leaves an activation, each by itself, as it was before quantization "
+        "(QDrop; its paper: 0.5); 0: all are quantized");
   s.add("repair_images", &C::repair_images, range(1, 100000),
         "bias_correction, adaround, block: look at so many of the images at most, whose values are held in memory "
         "together");
