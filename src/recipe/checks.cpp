@@ -140,6 +140,11 @@ class Checker {
     const std::string learned =
         calibrate.rounding + " puts weights on their codes after training, and QAT would move them off again";
     require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding", learned.c_str());
+    require(
+        calibrate.rounding_drop == 0 || rounding == WeightRounding::block, "calibrate.rounding_drop",
+        fmt::format("drops quantization where blocks are rounded together, but calibrate.rounding is {}; set block, "
+                    "or 0",
+                    calibrate.rounding));
     const bool distills = calibrate.distill_steps > 0;
     require_untrained(distills, "calibrate.distill_steps",
                       "teaches a network after training; in QAT qat.distill_weight does");

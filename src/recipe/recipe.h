@@ -89,8 +89,9 @@ struct CalibrateRecipe {
   std::string rounding = "nearest";  ///< of weights: nearest, adaround, block
   int rounding_steps = 10000;        ///< adaround, block: for each layer or block
   double rounding_learning_rate = 0.01;
-  int repair_images = 256;  ///< bias_correction, adaround, block: of images, held in memory together
-  int distill_steps = 0;    ///< after the other repairs, of the whole network; 0: none
+  double rounding_drop = 0;  ///< block: share of activations that steps do not quantize; 0: none
+  int repair_images = 256;   ///< bias_correction, adaround, block: of images, held in memory together
+  int distill_steps = 0;     ///< after the other repairs, of the whole network; 0: none
   double distill_learning_rate = 1e-3;
   double distill_temperature = 4;
   bool operator==(const CalibrateRecipe&) const = default;
@@ -139,6 +140,7 @@ struct EvaluateRecipe {
   std::vector<std::string> engines = {"auto"};  ///< names, or auto: see the schema
   std::string fallback = "none";                ///< cudnn, cutlass: the engine for nodes they cannot run
   int reference_images = 0;                     ///< test images the slow reference runs; 0: all
+  int latency_images = 100;                     ///< timed one by one; 0: none
   bool operator==(const EvaluateRecipe&) const = default;
 };
 

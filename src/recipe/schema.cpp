@@ -166,6 +166,9 @@ void add_training(std::vector<Field>& fields) {
         "adaround, block: steps of Adam for each layer or block");
   s.add("rounding_learning_rate", &C::rounding_learning_rate, above_to(0, 1),
         "adaround, block: of Adam; ten times as much takes a few hundred steps about as far as thousands");
+  s.add("rounding_drop", &C::rounding_drop, range(0, 1),
+        "block: probability with which a step leaves an activation, each by itself, as it was before quantization "
+        "(QDrop; its paper: 0.5); 0: all are quantized");
   s.add("repair_images", &C::repair_images, range(1, 100000),
         "bias_correction, adaround, block: look at so many of the images at most, whose values are held in memory "
         "together");
@@ -271,6 +274,8 @@ void add_results(std::vector<Field>& fields) {
         "with cudnn or cutlass: the engine that runs the layers they cannot");
   s.add("reference_images", &E::reference_images, at_least(0),
         "the slow reference runs and is compared over the first so many test images, the others over all; 0: all");
+  s.add("latency_images", &E::latency_images, range(0, 10000),
+        "test images that are timed one by one, for ten seconds at most; 0: none, and no latency is told");
 
   SectionFields<&Recipe::export_> e(fields, "export");
   e.add("file", &ExportRecipe::file, {}, "name of the int8 checkpoint in the run directory, .safetensors");

@@ -48,6 +48,18 @@ Json headline_json(const Report& report) {
   return json;
 }
 
+/// Hexadecimal digits, the first picture the highest bit of the first: so that any two runs can be held together
+/// picture by picture.
+std::string hexadecimal(const std::vector<bool>& bits) {
+  std::string digits;
+  for (size_t first = 0; first < bits.size(); first += 4) {
+    unsigned digit = 0;
+    for (size_t i = first; i < first + 4; ++i) digit = 2 * digit + (i < bits.size() && bits[i]);
+    digits += "0123456789abcdef"[digit];
+  }
+  return digits;
+}
+
 Json row_json(const Row& row) {
   const Evaluation& e = row.evaluation;
   Json json;
@@ -63,6 +75,7 @@ Json row_json(const Row& row) {
   json["latency_p99_ms"] = known(e.latency_runs > 0, e.latency_p99_ms);
   json["latency_runs"] = e.latency_runs;
   json["differing_predictions"] = known(row.differing >= 0, row.differing);
+  json["right"] = known(!e.task.pixels() && !e.right.empty(), hexadecimal(e.right));
   return json;
 }
 

@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "src/model/device.h"
+#include "src/model/step_graph.h"
+#include "src/qat/reconstruct/drop.h"
 #include "src/qat/reconstruct/reconstruct.h"
 #include "src/qat/reconstruct/tensor_float32.h"
 #include "tests/cuda/gpu.h"
@@ -22,13 +24,14 @@ struct Result {
   std::vector<Reconstructed> units;
 };
 
-Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false) {
+Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false, double drop = 0) {
   const Graph graph = test::residual_network(activation);
-  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
+  const int bits = drop > 0 ? 3 : 8;
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(bits, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   Result result;
   reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks,
-              {.steps = 300, .batch_size = 8, .tf32 = tf32},
+              {.steps = 300, .batch_size = 8, .drop = drop, .tf32 = tf32},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });
   result.codes = test::codes(model);
   return result;
@@ -74,6 +77,41 @@ TEST(ReconstructCuda, StepsInTf32GiveTheSameBitsAndErrorsThatAreMeasuredWithout)
   ASSERT_EQ(tf32.units.size(), full.units.size());
   EXPECT_EQ(tf32.units[0].nearest, full.units[0].nearest);  // the others see what the first has become
   EXPECT_NEAR(error_of(tf32) / error_of(full), 1, 0.1);
+}
+
+/// A replayed step draws anew: the numbers are not those that were recorded.
+TEST(ReconstructCuda, RecordedStepsDropOtherElementsEachTime) {
+  OCTET_NEEDS_GPU();
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  const at::Tensor before = at::full({1000}, 0.0f, at::kCUDA), quantized = before + 1, got = before.clone();
+  const auto run = [&] {
+    const Drop drop(0.5, 3, at::kCUDA);
+    StepGraph graph(/*capture=*/true);
+    std::vector<at::Tensor> all;
+    for (int step = 0; step < StepGraph::kWarmUps + 4; ++step) {
+      graph.run(0, [&] { got.copy_(drop(quantized, before)); });
+      all.push_back(got.cpu());
+      EXPECT_NEAR(all.back().mean().item<double>(), 0.5, 0.1) << step;
+      for (int earlier = 0; earlier < step; ++earlier)
+        EXPECT_FALSE(all[earlier].equal(all[step])) << earlier << " " << step;
+    }
+    return all;
+  };
+  const std::vector<at::Tensor> first = run(), second = run();
+  for (size_t step = 0; step < first.size(); ++step) EXPECT_TRUE(first[step].equal(second[step])) << step;
+}
+
+TEST(ReconstructCuda, DroppingGivesTheSameBitsAndAboutTheCpusErrors) {
+  OCTET_NEEDS_GPU();
+  for (const std::string activation : {"relu", "silu"}) {
+    SCOPED_TRACE(activation);
+    const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+    const Result gpu = rounded(activation, true, at::kCUDA, false, 0.5),
+                 again = rounded(activation, true, at::kCUDA, false, 0.5),
+                 cpu = rounded(activation, true, at::kCPU, false, 0.5);
+    EXPECT_EQ(gpu.codes, again.codes);
+    EXPECT_NEAR(error_of(gpu) / error_of(cpu), 1, 0.3);  // other numbers are drawn there
+  }
 }
 
 // 1 + 2^-12 has more bits than TF32.

@@ -215,6 +215,12 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
     expect_parts(refusal(kMinimal, {"calibrate.rounding=" + rounding, "qat.epochs=1"}),
                  {": calibrate.rounding: " + rounding + " puts weights on their codes", "set qat.epochs: 0"});
   }
+  const std::string drop = "calibrate.rounding_drop=0.5";
+  for (const std::string rounding : {"nearest", "adaround"}) {
+    expect_parts(refusal(kMinimal, {drop, "calibrate.rounding=" + rounding}),
+                 {": calibrate.rounding_drop: drops quantization where blocks", "is " + rounding + "; set block"});
+  }
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {drop, "calibrate.rounding=block"}).calibrate.rounding_drop, 0.5);
   const std::string steps = "calibrate.distill_steps=5";
   expect_parts(
       refusal(kMinimal, {steps, "qat.epochs=1"}),

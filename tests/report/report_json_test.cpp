@@ -103,6 +103,14 @@ TEST(ReportJson, SaysWhichEngineRanEachLayer) {
   EXPECT_EQ(html.find("cuda, run by"), std::string::npos);
 }
 
+TEST(ReportJson, SaysWhichPicturesARowHasRight) {
+  Report report = full_report(3);
+  report.rows[0].evaluation.right = {true, false, false, true, true, true};
+  const json rows = json::parse(report_json(report))["rows"];
+  EXPECT_EQ(rows[0]["right"], "9c");
+  EXPECT_EQ(rows[1]["right"].get<std::string>().size(), 2500);
+}
+
 TEST(ReportJson, AnEmptyReportIsNullNotZero) {
   const json j = json::parse(report_json(Report{}));
   EXPECT_TRUE(j["comparison"].is_null());

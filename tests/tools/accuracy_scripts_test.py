@@ -170,11 +170,16 @@ class Calls(unittest.TestCase):
         self.assertEqual({name for name, values in settings.items() if values.get("qat.epochs") == "0"},
                          {"final/resnet18-seed1", "final/resnet18-seed2"})
         lines = {line.split("|")[1].strip(): [word.strip() for word in line.split("|")[4:9]] for line in done.stdout.splitlines()[2:]}
-        # the program in octet's place gives int8 0.1 points less than its control
+        # the program in octet's place gives int8 0.1 points less than its control, and says itself that of 30 and 20 pictures one alone is right
         self.assertEqual(lines["resnet18-w4a4-lsq"], ["90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71", "float_control: -0.10 ± 0.00", "-0.20 .. -0.00"])
         self.assertEqual(lines["resnet18-w2a2-lsq"],
-                         ["90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71", "float_control (another run's): -0.10 ± 0.00", "-"])
+                         ["90.50 ± 0.71", "91.50 ± 0.71", "91.40 ± 0.71", "float_control (another run's): -0.10 ± 0.00", "-0.14 .. -0.06"])
         self.assertEqual(lines["resnet18"][3], "float: -0.10 ± 0.00")  # trained less: no control is its like
+
+    def test_reports_of_an_older_octet_give_another_runs_control_no_interval(self):
+        done = self.place.accuracy("final", "--few-bits", "--networks", "resnet18", "--seeds", "1", "--only", "w4a4-lsq,w2a2-lsq", FAKE_OLD="1")
+        lines = {line.split("|")[1].strip(): [word.strip() for word in line.split("|")[7:9]] for line in done.stdout.splitlines()[2:]}
+        self.assertEqual(lines["resnet18-w2a2-lsq"], ["float_control (another run's): -0.10", "-"])
 
     def test_final_may_start_from_the_float_weights_of_choose(self):
         words = ("final", "--networks", "resnet20", "--seeds", "1", "--float-from", "resnet20:cutout-12")
@@ -195,6 +200,11 @@ class Interval(unittest.TestCase):
         low, high = final_table.paired_interval(14, 11, 10000)
         self.assertAlmostEqual((low + high) / 2, -0.03)
         self.assertAlmostEqual(high - low, 2 * 100 * 1.96 * (25 - 9 / 10000) ** 0.5 / 10000)
+
+    def test_of_two_runs_that_say_which_pictures_they_have_right(self):
+        self.assertEqual(final_table.only_right("f0c0", "30a0"), (3, 1))
+        for unknown in ((None, "f0"), ("f0", None), ("f0", "f00")):
+            self.assertIsNone(final_table.only_right(*unknown))
 
 
 class Plan(unittest.TestCase):

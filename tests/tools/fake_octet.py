@@ -16,12 +16,16 @@ def report(settings):
     top1 -= 0.002 if settings.get("quant.scales") == "observed" else 0
     control = settings.get("qat.float_control") == "true"
     phases = [phase for phase, key in (("float", "train.epochs"), ("qat", "qat.epochs")) if settings.get(key) != "0"]
+    counts = {"float": 2, "qat": int(settings.get("qat.epochs", 2))}
     epochs = [{"phase": phase, "epoch": epoch, "validation_top1": top1 - (0.1 if epoch == 1 else 0), "validation_loss": 1 - top1,
-               "images_per_second": 1000 * epoch, "seconds": 2.0}
-              for phase in phases + (["float_control"] if control else []) for epoch in (1, 2)]
+               "images_per_second": 1000 * epoch, "seconds": 2.0, "learning_rate": float(settings.get("qat.learning_rate", 0.004))}
+              for phase in phases + (["float_control"] if control else []) for epoch in range(1, 1 + counts.get(phase, counts["qat"]))]
     baseline = "float_control" if control else "float"
     rows = {"float": top1, "ptq": top1 - 0.01, baseline: top1, "qat_graph": top1 - 0.001, "cuda": top1 - 0.001}
-    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0, "rows": [{"name": name, "top1": rows[name]} for name in rows],
+    told = "FAKE_OLD" not in os.environ  # which of the 10,000 pictures are right: the first ones
+    right = {name: f"{(1 << 10000) - (1 << 10000 - round(10000 * rows[name])):02500x}" if told else None for name in rows}
+    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0,
+            "rows": [{"name": name, "top1": rows[name], "right": right[name]} for name in rows],
             "headline": {"baseline": baseline, "int8_row": "cuda", "points_lost": 0.1, "only_baseline_right": 30, "only_int8_right": 20,
                          "paired_images": 10000, "compared_codes": 1000},
             "comparison": {"programs": ["qat_graph", "simulation", "cuda"], "exact": [False, True],

@@ -25,7 +25,8 @@ using testing_trainers::tiny_recipe;
 TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   const Folder folder("pipeline");
   const RunDirectory directory{folder.path() + "/run"};
-  const Recipe recipe = tiny_recipe();
+  Recipe recipe = tiny_recipe();
+  recipe.evaluate.latency_images = 3;
   const Report report = train(recipe, directory, {.command = "octet train", .machine = "test"}).value();
   for (const std::string& path :
        {directory.recipe(), directory.command(), directory.environment(), directory.metrics(), directory.float_state(),
@@ -40,6 +41,7 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_EQ(report.rows[4].differing, 0);
   EXPECT_EQ(report.rows[5].differing, 0);
   EXPECT_EQ(report.rows[5].evaluation.images, 120);
+  for (const Row& row : report.rows) EXPECT_EQ(row.evaluation.latency_runs, 3);
   EXPECT_TRUE(report.comparison.identical());
   EXPECT_EQ(report.epochs.size(), 4u);
   EXPECT_EQ(report.rows[4].bytes, static_cast<long>(std::filesystem::file_size(directory.int8())));

@@ -78,6 +78,50 @@ def plan(arguments, workers):
     return folder, jobs, tables
 
 
+def common_arguments(parser):
+    """What science.py takes too."""
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
+    parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
+    parser.add_argument("--minutes", type=float, help="stop then, with every run saved")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--octet", type=pathlib.Path, default=programs.program("octet"), metavar="PROGRAM")
+    parser.add_argument("--set", action="append", default=[], metavar="[NETWORK:]KEY=VALUE")
+    parser.add_argument("--list", action="store_true", help="print the runs and what each sets, run nothing")
+    parser.add_argument("--dry", action="store_true", help="one epoch of a few images, one seed, few variants")
+
+
+def parse(parser):
+    """(arguments, one GPU for each run at a time)"""
+    arguments = parser.parse_args()
+    arguments.out = arguments.out.resolve()
+    if arguments.dry:
+        arguments.seeds = arguments.seeds[:1]
+    return arguments, ([None] if arguments.device == "cpu" or arguments.list else gpus.visible()) * arguments.per_gpu
+
+
+def carry_out(arguments, folder, jobs, workers, rows_of, table_of):
+    """Lists the jobs, or runs them, prints the table of what is done, writes its rows beside the folder and ends the program."""
+    if arguments.list:
+        for job in jobs:
+            print(job.folder.relative_to(folder), *job.settings)
+        return
+    if not arguments.octet.exists():
+        sys.exit(f"no {arguments.octet}; build it, or name it with --octet")
+    runner = octet_runs.Runner(arguments.octet, arguments.device, arguments.minutes)
+    gpus.share(jobs, workers, runner.run, runner.late, octet_runs.ready)
+    rows = rows_of(folder)
+    print(table_of(rows))
+    (arguments.out / f"{folder.name}.json").write_text(json.dumps(rows, indent=2))
+    unfinished = [job.folder.relative_to(folder) for job in jobs if not octet_runs.finished(job)]
+    for problem in runner.problems:
+        print(f"FAILED {problem}")
+    if unfinished:
+        print(f"not finished: {len(unfinished)} of {len(jobs)} ({', '.join(map(str, unfinished[:8]))}, ...); the same command goes on")
+    sys.exit(1 if runner.problems or unfinished else 0)
+
+
 def main():
     def names(text):
         unknown = [name for name in text.split(",") if name not in accuracy_plan.NETWORKS]
@@ -87,44 +131,14 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stage", choices=("choose", "final"))
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
+    common_arguments(parser)
     parser.add_argument("--networks", type=names, default=list(accuracy_plan.NETWORKS), metavar="LIST")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
     parser.add_argument("--only", type=lambda text: text.split(","), metavar="LIST", help="these variants beside the recipe (final: of few bits)")
     parser.add_argument("--few-bits", action="store_true", help="final: no QAT of eight bits, and one float control for all that train as long")
     parser.add_argument("--float-from", metavar="VARIANT", help="final: start from stage choose's float weights (recipe, resnet20:cutout-12, ...)")
-    parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
-    parser.add_argument("--minutes", type=float, help="stop then, with every run saved")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--octet", type=pathlib.Path, default=programs.program("octet"), metavar="PROGRAM")
-    parser.add_argument("--set", action="append", default=[], metavar="[NETWORK:]KEY=VALUE")
-    parser.add_argument("--list", action="store_true", help="print the runs and what each sets, run nothing")
-    parser.add_argument("--dry", action="store_true", help="one epoch of a few images, one seed, few variants")
-    arguments = parser.parse_args()
-    arguments.out = arguments.out.resolve()
-    if arguments.dry:
-        arguments.seeds = arguments.seeds[:1]
-    workers = ([None] if arguments.device == "cpu" or arguments.list else gpus.visible()) * arguments.per_gpu
+    arguments, workers = parse(parser)
     folder, jobs, tables = plan(arguments, len(workers))
-    if arguments.list:
-        for job in jobs:
-            print(job.folder.relative_to(folder), *job.settings)
-        return
-
-    if not arguments.octet.exists():
-        parser.error(f"no {arguments.octet}; build it, or name it with --octet")
-    runner = octet_runs.Runner(arguments.octet, arguments.device, arguments.minutes)
-    gpus.share(jobs, workers, runner.run, runner.late, octet_runs.ready)
-    rows = tables.rows(folder)
-    print(tables.table(rows))
-    (arguments.out / f"{folder.name}.json").write_text(json.dumps(rows, indent=2))
-    unfinished = [job.folder.relative_to(folder) for job in jobs if not octet_runs.finished(job)]
-    for problem in runner.problems:
-        print(f"FAILED {problem}")
-    if unfinished:
-        print(f"not finished: {len(unfinished)} of {len(jobs)} ({', '.join(map(str, unfinished[:8]))}, ...); the same command goes on")
-    sys.exit(1 if runner.problems or unfinished else 0)
+    carry_out(arguments, folder, jobs, workers, tables.rows, tables.table)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,14 @@ METHODS = {  # beside plain straight-through gradients: learned scales (arXiv 19
     "-lsq-freeze": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.freeze_oscillating=0.01",  # arXiv 2203.11086's,
                     "qat.freeze_oscillating_start=0.04"],  # for four bits
 }
+
+
+def of_bits(weights, activations):
+    return [*W4A4, f"quant.weight_bits={weights}", f"quant.activation_bits={activations}"]
+
+
 FEW_BITS = {  # of choose and final: every method with the same epochs and rates
-    network: {f"w{bits}a{bits}{name}": [*W4A4, f"quant.weight_bits={bits}", f"quant.activation_bits={bits}", *more, *method]
-              for bits in (4, 3, 2) for name, method in METHODS.items()}
+    network: {f"w{bits}a{bits}{name}": [*of_bits(bits, bits), *more, *method] for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
 # Half of the weights go: more to learn than at 8 bits dense (arXiv 2102.04010), at rates too high for frozen BatchNorm (recipe).
@@ -77,6 +82,7 @@ class Job(typing.NamedTuple):
     settings: list  # KEY=VALUE; of a key that stands there twice octet takes the last
     needs: pathlib.Path | None = None  # float weights that another job leaves
     keep: str = "*"  # which of its weights stay once it is finished
+    recipe: pathlib.Path | None = None  # None: the network's of CIFAR-10 at 8 bits
 
 
 def recipe_file(network):
@@ -106,10 +112,10 @@ def start_from(weights):
     return ["train.epochs=0", "train.warmup_epochs=0", f"model.weights={weights}"]
 
 
-def of_network(settings, network):
-    """--set: KEY=VALUE for every network, NETWORK:KEY=VALUE for one."""
+def of_network(settings, *names):
+    """--set: KEY=VALUE for every network, NETWORK:KEY=VALUE for one (`names`: what it is called)."""
     named = [setting.split(":", 1) if ":" in setting.split("=")[0] else ("", setting) for setting in settings]
-    return [setting for name, setting in named if name in ("", network)]
+    return [setting for name, setting in named if name in ("", *names)]
 
 
 def float_jobs(folder, networks, seeds, wanted):

@@ -5,7 +5,7 @@
 
 The 95 % interval is that of paired proportions over the pictures of all seeds together (Agresti, Categorical Data Analysis, 2002, 10.1.1):
 what these networks differ by on such pictures. How seeds differ, the deviation says. A run without a control of its own is held against that
-of a run of its network and seed that trained as long (accuracy.py --few-bits): pictures are not paired then, and there is no interval.
+of a run of its network and seed that trained as long at the same rate (accuracy.py --few-bits, science.py), picture by picture.
 """
 import json
 import pathlib
@@ -24,12 +24,15 @@ def read_run(folder):
     report = json.loads((folder / "report.json").read_text())
     head, compared = report["headline"], report["comparison"]
     tops = {row["name"]: 100 * row["top1"] for row in report["rows"]}
+    rights = {row["name"]: row.get("right") for row in report["rows"]}  # None: of an older octet
     speeds = {phase: [epoch["images_per_second"] for epoch in report["epochs"] if epoch["phase"] == phase] for phase in PHASES}
     # Of those that promise the QAT graph's codes: what was trained (simulation, autocast) is only counted, over fewer pictures.
     differing = {name: sum(layer["differing"][index] for layer in compared["layers"])
                  for index, (name, exact) in enumerate(zip(compared["programs"][1:], compared["exact"])) if exact}
     return {"seed": report["seed"], "seconds": report["seconds"], "baseline": head["baseline"],
             "top1": {"float": tops["float"], "ptq": tops["ptq"], "float_control": tops.get("float_control"), "int8": tops[head["int8_row"]]},
+            "right": {"float_control": rights.get("float_control"), "int8": rights[head["int8_row"]]},
+            "rate": next((epoch.get("learning_rate") for epoch in report["epochs"] if epoch["phase"] == "qat"), None),
             "points": -head["points_lost"], "only_baseline_right": head["only_baseline_right"], "only_int8_right": head["only_int8_right"],
             "images": head["paired_images"], "epochs": sum(epoch["phase"] == "qat" for epoch in report["epochs"]),
             "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
@@ -54,25 +57,40 @@ def rows(folder):
     return [{"network": name, "runs": runs, "interval": interval_of(runs)} for name, runs in networks.items()]
 
 
-def share_controls(networks):
-    """{NETWORK-VARIANT: runs}: those without a control get the accuracy of that of their likes."""
-    def likes(name, run):
-        return name.split("-")[0], run["seed"], run["epochs"]
+def only_right(first, second):
+    """(pictures that only the first has right, only the second), of report.json's hexadecimal digits; None where they are not known."""
+    if not first or not second or len(first) != len(second):
+        return None
+    one, two = int(first, 16), int(second, 16)
+    return (one & ~two).bit_count(), (two & ~one).bit_count()
 
-    controls = {likes(name, run): run["top1"]["float_control"] for name, runs in networks.items() for run in runs
-                if run["top1"]["float_control"] is not None}
+
+def share_controls(networks):
+    """{NETWORK-VARIANT: runs}: those without a control are held against that of their likes."""
+    def likes(name, run):
+        return name.split("-")[0], run["seed"], run["epochs"], run["rate"]
+
+    controls = {likes(name, run): run for name, runs in networks.items() for run in runs if run["top1"]["float_control"] is not None}
     for name, runs in networks.items():
         for run in runs:
             if run["top1"]["float_control"] is None and likes(name, run) in controls:
-                run["top1"]["float_control"] = controls[likes(name, run)]
+                control = controls[likes(name, run)]
+                run["top1"]["float_control"] = control["top1"]["float_control"]
+                alone = only_right(control["right"]["float_control"], run["right"]["int8"]) if control["images"] == run["images"] else None
                 run.update(baseline="float_control (another run's)", points=run["top1"]["int8"] - run["top1"]["float_control"],
-                           only_baseline_right=None, only_int8_right=None)
+                           only_baseline_right=alone and alone[0], only_int8_right=alone and alone[1])
+
+
+def counts_of(runs):
+    """(only the baseline right, only int8, pictures) over the seeds; None where a run does not know."""
+    if any(run["only_baseline_right"] is None for run in runs):
+        return None
+    return tuple(sum(run[key] for run in runs) for key in ("only_baseline_right", "only_int8_right", "images"))
 
 
 def interval_of(runs):
-    if any(run["only_baseline_right"] is None for run in runs):
-        return None
-    return paired_interval(*(sum(run[key] for run in runs) for key in ("only_baseline_right", "only_int8_right", "images")))
+    counts = counts_of(runs)
+    return counts and paired_interval(*counts)
 
 
 def values(runs, *path):

@@ -39,7 +39,7 @@ class Runner:
         if (job.folder / "recipe.yaml").exists():
             return ["train", str(job.folder), "--resume"]
         sets = [word for setting in job.settings for word in ("--set", setting)]
-        return ["train", str(accuracy_plan.recipe_file(job.network)), "--out", str(job.folder), *sets]
+        return ["train", str(job.recipe or accuracy_plan.recipe_file(job.network)), "--out", str(job.folder), *sets]
 
     def call(self, job, gpu, words):
         """stdout of octet, or None if it failed or the time was over; stderr goes to a log beside the run, each line with its second."""

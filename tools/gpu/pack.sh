@@ -7,23 +7,26 @@ root=$(cd "$here/../.." && pwd)
 
 usage() {
   cat <<'END'
-usage: tools/gpu/pack.sh DIR [--data FOLDER] [--wheels FOLDER] [--build FOLDER] [--limit MIB]
+usage: tools/gpu/pack.sh DIR [--data FOLDER] [--tiny FILE] [--wheels FOLDER] [--build FOLDER] [--limit MIB] [--no-tests]
   DIR             where part1, part2, ... go; must not exist or be empty
   --data FOLDER   CIFAR-10 too: a folder with data_batch_1.bin .. test_batch.bin, or with any files and an unpack.py that makes those
                   (called on the GPU machine as `unpack.py OUT_DIR`)
+  --tiny FILE     Tiny-ImageNet-200 too, as tools/tiny_imagenet.py makes it, for row 5 of stage science (142 MiB more)
   --wheels FOLDER Python packages for stage training: the *.whl in it, for the GPU machine's python3 (README.md beside this)
   --build FOLDER  the build to take programs from (default: build); needs octet and, with -DOCTET_CUDA=ON, the tests with label gpu
   --limit MIB     largest size of a part (default: 48)
+  --no-tests      of the programs octet alone: what stages choose, final, science and parallel need
 Not packed, since run.sh finds them there: LibTorch and CUDA's libraries (a python3 with torch).
 END
 }
 fail() { echo "pack: $*" >&2; exit "${code:-2}"; }
 
-target='' data='' wheels='' build=$root/build limit=48
+target='' data='' tiny='' wheels='' build=$root/build limit=48 no_tests=
 while [ $# -gt 0 ]; do
   case "$1" in
     --help | -h) usage; exit 0 ;;
-    --data | --wheels | --build | --limit) [ $# -ge 2 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift 2 ;;
+    --data | --tiny | --wheels | --build | --limit) [ $# -ge 2 ] || fail "$1 needs a value"; declare "${1#--}=$2"; shift 2 ;;
+    --no-tests) no_tests=1; shift ;;
     -*) usage >&2; fail "unknown argument '$1'" ;;
     *) [ -z "$target" ] || fail "one DIR only, not '$target' and '$1'"; target=$1; shift ;;
   esac
@@ -33,28 +36,33 @@ done
 [ -z "$(ls -A "$target" 2>/dev/null)" ] || fail "$target is not empty"
 [ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests), or name the build with --build"
 [ -z "$data" ] || [ -d "$data" ] || fail "--data $data: no such folder"
+[ -z "$tiny" ] || [ -f "$tiny" ] || fail "--tiny $tiny: no such file"
 [ -z "$wheels" ] || compgen -G "$wheels/*.whl" >/dev/null || fail "--wheels $wheels: no *.whl there"
 
 if [ -e "$build/CMakeCache.txt" ]; then  # what is packed is what the sources say, tests that the build did not know yet included
-  cmake --build "$build" >&2 || fail "$build does not build"
+  cmake --build "$build" ${no_tests:+--target octet} >&2 || fail "$build does not build"
   targets=$(cmake --build "$build" --target help) || fail "$build does not say what it builds"
-  if grep -q train_bench <<<"$targets"; then  # built by no other command; a build without CUDA has none
+  if [ -z "$no_tests" ] && grep -q train_bench <<<"$targets"; then  # built by no other command; a build without CUDA has none
     cmake --build "$build" --target train_bench >&2 || fail "$build does not build train_bench"
   fi
 fi
-tests=$(python3 "$here/programs.py" --build "$build") || exit
+tests=
+[ -n "$no_tests" ] || tests=$(python3 "$here/programs.py" --build "$build") || exit
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage"/{bin,lib,tools}
 cp -r "$root/recipes" "$stage/"
-cp -r "$root/tools/gpu" "$root/tools/bench" "$stage/tools/"
+cp -r "$root/tools/gpu" "$root/tools/bench" "$root/tools/tiny_imagenet.py" "$stage/tools/"
 rm -rf "$stage"/tools/*/__pycache__
 cp "$build/octet" "$stage/bin/"
+: >"$stage/gpu_tests.txt"
 for name in $tests; do
   cp "$build/bin/$name" "$stage/bin/"
   echo "$name" >>"$stage/gpu_tests.txt"
 done
-if [ -x "$build/bin/train_bench" ]; then
+if [ -n "$no_tests" ]; then
+  :
+elif [ -x "$build/bin/train_bench" ]; then
   cp "$build/bin/train_bench" "$stage/bin/"
 else
   echo "pack: no train_bench in $build/bin: stage bench will lack it" >&2
@@ -71,6 +79,9 @@ if [ -n "$data" ]; then
   mkdir -p "$folder"
   cp -rL "$data"/. "$folder/"
   chmod -R u+w "$stage/data"
+fi
+if [ -n "$tiny" ]; then
+  python3 "$root/tools/tiny_imagenet.py" split "$tiny" "$stage/tiny" --limit $((limit > 1 ? limit / 2 : 1)) >&2
 fi
 if [ -n "$wheels" ]; then
   mkdir "$stage/wheels"

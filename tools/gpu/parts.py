@@ -33,7 +33,7 @@ def sha256(path):
 def assign(sizes, limit):
     """{path: part} by first-fit decreasing; limit in bytes for the files of `sizes` in one part. Programs come first: they are used first."""
     parts, room = {}, []
-    for path in sorted(sizes, key=lambda path: (path.startswith("data/"), -sizes[path], path)):
+    for path in sorted(sizes, key=lambda path: (path.startswith(("data/", "tiny/")), -sizes[path], path)):
         if sizes[path] > limit:
             sys.exit(f"parts: {path} alone is {sizes[path] / MIB:.1f} MiB; a part has room for {limit / MIB:.1f}")
         part = next((index for index, free in enumerate(room) if free >= sizes[path]), len(room))

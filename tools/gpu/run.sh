@@ -16,6 +16,7 @@ stages, run in the order given:
   sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
   choose     variants of the four CIFAR-10 recipes and several seeds over all GPUs, compared on validation pictures
   final      the four recipes as they are: float, float control, int8 on the test pictures
+  science    what QAT brings at few bits: the rows of science_plan.py, variants beside a float control, on the test pictures
   training   a training step beside PyTorch's and other frameworks' (those that pack.sh --wheels packed)
   bench      inference beside PyTorch, octet bench with layers
   parallel   two GPUs and more: QAT on all beside one, whether the networks are alike, a process killed, from data to report
@@ -23,16 +24,18 @@ options:
   --out DIR        results (default: HOME/out); small ones also in DIR.tar.gz
   --home DIR       unpack: where the parts go (default: ~/octet-gpu)
   --dry            every stage for one case, step or epoch
-  --data DIR       choose, final, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
+  --data DIR       choose, final, science, parallel: data_batch_1.bin .. test_batch.bin of CIFAR-10 (default: data/binary of the package)
   --networks LIST  choose, final: of mobilenet_v2,vgg16_bn,resnet18,resnet20 (default: all)
-  --seeds LIST     choose, final, parallel's report (default: 1,2,3)
-  --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py)
+  --rows LIST      science: of science_plan.py, in this order (default: all of CIFAR-10 but 7)
+  --tiny FILE      science: Tiny-ImageNet-200 for row 5, made by tools/tiny_imagenet.py (default: the package's, if it has one)
+  --seeds LIST     choose, final, parallel's report (default: 1,2,3), science (default: 1)
+  --only LIST      choose, final: these variants beside the recipe (default: all of accuracy_plan.py); science: these variants
   --few-bits       final: no QAT of eight bits, and one float control for all that train as long
   --float-from V   final: start from stage choose's float weights: recipe, or recipe,resnet20:cutout-12
-  --per-gpu N      choose, final: runs at a time on each GPU (default: 1)
-  --minutes N      choose, final, parallel's report: stop then, with every run saved; the same command later goes on
-  --set KEY=VALUE  choose, final, parallel's report: for every recipe, NETWORK:KEY=VALUE for one; may be given several
-                   times (what a stage varies itself stays)
+  --per-gpu N      choose, final, science: runs at a time on each GPU (default: 1)
+  --minutes N      choose, final, science, parallel's report: stop then, with every run saved; the same command later goes on
+  --set KEY=VALUE  choose, final, science, parallel's report: for every recipe, NETWORK:KEY=VALUE for one (science:
+                   NETWORK-VARIANT:KEY=VALUE too); may be given several times (what a stage varies itself stays)
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
   --programs LIST  tests: only these, in this order (test_qat_cuda,test_engine_cuda)
@@ -42,10 +45,10 @@ END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() report=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() science=() report=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
-    build | unpack | tests | sanitize | choose | final | training | bench | parallel) stages+=("$1"); shift ;;
+    build | unpack | tests | sanitize | choose | final | science | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
     --few-bits) accuracy+=("$1"); shift ;;
     --out | --home | --data | --models | --turns | --parts | --programs)
@@ -53,10 +56,16 @@ while [ $# -gt 0 ]; do
       declare "${1#--}=$2"; shift 2 ;;
     --seeds | --minutes | --set)
       [ $# -ge 2 ] || fail "$1 needs a value"
-      accuracy+=("$1" "$2") report+=("$1" "$2"); shift 2 ;;
-    --networks | --only | --float-from | --per-gpu)
+      accuracy+=("$1" "$2") science+=("$1" "$2") report+=("$1" "$2"); shift 2 ;;
+    --only | --per-gpu)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      accuracy+=("$1" "$2") science+=("$1" "$2"); shift 2 ;;
+    --networks | --float-from)
       [ $# -ge 2 ] || fail "$1 needs a value"
       accuracy+=("$1" "$2"); shift 2 ;;
+    --rows | --tiny)
+      [ $# -ge 2 ] || fail "$1 needs a value"
+      science+=("$1" "$2"); shift 2 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; fail "unknown stage or argument '$1'" ;;
   esac
@@ -103,6 +112,13 @@ sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
 accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" --data "${data:-$root/data/binary}" "${accuracy[@]}" $dry; }
 choose() { accuracy choose; }
 final() { accuracy final; }
+science() {
+  if [ -e "$root/tiny/tiny.json" ] && [ ! -e "$root/tiny.tar" ]; then  # of a package
+    python3 "$root/tools/tiny_imagenet.py" join "$root/tiny" "$root/tiny.tar" >&2 || return
+  fi
+  if [ -e "$root/tiny.tar" ]; then science=(--tiny "$root/tiny.tar" "${science[@]}"); fi
+  python3 "$here/science.py" --out "$out" --data "${data:-$root/data/binary}" "${science[@]}" $dry
+}
 beside() {  # training or inference, beside others; then the options of both and of this one
   local what=$1; shift
   "$root/tools/bench/$what.sh" --octet "$octet" --train-bench "$train_bench" --turns "${turns:-2}" "$@" \

@@ -91,6 +91,7 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
                       .batch_size = recipe.batch_size,
                       .seed = run.recipe.seed,
                       .rate = recipe.rounding_learning_rate,
+                      .drop = recipe.rounding_drop,
                       .tf32 = run.recipe.cuda.tf32};
   reconstruct(model, pictures, blocks, plan, [&](const Reconstructed& unit) {
     nearest += unit.nearest;

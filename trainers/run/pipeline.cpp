@@ -88,8 +88,10 @@ void write_report(const RunDirectory& directory, const Report& report) {
 Row measure(const Run& run, const std::string& name, Program& program, const EvaluationSet& images,
             const std::string& file) {
   Row row;
-  row.evaluation =
-      evaluate(name, program, images, {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size});
+  row.evaluation = evaluate(name, program, images,
+                            {.classes = run.data.classes(),
+                             .batch_size = run.recipe.evaluate.batch_size,
+                             .latency_images = run.recipe.evaluate.latency_images});
   if (!file.empty()) row.bytes = static_cast<long>(std::filesystem::file_size(file));
   say(fmt::format("{}: {} {:.2f} % of {} {} images", name, score_names(row.evaluation.task.labels).score,
                   100 * row.evaluation.score(), row.evaluation.images, images.name));

@@ -62,8 +62,9 @@ Piece block(QuantizedModel& model, const RoundingUnit& unit, const Weights& floa
     place[n] = static_cast<int>(folded.size());
     folded.emplace_back(graph.nodes[n], floats);
   }
-  const auto quantized = [&graph, &floats, part, place, folded, deployed = model.quantizing_hooks({})](
-                             const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+  const WalkHooks deployed = model.quantizing_hooks({});
+  const auto quantized = [&graph, &floats, part, place, folded, deployed](const at::Tensor& x,
+                                                                          const std::vector<at::Tensor>& weights) {
     WalkHooks hooks;
     hooks.parameters = [&](int n, const LayerParameters&) { return folded[place[n]].with(weights[place[n]]); };
     if (deployed.finish) {
@@ -74,8 +75,24 @@ Piece block(QuantizedModel& model, const RoundingUnit& unit, const Weights& floa
     hooks.output = [&](int n, at::Tensor y) { return n == part.last ? y : deployed.output(n, std::move(y)); };
     return walk_part(graph, floats, part, x, {}, hooks);
   };
+  // On a GPU `finish` quantizes, and activates once more what is activated: the same. Elsewhere `output` does.
+  const auto dropping = [&model, &graph, &floats, part, place, folded, deployed](
+                            const at::Tensor& x, const std::vector<at::Tensor>& weights, const Drop& drop) {
+    WalkHooks hooks;
+    hooks.parameters = [&](int n, const LayerParameters&) { return folded[place[n]].with(weights[place[n]]); };
+    hooks.output = [&](int n, at::Tensor y) {
+      if (n == part.first || n == part.last || !model.prepared().has_edge(n)) return y;
+      const at::Tensor plain = y;
+      return drop(deployed.output(n, deployed.finish ? deployed.finish(n, {.value = plain}) : plain), plain);
+    };
+    return walk_part(graph, floats, part, x, {}, hooks);
+  };
   const auto wanted = [&graph, &floats, part](const at::Tensor& x) { return walk_part(graph, floats, part, x, {}); };
-  return {.source = part.first, .quantized = quantized, .wanted = wanted, .channels = graph.nodes[part.last].shape.c};
+  return {.source = part.first,
+          .quantized = quantized,
+          .wanted = wanted,
+          .dropping = dropping,
+          .channels = graph.nodes[part.last].shape.c};
 }
 
 }  // namespace octet

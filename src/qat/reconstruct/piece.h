@@ -7,6 +7,7 @@
 
 #include "src/model/walk_part.h"
 #include "src/qat/quantized_model.h"
+#include "src/qat/reconstruct/drop.h"
 
 namespace octet {
 
@@ -28,6 +29,8 @@ struct Piece {
   int source = 0;
   std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& weights)> quantized;
   std::function<at::Tensor(const at::Tensor& x)> wanted;
+  /// As `quantized`, but edges inside drop. x has dropped already. Of a block; else empty.
+  std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& weights, const Drop& drop)> dropping;
   int channels = 0;  ///< of what both give
 };
 

@@ -29,28 +29,38 @@ at::Tensor squared_error(const at::Tensor& y, const at::Tensor& wanted, int chan
   return at::mse_loss(y, wanted) * channels;
 }
 
-at::Tensor with_gradients(const Piece& piece, const at::Tensor& x, const std::vector<at::Tensor>& weights) {
+/// What reaches a unit in each picture, from the quantized and from the float network.
+struct Inputs {
+  at::Tensor quantized, floats;
+};
+
+at::Tensor with_gradients(const Piece& piece, const Inputs& x, const at::Tensor& pictures,
+                          const std::vector<at::Tensor>& weights, const Drop& drop) {
   for (const at::Tensor& weight : weights) weight.requires_grad_(true);
+  const at::Tensor quantized = x.quantized.index_select(0, pictures);
   const c10::AutoGradMode on(true);
-  return piece.quantized(x, weights);
+  if (!drop.any()) return piece.quantized(quantized, weights);
+  return piece.dropping(drop(quantized, x.floats.index_select(0, pictures)), weights, drop);
 }
 
 /// `nearest`: the error of rounding to nearest, in whose units the loss is. Gradients by hand but for the network's:
 /// in a small layer a step takes as long as its launches.
-void learn(Rounding& rounding, const Piece& piece, const at::Tensor& x, const at::Tensor& wanted, double nearest,
+void learn(Rounding& rounding, const Piece& piece, const Inputs& x, const at::Tensor& wanted, double nearest,
            const StepPlan& plan) {
-  Steps steps(plan, x.size(0), x.device());
+  const at::Device device = wanted.device();
+  Steps steps(plan, wanted.size(0), device);
   Adam adam({rounding.logits()});
-  const at::Tensor rate = learning_rate(plan.rate, x.device());
+  const at::Tensor rate = learning_rate(plan.rate, device);
   const TensorFloat32 products(plan.tf32);
-  StepGraph graph(/*capture=*/x.is_cuda());
+  const Drop drop(plan.drop, plan.seed, device);  // outlives what is recorded with it
+  StepGraph graph(/*capture=*/device.is_cuda());
   for (int step = 0; step < plan.steps; ++step) {
     steps.prepare(step);
     graph.run(0, [&] {
       const Steps::Row row = steps.next();
       const Rounding::Soft soft = rounding.softly_rounded();
       const std::vector<at::Tensor> weights = rounding.weights(soft.codes);
-      const at::Tensor y = with_gradients(piece, x.index_select(0, row.pictures), weights);
+      const at::Tensor y = with_gradients(piece, x, row.pictures, weights, drop);
       const double unit = nearest * static_cast<double>(y.numel()) / piece.channels;
       const at::Tensor by_y = (y.detach() - wanted.index_select(0, row.pictures)).mul_(2 / unit);
       adam.step({rounding.gradient(soft, torch::autograd::grad({y}, weights, {by_y}), row.power, row.push)}, rate);
@@ -84,8 +94,8 @@ class Reconstruction {
 
   Reconstructed run(const RoundingUnit& unit, const Piece& piece) {
     way_ = {to(unit.part.first, false), to(unit.part.first, true), unit.part.first};
-    const at::Tensor inputs = to(piece.source, true);
-    const at::Tensor wanted = in_parts(to(piece.source, false), plan_.batch_size, piece.wanted);
+    const at::Tensor inputs = to(piece.source, true), in_floats = to(piece.source, false);
+    const at::Tensor wanted = in_parts(in_floats, plan_.batch_size, piece.wanted);
     const auto error_of = [&](const std::vector<at::Tensor>& weights) {
       const at::Tensor y =
           in_parts(inputs, plan_.batch_size, [&](const at::Tensor& x) { return piece.quantized(x, weights); });
@@ -96,7 +106,7 @@ class Reconstruction {
     Rounding rounding(weights);
     Reconstructed result{.name = node(unit.layers.back()).name,
                          .nearest = error_of(rounding.weights(rounding.nearest()))};
-    if (result.nearest > 0) learn(rounding, piece, inputs, wanted, result.nearest, plan_);
+    if (result.nearest > 0) learn(rounding, piece, {inputs, in_floats}, wanted, result.nearest, plan_);
     at::Tensor codes = rounding.rounded();
     result.rounded = error_of(rounding.weights(codes));
     if (!(result.rounded < result.nearest)) {
@@ -158,6 +168,7 @@ class Reconstruction {
 
 void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
                  const std::function<void(const Reconstructed&)>& done) {
+  if (plan.drop > 0 && !blocks) throw promise_error("quantization is dropped in blocks only");
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const SameConvolutions same;

@@ -1,7 +1,7 @@
 // Rounding that is learned: each weight goes up or down so that what its layer, or its block, gives is nearest to the
 // float network's, not so that the weight is. Layers: AdaRound (Nagel et al., "Up or Down? Adaptive Rounding for
 // Post-Training Quantization", arXiv 2004.10568). Blocks: BRECQ (Li et al., arXiv 2102.05426), with the plain squared
-// error.
+// error; with plan.drop by QDrop (Wei et al., arXiv 2203.05740).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,10 @@ struct Reconstructed {
 /// the error of rounding to nearest and in all weights, so that they keep their balance in units of every size. A unit
 /// that is not better for it keeps what it has. The weights, in place, come to lie on their codes' values, so that
 /// rounding to nearest gives these codes. x: normalized float [N, C, H, W] where the weights are; a unit's inputs and
-/// outputs of all of them are held in memory. On a GPU steps are recorded and replayed: the current stream is not the
-/// default one; two runs give the same bits. `done` sees each unit.
+/// outputs of all of them are held in memory. With `plan.drop` (blocks only) a step takes that share of a block's input
+/// from the float network, and of its inner activations as they are before quantization: codes that fit only how
+/// exactly activations are rounded on these pictures are not learned. On a GPU steps are recorded and replayed: the
+/// current stream is not the default one; two runs give the same bits. `done` sees each unit.
 void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
                  const std::function<void(const Reconstructed&)>& done);
 

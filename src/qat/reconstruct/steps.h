@@ -14,6 +14,7 @@ struct StepPlan {
   int batch_size = 32;  ///< pictures a step
   uint64_t seed = 1;
   double rate = 1e-2;  ///< of Adam
+  double drop = 0;     ///< blocks: share of activations that steps leave as they are before quantization (drop.h)
   bool tf32 = false;   ///< steps on a GPU round to it (tensor_float32.h); errors are measured without
 };
 

@@ -1,0 +1,122 @@
+"""What science.py trains: a row for each table of "what QAT brings at few bits", and the runs that follow from them.
+
+Every variant of a network starts from the same float weights, and those that train as long share one float control. The first variants of a
+row say most, so that a stop leaves something whole. A run that several rows want is made once.
+"""
+import fnmatch
+import pathlib
+import typing
+
+import accuracy_plan
+import programs
+from accuracy_plan import LONGER, METHODS, SPARSE, SPARSE_RATES, of_bits
+
+
+class Row(typing.NamedTuple):
+    title: str
+    network: str
+    variants: dict  # {name: settings}; w4a8 are weights of four bits, activations of eight
+    asked: dict  # {w4a4, ...: points minus the float control or, above 50, top-1}
+    published: str
+    base: list  # epochs and rates: what --set may change
+    data: str = "cifar10"  # or "tiny", another data set with a recipe of its own
+    effects: tuple = ()  # (variant, the one it differs from by one thing)
+    base_of: dict = {}  # {w2a2: beyond base}
+
+
+LEARNED = METHODS["-lsq"]
+TAUGHT = METHODS["-lsq-distill"]
+ONE_BY_ONE = {  # beside METHODS: one thing more, or another, than in the variant that `effects` names
+    "-observed": ["quant.scales=observed"],
+    "-lsq-distill-reestimate": [*TAUGHT, "qat.reestimate_batch_norm=10000"],
+    "-lsq-bf16": [*LEARNED, "qat.precision=bf16"],
+    "-lsq-again": LEARNED,  # a run is not the same twice on a GPU: by so much the others may differ for no reason
+}
+
+
+def of(*names):
+    """Variants from names such as w4a8-lsq: bits of weights and activations, then the method."""
+    methods, variants = {**METHODS, **ONE_BY_ONE}, {}
+    for name in names:
+        bits, dash, method = name.partition("-")
+        weights, activations = map(int, bits.removeprefix("w").split("a"))
+        variants[name] = [*(of_bits(weights, activations) if weights < 8 else []), *methods[dash + method]]
+    return variants
+
+
+ROWS = {  # by their numbers in issue 13
+    "1": Row("ResNet-20, CIFAR-10", "resnet20",
+             of("w2a2-lsq-distill", "w2a2", "w4a4-lsq-distill", "w4a4", "w3a3-lsq-distill", "w3a3", "w8a8", "w2a2-lsq", "w4a4-lsq", "w3a3-lsq"),
+             {"w8a8": -0.1, "w4a4": -0.5, "w3a3": -0.8, "w2a2": -1.8}, "APoT 92.96 -> 92.45 / 92.49 / 90.96 (4, 3, 2 bits); PACT 90.8 / 90.6 / 88.9",
+             LONGER["resnet20"], base_of={"w2a2": ["qat.epochs=120"]}),
+    "2": Row("ResNet-18, CIFAR-10", "resnet18", of("w4a4-lsq-distill", "w2a2-lsq-distill", "w4a4", "w2a2", "w4a4-lsq", "w2a2-lsq"),
+             {"w4a4": 95.2, "w2a2": 94.4}, "Brevitas 4/4 92.61 (another net)", LONGER["resnet18"]),
+    "3": Row("VGG-16-BN, CIFAR-10", "vgg16_bn",
+             of("w4a4-lsq-distill", "w3a3-lsq-distill", "w2a2-lsq-distill", "w4a4", "w3a3", "w2a2", "w4a4-lsq", "w3a3-lsq", "w2a2-lsq"),
+             {"w4a4": 94.0, "w3a3": 93.8, "w2a2": 93.3}, "LSQ, VGG-small 94.26 / 93.89 / 93.42 of 93.34", LONGER["vgg16_bn"]),
+    "4": Row("MobileNetV2, CIFAR-10", "mobilenet_v2",
+             of("w4a4-lsq-distill", "w4a4", "w4a8-lsq-distill", "w4a8", "w8a8", "w4a4-lsq", "w4a8-lsq"),
+             {"w8a8": -0.1, "w4a8": -0.4, "w4a4": -1.5}, "ImageNet: 72.5 (8/8) -> 70.93 (4/4) N2D2; MQBench LSQ 4/4 68.66", LONGER["mobilenet_v2"]),
+    "5": Row("ResNet-18, Tiny-ImageNet-200", "resnet18_tiny_imagenet", of("w4a4-lsq-distill", "w2a2-lsq-distill", "w8a8", "w4a4", "w2a2"),
+             {"w8a8": -0.2, "w4a4": -0.5, "w2a2": -4.0}, "ImageNet, LSQ reproduction 70.36 / 69.35 / 66.31 (8, 4, 2 bits)", ["qat.epochs=15"], data="tiny"),
+    "7": Row("EfficientNet-B0, CIFAR-10", "efficientnet_b0", of("w8a8"), {"w8a8": -0.5}, "NVIDIA 76.97 / 71.71 / 75.82 (float, PTQ, QAT; ImageNet)", []),
+    "9": Row("ResNet-18 with 2:4 sparse weights, CIFAR-10", "resnet18", {"2to4": SPARSE[:1] + SPARSE[2:]}, {"2to4": -0.2}, "SR-STE (arXiv 2102.04010)",
+             ["qat.epochs=30", f"qat.learning_rate={SPARSE_RATES['2to4']}"]),
+    "10": Row("what each method adds, MobileNetV2 4/4, CIFAR-10", "mobilenet_v2",
+              of("w4a4-lsq-distill", "w4a4", "w4a4-lsq", "w4a4-observed", "w4a4-lsq-distill-reestimate", "w4a4-lsq-freeze", "w4a4-lsq-bf16",
+                 "w4a4-lsq-again"),
+              {"w4a4": -1.5}, "", LONGER["mobilenet_v2"],
+              effects=(("w4a4", "w4a4-observed"), ("w4a4-lsq", "w4a4"), ("w4a4-lsq-distill", "w4a4-lsq"),
+                       ("w4a4-lsq-distill-reestimate", "w4a4-lsq-distill"), ("w4a4-lsq-freeze", "w4a4-lsq"), ("w4a4-lsq-bf16", "w4a4-lsq"),
+                       ("w4a4-lsq-again", "w4a4-lsq"))),
+}
+QUICK = ["evaluate.latency_images=0"]  # no run's latency is told, and single images take as long as all others
+DRY = [*accuracy_plan.DRY, "data.limit_test=200"]
+
+
+def bits_of(variant):
+    return variant.partition("-")[0]
+
+
+def recipe_of(row):
+    return None if row.data == "cifar10" else programs.ROOT / "recipes" / f"{row.network}_int8.yaml"
+
+
+def wanted(row, only):
+    return [name for name in row.variants if only is None or any(fnmatch.fnmatch(name, glob) for glob in only)]
+
+
+def last(settings, key):
+    """What octet takes of a key that stands there several times; None: what the recipe has."""
+    return next((value for name, _, value in (setting.partition("=") for setting in reversed(settings)) if name == key), None)
+
+
+def jobs(folder, numbers, seeds, only, every, changes):
+    """`every`: {data: settings of each run}; `changes`: --set, NETWORK: or NETWORK-VARIANT: before a KEY=VALUE."""
+    made, schedules = {}, set()
+    for seed in seeds:
+        for number in numbers:
+            row = ROWS[number]
+            first = [*row.base, *every[row.data], *QUICK]
+            root = accuracy_plan.run_folder(folder, row.network, seed)
+            names = wanted(row, only)
+            if names:
+                made.setdefault(root, accuracy_plan.Job(root, row.network, [*first, *accuracy_plan.of_network(changes, row.network), f"seed={seed}",
+                                                                          *accuracy_plan.NO_QAT], keep="float.safetensors", recipe=recipe_of(row)))
+            for name in names:
+                own = root / "float.safetensors"
+                where = accuracy_plan.run_folder(folder, f"{row.network}-{name}", seed)
+                if where in made:
+                    continue
+                settings = [*row.base, *row.base_of.get(bits_of(name), []), *every[row.data], *QUICK,
+                            *accuracy_plan.of_network(changes, row.network, f"{row.network}-{name}"),
+                            f"seed={seed}", *accuracy_plan.start_from(own), *row.variants[name]]
+                schedule = (row.network, seed, last(settings, "qat.epochs"), last(settings, "qat.learning_rate"))
+                control = accuracy_plan.NO_CONTROL if schedule in schedules else accuracy_plan.FINAL
+                schedules.add(schedule)
+                made[where] = accuracy_plan.Job(where, row.network, [*settings, *control], needs=own, keep="", recipe=recipe_of(row))
+    return list(made.values())
+
+
+def folder_of(out, dry):
+    return pathlib.Path(out) / ("science_dry" if dry else "science")
