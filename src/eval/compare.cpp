@@ -305,19 +305,22 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   loading.workers = set.workers;
   const Sharing alone, &sharing = set.sharing ? *set.sharing : alone;
   const std::vector<size_t> mine = sharing.mine(set.indices, batch_size);
+  Progress progress("compare", static_cast<long>(set.indices.size()));
+  // What those differ in that promise nothing, the table says.
+  const auto difference = [&] { return c.promised() ? fmt::format("{} codes differ", c.differing_codes()) : ""; };
   if (!mine.empty()) {
     Loader loader(*set.dataset, mine, set.transform, loading);
-    Progress progress("compare", static_cast<long>(mine.size()));
-    // What those differ in that promise nothing, the table says.
-    const bool promised = std::find(c.exact.begin(), c.exact.end(), true) != c.exact.end();
     Batch batch;
     for (long number = sharing.rank; loader.next(batch); number += sharing.size) {
       throw_if_interrupted();
       compare_batch(graph, programs, batch, number * batch_size, outputs, c);
-      progress.update(c.images, promised ? fmt::format("{} codes differ", c.differing_codes()) : "");
+      progress.update(sharing.so_far(c.images, set.indices.size()), set.sharing ? "" : difference());
     }
   }
-  if (set.sharing) take_all(sharing, c);
+  if (set.sharing) {
+    take_all(sharing, c);
+    progress.update(c.images, difference());
+  }
   return c;
 }
 

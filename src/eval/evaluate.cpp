@@ -72,9 +72,13 @@ void add(const Answer& answer, Pass& pass, Evaluation& result) {
   result.right.push_back(answer.prediction == answer.label);
 }
 
+std::string score_so_far(const Pass& pass, const Evaluation& result) {
+  return fmt::format("{} {}", score_names(result.task.labels).share, percent(pass.metrics.top1()));
+}
+
 /// Over `indices`, which may be none.
 void run_over(const std::vector<size_t>& indices, Program& program, const EvaluationSet& set,
-              const EvaluateOptions& options, Pass& pass, Evaluation& result) {
+              const EvaluateOptions& options, Progress& progress, Pass& pass, Evaluation& result) {
   if (indices.empty()) return;
   const long total = static_cast<long>(indices.size());
   const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
@@ -86,7 +90,6 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
   loading.batch_size = options.batch_size;
   loading.workers = set.workers;
   Loader loader(*set.dataset, indices, set.transform, loading);
-  Progress progress("evaluate " + result.name, total);
   Batch batch;
   while (loader.next(batch)) {
     throw_if_interrupted();
@@ -110,8 +113,10 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
     const size_t missing = wanted - std::min(wanted, pass.latency_images.size());
     pass.latency_images.insert(pass.latency_images.end(), batch.images.begin(),
                                batch.images.begin() + static_cast<long>(std::min(missing, batch.size * image_bytes)));
-    progress.update(result.images,
-                    fmt::format("{} {}", score_names(result.task.labels).share, percent(pass.metrics.top1())));
+    if (set.sharing)  // its score is known when all have counted
+      progress.update(set.sharing->so_far(result.images, set.indices.size()));
+    else
+      progress.update(result.images, score_so_far(pass, result));
   }
   if (timed_seconds > 0) result.images_per_second = static_cast<double>(timed_images) / timed_seconds;
 }
@@ -138,8 +143,15 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
   if (set.sharing && result.task.pixels()) throw usage_error("evaluation of pixels' classes is one process's");
   Pass pass(options.classes);
   const Sharing* const sharing = set.sharing.get();
-  run_over(sharing ? sharing->mine(set.indices, options.batch_size) : set.indices, program, set, options, pass, result);
-  if (sharing) take_all(*sharing, options, pass, result);
+  {
+    Progress progress("evaluate " + name, static_cast<long>(set.indices.size()));
+    run_over(sharing ? sharing->mine(set.indices, options.batch_size) : set.indices, program, set, options, progress,
+             pass, result);
+    if (sharing) {
+      take_all(*sharing, options, pass, result);
+      progress.update(result.images, score_so_far(pass, result));
+    }
+  }
   result.top1 = pass.metrics.top1();
   result.top5 = pass.metrics.top5();
   result.loss = pass.metrics.loss();

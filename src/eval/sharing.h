@@ -21,6 +21,9 @@ struct Sharing {
   /// Of a set's indices those in this process's batches.
   std::vector<size_t> mine(const std::vector<size_t>& indices, int batch_size) const;
 
+  /// How far all are with `whole`, by and large, when this one is through with so many of its own.
+  long so_far(long mine, size_t whole) const { return std::min(mine * size, static_cast<long>(whole)); }
+
   /// Every process's values, by rank.
   template <class T>
   std::vector<std::vector<T>> all(const std::vector<T>& values) const {

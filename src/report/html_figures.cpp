@@ -164,6 +164,9 @@ std::string training_costs(const Report& report) {
 
 /// Of processes that trained together, in each phase's last epoch.
 std::string ranks_table(const Report& report) {
+  const auto memory = [](long bytes) {  // none on a CPU
+    return bytes > 0 ? fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9) : "–";
+  };
   std::string rows;
   for (size_t i = 0; i < report.epochs.size(); ++i) {
     const EpochMetrics& m = report.epochs[i];
@@ -172,8 +175,7 @@ std::string ranks_table(const Report& report) {
       const RankMetrics& r = m.ranks[rank];
       rows += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
                           html_escape(m.phase), rank, with_thousands(std::lround(r.images_per_second)),
-                          percent(r.exchange_share, 1), percent(r.data_wait_share, 1),
-                          fmt::format("{:.2f} GB", static_cast<double>(r.gpu_memory_bytes) / 1e9));
+                          percent(r.exchange_share, 1), percent(r.data_wait_share, 1), memory(r.gpu_memory_bytes));
     }
   }
   if (rows.empty()) return "";
@@ -182,8 +184,7 @@ std::string ranks_table(const Report& report) {
          "scope=\"col\">GPU memory</th></tr></thead><tbody>\n" +
          rows +
          "</tbody></table>\n<p class=\"note\">Exchanging: gradients and statistics with the other processes, waiting "
-         "for "
-         "slower ones included.</p>\n";
+         "for slower ones included.</p>\n";
 }
 
 /// Top-1; or the share of pixels that are right, and mean IoU.

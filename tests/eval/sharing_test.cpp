@@ -10,9 +10,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/eval/compare.h"
 #include "src/eval/evaluate.h"
 #include "tests/eval/fakes.h"
@@ -84,6 +87,35 @@ TEST_P(SharingTest, EvaluationsAreThoseOfOneProcess) {
     EXPECT_EQ(std::bit_cast<uint64_t>(e.loss), std::bit_cast<uint64_t>(alone.loss));
     EXPECT_EQ(e.latency_runs, &e == &shared[0] ? 3 : 0);
   }
+}
+
+/// What each says at the end is the whole's, in an evaluation and in a comparison.
+TEST_P(SharingTest, LinesOfProgressSayWhatTheWholeIs) {
+  const EvaluationSet whole = testing::all_of(dataset_);
+  const Int8Graph graph = fake_graph(kClasses);
+  const auto work = [&](const EvaluationSet& set) {
+    FunctionProgram program(uneven);
+    FakeProgram first{graph}, second{graph};
+    second.change_by_picture = [](int node, int, uint8_t* codes) {
+      if (node == 1) codes[5] = static_cast<uint8_t>(codes[5] + 1);
+    };
+    const Evaluation e =
+        evaluate("shared", program, set, {.classes = kClasses, .batch_size = kBatch, .latency_images = 0});
+    compare(graph, {{"qat_graph", &first}, {"cpu", &second}}, set, kBatch);
+    return e;
+  };
+  set_verbosity(Verbosity::normal);
+  ::testing::internal::CaptureStderr();
+  const Evaluation e = each<Evaluation>(work, whole).front();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const auto ends = [&](const std::string& begin, const std::string& end) {
+    int count = 0;
+    std::istringstream lines(said);
+    for (std::string line; std::getline(lines, line);) count += line.starts_with(begin) && line.ends_with(end) ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(ends("evaluate shared: 27 images in ", "top-1 " + percent(e.top1)), GetParam()) << said;
+  EXPECT_EQ(ends("compare: 27 images in ", "27 codes differ"), GetParam()) << said;
 }
 
 TEST_P(SharingTest, EveryPictureIsSeenOnce) {

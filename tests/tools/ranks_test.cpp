@@ -1,35 +1,19 @@
-// octet train --ranks 2: two processes train one network on this machine's CPU.
-#include <arpa/inet.h>
+// octet train --gpus 2: two processes train one network on this machine's CPU.
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "src/common/files.h"
 #include "src/run/run_directory.h"
-#include "tests/tools/program.h"
-#include "tests/tools/tiny_recipe.h"
+#include "tests/tools/ranks_tool.h"
 
 namespace octet::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-class RanksTool : public ToolTest {
- protected:
-  void SetUp() override { write("tiny.yaml", kTinyRecipe); }
-  Answer train(std::vector<std::string> more, const Start& start = {}) const {
-    std::vector<std::string> words = {"train", path("tiny.yaml"), "--device", "cpu",
-                                      "--set", "qat.epochs=2",    "--set",    "qat.float_control=true"};
-    words.insert(words.end(), more.begin(), more.end());
-    return octet(words, start);
-  }
-};
 
 TEST_F(RanksTool, OneRunOneDocumentNoDifferingCode) {
   const Answer answer = train({"--out", path("run"), "--ranks", "2", "--json", "--quiet"});
@@ -68,7 +52,10 @@ TEST_F(RanksTool, StagesAreProposedTrainedAndCompared) {
   EXPECT_LE(plan.at("speed_up"), 2);
   EXPECT_GT(plan.at("parts").size(), 2u);
   for (const nlohmann::json& stage : plan.at("stages")) {
-    EXPECT_GT(stage.at("milliseconds"), 0);
+    EXPECT_GT(stage.at("fastest_milliseconds"), 0);
+    EXPECT_GE(stage.at("milliseconds"), stage.at("fastest_milliseconds"));
+    EXPECT_GT(stage.at("slowest_milliseconds"), stage.at("fastest_milliseconds"));
+    EXPECT_GE(stage.at("slowest_milliseconds"), stage.at("milliseconds"));
     EXPECT_GT(stage.at("kept_bytes"), 0);
     EXPECT_GT(stage.at("weight_bytes"), 0);
   }
@@ -150,61 +137,6 @@ TEST_F(RanksTool, TwoMeasureWhatOneDoes) {
             read_file(RunDirectory{path("two")}.int8("int8.safetensors")).size());
 }
 
-/// Processes that `parent` started.
-std::vector<pid_t> children_of(pid_t parent) {
-  std::ifstream file(fmt::format("/proc/{}/task/{}/children", parent, parent));
-  std::vector<pid_t> children;
-  for (pid_t child; file >> child;) children.push_back(child);
-  return children;
-}
-
-/// Once the first state is saved.
-void send_to_rank(int rank, int number, pid_t launcher, const RunDirectory& run) {
-  while (!fs::exists(run.float_state())) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const std::vector<pid_t> children = children_of(launcher);
-  ASSERT_EQ(children.size(), 2u);
-  ::kill(children[static_cast<size_t>(rank)], number);
-}
-
-/// It holds the connections open and says nothing; rank 0 also stops the store through which the others meet.
-TEST_F(RanksTool, AStoppedProcessEndsTheRun) {
-  for (const int stopped : {1, 0}) {
-    const RunDirectory run{path(fmt::format("run{}", stopped))};
-    std::chrono::steady_clock::time_point begin;
-    const Answer answer =
-        train({"--out", run.root, "--ranks", "2", "--set", "train.epochs=4000"}, {.during = [&](pid_t launcher) {
-                send_to_rank(stopped, SIGSTOP, launcher, run);
-                begin = std::chrono::steady_clock::now();
-              }});
-    EXPECT_EQ(answer.code, 1) << answer.err;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-    expect_part(answer.err, fmt::format("rank {} of 2 stops: rank {} gives no sign of life", 1 - stopped, stopped));
-  }
-}
-
-TEST_F(RanksTool, AKilledProcessEndsTheRunAndResumeGoesOn) {
-  const std::vector<std::string> long_run{"--out", path("run"), "--ranks", "2", "--set", "train.epochs=400"};
-  const auto begin = std::chrono::steady_clock::now();
-  const Answer killed = train(
-      long_run, {.during = [&](pid_t launcher) { send_to_rank(1, SIGKILL, launcher, RunDirectory{path("run")}); }});
-  EXPECT_EQ(killed.code, 1) << killed.err;
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
-  expect_part(killed.err, "rank 1 was killed by signal 9 (SIGKILL)");
-  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended: killed by signal 9 (SIGKILL)");
-  expect_part(read_file(RunDirectory{path("run")}.report_html()), "killed by signal 9 (SIGKILL)");
-  EXPECT_FALSE(fs::exists(RunDirectory{path("run")}.report_json()));
-  const std::string state = RunDirectory{path("run")}.float_state();
-  const auto saved = fs::last_write_time(state);
-  const Answer stopped =
-      octet({"train", path("run"), "--resume", "--ranks", "2", "--device", "cpu"}, {.during = [&](pid_t launcher) {
-              while (fs::last_write_time(state) == saved) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-              ::kill(launcher, SIGINT);
-            }});
-  EXPECT_EQ(stopped.code, 130) << stopped.err;
-  expect_part(stopped.err, "resumed from");
-  expect_part(stopped.err, "what was done is saved: octet train " + path("run") + " --resume --gpus 2 --device cpu");
-}
-
 /// By the launcher, or by rank 0 of those that all found it.
 TEST_F(RanksTool, ARefusalIsSaidOnce) {
   const auto lines = [&](std::vector<std::string> more) {
@@ -241,80 +173,6 @@ TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   expect_part(observed.err, "quant.observer: histogram would count each process's own pictures");
   EXPECT_FALSE(fs::exists(path("run")));
   expect_refusal(octet({"train", "none", "--resume"}), 2, {"none: no such run directory", "octet train RECIPE"});
-}
-
-/// A socket at 127.0.0.1 that listens at a port of the system's choice.
-class Listener {
- public:
-  Listener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 1), 0);
-    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() { ::close(socket_); }
-  int port() const { return port_; }
-
- private:
-  const int socket_;
-  int port_ = 0;
-};
-
-/// As torchrun starts it.
-std::string as_rank(int rank, int port, const std::string& arguments) {
-  return fmt::format("WORLD_SIZE=2 RANK={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} train {}", rank, port, OCTET_PROGRAM,
-                     arguments);
-}
-
-/// It waits up to ten minutes for the others to come; who does not want to wait stops it at once.
-TEST_F(RanksTool, WhoWaitsForTheOthersStopsWhenAsked) {
-  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
-  for (const int rank : {0, 1}) {
-    const int port = Listener().port();
-    const auto begin = std::chrono::steady_clock::now();
-    const Answer stopped =
-        command({"bash", "-c", "exec env " + as_rank(rank, port, recipe)}, {.during = [&](pid_t waits) {
-                  std::this_thread::sleep_for(std::chrono::seconds(8));
-                  ::kill(waits, SIGINT);
-                }});
-    if (rank == 0) expect_part(stopped.err, "waits for rank 1, up to ten minutes");  // the others do not speak
-    EXPECT_EQ(stopped.code, 130) << stopped.err;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
-  }
-  EXPECT_FALSE(fs::exists(path("run")));
-}
-
-/// Where no launcher of ours sees the signal.
-TEST_F(RanksTool, StartedByOthersOneThatIsKilledEndedWithoutAWord) {
-  const RunDirectory run{path("run")};
-  const std::string recipe = path("tiny.yaml") + " --device cpu --set train.epochs=400 --out " + run.root;
-  const int port = Listener().port();
-  const Answer killed =
-      command({"bash", "-c",
-               fmt::format("{} & first=$!; {} & wait $first", as_rank(0, port, recipe), as_rank(1, port, recipe))},
-              {.during = [&](pid_t shell) { send_to_rank(1, SIGKILL, shell, run); }});
-  EXPECT_EQ(killed.code, 1) << killed.err;
-  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended without a word, or hangs");
-  expect_part(read_file(run.report_html()), "rank 1 ended without a word, or hangs");
-}
-
-TEST_F(RanksTool, StartedByOthersWhatDiffersIsNamedAndAPortInUse) {
-  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
-  const int port = Listener().port();
-  const Answer differing = command({"bash", "-c",
-                                    fmt::format("{} --set seed=2 & {}; code=$?; wait; exit $code",
-                                                as_rank(1, port, recipe), as_rank(0, port, recipe))});
-  EXPECT_EQ(differing.code, 2) << differing.err;
-  expect_part(differing.err, "rank 1 was started otherwise than rank 0: seed: 2 here, seed: 1 on rank 0");
-  const Listener taken;
-  const Answer in_use = command({"bash", "-c", as_rank(0, taken.port(), recipe)});
-  EXPECT_EQ(in_use.code, 2) << in_use.err;
-  expect_part(in_use.err, fmt::format("rank 0 cannot listen at 127.0.0.1:{}: Address already in use", taken.port()));
-  EXPECT_FALSE(fs::exists(path("run")));
 }
 
 }  // namespace

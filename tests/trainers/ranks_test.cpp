@@ -108,6 +108,10 @@ TEST(Ranks, AnotherStartIsRefusedByItsLine) {
   const std::vector<std::string> versions = run_ranks(
       2, [](Ranks&) {}, [](int rank) { return fmt::format("octet 0.{}.0\nseed: 0\n", rank); });
   expect_part(versions[1], "rank 1 was started otherwise than rank 0: octet 0.1.0 here, octet 0.0.0 on rank 0");
+  const std::vector<std::string> recipes = run_ranks(
+      2, [](Ranks&) {},
+      [](int rank) { return fmt::format("train:\n  epochs: 2\nqat:\n  bits: 8\n  epochs: {}\n", rank); });
+  expect_part(recipes[1], "otherwise than rank 0: qat: epochs: 1 here, qat: epochs: 0 on rank 0");
 }
 
 /// meet() of a rank whose others do not come; how long until it is told is added to `waits`. (How long they take to

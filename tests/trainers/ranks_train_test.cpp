@@ -27,8 +27,9 @@ using testing_trainers::tiny_graph;
 using testing_trainers::Training;
 
 /// 13 epochs of 4 steps: 52 steps.
-OptimizerRecipe fifty_steps() {
+OptimizerRecipe fifty_steps(double ema) {
   OptimizerRecipe recipe = short_recipe();
+  recipe.ema = ema;
   recipe.epochs = 13;
   recipe.learning_rate = 0.02;
   return recipe;
@@ -40,14 +41,14 @@ struct OneAndTwo {
   double trained = 0;            ///< how far from the beginning
 };
 
-OneAndTwo train_both(const Kind& kind, uint64_t seed) {
+OneAndTwo train_both(const Kind& kind, uint64_t seed, double ema = 0) {
   const Folder folder("ranks");
-  Comparable alone(fifty_steps(), folder.path() + "/alone.safetensors", kind);
+  Comparable alone(fifty_steps(ema), folder.path() + "/alone.safetensors", kind);
   alone.phase.seed = seed;
   Weights before;
   for (const auto& [name, tensor] : alone.weights) before[name] = tensor.detach().clone();
   alone.run();
-  Comparable first(fifty_steps(), folder.path() + "/two.safetensors", kind), second(fifty_steps(), "", kind);
+  Comparable first(fifty_steps(ema), folder.path() + "/two.safetensors", kind), second(fifty_steps(ema), "", kind);
   const auto thrown = run_ranks(2, [&](Ranks& ranks) {
     at::set_num_threads(1);
     Comparable& mine = ranks.first() ? first : second;
@@ -74,6 +75,12 @@ TEST(RanksTrain, TwoLikeOneInFloat) {
       EXPECT_LT(both.loss, 1e-5) << live << " " << seed;
     }
   }
+}
+
+TEST(RanksTrain, TwoLikeOneWithMovingAverages) {
+  const OneAndTwo both = train_both({}, 1, 0.9);
+  EXPECT_GT(both.trained, 0.05);
+  EXPECT_LT(both.weights, 1e-5);
 }
 
 /// Two halves add up to other last bits than one whole, and a value beside the middle of two codes then takes the other

@@ -10,7 +10,13 @@ namespace {
 using testing_trainers::message_of;
 
 PartCost part(const std::string& last, double milliseconds, double kept) {
-  return {.last = last, .milliseconds = milliseconds, .kept_bytes = kept, .border_bytes = 8, .weight_bytes = 0};
+  return {.last = last,
+          .milliseconds = milliseconds,
+          .fastest = milliseconds - 0.25,
+          .slowest = 2 * milliseconds,
+          .kept_bytes = kept,
+          .border_bytes = 8,
+          .weight_bytes = 0};
 }
 
 TEST(StagePlan, TheBatchIsDoneAsEarlyAsItCanBe) {
@@ -20,6 +26,8 @@ TEST(StagePlan, TheBatchIsDoneAsEarlyAsItCanBe) {
   EXPECT_EQ(two.layers, std::vector<std::string>{"b"});  // 6 and 9: 8 * 9 + 6 in all; behind c 10 and 5: 8 * 10
   EXPECT_EQ(two.stages[0].milliseconds, 6);
   EXPECT_EQ(two.stages[1].milliseconds, 9);
+  EXPECT_EQ(two.stages[1].fastest, 8.25);  // of three parts
+  EXPECT_EQ(two.stages[1].slowest, 18);
   EXPECT_EQ(two.stages[1].last, "e");
   EXPECT_EQ(two.stages[0].border_bytes, 8);
   EXPECT_DOUBLE_EQ(two.speed_up, 8 * 15.0 / (8 * 9 + 6));

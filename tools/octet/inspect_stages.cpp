@@ -17,20 +17,29 @@ namespace {
 std::string text(const StagePlan& plan, size_t parts, int pictures, int micro_batches, const std::string& device) {
   double all = 0;
   for (const PartCost& stage : plan.stages) all += stage.milliseconds;
-  TextTable table({{"stage"}, {"to layer", Align::left}, {"time"}, {"share"}, {"holds"}, {"weights"}, {"passes on"}});
+  TextTable table({{"stage"},
+                   {"to layer", Align::left},
+                   {"time"},
+                   {"fastest"},
+                   {"slowest"},
+                   {"share"},
+                   {"holds"},
+                   {"weights"},
+                   {"passes on"}});
+  const auto time = [](double milliseconds) { return human_seconds(milliseconds / 1e3); };
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PartCost& stage = plan.stages[i];
-    table.add_row({std::to_string(i), stage.last, human_seconds(stage.milliseconds / 1e3),
+    table.add_row({std::to_string(i), stage.last, time(stage.milliseconds), time(stage.fastest), time(stage.slowest),
                    percent(stage.milliseconds / all, 1), human_bytes(stage.kept_bytes), human_bytes(stage.weight_bytes),
                    i + 1 < plan.stages.size() ? human_bytes(stage.border_bytes) : ""});
   }
   return fmt::format(
-      "{}\n{} parts measured on {}, forward and backward pass of a micro-batch of {}; holds: for the backward passes "
-      "of "
-      "all micro-batches under way there\n"
+      "{}\n{} parts measured {} times each on {}, forward and backward pass of a micro-batch of {}\n"
+      "time: each part's median, added up; fastest, slowest: likewise; holds: for the backward passes of all "
+      "micro-batches under way there\n"
       "with {} micro-batches at most {:.2f}x one process with the same, without what travelling takes\n\n"
       "parallel:\n  stages: [{}]\n  micro_batches: {}\n",
-      table.render(), parts, device, counted(pictures, "picture"), micro_batches, plan.speed_up,
+      table.render(), parts, kTimesMeasured, device, counted(pictures, "picture"), micro_batches, plan.speed_up,
       fmt::join(plan.layers, ", "), micro_batches);
 }
 
@@ -41,6 +50,8 @@ std::string json(const StagePlan& plan, const std::vector<PartCost>& parts) {
     for (const PartCost& cost : costs) {
       rows.push_back({{"last", cost.last},
                       {"milliseconds", cost.milliseconds},
+                      {"fastest_milliseconds", cost.fastest},
+                      {"slowest_milliseconds", cost.slowest},
                       {"kept_bytes", cost.kept_bytes},
                       {"border_bytes", cost.border_bytes},
                       {"weight_bytes", cost.weight_bytes}});

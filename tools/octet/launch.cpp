@@ -25,7 +25,8 @@
 namespace octet::cli {
 namespace {
 
-constexpr std::chrono::seconds kUntilKilled{15};
+constexpr std::chrono::seconds kUntilKilled{15}, kUntilGone{5};
+constexpr unsigned kSecondsToWrite = 5;
 
 /// The words of this process's command without --ranks N.
 std::vector<std::string> own_words() {
@@ -46,7 +47,7 @@ void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_
 
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
   const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) throw promise_error(fmt::format("--ranks: cannot start a process: {}", std::strerror(errno)));
+  if (child < 0) throw promise_error(fmt::format("--gpus: cannot start a process: {}", std::strerror(errno)));
   if (child > 0) return child;
   ::setpgid(0, 0);                     // Ctrl-C comes from the launcher, once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody trains on when the launcher is killed
@@ -63,6 +64,15 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
 int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(ExitCode::promise); }
 
 constexpr const char* kAddress = "127.0.0.1";
+
+/// Into the ranks' store, by a process of its own that never lasts long: a store whose rank is stopped answers nobody.
+void send_last_words(int rank, const std::string& how, int port) {
+  if (::fork() != 0) return;
+  ::signal(SIGALRM, SIG_DFL);
+  ::alarm(kSecondsToWrite);
+  if (const StorePointer store = visit_store(kAddress, port)) leave_last_words_of(rank, how, *store);
+  ::_exit(0);
+}
 
 class Children {
  public:
@@ -83,6 +93,7 @@ class Children {
   void look() {
     int status = 0;
     for (pid_t child; !ranks_.empty() && (child = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+      if (ranks_.count(child) == 0) continue;  // it carried last words
       stopped_.erase(child);
       if (WIFSTOPPED(status)) stopped_.insert(child);
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
@@ -93,6 +104,14 @@ class Children {
     }
   }
   int first_failure() const { return first_failure_; }
+  /// A process that was killed goes when the kernel lets it.
+  void give_up() const {
+    for (const auto& [child, rank] : ranks_)
+      complain(
+          fmt::format("rank {} (process {}) was killed but is still there: it waits for a disk or a driver, or a "
+                      "debugger holds it",
+                      rank, child));
+  }
 
  private:
   void kill(pid_t child) {
@@ -109,8 +128,7 @@ class Children {
     const char* const name = ::sigabbrev_np(number);
     const std::string how = fmt::format("killed by signal {} (SIG{})", number, name == nullptr ? "?" : name);
     complain(fmt::format("rank {} was {}", rank, how));
-    if (rank == 0) return;  // with whom the store is gone
-    if (const StorePointer store = visit_store(kAddress, port_)) leave_last_words_of(rank, how, *store);
+    if (rank != 0) send_last_words(rank, how, port_);  // with rank 0 the store is gone
   }
 
   const int port_;
@@ -149,6 +167,10 @@ ExitCode launch_ranks(int count) {
     }
     if (stopping) children.kill_stopped();
     if (stopping && Clock::now() > killed_at) children.kill_all();
+    if (stopping && children.running() && Clock::now() > killed_at + kUntilGone) {
+      children.give_up();
+      break;
+    }
   }
   return static_cast<ExitCode>(children.first_failure());
 }

@@ -6,8 +6,8 @@
 namespace octet::cli {
 
 /// This very command N times without its --ranks, with RANK, WORLD_SIZE and the other variables set. Returns when all
-/// have ended: the first failure's exit code, after the others were given five seconds to stop by themselves, and
-/// killed. Ctrl-C goes to all of them.
+/// have ended: the first failure's exit code, after the others were given 15 seconds to stop by themselves, and
+/// killed; it waits five more for those that the kernel does not let go. Ctrl-C goes to all of them.
 ExitCode launch_ranks(int count);
 
 }  // namespace octet::cli

@@ -111,6 +111,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   start.machine = machine_model();
   start.device = device;
   start.resume = common.resume;
+  start.go_on = resume_command(common, directory, environment);
   std::optional<Report> report;
   try {
     report = octet::train(recipe, directory, start);
@@ -119,8 +120,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   } catch (const Error& error) {
     if (error.code() == ExitCode::interrupted && !speaks) return error.code();
     if (error.code() == ExitCode::interrupted)
-      throw Error(error.code(), fmt::format("{}; what was done is saved: {}", error.what(),
-                                            resume_command(common, directory, environment)));
+      throw Error(error.code(), fmt::format("{}; what was done is saved: {}", error.what(), start.go_on));
     if (start.ranks && start.ranks->fail(error.what())) return error.code();
     throw;
   } catch (const std::exception& error) {
@@ -149,12 +149,12 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand("train", "recipe and images -> int8 checkpoint and report");
   command->add_option("RECIPE", *path, "a recipe (recipes/README.md), or with --resume a run directory")->required();
   command
-      ->add_option("--ranks,--gpus", *ranks, "so many processes train together on this host: one a GPU, or on its CPU")
+      ->add_option("--gpus,--ranks", *ranks, "so many processes train together on this host: one a GPU, or on its CPU")
       ->check(CLI::Range(2, 1024));
   command->callback([&common, &action, path, ranks] {
     const std::optional<RankEnvironment> environment = read_rank_environment();
     if (environment && *ranks > 0)
-      throw usage_error("--ranks starts the processes itself, but WORLD_SIZE is set already; leave one of them out");
+      throw usage_error("--gpus starts the processes itself, but WORLD_SIZE is set already; leave one of them out");
     // Before anything asks for a GPU: each process sees its own alone.
     if (environment)
       ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);

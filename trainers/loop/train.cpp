@@ -6,26 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
-#include "src/model/autocast.h"
-#include "src/model/step_graph.h"
-#include "trainers/batches/batches.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/diverged.h"
-#include "trainers/loop/gpu_failure.h"
 #include "trainers/loop/reestimate.h"
-#include "trainers/loop/schedule.h"
 #include "trainers/loop/stages.h"
-#include "trainers/loop/step.h"
-#include "trainers/loop/take_from_first.h"
-#include "trainers/loop/totals.h"
-#include "trainers/loop/training_state.h"
+#include "trainers/loop/trainer.h"
 
 namespace octet {
 namespace {
@@ -33,13 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// LibTorch's own generator of random numbers: in a network only dropout asks it.
-void seed_generator(at::Device device, uint64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
 
 BatchesOptions batches_of(const Phase& phase) {
   const BatchShare mine = batch_share(phase.ranks, phase.parallel.stages);
@@ -50,51 +31,14 @@ BatchesOptions batches_of(const Phase& phase) {
           .ranks = mine.shares};
 }
 
-class Trainer {
- public:
-  Trainer(const Phase& phase, const RunData& data);
-  void run();
+}  // namespace
 
-  const Position& position() const { return position_; }
-  /// After running out of the GPU's memory; ends this trainer.
-  std::optional<long> batch_that_fits();
-
- private:
-  void resume();
-  void run_epoch();
-  void validate();
-  void finish();
-  void validate_epoch() const;
-  void require_scales() const;
-  void launch_step(const Batches::Labelled& batch);
-  void follow(bool wait);
-  [[noreturn]] void explain(long step, const std::string& what);
-  TrainStep::Mode mode() const;
-  bool observes() const { return phase_.quantized != nullptr && phase_.freeze_observers > 0; }
-  EpochResult result() const;
-  void save() const;
-  bool stops();
-  void require_same_network(const std::string& when) const;
-  uint64_t pictures_seed() const {
-    return step_seed(phase_.seed, phase_.pictures_of.empty() ? phase_.name : phase_.pictures_of, 0, 0);
-  }
-  long global_step() const { return position_.epoch * steps_ + position_.step; }
-
-  const Phase& phase_;
-  const RunData& data_;
-  const OptimizerRecipe& recipe_;
-  const at::Device device_;
-  const StateOwner owner_;
-  const long steps_;  // in an epoch
-  const Schedule schedule_;
-  TrainStep step_;
-  StepGraph graph_;
-  std::unique_ptr<Batches> batches_;
-  TotalsReader totals_;
-  Ranks::Steps due_;
-  double exchange_share_ = 0;  // of the last epoch, or of what was left of it when it was resumed
-  Position position_;          // steps launched; sums of those that are known to be done
-};
+/// LibTorch's own generator of random numbers: in a network only dropout asks it.
+void seed_generator(at::Device device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
 
 Trainer::Trainer(const Phase& phase, const RunData& data)
     : phase_(phase),
@@ -107,8 +51,7 @@ Trainer::Trainer(const Phase& phase, const RunData& data)
       step_(phase),
       graph_(phase.cuda.graph && device_.is_cuda()),
       batches_(make_batches(data, batches_of(phase))),
-      totals_(device_),
-      due_(phase.ranks, StepGraph::kWarmUps + 1) {}
+      under_way_(device_, phase.ranks) {}
 
 void Trainer::run() {
   if (phase_.resume && std::filesystem::exists(phase_.checkpoint)) resume();
@@ -133,46 +76,10 @@ void Trainer::validate() {
   });
 }
 
-void Trainer::finish() {
-  step_.free_gradients();
-  if (const OscillationFreezer* freezer = step_.freezer())
-    say(fmt::format("{}: {:.2f} % of the weights oscillated and were frozen", phase_.name, 100 * freezer->frozen()));
-  const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
-  if (averaged) step_.average()->apply();
-  if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
-  const bool observes_again = observes() && (averaged || reestimates);
-  if (observes_again) observe_again(*phase_.quantized, data_, recipe_.batch_size);
-  if (phase_.ranks != nullptr && (reestimates || observes_again))
-    take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
-  require_same_network("at the end");
-  position_.finished = true;
-  save();
-}
-
 /// Whoever is asked to stop, all ranks stop after the same step. It is also how they see that all are alive.
 bool Trainer::stops() {
   const bool stop = phase_.stop();
   return phase_.ranks == nullptr ? stop : phase_.ranks->any(stop);
-}
-
-void Trainer::require_same_network(const std::string& when) const {
-  if (phase_.ranks == nullptr) return;
-  std::map<std::string, at::Tensor> tensors(phase_.weights->begin(), phase_.weights->end());
-  if (phase_.quantized != nullptr) tensors.merge(phase_.quantized->state());
-  phase_.ranks->require_same(tensors, fmt::format("phase {}, {}", phase_.name, when));
-}
-
-/// What was never calibrated has no scales to train with, unless all of them are observed.
-void Trainer::require_scales() const {
-  if (phase_.quantized == nullptr || phase_.quantized->has_scales()) return;
-  const bool learns = !phase_.quantized->learned_scales().empty();
-  if (mode().observe && !learns && !phase_.quantized->weight_scale_tensor().defined()) return;
-  throw usage_error(fmt::format(
-      "phase {}: {}, but the network was never calibrated; calibrate it first, or set quant.scales: observed{}",
-      phase_.name,
-      learns ? "learned scales begin as calibrated"
-             : "the ranges of activations are to stay as calibrated (quant.scales: fixed)",
-      learns ? " and quant.weight_calibrator: mse" : ""));
 }
 
 void Trainer::run_epoch() {
@@ -180,7 +87,7 @@ void Trainer::run_epoch() {
   batches_->begin({pictures_seed(), position_.epoch}, position_.step);
   step_.begin_epoch(
       {.loss_sum = position_.loss_sum, .correct = position_.correct, .cross_entropy_sum = position_.cross_entropy_sum});
-  totals_.epoch_begins();
+  under_way_.epoch_begins();
   forget_peak(device_);
   Progress progress(fmt::format("{} {}/{}", phase_.name, position_.epoch + 1, recipe_.epochs),
                     steps_ * recipe_.batch_size, "images", position_.step * recipe_.batch_size);
@@ -189,7 +96,6 @@ void Trainer::run_epoch() {
   const double seconds_before = position_.seconds, waited_before = position_.waited_seconds;
   bool stopping = false;
   while (const Batches::Labelled* batch = stopping ? nullptr : batches_->next()) {
-    due_.begins();
     launch_step(*batch);
     batches_->fetch_ahead();
     if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
@@ -206,30 +112,16 @@ void Trainer::run_epoch() {
   step_.take_from_owners();
   if (phase_.ranks != nullptr)  // waits for the GPU, which may wait for another's here, too
     exchange_share_ = (phase_.ranks->exchange_seconds() - exchanged_before) / (position_.seconds - seconds_before);
-  due_.none_due();
+  under_way_.epoch_ends();
   if (!stopping) return;
   save();
   throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
                                                  position_.epoch + 1, position_.step));
 }
 
-void Trainer::validate_epoch() const {
-  try {
-    phase_.epoch_done(result());
-  } catch (const c10::OutOfMemoryError&) {  // no batch of the training's is to blame
-    throw validation_failed(phase_, position_,
-                            "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
-  } catch (const OthersLost&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::promise) throw;
-    throw validation_failed(phase_, position_, error.what());
-  }
-}
-
 /// The next step; on a GPU it only begins.
 void Trainer::launch_step(const Batches::Labelled& batch) {
-  totals_.batch_is_ready();
+  under_way_.begins();
   seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
   step_.set(learning_rate(schedule_, global_step()), global_step(), phase_.freezing.at(global_step(), schedule_.steps));
   try {
@@ -240,14 +132,13 @@ void Trainer::launch_step(const Batches::Labelled& batch) {
     if (error.code() != ExitCode::promise || device_.is_cuda()) throw;
     explain(position_.step, error.what());
   }
-  totals_.step_was_launched(position_.step, step_.totals());
+  under_way_.was_launched(position_.step, step_.totals());
   ++position_.step;
 }
 
 /// Takes in what is known of the steps so far; `wait`: of all of them.
 void Trainer::follow(bool wait) {
-  while (const std::optional<StepTotals> totals = totals_.next(wait)) {
-    due_.ended();
+  while (const std::optional<StepTotals> totals = under_way_.next(wait)) {
     if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
     position_.loss_sum = totals->loss_sum;
     position_.cross_entropy_sum = totals->cross_entropy_sum;
@@ -255,31 +146,6 @@ void Trainer::follow(bool wait) {
     position_.seen = (totals->step + 1) * recipe_.batch_size;
     position_.waited_seconds += totals->idle_seconds;
   }
-}
-
-/// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
-void Trainer::explain(long step, const std::string& what) {
-  position_.step = step;
-  if (phase_.ranks != nullptr && !phase_.parallel.stages.empty())  // whose weights of other stages are old
-    throw diverged(phase_, position_, what, "a layer of some stage: one process without parallel.stages can name it");
-  batches_->begin({pictures_seed(), position_.epoch}, step);
-  const Batches::Labelled* batch = batches_->next();
-  const Autocast autocast(device_.type(), value_named(kPrecisions, recipe_.precision, "precision"));
-  seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
-  const WalkMode walk_mode{.training = true, .batch_norm_training = mode().batch_norm_training};
-  throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));
-}
-
-std::optional<long> Trainer::batch_that_fits() {
-  graph_.forget();
-  const Transform& t = data_.train_transform;
-  return octet::batch_that_fits(step_,
-                                {.shape = {t.channels, t.height, t.width},
-                                 .labels = labels_shape(data_, 1),
-                                 .batch_size = recipe_.batch_size,
-                                 .micro_batches = phase_.parallel.stages.empty() ? 1 : phase_.parallel.micro_batches,
-                                 .recorded = phase_.cuda.graph,
-                                 .observes = observes()});
 }
 
 TrainStep::Mode Trainer::mode() const {
@@ -302,61 +168,6 @@ EpochResult Trainer::result() const {
   result.seconds = position_.seconds;
   result.gpu_memory_bytes = peak_gpu_memory(device_).held;
   return result;
-}
-
-void Trainer::save() const {
-  require_finite(phase_, position_);
-  if (phase_.ranks != nullptr && !phase_.ranks->first()) return;
-  TensorFile file;
-  put_tensors(file, "weights", *phase_.weights);
-  if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
-  if (!position_.finished) step_.put_state(file);
-  try {
-    write_state(phase_.checkpoint, owner_, position_, std::move(file));
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
-  }
-}
-
-void Trainer::resume() {
-  TensorFile file;
-  position_ = read_state(phase_.checkpoint, owner_, file);
-  if (position_.epoch > recipe_.epochs || position_.step > steps_)
-    throw data_error(fmt::format("{}: damaged: epoch {}, step {} of {} epochs of {} steps", phase_.checkpoint,
-                                 position_.epoch, position_.step, recipe_.epochs, steps_));
-  restore_tensors(file, "weights", *phase_.weights, phase_.checkpoint);
-  if (phase_.quantized != nullptr) phase_.quantized->load_state(get_tensors(file, "quantizer"));
-  if (position_.finished) {
-    say(fmt::format("{}: finished before, loaded from {}", phase_.name, phase_.checkpoint));
-    return;
-  }
-  step_.restore_state(file, phase_.checkpoint);
-  say(fmt::format("{}: resumed from {}, epoch {}, step {}", phase_.name, phase_.checkpoint, position_.epoch + 1,
-                  position_.step));
-}
-
-}  // namespace
-
-void train_phase(const Phase& phase, const RunData& data) {
-  const OwnStream stream(phase.device());
-  std::optional<Trainer> trainer;
-  const auto position = [&] { return trainer ? trainer->position() : Position{}; };
-  try {
-    trainer.emplace(phase, data);
-    trainer->run();
-  } catch (const c10::OutOfMemoryError&) {
-    const GpuMemory then = gpu_memory(phase.device());
-    const bool try_smaller = trainer.has_value() && phase.ranks == nullptr;  // a step alone would wait for the others
-    throw out_of_memory(phase, position(), then, try_smaller ? trainer->batch_that_fits() : std::nullopt);
-  } catch (const c10::Error& error) {
-    if (phase.device().is_cpu()) throw;
-    throw failed(phase, position(), error.what_without_backtrace());
-  } catch (const Error& error) {  // a kernel of ours may be the first to see that the GPU failed
-    if (gpu_works(phase.device())) throw;
-    throw failed(phase, position(), error.what());
-  }
-  trainer.reset();  // with the recorded step's memory
-  release_cached(phase.device());
 }
 
 }  // namespace octet

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
+#include <future>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -24,7 +27,7 @@ namespace octet {
 namespace {
 
 constexpr std::chrono::minutes kUntilAllCame{10};
-constexpr std::chrono::seconds kSilent{5}, kVisit{2};
+constexpr std::chrono::seconds kUntilAnswered{20}, kSilent{5}, kVisit{2};
 
 /// Until `there` is true; said after some seconds, ended by a Ctrl-C. Throws after ten minutes: `whom` did not come.
 template <class There>
@@ -47,6 +50,30 @@ StorePointer of_octet(const StorePointer& store) { return c10::make_intrusive<c1
 StorePointer connected(const std::string& address, const c10d::TCPStoreOptions& options) {
   if (!from_process("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
   return of_octet(c10::make_intrusive<c10d::TCPStore>(address, options));
+}
+
+/// Whoever listens may be another program, or stopped. c10d would wait for its answer without end, deaf to a Ctrl-C: it
+/// does so in a thread of its own, which is left behind.
+StorePointer connected_in_time(const std::string& address, const c10d::TCPStoreOptions& options) {
+  const auto promised = std::make_shared<std::promise<StorePointer>>();
+  std::future<StorePointer> store = promised->get_future();
+  std::thread([promised, address, options] {
+    try {
+      promised->set_value(connected(address, options));
+    } catch (...) {
+      promised->set_exception(std::current_exception());
+    }
+  }).detach();
+  const auto until = std::chrono::steady_clock::now() + kUntilAnswered;
+  while (store.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+    throw_if_interrupted();
+    if (std::chrono::steady_clock::now() > until)
+      throw usage_error(
+          fmt::format("who listens at {}:{} does not answer as rank 0 does: it is stopped, or the port is another "
+                      "program's; take another MASTER_PORT",
+                      address, options.port));
+  }
+  return store.get();
 }
 
 /// `rank` of `size`: in the group, not among all.
@@ -72,7 +99,7 @@ StorePointer open_store(const RankEnvironment& environment) {
     wait_for([&] { return is_listened_at(environment.address, environment.port); },
              fmt::format("who listens at {}:{}", environment.address, environment.port));
   }
-  return connected(environment.address, options);
+  return connected_in_time(environment.address, options);
 }
 
 StorePointer visit_store(const std::string& address, int port) {
@@ -88,12 +115,11 @@ StorePointer visit_store(const std::string& address, int port) {
   }
 }
 
-StorePointer once_all_came(StorePointer store, const RankEnvironment& environment) {
+void wait_until_all_came(const StorePointer& store, const RankEnvironment& environment) {
   const auto key = [](int rank) { return fmt::format("came/{}", rank); };
   store->set(key(environment.rank), std::vector<uint8_t>{1});
   for (int rank = 0; rank < environment.size; ++rank)
     wait_for([&] { return store->check({key(rank)}); }, fmt::format("rank {}", rank));
-  return store;
 }
 
 Group host_group(const StorePointer& store, const RankEnvironment& environment, std::chrono::milliseconds patience) {

@@ -14,12 +14,13 @@ namespace octet {
 using Group = c10::intrusive_ptr<c10d::Backend>;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
+/// Throws Error(usage): the port is in use, or who listens there gives no answer.
 StorePointer open_store(const RankEnvironment& environment);
 /// For the launcher, which is none of the ranks: null where nobody listens, or answers within seconds.
 StorePointer visit_store(const std::string& address, int port);
 
 /// A group's own patience is for ranks that work: one that is started by hand, or waits in a queue, comes later.
-StorePointer once_all_came(StorePointer store, const RankEnvironment& environment);
+void wait_until_all_came(const StorePointer& store, const RankEnvironment& environment);
 
 /// Over Gloo, between the hosts' CPUs.
 Group host_group(const StorePointer& store, const RankEnvironment& environment, std::chrono::milliseconds patience);

@@ -6,9 +6,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -102,6 +104,21 @@ class Ranks {
     long ended_ = 0;
   };
 
+  /// While one lives: what this rank says behind why it stops when others are lost, and who is told before `end`, which
+  /// throws nothing, within kToTell or not at all. From any thread. With null ranks it does nothing.
+  class Parting {
+   public:
+    using Cure = std::function<std::string()>;  ///< "; to go on: ...", or nothing
+    using Tell = std::function<void(const std::string& why)>;
+    Parting(Ranks* ranks, Cure cure, Tell tell);
+    ~Parting();  ///< waits for one that is called now
+    Parting(const Parting&) = delete;
+    Parting& operator=(const Parting&) = delete;
+
+   private:
+    Ranks* const ranks_;
+  };
+
   /// That this rank, on a GPU its stream, has waited for sums and swaps of tensors so far, and so for slower ranks.
   /// Waits for the GPU.
   double exchange_seconds() const;
@@ -125,12 +142,18 @@ class Ranks {
   struct Groups;
   template <class Work>
   void with_others(const Work& work);
-  std::string stops_because(const std::string& why) const;
+  void require_connected() const;
+  [[noreturn]] void lose_others(const std::exception& error);
+  std::string stops_because(const std::string& why);
+  void end(const std::string& why);
   std::optional<int> longest_step() const;
 
   const RankEnvironment environment_;
   const Faults faults_;
-  std::unique_ptr<Groups> groups_;
+  std::mutex parting_;
+  Parting::Cure cure_;
+  Parting::Tell tell_;
+  std::unique_ptr<Groups> groups_;  // the last: its watch calls end()
 };
 
 }  // namespace octet

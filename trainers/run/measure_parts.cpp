@@ -28,7 +28,6 @@
 namespace octet {
 namespace {
 
-constexpr int kTimes = 5;
 constexpr long kCalibrationImages = 8;
 
 /// Counts what this thread's operators take from LibTorch's allocators, and give back.
@@ -71,11 +70,11 @@ struct Bench {
     return static_cast<double>(count->bytes());
   }
 
-  /// The median, in milliseconds.
-  double time(const GraphPart& part, const at::Tensor& x, const at::Tensor& gradient) const {
+  /// In milliseconds, the fastest first.
+  std::vector<double> times(const GraphPart& part, const at::Tensor& x, const at::Tensor& gradient) const {
     StepGraph graph_of_part(recorded && device.is_cuda());
-    std::vector<double> times;
-    for (int i = 0; i < StepGraph::kWarmUps + 1 + kTimes; ++i) {
+    std::vector<double> milliseconds;
+    for (int i = 0; i < StepGraph::kWarmUps + 1 + kTimesMeasured; ++i) {
       throw_if_interrupted();
       wait();
       const auto start = std::chrono::steady_clock::now();
@@ -87,11 +86,11 @@ struct Bench {
       });
       wait();
       const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
-      if (i > StepGraph::kWarmUps) times.push_back(taken.count());
+      if (i > StepGraph::kWarmUps) milliseconds.push_back(taken.count());
     }
     forget_gradients();
-    std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
-    return times[kTimes / 2];
+    std::sort(milliseconds.begin(), milliseconds.end());
+    return milliseconds;
   }
 };
 
@@ -167,7 +166,10 @@ std::vector<PartCost> measure_parts(const Run& run, const OptimizerRecipe& recip
   for (const GraphPart& part : parts) {
     const at::Tensor y = bench.forward(part, x).detach();
     PartCost cost{.last = graph.nodes[part.last].name};
-    cost.milliseconds = bench.time(part, x, at::randn_like(y));
+    const std::vector<double> times = bench.times(part, x, at::randn_like(y));
+    cost.fastest = times.front();
+    cost.milliseconds = times[times.size() / 2];
+    cost.slowest = times.back();
     cost.kept_bytes = bench.kept_bytes(part, x);
     cost.border_bytes = static_cast<double>(y.nbytes());
     cost.weight_bytes = weight_bytes(graph, part);

@@ -209,6 +209,11 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   return report;
 }
 
+/// Where the first rank has made the run's folder.
+std::string to_go_on(const RunDirectory& directory, const std::string& command) {
+  return command.empty() || !std::filesystem::exists(directory.recipe()) ? "" : "; to go on: " + command;
+}
+
 /// Training, measuring, the report; what ends it early stands on the page.
 std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
                                        const EngineNames& engines, bool resume) try {
@@ -254,6 +259,9 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
                                            : fmt::format("part of the network, of {} replicas", shares);
     say(fmt::format("processes: {}, each with a {}", run.ranks->size(), what));
   }
+  const Ranks::Parting parting(
+      run.ranks.get(), [&] { return to_go_on(directory, start.go_on); },
+      [&](const std::string& why) { show_stopped(run, why); });
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

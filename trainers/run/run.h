@@ -53,6 +53,7 @@ struct RunStart {
   bool resume = false;
   std::shared_ptr<Ranks> ranks;                              ///< null: alone
   std::function<void(const EpochMetrics&)> epoch_done = {};  ///< told what metrics.jsonl is; may be empty
+  std::string go_on = {};  ///< the command by which a run that ended early goes on; "": not said
 };
 FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start);
 

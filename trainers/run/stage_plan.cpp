@@ -19,6 +19,8 @@ PartCost sum_of(const std::vector<PartCost>& parts, size_t begin, size_t end, in
   PartCost sum;
   for (size_t i = begin; i < end; ++i) {
     sum.milliseconds += parts[i].milliseconds;
+    sum.fastest += parts[i].fastest;
+    sum.slowest += parts[i].slowest;
     sum.kept_bytes += parts[i].kept_bytes * under_way;
     sum.weight_bytes += parts[i].weight_bytes;
   }

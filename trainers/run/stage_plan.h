@@ -10,12 +10,15 @@ namespace octet {
 
 /// Between two neighbouring places where the network may be cut, of one micro-batch.
 struct PartCost {
-  std::string last;         ///< the layer behind which a cut would be
-  double milliseconds = 0;  ///< forward and backward pass
-  double kept_bytes = 0;    ///< from forward to backward pass, with what the part gives
-  double border_bytes = 0;  ///< of what it gives: what a cut there sends, and takes back as gradient
-  double weight_bytes = 0;  ///< of its parameters, float32
+  std::string last;                 ///< the layer behind which a cut would be
+  double milliseconds = 0;          ///< forward and backward pass: the median of kTimesMeasured
+  double fastest = 0, slowest = 0;  ///< of those; of several parts each one's, added up
+  double kept_bytes = 0;            ///< from forward to backward pass, with what the part gives
+  double border_bytes = 0;          ///< of what it gives: what a cut there sends, and takes back as gradient
+  double weight_bytes = 0;          ///< of its parameters, float32
 };
+
+constexpr int kTimesMeasured = 5;
 
 /// Measures all parts of run.graph, each alone: QAT's network on random pictures and with random weights (a part's time
 /// does not depend on them) if `qat`, the float network else. As `recipe` says: batch_size and precision. On a GPU each
