@@ -1,6 +1,8 @@
 // Convolutions on the GPU: every variant gives the reference's bytes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/common/error.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
@@ -31,7 +33,10 @@ void expect_shape_exact(Conv2dShape shape, std::mt19937& random, const std::stri
   Conv2dParams& p = c.params;
   p.x.zero_point = random() % 256, p.y.zero_point = random() % 256;
   if (random() & 1) p.y.clamp_min = p.y.zero_point;
+  if (random() % 3 == 0) p.y.clamp_max = std::max<int>(p.y.zero_point, 255 - random() % 100);
   vary_for_cuda(c, random);
+  const float too_extreme[] = {0x1p-90f, 0x1p9f};  // for rounding in steps
+  if (random() % 6 == 0) c.multiplier[random() % c.multiplier.size()] = too_extreme[random() & 1];
   const auto choices = cuda_conv2d_choices(c.shape, p, c.weights, c.images, this_gpu());
   EXPECT_EQ(choices.front().name.substr(0, variant.size()), variant) << c.describe();
   expect_every_choice_exact(c);
@@ -56,13 +61,14 @@ TEST(Conv2dCuda, DepthwiseOfSquareWindowsIsExact) {
 TEST(Conv2dCuda, FirstLayersAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(45);
-  for (int i = 0; i < 80 && !HasFailure(); ++i) {
+  for (int i = 0; i < 160 && !HasFailure(); ++i) {
     Conv2dShape g;
     g.in_c = 1 + random() % 4, g.out_c = 5 + random() % 140;
-    g.kernel_h = 1 + random() % 7, g.kernel_w = 1 + random() % 7;
+    g.kernel_h = i & 1 ? 3 : 1 + random() % 7, g.kernel_w = i & 1 ? 3 : 1 + random() % 7;
     g.in_h = 7 + random() % 60, g.in_w = 7 + random() % 60;
-    g.stride_h = 1 + random() % 3, g.stride_w = random() & 1 ? g.stride_h : 1 + random() % 3;
+    g.stride_h = 1 + random() % 4, g.stride_w = random() & 1 ? g.stride_h : 1 + random() % 4;
     g.dilation_h = random() % 4 == 0 && g.kernel_h <= 3 ? 2 : 1;
+    g.dilation_w = random() % 4 == 0 && g.kernel_w <= 3 ? 1 + random() % 3 : 1;
     g.pad_h = random() % 4, g.pad_w = random() % 4;
     expect_shape_exact(g, random, "mma_image");
   }

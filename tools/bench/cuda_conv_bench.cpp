@@ -60,6 +60,7 @@ const Layer kLayers[] = {
     {2, 512, 7, 512, 3, 1},
     {1, 1024, 14, 2048, 1, 2},
     {1, 2048, 1, 1000, 1, 1, false, true},
+    {0, 3, 224, 32, 3, 2},  // MobileNetV2's first
 };
 
 Conv2dShape shape_of(const Layer& l) {

@@ -75,6 +75,42 @@ __device__ __forceinline__ void multiply_add(int32_t (&sum)[4], const uint32_t (
   }
 }
 
+/// sum = start + a * b, modulo 2^32. Where sums start is four registers, although both rows start the same: out of two
+/// the compiler would copy four before every product.
+template <bool kSigned = false>
+__device__ __forceinline__ void multiply_from(int32_t (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                              const int4& start) {
+  if constexpr (kSigned) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, "
+        "%13};"
+        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start.x), "r"(start.y), "r"(start.z),
+          "r"(start.w));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, "
+        "%13};"
+        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(start.x), "r"(start.y), "r"(start.z),
+          "r"(start.w));
+  }
+}
+
+/// multiply_add() of half an operand: 16 x 16 codes, 16 x 8 weights.
+template <bool kSigned>
+__device__ __forceinline__ void multiply_add_half(int32_t (&sum)[4], const uint32_t (&a)[2], uint32_t b) {
+  if constexpr (kSigned) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+  } else {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+  }
+}
+
 __device__ __forceinline__ void prefetch_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }

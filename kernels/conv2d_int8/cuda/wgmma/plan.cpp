@@ -23,13 +23,6 @@ bool mappable(int kernel, int stride, int pad, int dilation) {
 /// As many pixels of padding behind the image as before it, as tensor maps are written here.
 bool pads_alike(int behind, int pad, int stride) { return behind <= pad && behind > pad - stride; }
 
-bool can_scale_constants(const Conv2dShape& g, const Conv2dWeights& w) {
-  for (int k = 0; k < g.out_c; ++k) {
-    if (!can_scale_steps(w.multiplier[k]) || std::fabs(w.bias[k]) > 0x1p20f) return false;
-  }
-  return true;
-}
-
 bool few_classes(const BorderClasses& classes) { return classes.taps.size() <= BorderClasses::kMaxClasses; }
 
 /// Windows that move by single steps, with padding no wider than what they reach.
@@ -93,7 +86,8 @@ bool wgmma_is_dense(const Conv2dShape& g) {
 bool wgmma_supports(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w, int images) {
   return g.groups == 1 && g.in_c > 4 && g.in_stride % 16 == 0 && !p.y.float_output && g.out_stride % 16 == 0 &&
          (!p.has_residual || (g.residual_stride % 16 == 0 && can_scale_steps(p.residual_multiplier))) &&
-         can_scale_constants(g, w) && static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
+         can_scale_steps(w.multiplier, w.bias, g.out_c) &&
+         static_cast<int64_t>(images) * g.out_h * g.out_w <= INT_MAX - kMaxPixels &&
          pads_alike(pad_bottom(g), g.pad_h, g.stride_h) && pads_alike(pad_right(g), g.pad_w, g.stride_w) &&
          mappable(g.kernel_h, g.stride_h, g.pad_h, g.dilation_h) &&
          mappable(g.kernel_w, g.stride_w, g.pad_w, g.dilation_w) &&

@@ -21,6 +21,14 @@ inline bool can_scale_steps(float scale) {
   return scale == 0 || (std::fabs(scale) >= 0x1p-80f && std::fabs(scale) <= 0x1p8f);
 }
 
+/// The same of all of a convolution's scales; with biases that leave t * kStepScale far from the largest floats.
+inline bool can_scale_steps(const float* scale, const float* bias, int channels) {
+  for (int k = 0; k < channels; ++k) {
+    if (!can_scale_steps(scale[k]) || std::fabs(bias[k]) > 0x1p20f) return false;
+  }
+  return true;
+}
+
 /// A bias * kStepScale, whose sign stays even where it is too small for a float.
 inline float scaled_bias(float bias) {
   const float scaled = bias * kStepScale;
