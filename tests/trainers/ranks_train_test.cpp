@@ -4,9 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "src/common/error.h"
 #include "tests/trainers/comparable.h"
@@ -169,47 +166,6 @@ TEST(RanksTrain, AfterAStopAnyNumberGoesOn) {
     close += run.weights < 1e-5;
   }
   EXPECT_GE(close, 2);
-}
-
-/// What two ranks are told of which the second is `changed`, before it trains or in its second step.
-std::vector<std::string> told_of(const Kind& kind, const std::function<void(Comparable&)>& changed, bool before) {
-  Comparable first(short_recipe(), "", kind), second(short_recipe(), "", kind);
-  const Folder folder("ranks_differ");
-  if (before) changed(second);
-  return run_ranks(2, [&](Ranks& ranks) {
-    at::set_num_threads(1);
-    Comparable& mine = ranks.first() ? first : second;
-    mine.phase.ranks = &ranks;
-    mine.phase.checkpoint = folder.path() + "/state.safetensors";
-    mine.phase.stop = [&, asked = 0]() mutable {
-      if (!before && !ranks.first() && ++asked == 2) changed(second);
-      return false;
-    };
-    mine.run();
-  });
-}
-
-TEST(RanksTrain, OneThatTrainsAnotherNetworkIsNoticed) {
-  const auto nudge = [](Comparable& rank) {
-    const c10::NoGradGuard no_grad;
-    at::Tensor weight = rank.weights.rbegin()->second;
-    weight.view(-1)[0].add_(1e-6F);
-  };
-  const std::string name = Comparable(short_recipe(), "", {}).weights.rbegin()->first;
-  const std::string differs = "'" + name + "' is not the same on all 2 ranks; they train different networks";
-  EXPECT_EQ(told_of({}, nudge, true), std::vector<std::string>(2, "phase float, before training: " + differs));
-  EXPECT_EQ(told_of({}, nudge, false), std::vector<std::string>(2, "phase float, after epoch 1: " + differs));
-}
-
-TEST(RanksTrain, OneThatTrainsOtherScalesIsNoticed) {
-  const Kind learned{.qat = true, .scales = EdgeScales::lsq};
-  const auto nudge = [](Comparable& rank) {
-    const c10::NoGradGuard no_grad;
-    rank.phase.learned_scales().at("edges.scale").mul_(1.0001F);
-  };
-  const std::string differs = "'edges.scale' is not the same on all 2 ranks; they train different networks";
-  EXPECT_EQ(told_of(learned, nudge, true), std::vector<std::string>(2, "phase qat, before training: " + differs));
-  EXPECT_EQ(told_of(learned, nudge, false), std::vector<std::string>(2, "phase qat, after epoch 1: " + differs));
 }
 
 /// AdaRound and bias correction change weights, calibration the quantizers: each rank by itself.
