@@ -14,8 +14,10 @@ namespace octet {
 namespace {
 
 using testing_trainers::Comparable;
+using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
 using testing_trainers::Kind;
+using testing_trainers::kNobodyThrew;
 using testing_trainers::run_ranks;
 using testing_trainers::short_recipe;
 
@@ -58,6 +60,29 @@ TEST(RanksDiffer, OtherScalesAreNoticed) {
   const std::string differs = "'edges.scale' is not the same on all 2 ranks; they train different networks";
   EXPECT_EQ(told_of(learned, nudge, true), std::vector<std::string>(2, "phase qat, before training: " + differs));
   EXPECT_EQ(told_of(learned, nudge, false), std::vector<std::string>(2, "phase qat, after epoch 1: " + differs));
+}
+
+/// An epoch is one step, and behind each epoch the loop compares weights and quantizers.
+TEST(RanksDiffer, NothingAfterAnyOfFiftySteps) {
+  OptimizerRecipe recipe = short_recipe();
+  recipe.batch_size = 128;
+  recipe.epochs = 50;
+  recipe.learning_rate = 0.02;
+  for (const EdgeScales scales :
+       {EdgeScales::fixed, EdgeScales::observed, EdgeScales::lsq, EdgeScales::lsq_plus, EdgeScales::pact}) {
+    const Folder folder("ranks_alike");
+    const Kind kind{.qat = true, .scales = scales};
+    Comparable first(recipe, folder.path() + "/state.safetensors", kind), second(recipe, first.phase.checkpoint, kind);
+    const auto thrown = run_ranks(2, [&](Ranks& ranks) {
+      at::set_num_threads(1);
+      Comparable& mine = ranks.first() ? first : second;
+      mine.phase.ranks = &ranks;
+      mine.run();
+    });
+    EXPECT_EQ(thrown, kNobodyThrew);
+    EXPECT_EQ(first.epochs.size(), 50u);
+    expect_same_end(first, second);
+  }
 }
 
 }  // namespace
