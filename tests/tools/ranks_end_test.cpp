@@ -104,7 +104,8 @@ TEST_F(RanksEnd, AKilledProcessEndsTheRunAndResumeGoesOn) {
   EXPECT_EQ(killed.code, 1) << killed.err;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
   expect_part(killed.err, "rank 1 was killed by signal 9 (SIGKILL)");
-  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended: killed by signal 9 (SIGKILL)");
+  expect_part(killed.err, "rank 0 of 2 stops: rank 1 ended: killed by signal 9 (SIGKILL) (");
+  EXPECT_EQ(killed.err.find("/gloo/"), std::string::npos) << killed.err;
   expect_part(killed.err, to_go_on(RunDirectory{path("run")}));
   expect_part(read_file(RunDirectory{path("run")}.report_html()), "killed by signal 9 (SIGKILL)");
   expect_part(read_file(RunDirectory{path("run")}.report_html()), "; to go on: octet train " + path("run"));
@@ -164,6 +165,17 @@ TEST_F(RanksEnd, WhoWaitsForTheOthersStopsWhenAsked) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
   }
   EXPECT_FALSE(fs::exists(path("run")));
+}
+
+/// Before they load LibTorch they cannot hear it, and it ends them.
+TEST_F(RanksEnd, StoppedWhileTheyStartTheyWereInterrupted) {
+  const Answer stopped = train({"--out", path("run"), "--gpus", "2"}, {.during = [&](pid_t launcher) {
+                                 while (children_of(launcher).size() < 2)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                 ::kill(launcher, SIGINT);
+                               }});
+  EXPECT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_EQ(stopped.err.find("killed"), std::string::npos) << stopped.err;
 }
 
 /// Where no launcher of ours sees the signal.

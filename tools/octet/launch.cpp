@@ -60,8 +60,14 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
   ::_exit(static_cast<int>(ExitCode::promise));
 }
 
-/// One that a signal ended kept no promise.
-int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(ExitCode::promise); }
+/// A Ctrl-C that came before the process could hear it.
+bool ended_by_ctrl_c(int status) { return interrupted() && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT; }
+
+/// One that another signal ended kept no promise.
+int exit_code(int status) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return static_cast<int>(ended_by_ctrl_c(status) ? ExitCode::interrupted : ExitCode::promise);
+}
 
 constexpr const char* kAddress = "127.0.0.1";
 
@@ -98,7 +104,7 @@ class Children {
       if (WIFSTOPPED(status)) stopped_.insert(child);
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       const int code = exit_code(status);
-      if (WIFSIGNALED(status)) tell(child, WTERMSIG(status));
+      if (WIFSIGNALED(status) && !ended_by_ctrl_c(status)) tell(child, WTERMSIG(status));
       if (code != 0 && first_failure_ == 0) first_failure_ = code;
       ranks_.erase(child);
     }

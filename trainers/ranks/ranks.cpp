@@ -36,6 +36,13 @@ std::string first_difference(const std::string& mine, const std::string& theirs)
   return fmt::format("{} here, {} on rank 0", with_its_section(here, i), with_its_section(there, i));
 }
 
+/// Without the lines of calls, nor Gloo's "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] ".
+std::string cause_of(const std::exception& error) {
+  const std::string line = split(error.what(), '\n').front();
+  const size_t place = line.starts_with('[') ? line.find("] ") : std::string::npos;
+  return place == std::string::npos ? line : line.substr(place + 2);
+}
+
 }  // namespace
 
 /// The watch begins first: rank 0 may stop, and with it the store, before all have come.
@@ -66,8 +73,7 @@ void Ranks::require_connected() const {
 void Ranks::lose_others(const std::exception& error) {
   groups_->abandon();
   throw_if_interrupted();  // so were the others, who may have noticed it first
-  const std::string why =
-      stops_because(fmt::format("{} ({})", groups_->last_words.ask(), split(error.what(), '\n').front()));
+  const std::string why = stops_because(fmt::format("{} ({})", groups_->last_words.ask(), cause_of(error)));
   if (groups_->on_gpu) end(why);
   throw OthersLost(why);
 }
@@ -116,7 +122,7 @@ Ranks::Ranks(const RankEnvironment& environment, at::Device device, const std::s
     throw;
   } catch (const std::exception& error) {
     throw promise_error(fmt::format("rank {} of {} found no others at {}:{}: {}", rank(), size(), environment.address,
-                                    environment.port, split(error.what(), '\n').front()));
+                                    environment.port, cause_of(error)));
   }
   const std::string theirs = from_first(agreement);
   if (!any(theirs != agreement)) return;
