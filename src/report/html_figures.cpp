@@ -173,13 +173,16 @@ std::string ranks_table(const Report& report) {
     if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
     for (size_t rank = 0; rank < m.ranks.size(); ++rank) {
       const RankMetrics& r = m.ranks[rank];
-      rows += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                          html_escape(m.phase), rank, with_thousands(std::lround(r.images_per_second)),
-                          percent(r.exchange_share, 1), percent(r.data_wait_share, 1), memory(r.gpu_memory_bytes));
+      rows += fmt::format(
+          "<tr><th scope=\"row\">{}</th><td data-label=\"process\">{}</td><td data-label=\"images/s\">{}</td>"
+          "<td data-label=\"exchanging\">{}</td><td data-label=\"waiting\">{}</td><td data-label=\"GPU "
+          "memory\">{}</td></tr>\n",
+          html_escape(m.phase), rank, with_thousands(std::lround(r.images_per_second)), percent(r.exchange_share, 1),
+          percent(r.data_wait_share, 1), memory(r.gpu_memory_bytes));
     }
   }
   if (rows.empty()) return "";
-  return "<table id=\"ranks\"><thead><tr><th scope=\"col\">phase</th><th scope=\"col\">process</th><th "
+  return "<table id=\"ranks\" class=\"stack\"><thead><tr><th scope=\"col\">phase</th><th scope=\"col\">process</th><th "
          "scope=\"col\">images/s</th><th scope=\"col\">exchanging</th><th scope=\"col\">waiting for pictures</th><th "
          "scope=\"col\">GPU memory</th></tr></thead><tbody>\n" +
          rows +

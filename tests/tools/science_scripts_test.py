@@ -90,6 +90,24 @@ class Rows(WithPlace):
         absolute = cells(text, "## Row 2")["w4a4"]
         self.assertEqual((absolute["asked"], absolute["reached"]), ("95.20", "no, by 3.80"))
 
+    def test_nothing_is_told_against_a_control_that_is_not_there(self):
+        run = {"seed": 1, "top1": {"float": 95.0, "ptq": 90.0, "float_control": None, "int8": 94.5}, "points": -0.5, "images": 10000,
+               "only_baseline_right": 100, "only_int8_right": 50, "compared_codes": 1, "differing_codes": {"cuda": 0}, "epochs": 20, "rate": 0.01}
+        row = science_plan.ROWS["2"]
+        line = cells("# t\n" + science_table.variants_table(row, {"resnet18-w4a4": {"runs": [run]}}), "# t")["w4a4"]
+        self.assertEqual([line[key] for key in ("minus control", "paired 95 %", "right: control, int8 alone")], ["-", "-", "-"])
+
+    def test_effects_pair_only_what_was_trained_alike(self):
+        run = {"seed": 1, "epochs": 20, "rate": 0.01, "images": 10000, "top1": {"int8": 94.0}, "right": {"int8": "f0"}}
+        self.assertEqual(science_table.effect([run], [{**run, "right": {"int8": "0f"}}]), ([0.0], (4, 4, 10000)))
+        self.assertEqual(science_table.effect([run], [{**run, "epochs": 8}]), ([], None))
+
+    def test_a_control_is_shared_only_by_what_it_would_do_alike(self):
+        changes = ["mobilenet_v2-w4a4-lsq:qat.weight_decay=0"]
+        jobs = science_plan.jobs(pathlib.Path("/f"), ["10"], [1], ["w4a4", "w4a4-lsq", "w4a4-lsq-bf16"], {"cifar10": []}, changes)
+        controlled = {job.folder.name for job in jobs if science_plan.last(job.settings, "qat.float_control") == "true"}
+        self.assertEqual(controlled, {"mobilenet_v2-w4a4-seed1", "mobilenet_v2-w4a4-lsq-seed1", "mobilenet_v2-w4a4-lsq-bf16-seed1"})
+
     def test_stopped_in_time_the_same_command_goes_on(self):
         words = ("--rows", "2", "--only", "w4a4")
         done = self.science(*words, "--minutes", "0.03", FAKE_SLOW="resnet18-seed1")

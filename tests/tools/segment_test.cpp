@@ -127,7 +127,7 @@ TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
   expect_refusal(train({"--set", "data.resize=20"}), 2, {"data.resize", "no mean"});
   expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
-  expect_refusal(train({"--ranks", "2", "--device", "cpu"}), 2, {"data.labels: pixels", "--ranks"});
+  expect_refusal(train({"--ranks", "2", "--device", "cpu"}), 2, {"data.labels: pixels", "--gpus"});
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

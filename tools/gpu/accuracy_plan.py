@@ -69,6 +69,8 @@ FINAL_TOO = {**FEW_BITS, "resnet18": {**FEW_BITS["resnet18"], "2to4": [*SPARSE, 
 CHOOSE = ["data.validation_fraction=0.1", "data.limit_test=16"]
 FLOAT_ONLY = ["qat.epochs=0", "data.limit_validation=1000"]  # watched on a part; what counts is measured after QAT
 FINAL = ["qat.float_control=true"]
+CONTROL_KEYS = ("epochs", "learning_rate", "precision", "freeze_batch_norm", "weight_decay", "batch_size", "label_smoothing", "ema",
+                "warmup_epochs")  # of qat: what a float control does; runs that share one have all of them alike
 NO_CONTROL = ["qat.float_control=false"]
 NO_QAT = ["qat.epochs=0", *NO_CONTROL]
 DRY = ["train.epochs=1", "train.warmup_epochs=0", "qat.epochs=1", "qat.warmup_epochs=0", "calibrate.images=256", "data.limit_train=1024",

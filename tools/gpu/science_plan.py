@@ -111,7 +111,7 @@ def jobs(folder, numbers, seeds, only, every, changes):
                 settings = [*row.base, *row.base_of.get(bits_of(name), []), *every[row.data], *QUICK,
                             *accuracy_plan.of_network(changes, row.network, f"{row.network}-{name}"),
                             f"seed={seed}", *accuracy_plan.start_from(own), *row.variants[name]]
-                schedule = (row.network, seed, last(settings, "qat.epochs"), last(settings, "qat.learning_rate"))
+                schedule = (row.network, seed, *(last(settings, f"qat.{key}") for key in accuracy_plan.CONTROL_KEYS))
                 control = accuracy_plan.NO_CONTROL if schedule in schedules else accuracy_plan.FINAL
                 schedules.add(schedule)
                 made[where] = accuracy_plan.Job(where, row.network, [*settings, *control], needs=own, keep="", recipe=recipe_of(row))

@@ -39,10 +39,11 @@ def variants_table(row, found):
         if not runs:
             continue
         bits = science_plan.bits_of(name)
-        counts = final_table.counts_of(runs)
+        controlled = all(run["top1"]["float_control"] is not None for run in runs)  # else counts are against float
+        counts = final_table.counts_of(runs) if controlled else None
         lines.append([bits.removeprefix("w").replace("a", "/") if bits.startswith("w") else "8/8", name, ",".join(str(run["seed"]) for run in runs),
                       *(markdown.spread(final_table.values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")),
-                      markdown.spread(final_table.values(runs, "points"), sign="+") if runs[0]["top1"]["float_control"] is not None else "-",
+                      markdown.spread(final_table.values(runs, "points"), sign="+") if controlled else "-",
                       interval_words(counts), f"{counts[0]}, {counts[1]}" if counts else "-",
                       f"{sum(final_table.values(runs, 'compared_codes')):,}", final_table.differing(runs),
                       "/".join(sorted({str(run["epochs"]) for run in runs})), *reached(row.asked.get(bits), runs)])
@@ -50,9 +51,10 @@ def variants_table(row, found):
 
 
 def effect(variant, beside):
-    """Over the seeds that both have: ([points of each seed], counts or None)."""
-    seeds = {run["seed"]: run for run in beside}
-    pairs = [(seeds[run["seed"]], run) for run in variant if run["seed"] in seeds]
+    """Over the seeds that both have, trained as long at the same rate: ([points of each seed], counts or None)."""
+    seeds = {(run["seed"], run["epochs"], run["rate"]): run for run in beside}
+    keyed = [((run["seed"], run["epochs"], run["rate"]), run) for run in variant]
+    pairs = [(seeds[key], run) for key, run in keyed if key in seeds]
     counts = [final_table.only_right(one["right"]["int8"], two["right"]["int8"]) for one, two in pairs]
     whole = None if not counts or None in counts else (*map(sum, zip(*counts)), sum(run["images"] for run, _ in pairs))
     return [two["top1"]["int8"] - one["top1"]["int8"] for one, two in pairs], whole

@@ -28,7 +28,7 @@ namespace {
 constexpr std::chrono::seconds kUntilKilled{15}, kUntilGone{5};
 constexpr unsigned kSecondsToWrite = 5;
 
-/// The words of this process's command without --ranks N.
+/// The words of this process's command without --gpus N.
 std::vector<std::string> own_words() {
   std::ifstream line("/proc/self/cmdline");
   std::vector<std::string> words;

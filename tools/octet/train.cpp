@@ -42,7 +42,7 @@ std::string agreement(const Recipe& recipe, at::Device device, bool resume) {
                             write_recipe(recipe));
 }
 
-/// Meets the other processes that torchrun or --ranks started; null: this one trains alone.
+/// Meets the other processes that torchrun or --gpus started; null: this one trains alone.
 std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environment, const std::string& agreement,
                                   at::Device device) {
   if (!environment) return nullptr;

@@ -209,11 +209,6 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   return report;
 }
 
-/// Where the first rank has made the run's folder.
-std::string to_go_on(const RunDirectory& directory, const std::string& command) {
-  return command.empty() || !std::filesystem::exists(directory.recipe()) ? "" : "; to go on: " + command;
-}
-
 /// Training, measuring, the report; what ends it early stands on the page.
 std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
                                        const EngineNames& engines, bool resume) try {
@@ -259,9 +254,11 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
                                            : fmt::format("part of the network, of {} replicas", shares);
     say(fmt::format("processes: {}, each with a {}", run.ranks->size(), what));
   }
+  // Rank 0 has made the folder by now: who loses the others asks no file system, whose host may be what was lost.
+  if (run.ranks) run.ranks->meet();
+  const std::string go_on = start.go_on.empty() ? "" : "; to go on: " + start.go_on;
   const Ranks::Parting parting(
-      run.ranks.get(), [&] { return to_go_on(directory, start.go_on); },
-      [&](const std::string& why) { show_stopped(run, why); });
+      run.ranks.get(), [go_on] { return go_on; }, [&](const std::string& why) { show_stopped(run, why); });
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

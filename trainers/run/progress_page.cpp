@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 
 #include <ctime>
+#include <exception>
+#include <mutex>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -14,6 +16,8 @@ namespace {
 
 void write_page(const Run& run, const std::string& text, bool running) {
   if (!run.writes()) return;
+  static std::mutex one_at_a_time;  // who ends this process because of others writes from a thread of its own
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
   Report report = report_so_far(run);
   report.state.text = fmt::format("{} ({:%Y-%m-%d %H:%M:%S} UTC)", text, fmt::gmtime(std::time(nullptr)));
   report.state.running = running;
@@ -46,7 +50,7 @@ void show_running(const Run& run, const std::string& doing) { write_page(run, "R
 
 void show_stopped(const Run& run, const std::string& why) try {
   write_page(run, "Stopped: " + why, false);
-} catch (const Error& error) {
+} catch (const std::exception& error) {
   say(fmt::format("{}: the page is not up to date: {}", run.directory.report_html(), error.what()));
 }
 

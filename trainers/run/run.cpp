@@ -194,7 +194,7 @@ void require_trainable(const Run& run) {
   if (run.ranks && run.data.task().pixels())
     throw usage_error(
         "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
-        "pictures; leave --ranks out");
+        "pictures; leave --gpus out");
   if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant)) {
     if (run.device.is_cuda())
       throw usage_error(

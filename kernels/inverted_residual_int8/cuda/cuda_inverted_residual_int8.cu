@@ -1,4 +1,4 @@
-// Launches the kernels of quads_*.cu.
+// Launches the kernels of quads_*.cu and, of blocks that take turns, turns_*.cu.
 #include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
 
 #include "kernels/inverted_residual_int8/cuda/args.cuh"
@@ -62,10 +62,10 @@ void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedRe
           choice.turns > 1 ? inverted_turns_launch<2>(stride, choice.rows) : inverted_launch<2>(stride, choice.rows);
       break;
     case 3:
-      launch = inverted_launch<3>(stride, choice.rows);
+      if (choice.turns == 1) launch = inverted_launch<3>(stride, choice.rows);
       break;
     case 5:
-      launch = inverted_launch<5>(stride, choice.rows);
+      if (choice.turns == 1) launch = inverted_launch<5>(stride, choice.rows);
       break;
   }
   if (launch == nullptr) throw promise_error("cuda inverted residual: no kernel " + choice.name());
