@@ -80,14 +80,21 @@ TEST(ReportHtml, ShowsEverything) {
 
 TEST(ReportHtml, ProcessesOfARunHaveARowEach) {
   const std::string html = report_html(full_report(10));
-  EXPECT_EQ(occurrences(html, "<table id=\"ranks\">"), 1);
-  EXPECT_EQ(occurrences(html, "<td>1</td><td>750</td><td>6.2 %</td><td>1.0 %</td><td>2.50 GB</td>"), 1);
+  EXPECT_EQ(occurrences(html, "<table id=\"ranks\" class=\"stack\">"), 1);
+  EXPECT_EQ(occurrences(html,
+                        "<td data-label=\"process\">1</td><td data-label=\"images/s\">750</td><td "
+                        "data-label=\"exchanging\">6.2 %</td>"
+                        "<td data-label=\"waiting\">1.0 %</td><td data-label=\"GPU memory\">2.50 GB</td>"),
+            1);
   Report on_cpus = full_report(10);
   for (RankMetrics& rank : on_cpus.epochs.back().ranks) rank.gpu_memory_bytes = 0;
-  EXPECT_EQ(occurrences(report_html(on_cpus), "<td>6.2 %</td><td>1.0 %</td><td>\xE2\x80\x93</td>"), 1);
+  EXPECT_EQ(occurrences(report_html(on_cpus),
+                        "<td data-label=\"exchanging\">6.2 %</td><td data-label=\"waiting\">1.0 %</td>"
+                        "<td data-label=\"GPU memory\">\xE2\x80\x93</td>"),
+            1);
   Report alone = full_report(10);
   alone.epochs.back().ranks.clear();
-  EXPECT_EQ(occurrences(report_html(alone), "<table id=\"ranks\">"), 0);
+  EXPECT_EQ(occurrences(report_html(alone), "<table id=\"ranks\" class=\"stack\">"), 0);
 }
 
 TEST(ReportHtml, ManyClassesBecomePairs) {
