@@ -34,6 +34,10 @@ void expect_shape_exact(Conv2dShape shape, std::mt19937& random, const std::stri
   p.x.zero_point = random() % 256, p.y.zero_point = random() % 256;
   if (random() & 1) p.y.clamp_min = p.y.zero_point;
   if (random() % 3 == 0) p.y.clamp_max = std::max<int>(p.y.zero_point, 255 - random() % 100);
+  if (random() % 3 == 0) {  // a ReLU that nothing bounds above: codes 0..255, or 0..127 of signed ones
+    p.y.zero_point = p.y.clamp_min = random() & 1 ? 0 : 128;
+    p.y.clamp_max = 255;
+  }
   vary_for_cuda(c, random);
   const float too_extreme[] = {0x1p-90f, 0x1p9f};  // for rounding in steps
   if (random() % 6 == 0) c.multiplier[random() % c.multiplier.size()] = too_extreme[random() & 1];

@@ -8,6 +8,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "src/model/device.h"
 #include "src/model/step_graph.h"
 #include "src/qat/reconstruct/drop.h"
@@ -24,14 +26,15 @@ struct Result {
   std::vector<Reconstructed> units;
 };
 
-Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false, double drop = 0) {
+Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false,
+               std::optional<double> drop = {}) {
   const Graph graph = test::residual_network(activation);
-  const int bits = drop > 0 ? 3 : 8;
+  const int bits = drop ? 3 : 8;
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(bits, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   Result result;
   reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks,
-              {.steps = 300, .batch_size = 8, .drop = drop, .tf32 = tf32},
+              {.steps = 300, .batch_size = 8, .drop = drop.value_or(0), .tf32 = tf32},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });
   result.codes = test::codes(model);
   return result;
@@ -108,8 +111,10 @@ TEST(ReconstructCuda, DroppingGivesTheSameBitsAndAboutTheCpusErrors) {
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
     const Result gpu = rounded(activation, true, at::kCUDA, false, 0.5),
                  again = rounded(activation, true, at::kCUDA, false, 0.5),
+                 without = rounded(activation, true, at::kCUDA, false, 0.0),
                  cpu = rounded(activation, true, at::kCPU, false, 0.5);
     EXPECT_EQ(gpu.codes, again.codes);
+    EXPECT_NE(gpu.codes, without.codes);
     EXPECT_NEAR(error_of(gpu) / error_of(cpu), 1, 0.3);  // other numbers are drawn there
   }
 }
