@@ -1,5 +1,6 @@
 """tools/gpu/science.py with a program in octet's place: which runs the rows share, what they set, what the tables say."""
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -128,6 +129,15 @@ class Rows(WithPlace):
         self.assertEqual(of["science/resnet18_tiny_imagenet-w4a4-seed1"]["data.path"], str(tiny))
         self.assertEqual(of["science/resnet18-w4a4-seed1"]["data.path"], str(self.place.data.resolve()))
         self.assertTrue(self.place.calls()[0]["words"][1].endswith("recipes/resnet18_tiny_imagenet_int8.yaml"))
+
+    def test_a_data_set_that_no_row_reads_need_not_be_there(self):
+        tiny = self.place.folder / "tiny.tar"
+        tiny.write_text("pictures")
+        shutil.rmtree(self.place.data)
+        done = self.science("--rows", "5", "--tiny", tiny, "--only", "w4a4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({values["data.path"] for values in self.settings().values()}, {str(tiny)})
+        self.assertIn("CIFAR-10's binary files; name it with --data", self.science("--rows", "5,2", "--tiny", tiny, "--only", "w4a4").stderr)
 
     def test_unknown_rows_and_variants_are_refused(self):
         self.assertIn("no row '6'; there are 1, 2", self.science("--rows", "6").stderr)

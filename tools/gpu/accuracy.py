@@ -50,15 +50,20 @@ def everywhere(arguments, workers):
     settings = [f"evaluate.engines=[{engine}]", f"threads={max(1, (os.cpu_count() or 1) // workers)}"]
     if arguments.device == "cpu":
         settings += ["train.precision=fp32", "qat.precision=fp32"]
+    return settings
+
+
+def cifar10(arguments):
+    """Settings of every run that reads it; ends the program where it is not."""
     if not arguments.data.exists():
         if not arguments.dry:
             sys.exit(f"accuracy: no folder {arguments.data} with CIFAR-10's binary files; name it with --data")
         print(f"accuracy: no {arguments.data}: this dry run takes synthetic images", file=sys.stderr)
-        return [*settings, "data.format=synthetic", "data.synthetic_size=2048"]
+        return ["data.format=synthetic", "data.synthetic_size=2048"]
     data = arguments.data.resolve()
     if arguments.stage == "choose":
         data = without_test_pictures(data, arguments.out / "data_to_choose")
-    return [*settings, f"data.path={data}"]
+    return [f"data.path={data}"]
 
 
 def plan(arguments, workers):
@@ -72,7 +77,7 @@ def plan(arguments, workers):
         source = (choose_folder, variants_of(arguments.float_from, arguments.networks)) if arguments.float_from else None
         jobs = accuracy_plan.final_jobs(folder, arguments.networks, arguments.seeds, source, arguments.only, arguments.few_bits)
         tables = final_table
-    first = [*everywhere(arguments, workers), *(accuracy_plan.DRY if arguments.dry else [])]
+    first = [*everywhere(arguments, workers), *cifar10(arguments), *(accuracy_plan.DRY if arguments.dry else [])]
     for index, job in enumerate(jobs):
         jobs[index] = job._replace(settings=[*first, *accuracy_plan.of_network(arguments.set, job.network), *job.settings])
     return folder, jobs, tables
@@ -81,7 +86,8 @@ def plan(arguments, workers):
 def common_arguments(parser):
     """What science.py takes too."""
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, default=programs.ROOT / "data" / "binary", metavar="FOLDER",
+                        help="CIFAR-10's binary files (default: the package's)")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST")
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at a time on each GPU")
     parser.add_argument("--minutes", type=float, help="stop then, with every run saved")

@@ -109,7 +109,7 @@ build() {
 }
 tests() { python3 "$here/tests.py" --out "$out" ${programs:+--programs "$programs"} $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
-accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" --data "${data:-$root/data/binary}" "${accuracy[@]}" $dry; }
+accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" ${data:+--data "$data"} "${accuracy[@]}" $dry; }
 choose() { accuracy choose; }
 final() { accuracy final; }
 science() {
@@ -117,7 +117,7 @@ science() {
     python3 "$root/tools/tiny_imagenet.py" join "$root/tiny" "$root/tiny.tar" >&2 || true
   fi
   if [ -e "$root/tiny.tar" ]; then science=(--tiny "$root/tiny.tar" "${science[@]}"); fi
-  python3 "$here/science.py" --out "$out" --data "${data:-$root/data/binary}" "${science[@]}" $dry
+  python3 "$here/science.py" --out "$out" ${data:+--data "$data"} "${science[@]}" $dry
 }
 beside() {  # training or inference, beside others; then the options of both and of this one
   local what=$1; shift
@@ -144,7 +144,7 @@ bench() {
   cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
-parallel() { python3 "$here/parallel.py" --out "$out" --data "${data:-$root/data/binary}" ${parts:+--only "$parts"} "${report[@]}" $dry; }
+parallel() { python3 "$here/parallel.py" --out "$out" ${data:+--data "$data"} ${parts:+--only "$parts"} "${report[@]}" $dry; }
 
 failed=()
 for stage in "${stages[@]}"; do

@@ -2,6 +2,7 @@
 """What quantization-aware training brings at few bits: every row of science_plan.py's tables, over all GPUs, in slices of minutes.
 
     science.py --data CIFAR --out DIR                       all rows of CIFAR-10, one seed
+    science.py --tiny FILE --out DIR --rows 5               Tiny-ImageNet-200 alone
     science.py --data CIFAR --out DIR --rows 4,10 --only 'w4a4*' --set mobilenet_v2:train.epochs=30 --minutes 9
 
 A run that is finished is not repeated and one that was stopped goes on, so the same command may be given again until all are done. Test
@@ -25,16 +26,20 @@ def rows_of(text):
     return numbers
 
 
+def tiny_imagenet(arguments):
+    """As accuracy.cifar10()."""
+    if arguments.tiny is None or not arguments.tiny.exists():
+        sys.exit("science: row 5 needs --tiny FILE: Tiny-ImageNet-200 as tools/tiny_imagenet.py writes it")
+    return [f"data.path={arguments.tiny.resolve()}"]
+
+
+DATA = {"cifar10": accuracy.cifar10, "tiny": tiny_imagenet}
+
+
 def settings_by_data(arguments, workers):
-    """{data set: settings of its runs}, of the rows that are wanted."""
+    """{data set: settings of its runs}, of the rows that are wanted: no other data set need be there."""
     every, dry = accuracy.everywhere(arguments, workers), science_plan.DRY if arguments.dry else []
-    settings = {"cifar10": [*every, *dry]}
-    if any(science_plan.ROWS[number].data == "tiny" for number in arguments.rows):
-        if arguments.tiny is None or not arguments.tiny.exists():
-            sys.exit("science: row 5 needs --tiny FILE: Tiny-ImageNet-200 as tools/tiny_imagenet.py writes it")
-        path = [setting for setting in every if not setting.startswith("data.")]
-        settings["tiny"] = [*path, f"data.path={arguments.tiny.resolve()}", *dry]
-    return settings
+    return {data: [*every, *DATA[data](arguments), *dry] for data in {science_plan.ROWS[number].data for number in arguments.rows}}
 
 
 def main():
