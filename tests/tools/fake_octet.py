@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import sys
 import time
@@ -48,6 +49,8 @@ def main():
         print("octet: training diverged\n", file=sys.stderr)
         return 1
     folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "command.txt", "a") as commands:
+        print("octet", shlex.join(words), file=commands)
     (folder / "recipe.yaml").write_text(json.dumps(settings))
     if not resumed and os.environ.get("FAKE_SLOW", "nothing") in str(folder):
         signal.signal(signal.SIGINT, lambda *_: ((folder / "saved").touch(), os._exit(130)))

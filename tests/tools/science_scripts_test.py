@@ -65,6 +65,23 @@ class Rows(WithPlace):
         self.assertEqual([epochs[f"science/{name}-seed1"] for name in ("resnet20-w2a2", "resnet20-w4a4", "resnet18-w4a4", "resnet18-2to4")],
                          ["120", "60", "7", "7"])
 
+    def test_a_control_of_an_earlier_call_serves_those_of_its_schedule(self):
+        def controls(*words):
+            done = self.science("--rows", "10", *words)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return {name.removeprefix("science/mobilenet_v2"): values["qat.float_control"] for name, values in self.settings().items()}, done.stdout
+
+        self.assertEqual(controls("--only", "w4a4-lsq")[0], {"-seed1": "false", "-w4a4-lsq-seed1": "true"})
+        with open(self.place.out / "science/mobilenet_v2-w4a4-lsq-seed1/command.txt", "a") as commands:
+            commands.write("octet train FOLDER --resume\n")
+        trained, tables = controls("--only", "w4a4,w4a4-lsq,w4a4-lsq-bf16")
+        self.assertEqual(trained, {"-w4a4-seed1": "false", "-w4a4-lsq-bf16-seed1": "true"})  # another precision, another control
+        self.assertEqual(cells(tables, "## Row 10")["w4a4"]["minus control"], "-0.10")
+        listed = self.science("--rows", "10", "--only", "w4a4-lsq", "--list").stdout
+        self.assertTrue(listed.strip().endswith("qat.float_control=true"), listed)  # as it was trained
+        self.assertEqual(controls("--only", "w4a4-observed", "--set", "mobilenet_v2:qat.epochs=8")[0], {"-w4a4-observed-seed1": "true"})
+        self.assertEqual(controls("--only", "w4a4-lsq-freeze", "--seeds", "2")[0], {"-seed2": "false", "-w4a4-lsq-freeze-seed2": "true"})
+
     def test_settings_go_to_a_network_or_to_one_of_its_variants_and_leave_what_makes_it_one(self):
         self.science("--rows", "2,1", "--only", "w2a2,w4a4", "--set", "resnet18:train.epochs=30", "--set", "resnet20-w2a2:qat.epochs=9", "--set",
                      "quant.weight_bits=8")

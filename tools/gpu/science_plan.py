@@ -4,12 +4,14 @@ Every variant of a network starts from the same float weights, and those that tr
 row say most, so that a stop leaves something whole. A run that several rows want is made once.
 """
 import fnmatch
+import json
 import pathlib
+import shlex
 import typing
 
 import accuracy_plan
 import programs
-from accuracy_plan import LONGER, METHODS, SPARSE, SPARSE_RATES, of_bits
+from accuracy_plan import FINAL, LONGER, METHODS, NO_CONTROL, SPARSE, SPARSE_RATES, of_bits
 
 
 class Row(typing.NamedTuple):
@@ -98,9 +100,26 @@ def last(settings, key):
     return next((value for name, _, value in (setting.partition("=") for setting in reversed(settings)) if name == key), None)
 
 
+def schedule_of(network, seed, settings):
+    """Runs of one schedule may share a float control."""
+    return network, seed, *(last(settings, f"qat.{key}") for key in accuracy_plan.CONTROL_KEYS)
+
+
+def controls_of(folder):
+    """{schedule: folder of a finished run with a control}: what earlier calls have trained, whichever variants those were for."""
+    controls = {}
+    for report in folder.glob("*-seed*/report.json"):
+        if any(row["name"] == "float_control" for row in json.loads(report.read_text())["rows"]):
+            name, _, seed = report.parent.name.rpartition("-seed")
+            words = shlex.split((report.parent / "command.txt").read_text().splitlines()[0])  # as it began; those behind are of --resume
+            settings = [setting for option, setting in zip(words, words[1:]) if option == "--set"]
+            controls[schedule_of(name.partition("-")[0], int(seed), settings)] = report.parent
+    return controls
+
+
 def jobs(folder, numbers, seeds, only, every, changes):
     """`every`: {data: settings of each run}; `changes`: --set, NETWORK: or NETWORK-VARIANT: before a KEY=VALUE."""
-    made, schedules = {}, set()
+    made, controls = {}, controls_of(folder)
     for seed in seeds:
         for number in numbers:
             row = ROWS[number]
@@ -118,10 +137,9 @@ def jobs(folder, numbers, seeds, only, every, changes):
                 settings = [*row.base, *row.base_of.get(bits_of(name), []), *every[row.data], *QUICK,
                             *accuracy_plan.of_network(changes, row.network, f"{row.network}-{name}"),
                             f"seed={seed}", *accuracy_plan.start_from(own), *row.variants[name]]
-                schedule = (row.network, seed, *(last(settings, f"qat.{key}") for key in accuracy_plan.CONTROL_KEYS))
-                control = accuracy_plan.NO_CONTROL if schedule in schedules else accuracy_plan.FINAL
-                schedules.add(schedule)
-                made[where] = accuracy_plan.Job(where, row.network, [*settings, *control], needs=own, keep="", recipe=recipe_of(row))
+                owner = controls.setdefault(schedule_of(row.network, seed, settings), where)
+                made[where] = accuracy_plan.Job(where, row.network, [*settings, *(FINAL if owner == where else NO_CONTROL)], needs=own, keep="",
+                                                recipe=recipe_of(row))
     return list(made.values())
 
 
