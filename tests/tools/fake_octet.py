@@ -25,7 +25,8 @@ def report(settings):
     rows = {"float": top1, "ptq": top1 - 0.01, baseline: top1, "qat_graph": top1 - 0.001, "cuda": top1 - 0.001}
     told = "FAKE_OLD" not in os.environ  # which of the 10,000 pictures are right: the first ones
     right = {name: f"{(1 << 10000) - (1 << 10000 - round(10000 * rows[name])):02500x}" if told else None for name in rows}
-    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0,
+    qat = "".join(f"  {name.removeprefix('qat.')}: {value}\n" for name, value in settings.items() if name.startswith("qat."))
+    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0, "recipe": f"seed: {settings['seed']}\n\nqat:\n{qat}",
             "rows": [{"name": name, "top1": rows[name], "right": right[name]} for name in rows],
             "headline": {"baseline": baseline, "int8_row": "cuda", "points_lost": 0.1, "only_baseline_right": 30, "only_int8_right": 20,
                          "paired_images": 10000, "compared_codes": 1000},

@@ -170,11 +170,11 @@ class Plan(unittest.TestCase):
                 self.assertLessEqual(set(pair), set(row.variants))
 
     def test_what_is_asked_is_points_or_top_1(self):
-        run = {"baseline": "float_control", "points": -0.5, "top1": {"int8": 95.2}}
+        run = {"points": -0.5, "top1": {"float_control": 95.7, "int8": 95.2}}
         self.assertEqual(science_table.reached(-0.5, [run]), ("-0.50", "yes"))
         self.assertEqual(science_table.reached(-0.38, [run]), ("-0.38", "no, by 0.12"))
         self.assertEqual(science_table.reached(95.2, [run]), ("95.20", "yes"))
-        self.assertEqual(science_table.reached(-0.5, [{**run, "baseline": "float"}]), ("-0.50", "no control yet"))
+        self.assertEqual(science_table.reached(-0.5, [run, {**run, "top1": {"float_control": None, "int8": 95.2}}]), ("-0.50", "no control yet"))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def control_of(recipe):
     """Of a recipe's text, every key written out: what its float control does."""
     lines = recipe.partition("\nqat:\n")[2].partition("\n\n")[0].splitlines()
     values = dict(line.strip().split(": ", 1) for line in lines if ": " in line)
-    return [values.get(key) for key in accuracy_plan.CONTROL_KEYS]
+    return tuple(values.get(key) for key in accuracy_plan.CONTROL_KEYS)
 
 
 def read_run(folder):
@@ -43,7 +43,7 @@ def read_run(folder):
             "rate": next((epoch.get("learning_rate") for epoch in report["epochs"] if epoch["phase"] == "qat"), None),
             "points": -head["points_lost"], "only_baseline_right": head["only_baseline_right"], "only_int8_right": head["only_int8_right"],
             "images": head["paired_images"], "epochs": sum(epoch["phase"] == "qat" for epoch in report["epochs"]),
-            "control": control_of(report.get("recipe", "")), "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
+            "control": control_of(report["recipe"]), "compared_codes": head["compared_codes"] or 0, "differing_codes": differing,
             "training_seconds": sum(epoch["seconds"] for epoch in report["epochs"]),
             "images_per_second": {phase: statistics.median(values) for phase, values in speeds.items() if values}}
 
@@ -76,7 +76,7 @@ def only_right(first, second):
 def share_controls(networks):
     """{NETWORK-VARIANT: runs}: those without a control are held against that of their likes."""
     def likes(name, run):
-        return name.split("-")[0], run["seed"], run["epochs"], run["rate"], tuple(run["control"])
+        return name.split("-")[0], run["seed"], run["control"]
 
     controls = {likes(name, run): run for name, runs in networks.items() for run in runs if run["top1"]["float_control"] is not None}
     for name, runs in networks.items():

@@ -12,12 +12,17 @@ import science_plan
 ABSOLUTE = 50  # what is asked is top-1 from here on, else points
 
 
+def controlled(runs):
+    """Whether each has a float control, its own or another run's; else points and counts are against float."""
+    return all(run["top1"]["float_control"] is not None for run in runs)
+
+
 def reached(asked, runs):
     """("-0.50", "no, by 0.12")"""
     if asked is None:
         return "", ""
     absolute = asked >= ABSOLUTE
-    if not absolute and any(not run["baseline"].startswith("float_control") for run in runs):
+    if not absolute and not controlled(runs):
         return f"{asked:+.2f}", "no control yet"
     got = statistics.fmean(final_table.values(runs, "top1", "int8") if absolute else final_table.values(runs, "points"))
     return (f"{asked:.2f}" if absolute else f"{asked:+.2f}"), "yes" if got >= asked - 1e-9 else f"no, by {asked - got:.2f}"
@@ -39,11 +44,10 @@ def variants_table(row, found):
         if not runs:
             continue
         bits = science_plan.bits_of(name)
-        controlled = all(run["top1"]["float_control"] is not None for run in runs)  # else counts are against float
-        counts = final_table.counts_of(runs) if controlled else None
+        counts = final_table.counts_of(runs) if controlled(runs) else None
         lines.append([bits.removeprefix("w").replace("a", "/") if bits.startswith("w") else "8/8", name, ",".join(str(run["seed"]) for run in runs),
                       *(markdown.spread(final_table.values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")),
-                      markdown.spread(final_table.values(runs, "points"), sign="+") if controlled else "-",
+                      markdown.spread(final_table.values(runs, "points"), sign="+") if controlled(runs) else "-",
                       interval_words(counts), f"{counts[0]}, {counts[1]}" if counts else "-",
                       f"{sum(final_table.values(runs, 'compared_codes')):,}", final_table.differing(runs),
                       "/".join(sorted({str(run["epochs"]) for run in runs})), *reached(row.asked.get(bits), runs)])
