@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/cuda/gpu.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/ptq_choice.h"
 
 namespace octet {

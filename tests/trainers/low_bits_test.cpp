@@ -6,6 +6,7 @@
 
 #include "tests/source_dir.h"
 #include "tests/trainers/calibrated_run.h"
+#include "trainers/run/measure.h"
 
 namespace octet {
 namespace {

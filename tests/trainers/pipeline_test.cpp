@@ -13,6 +13,7 @@
 #include "src/quant/fuse.h"
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/metrics_file.h"
 
 namespace octet {

@@ -5,6 +5,7 @@
 #include "src/common/progress.h"
 #include "src/quant/fuse.h"
 #include "tests/trainers/tiny.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/ptq_choice.h"
 

@@ -14,7 +14,7 @@
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/ptq_choice.h"
 
 namespace octet::cli {

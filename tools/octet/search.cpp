@@ -16,7 +16,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
 #include "trainers/run/bit_search.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 
 namespace octet::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 
 namespace octet::cli {
 

@@ -15,7 +15,7 @@
 namespace octet::cli {
 
 /// `recipe`: the run's, see recipe_of(); `device`: the command line's --device. The QAT graph of a run, and what is
-/// counted against it (trained_programs() of trainers/run/pipeline.h). Without LibTorch: none, after saying so on
+/// counted against it (trained_programs() of trainers/run/measure.h). Without LibTorch: none, after saying so on
 /// stderr.
 std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
                                             const std::string& device);

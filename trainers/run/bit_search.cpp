@@ -14,7 +14,7 @@
 #include "src/common/progress.h"
 #include "src/qat/sensitivity.h"
 #include "src/quant/fuse.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/validation_pictures.h"
 
 namespace octet {

@@ -6,7 +6,7 @@
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/measure.h"
 
 namespace octet {
 namespace {
