@@ -58,7 +58,7 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 
 /// Waits until all kernels before this one in the stream are done and what they wrote is there. The compiler may move
 /// __ldg, but no other load, before it. Then the next kernel may begin, no sooner: a queue of kernels that wait takes
-/// the room of the one at work (conv2d_int8/NOTES.md has what that costs).
+/// the room of the one at work (NOTES.md has what that costs).
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

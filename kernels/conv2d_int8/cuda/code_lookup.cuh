@@ -6,7 +6,7 @@
 namespace octet::kernels {
 
 /// table[code] in place of each code. The table's two cache lines stay in L1; copies in shared memory, one a bank, so
-/// that no lane waits for another, took longer (NOTES.md).
+/// that no lane waits for another, took longer (kernels/NOTES.md).
 struct CodeLookup {
   const uint8_t* table;  ///< [256] on the device, which no kernel writes; null: codes stay as they are
 

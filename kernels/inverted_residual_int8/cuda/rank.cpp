@@ -27,7 +27,7 @@ int resident_tiles(const CudaInvertedResidual& choice, const InvertedResidual& b
   return std::max(1, std::min({(shared_limit + 1024) / bytes, 65536 / (warps * 32 * registers), 64 / warps}));
 }
 
-/// Clocks of the whole, fitted to 3,700 tiles measured on an H200 (conv2d_int8/NOTES.md); none of them in turns.
+/// Clocks of the whole, fitted to 3,700 tiles measured on an H200 (NOTES.md); none of them in turns.
 double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block, int images, const CudaGpu& gpu,
               int shared_limit) {
   const InvertedTiles t(choice, block, images);

@@ -8,7 +8,7 @@
 namespace octet::kernels {
 
 /// Bit r of `kernel` (at most 15): place `first` + r * dilation is one of `size`. By two divisions, not tap by tap:
-/// what a kernel does before it loads anything is time that a network of one image waits (NOTES.md).
+/// what a kernel does before it loads anything is time that a network of one image waits (kernels/NOTES.md).
 OCTET_HOST_DEVICE inline uint32_t taps_inside(int first, int size, int kernel, const FastDivide& dilation) {
   // Taps before place `end`: end / dilation, rounded up.
   const auto before = [&](int end) {
