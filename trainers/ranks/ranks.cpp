@@ -80,7 +80,7 @@ void Ranks::lose_others(const std::exception& error) {
 
 std::string Ranks::stops_because(const std::string& why) {
   const std::lock_guard<std::mutex> lock(parting_);
-  return fmt::format("rank {} of {} stops: {}{}", rank(), size(), why, cure_ ? cure_() : "");
+  return fmt::format("rank {} of {} stops: {}{}", rank(), size(), why, cure_);
 }
 
 /// Telling writes a file, perhaps on a host that is gone: nothing here waits for that.
@@ -96,7 +96,7 @@ void Ranks::end(const std::string& why) {
   faults_.end(why);
 }
 
-Ranks::Parting::Parting(Ranks* ranks, Cure cure, Tell tell) : ranks_(ranks) {
+Ranks::Parting::Parting(Ranks* ranks, std::string cure, Tell tell) : ranks_(ranks) {
   if (ranks_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(ranks_->parting_);
   ranks_->cure_ = std::move(cure);
@@ -106,7 +106,7 @@ Ranks::Parting::Parting(Ranks* ranks, Cure cure, Tell tell) : ranks_(ranks) {
 Ranks::Parting::~Parting() {
   if (ranks_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(ranks_->parting_);
-  ranks_->cure_ = nullptr;
+  ranks_->cure_.clear();
   ranks_->tell_ = nullptr;
 }
 

@@ -108,10 +108,9 @@ class Ranks {
   /// throws nothing, within kToTell or not at all. From any thread. With null ranks it does nothing.
   class Parting {
    public:
-    using Cure = std::function<std::string()>;  ///< "; to go on: ...", or nothing
     using Tell = std::function<void(const std::string& why)>;
-    Parting(Ranks* ranks, Cure cure, Tell tell);
-    ~Parting();  ///< waits for one that is called now
+    Parting(Ranks* ranks, std::string cure, Tell tell);  ///< `cure`: "; to go on: ...", or ""
+    ~Parting();                                          ///< waits for one that is called now
     Parting(const Parting&) = delete;
     Parting& operator=(const Parting&) = delete;
 
@@ -151,7 +150,7 @@ class Ranks {
   const RankEnvironment environment_;
   const Faults faults_;
   std::mutex parting_;
-  Parting::Cure cure_;
+  std::string cure_;
   Parting::Tell tell_;
   std::unique_ptr<Groups> groups_;  // the last: its watch calls end()
 };

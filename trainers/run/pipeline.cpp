@@ -82,8 +82,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   // Rank 0 has made the folder by now: who loses the others asks no file system, whose host may be what was lost.
   if (run.ranks) run.ranks->meet();
   const std::string go_on = start.go_on.empty() ? "" : "; to go on: " + start.go_on;
-  const Ranks::Parting parting(
-      run.ranks.get(), [go_on] { return go_on; }, [&](const std::string& why) { show_stopped(run, why); });
+  const Ranks::Parting parting(run.ranks.get(), go_on, [&](const std::string& why) { show_stopped(run, why); });
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
