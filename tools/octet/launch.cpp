@@ -46,7 +46,14 @@ std::vector<std::string> own_words() {
 void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_str(), stderr); }
 
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
+  // Until exec the child has the launcher's handler, which would take a Ctrl-C and be forgotten: it waits, and ends it.
+  sigset_t ctrl_c, before;
+  ::sigemptyset(&ctrl_c);
+  ::sigaddset(&ctrl_c, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &ctrl_c, &before);
   const pid_t parent = ::getpid(), child = ::fork();
+  if (child == 0) ::signal(SIGINT, SIG_DFL);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) throw promise_error(fmt::format("--gpus: cannot start a process: {}", std::strerror(errno)));
   if (child > 0) return child;
   ::setpgid(0, 0);                     // Ctrl-C comes from the launcher, once
