@@ -8,10 +8,10 @@
 
 namespace octet {
 
-/// What a GPU was measured to give.
+/// What a kernel can hope for of a GPU.
 struct ChipRates {
   double bytes_per_second = 0;       ///< a large copy, counting bytes read and bytes written
-  double operations_per_second = 0;  ///< int8 on tensor cores, a multiply-add being two
+  double operations_per_second = 0;  ///< int8 on tensor cores, a multiply-add being two; not the peak
 };
 
 /// The rates of a GPU that has been measured and that `machine` names.
