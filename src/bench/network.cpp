@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
-#include <set>
 
 #include "src/bench/energy.h"
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/random.h"
 #include "src/common/samples.h"
-#include "src/common/text_table.h"
 #if OCTET_CUDA
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -116,19 +114,31 @@ std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions
   return medians;
 }
 
-/// Nodes that ran together count as the first of them, which has their kernel's name; what lies between them is neither
-/// written nor read. The time is the last one's.
+/// Whether the network gives the node's value, or a node of another group reads it: it is written then, whatever ran
+/// together.
+bool leaves_its_group(const Int8Graph& graph, const std::vector<size_t>& first, int node) {
+  if (std::find(graph.outputs.begin(), graph.outputs.end(), node) != graph.outputs.end()) return true;
+  for (size_t reader = 0; reader < graph.nodes.size(); ++reader) {
+    const std::vector<int>& inputs = graph.nodes[reader].inputs;
+    if (first[reader] != first[node] && std::find(inputs.begin(), inputs.end(), node) != inputs.end()) return true;
+  }
+  return false;
+}
+
+/// Nodes that ran together count as the first of them, which has their kernel's name; what lies between them is not
+/// read, and not written unless others read it. The time is the last one's.
 void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& layers) {
   std::vector<size_t> first(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i)
+    first[i] = layers[i].kernel == "merged" || layers[i].kernel == "alias" ? first[graph.nodes[i].inputs[0]] : i;
   for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].kernel != "merged") continue;
     const std::vector<int>& inputs = graph.nodes[i].inputs;
-    const bool merged = layers[i].kernel == "merged";
-    first[i] = merged || layers[i].kernel == "alias" ? first[inputs[0]] : i;
-    if (!merged) continue;
     LayerTime &to = layers[first[i]], &from = layers[i];
     to.milliseconds = from.milliseconds;
     to.multiply_adds += from.multiply_adds;
-    to.bytes += from.bytes - 2 * batch * static_cast<long>(graph.nodes[inputs[0]].image_bytes());
+    const int times = leaves_its_group(graph, first, inputs[0]) ? 1 : 2;
+    to.bytes += from.bytes - times * batch * static_cast<long>(graph.nodes[inputs[0]].image_bytes());
     for (size_t other = 1; other < inputs.size(); ++other) {  // a residual that the first one reads, too
       const std::vector<int>& read = graph.nodes[first[i]].inputs;
       if (std::find(read.begin(), read.end(), inputs[other]) != read.end())
@@ -159,15 +169,6 @@ void set_floors(const Int8Graph& graph, int batch, const ChipRates& rates, std::
     if (layers[i].milliseconds > 0 && !graph.nodes[i].inputs.empty())
       layers[i].floor_ms = floor_milliseconds(layers[i].bytes - batch * pixels_not_read(graph, static_cast<int>(i)),
                                               2 * layers[i].multiply_adds, rates);
-}
-
-/// Whether more than one engine ran the program's nodes.
-bool several_engines(const std::vector<LayerTime>& layers) {
-  std::set<std::string> engines;
-  for (const LayerTime& layer : layers) {
-    if (!layer.engine.empty()) engines.insert(layer.engine);
-  }
-  return engines.size() > 1;
 }
 
 /// Runs that take about `seconds`, when the first ones took `samples` milliseconds each.
@@ -243,64 +244,6 @@ long node_bytes(const Int8Graph& graph, int node, int batch) {
   if (n.inputs.empty()) activations += n.shape.elements();  // the picture
   for (const int input : n.inputs) activations += graph.nodes[input].shape.elements();
   return batch * activations + static_cast<long>(n.weight.size());
-}
-
-std::string describe(const BenchResult& r) {
-  const bool device = r.device_ms > 0;
-  const auto rate = [](long count, double ms) {
-    return count > 0 && ms > 0 ? decimal(static_cast<double>(count) / (1e6 * ms)) : std::string("-");
-  };
-  const auto tera_operations = [&](long multiply_adds, double ms) { return rate(2 * multiply_adds, 1e3 * ms); };
-  std::string text =
-      fmt::format("batch {}: median {}, p99 {}, {} images/s, {} G multiply-adds/s ({})\n", r.batch,
-                  human_seconds(r.median_ms / 1e3), human_seconds(r.p99_ms / 1e3), decimal(r.images_per_second),
-                  rate(r.multiply_adds, r.median_ms), counted(r.runs, "run"));
-  if (device) {
-    text += fmt::format("on the GPU alone: median {}, p99 {}, {} images/s, {} TOPS\n", human_seconds(r.device_ms / 1e3),
-                        human_seconds(r.device_p99_ms / 1e3), decimal(1e3 * r.batch / r.device_ms),
-                        tera_operations(r.multiply_adds, r.device_ms));
-    text += fmt::format("batches overlapping: {} images/s\n", decimal(r.overlapped_images_per_second));
-  }
-  if (r.compile_seconds > 0) text += fmt::format("compiled in {}\n", human_seconds(r.compile_seconds));
-  if (r.gpu_joules > 0)
-    text +=
-        fmt::format("energy: {} mJ an image of the GPU, at {} W\n", decimal(1e3 * r.gpu_joules), decimal(r.gpu_watts));
-  if (r.cpu_joules > 0) text += fmt::format("energy: {} mJ an image of the processors\n", decimal(1e3 * r.cpu_joules));
-  if (r.layers.empty()) return text;
-  double sum = 0;
-  for (const LayerTime& layer : r.layers) sum += layer.milliseconds;
-  const bool engines = several_engines(r.layers);
-  const bool floors = std::any_of(r.layers.begin(), r.layers.end(), [](const LayerTime& l) { return l.floor_ms > 0; });
-  std::vector<Column> columns = {{"layer", Align::left}};
-  if (engines) columns.push_back({"engine", Align::left});
-  columns.insert(columns.end(), {{"kernel", Align::left}, {"time"}, {"share"}});
-  if (device) {
-    columns.insert(columns.end(), {{"TOPS"}, {"GB/s"}});
-    if (floors) columns.insert(columns.end(), {{"floor"}, {"x floor"}});
-  } else {
-    columns.push_back({"G multiply-adds/s"});
-  }
-  TextTable table(columns);
-  for (const LayerTime& layer : r.layers) {
-    std::vector<std::string> row = {layer.name};
-    if (engines) row.push_back(layer.engine);
-    row.insert(row.end(), {layer.kernel, human_seconds(layer.milliseconds / 1e3),
-                           percent(sum > 0 ? layer.milliseconds / sum : 0, 1)});
-    if (device) {
-      row.push_back(tera_operations(layer.multiply_adds, layer.milliseconds));
-      row.push_back(rate(layer.bytes, layer.milliseconds));
-      if (floors) {
-        row.push_back(layer.floor_ms > 0 ? human_seconds(layer.floor_ms / 1e3) : "-");
-        row.push_back(layer.floor_ms > 0 ? fmt::format("{:.2f}", layer.milliseconds / layer.floor_ms) : "-");
-      }
-    } else {
-      row.push_back(rate(layer.multiply_adds, layer.milliseconds));
-    }
-    table.add_row(std::move(row));
-  }
-  return text + fmt::format("\n{}\nlayers: {} in all, {}\n", table.render(), human_seconds(sum / 1e3),
-                            device ? "each replayed alone, so that its inputs may lie in the cache"
-                                   : "timed one by one with their outputs copied out");
 }
 
 }  // namespace octet

@@ -14,7 +14,9 @@ std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& p
     return std::any_of(points.begin(), points.end(), [&](const SweepPoint& p) { return p.*what != points[0].*what; });
   };
   const bool over_batch = varies(&SweepPoint::batch), sizes = varies(&SweepPoint::size);
-  LineChart chart{.title = title, .x_label = over_batch ? "batch" : "height and width", .y_label = "images/s"};
+  LineChart chart{.title = title,
+                  .x_label = fmt::format("{}: {}", over_batch ? "batch" : "height and width", title),
+                  .y_label = "images/s, host to host, one batch after the other"};
   for (const SweepPoint& point : points) {
     const std::string name = over_batch && sizes ? fmt::format("{}, {}", point.engine, point.size) : point.engine;
     auto line = std::find_if(chart.lines.begin(), chart.lines.end(), [&](const Line& l) { return l.name == name; });

@@ -14,15 +14,19 @@ constexpr const char* kAuto = "auto";
 bool allowed(const Engine& engine, EngineDevices devices) { return devices == EngineDevices::any || !engine.on_gpu(); }
 
 void check_usable(const std::string& name, EngineDevices devices) {
-  const Engine& engine = find_engine(name);
-  const char* cure = "name others, or auto for those that can (in a recipe: --set evaluate.engines=[auto])";
-  if (!allowed(engine, devices))
-    throw usage_error(fmt::format("engine {} runs on a GPU, --device cpu excludes it: {}", name, cure));
-  if (const Support machine = engine.available(); !machine.ok)
-    throw usage_error(fmt::format("engine {} cannot run on this machine ({}): {}", name, machine.reason, cure));
+  if (const Support here = usable(find_engine(name), devices); !here.ok)
+    throw usage_error(here.reason +
+                      ": name others, or auto for those that can (in a recipe: --set evaluate.engines=[auto])");
 }
 
 }  // namespace
+
+Support usable(const Engine& engine, EngineDevices devices) {
+  if (!allowed(engine, devices))
+    return {false, fmt::format("engine {} runs on a GPU, --device cpu excludes it", engine.name())};
+  const Support machine = engine.available();
+  return {machine.ok, fmt::format("engine {} cannot run on this machine ({})", engine.name(), machine.reason)};
+}
 
 std::vector<std::string> resolve_engines(const std::vector<std::string>& names, EngineDevices devices) {
   std::vector<std::string> engines;

@@ -11,6 +11,9 @@ namespace octet {
 /// What --device leaves: any engine, or those that need no GPU.
 enum class EngineDevices { any, cpu };
 
+/// Whether the devices and this machine let the engine run at all; if not, the reason names the engine.
+Support usable(const Engine& engine, EngineDevices devices);
+
 /// "auto" becomes all of exact_engines() that are not named besides, in its place; other names stay. Throws
 /// Error(usage) for an engine that is unknown or that this machine (or EngineDevices::cpu) cannot run, with the reason
 /// and the cure. Never empty for names that are not.

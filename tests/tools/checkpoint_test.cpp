@@ -6,6 +6,7 @@
 
 #include "src/common/files.h"
 #include "src/data/loader.h"
+#include "src/engine/engine.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
@@ -246,6 +247,28 @@ TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {
   }
 }
 
+TEST_F(Checkpoint, BenchSaysWhatItCouldNotMeasureAndMeasuresTheRest) {
+  if (find_engine("cuda").available().ok) GTEST_SKIP() << "this machine has a GPU";
+  const std::string reason = find_engine("cuda").available().reason;
+  const std::vector<std::string> command = {"bench",     checkpoint_, "--engine", "cuda,cpu,cudnn,cpu",
+                                            "--seconds", "0.01"};
+  const Answer text = octet(command);
+  EXPECT_EQ(text.code, 2);
+  expect_part(text.err, "not all was measured: engine cuda cannot run on this machine (" + reason);
+  for (const char* part : {"\ncuda: not measured: engine cuda cannot run", "\ncpu: batch 1: median ",
+                           "\ncudnn, other nodes on cuda: not measured: engine cudnn cannot run"})
+    expect_part(text.out, part);
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  const auto results = nlohmann::json::parse(octet(as_json).out).at("results");
+  ASSERT_EQ(results.size(), 3u) << "cpu twice is cpu";
+  expect_part(results[0].at("not_measured"), reason);
+  EXPECT_GT(results[1].at("median_ms").get<double>(), 0);
+  const Answer nowhere = octet({"bench", checkpoint_, "--engine", "cpu", "--svg", path("none/b.svg")});
+  expect_refusal(nowhere, 3, {"none"});
+  EXPECT_EQ(nowhere.out, "") << "measured before what could not be written was found";
+}
+
 TEST_F(Checkpoint, BenchTakesSparseWeights) {
   for (const auto& [sparsity, shown] : {std::pair{"none", "none"}, {"2:4", "2:4"}}) {
     const Answer bench = octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--seconds", "0.01",
@@ -271,10 +294,10 @@ TEST_F(Checkpoint, BenchDrawsCurvesOfBatchesAndSizes) {
   };
   const std::string batches = drawn({checkpoint_, "--batch", "1,2,3"});
   expect_part(batches, "images/s");
-  expect_part(batches, ">batch<");
+  expect_part(batches, ">batch: ");
   EXPECT_EQ(batches.find("conv1"), std::string::npos);
   const std::string sizes = drawn({"--model", "resnet8", "--size", "32,48"});
-  expect_part(sizes, ">height and width<");
+  expect_part(sizes, ">height and width: resnet8 on ");
   expect_part(drawn({"--model", "resnet8", "--size", "32,48", "--batch", "1,2"}), "reference, 48");
   expect_part(drawn({checkpoint_}), "conv1");  // one batch: its layers
   expect_part(drawn({checkpoint_, "--batch", "1,2", "--layers"}), "conv1");

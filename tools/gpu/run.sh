@@ -45,7 +45,7 @@ END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' accuracy=() science=() report=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' rows='' accuracy=() science=() report=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | choose | final | science | training | bench | parallel) stages+=("$1"); shift ;;
@@ -65,6 +65,7 @@ while [ $# -gt 0 ]; do
       accuracy+=("$1" "$2"); shift 2 ;;
     --rows | --tiny)
       [ $# -ge 2 ] || fail "$1 needs a value"
+      [ "$1" = --tiny ] || rows=$2
       science+=("$1" "$2"); shift 2 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; fail "unknown stage or argument '$1'" ;;
@@ -114,7 +115,7 @@ choose() { accuracy choose; }
 final() { accuracy final; }
 science() {
   if [ -e "$root/tiny/tiny.json" ] && [ ! -e "$root/tiny.tar" ]; then  # of a package; rows that do not read it go on without
-    python3 "$root/tools/tiny_imagenet.py" join "$root/tiny" "$root/tiny.tar" >&2 || true
+    python3 "$root/tools/tiny_imagenet.py" join "$root/tiny" "$root/tiny.tar" >&2 || case ",$rows," in *,5,*) return 1 ;; esac
   fi
   if [ -e "$root/tiny.tar" ]; then science=(--tiny "$root/tiny.tar" "${science[@]}"); fi
   python3 "$here/science.py" --out "$out" ${data:+--data "$data"} "${science[@]}" $dry
@@ -134,14 +135,16 @@ training() {
   PYTHONPATH=$root/site${PYTHONPATH:+:$PYTHONPATH} beside training ${models:+--models "$models"}
 }
 bench() {
-  local failed=0 model batches=1,128 layers_of=resnet50
-  if [ -n "$dry" ]; then batches=1; layers_of=small_cnn; fi
+  local failed=0 model few='' batches=1,128 all=1,128,512 layers_of=resnet50
+  if [ -n "$dry" ]; then batches=1; all=1; layers_of=small_cnn; few='--seconds 0.05'; fi
   beside inference >"$out/inference.txt" || failed=1
-  for model in resnet50 resnet18 mobilenet_v2; do
-    "$octet" bench --model "$model" --engine cuda --batch "$batches" --layers ${dry:+--seconds 0.05} --quiet >"$out/bench_$model.txt" || failed=1
+  for model in resnet50 resnet18 mobilenet_v2 efficientnet_b0; do
+    "$octet" bench --model "$model" --engine cuda --batch "$batches" --layers $few --svg "$out/layers_$model.svg" >"$out/bench_$model.txt" || failed=1
   done
-  "$octet" bench --layers-of "$layers_of" --batch 128 --quiet >"$out/layers.txt" || failed=1
-  cat "$out"/bench_*.txt "$out/layers.txt" "$out/inference.txt"
+  "$octet" bench --model resnet50 --engine cuda,cudnn,cutlass --batch $all ${few:---seconds 1} --svg "$out/engines.svg" >"$out/engines.txt" ||
+    if grep -qE '^(cuda|cudnn)[^:]*: not measured' "$out/engines.txt"; then failed=1; fi  # cutlass is optional when octet is built
+  "$octet" bench --layers-of "$layers_of" --batch 128 --svg "$out/layers_of_$layers_of.svg" >"$out/layers.txt" || failed=1
+  cat "$out"/bench_*.txt "$out/engines.txt" "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
 parallel() { python3 "$here/parallel.py" --out "$out" ${data:+--data "$data"} ${parts:+--only "$parts"} "${report[@]}" $dry; }

@@ -50,7 +50,9 @@ std::string to_svg(const ConvBench& bench) {
       series[i].notes.push_back(time.kernel);
     }
   }
-  return svg_layer_bars(bench.network + ", batch " + std::to_string(bench.batch), layers, series);
+  return svg_layer_bars(fmt::format("{} on {}, batch {}, {} of {} convolutions: those that all ran", bench.network,
+                                    bench.machine, bench.batch, layers.size(), bench.convs.size()),
+                        layers, series);
 }
 
 void require_gpu_engines(const Common& common) {
@@ -65,8 +67,8 @@ void require_gpu_engines(const Common& common) {
 }  // namespace
 
 ExitCode bench_layers(const Common& common, const BenchCommand& command) {
-  require_gpu_engines(common);
   const Int8Graph graph = random_network(command.layers_of, command.sizes.front(), "symmetric_s8", command.sparsity);
+  require_gpu_engines(common);
   std::string text;
   nlohmann::json results = nlohmann::json::array();
   for (const int batch : command.batches) {

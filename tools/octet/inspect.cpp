@@ -72,7 +72,8 @@ std::string sparsity_text(const Int8Graph& graph) {
       sparse, layers, share(of_sparse, weights), share(zeros, of_sparse));
 }
 
-std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path) {
+std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path,
+                 const std::string& of_kernels) {
   TextTable table({{"node", Align::left},
                    {"op", Align::left},
                    {"inputs", Align::left},
@@ -106,10 +107,10 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   out += sparsity_text(graph);
   out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
   for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));
-  return out + "\n" + table.render();
+  return out + of_kernels + "\n" + table.render();
 }
 
-std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) {
+std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, int batch) {
   nlohmann::json nodes = nlohmann::json::array();
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Int8Node& node = graph.nodes[i];
@@ -134,12 +135,24 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels) 
                                    {"recipe_hash", graph.recipe_hash},
                                    {"accuracies", graph.accuracies},
                                    {"class_names", graph.class_names},
+                                   {"kernels_for_batch", batch},
                                    {"nodes", nodes},
                                    {"outputs", graph.outputs}};
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs) {
+/// "merged" says in which node's kernel.
+std::vector<LayerInfo> with_heads(const Int8Graph& graph, std::vector<LayerInfo> kernels) {
+  std::vector<size_t> head(kernels.size());
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const bool merged = kernels[i].kernel == "merged";
+    head[i] = merged || kernels[i].kernel == "alias" ? head[graph.nodes[i].inputs[0]] : i;
+    if (merged) kernels[i].kernel = "merged into " + graph.nodes[head[i]].name;
+  }
+  return kernels;
+}
+
+ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs, int batch) {
   if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
   if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs);
   if (target.ends_with(".yaml") || target.ends_with(".yml"))
@@ -149,9 +162,12 @@ ExitCode inspect(const Common& common, const std::string& target, const std::vec
                     target));
   if (!outputs.empty()) throw usage_error(fmt::format("{}: --outputs cuts a float .onnx file; leave it out", target));
   const Checkpoint checkpoint = open_checkpoint(target);
-  const std::vector<LayerInfo> kernels = preferred_engine(devices(common)).compile(checkpoint.graph, {})->layers();
-  print_result(common, text(checkpoint.graph, kernels, checkpoint.file),
-               [&] { return json(checkpoint.graph, kernels); });
+  const Engine& engine = preferred_engine(devices(common));
+  const std::vector<LayerInfo> kernels =
+      with_heads(checkpoint.graph, engine.compile(checkpoint.graph, {.max_batch = batch})->layers());
+  const std::string of = fmt::format("kernels: engine {}, batch {}\n", engine.name(), batch);
+  print_result(common, text(checkpoint.graph, kernels, checkpoint.file, of),
+               [&] { return json(checkpoint.graph, kernels, batch); });
   return ExitCode::ok;
 }
 
@@ -161,6 +177,7 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto target = std::make_shared<std::string>();
   auto stages = std::make_shared<int>(0);
   auto outputs = std::make_shared<std::vector<std::string>>();
+  auto batch = std::make_shared<int>(1);
   CLI::App* command =
       app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
   command
@@ -169,15 +186,18 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
       ->required();
   command->add_option("--stages", *stages, "of a recipe: where to cut its network for so many processes, measured here")
       ->check(CLI::Range(2, 64));
+  command->add_option("--batch", *batch, "of a checkpoint: the kernels that run for so many images")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   command
       ->add_option(
           "--outputs", *outputs,
           "of a float .onnx file: A,B,..., values that the network is to give (a recipe's model.outputs); what is "
           "behind them is left out")
       ->delimiter(',');
-  command->callback([&common, &action, target, stages, outputs] {
-    action = [&common, target, stages, outputs] {
-      if (*stages == 0) return inspect(common, *target, *outputs);
+  command->callback([&common, &action, target, stages, outputs, batch] {
+    action = [&common, target, stages, outputs, batch] {
+      if (*stages == 0) return inspect(common, *target, *outputs, *batch);
       if (!outputs->empty())
         throw usage_error("inspect: --outputs cuts an .onnx file, --stages a recipe; leave one out");
       return inspect_stages(common, *target, *stages);

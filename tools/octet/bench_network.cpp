@@ -1,0 +1,244 @@
+// octet bench of whole networks on random pictures; a checkpoint's, or one of the zoo with random weights. What one
+// engine or batch cannot do is said in its place and does not stop the others.
+#include "src/bench/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "src/bench/layer_bars.h"
+#include "src/bench/sweep.h"
+#include "src/common/files.h"
+#include "src/engine/machine.h"
+#include "src/graph/checkpoint.h"
+#include "src/graph/zoo.h"
+#include "src/quant/convert.h"
+#include "src/recipe/fallback.h"
+#include "tools/octet/bench_options.h"
+#include "tools/octet/engine_flags.h"
+#include "tools/octet/target.h"
+
+namespace octet::cli {
+namespace {
+
+nlohmann::json to_json(const std::string& engine, int size, const BenchResult& result) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const LayerTime& layer : result.layers) {
+    layers.push_back({{"name", layer.name},
+                      {"engine", layer.engine.empty() ? engine : layer.engine},
+                      {"kernel", layer.kernel},
+                      {"milliseconds", layer.milliseconds},
+                      {"multiply_adds", layer.multiply_adds},
+                      {"bytes", layer.bytes},
+                      {"floor_ms", layer.floor_ms}});
+  }
+  return {{"engine", engine},
+          {"size", size},
+          {"batch", result.batch},
+          {"runs", result.runs},
+          {"compile_seconds", result.compile_seconds},
+          {"median_ms", result.median_ms},
+          {"p99_ms", result.p99_ms},
+          {"images_per_second", result.images_per_second},
+          {"device_ms", result.device_ms},
+          {"device_p99_ms", result.device_p99_ms},
+          {"overlapped_images_per_second", result.overlapped_images_per_second},
+          {"gpu_joules_per_image", result.gpu_joules},
+          {"gpu_watts", result.gpu_watts},
+          {"cpu_joules_per_image", result.cpu_joules},
+          {"multiply_adds", result.multiply_adds},
+          {"layers", layers}};
+}
+
+LayerSeries series_of(const std::string& engine, size_t index, const BenchResult& result) {
+  LayerSeries series{engine, series_colour(index), {}, {}};
+  for (const LayerTime& layer : result.layers) {
+    series.milliseconds.push_back(layer.milliseconds);
+    series.notes.push_back(layer.kernel);
+  }
+  return series;
+}
+
+/// Several batches or sizes are drawn as curves, one as its layers.
+bool draws_layers(const BenchCommand& command) {
+  return !command.svg.empty() && (command.layers || command.batches.size() * command.sizes.size() == 1);
+}
+
+CompileOptions options_of(const BenchCommand& command, const std::string& engine, int batch) {
+  CompileOptions compile;
+  compile.max_batch = batch;
+  compile.threads = command.threads;
+  compile.kernels = engine == "cpu" || engine == "cuda" ? command.kernels : "auto";
+  compile.fallback = partial_engine({engine}) == engine ? command.fallback : "none";
+  return compile;
+}
+
+/// Why the engine cannot run the network here, or nothing.
+std::optional<Error> refusal(const Common& common, const BenchCommand& command, const std::string& engine,
+                             const Int8Graph& graph) {
+  try {
+    if (const Support here = usable(find_engine(engine), devices(common)); !here.ok)
+      return usage_error(here.reason + "; --engine auto takes what can");
+    find_engine(engine).check(graph, options_of(command, engine, command.batches.front()));
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+/// One network a size; without --activation, of codes that every engine takes which could run one at all.
+std::vector<Int8Graph> networks(const Common& common, const BenchCommand& command,
+                                const std::vector<std::string>& engines) {
+  if (command.model.empty()) return {open_checkpoint(command.checkpoint).graph};
+  const auto of = [&](const std::string& activation) {
+    std::vector<Int8Graph> graphs;
+    for (const int size : command.sizes)
+      graphs.push_back(random_network(command.model, size, activation, command.sparsity));
+    return graphs;
+  };
+  if (!command.activation.empty()) return of(command.activation);
+  std::vector<Int8Graph> affine = of("affine_u8");
+  const auto refused = [&](const Int8Graph& graph) {
+    return std::count_if(engines.begin(), engines.end(),
+                         [&](const std::string& engine) { return refusal(common, command, engine, graph); });
+  };
+  if (refused(affine.front()) == 0) return affine;
+  std::vector<Int8Graph> symmetric = of("symmetric_s8");
+  if (refused(symmetric.front()) == refused(affine.front())) return affine;
+  for (Int8Graph& graph : symmetric) graph.name += ", symmetric_s8 codes (not every engine named takes affine_u8)";
+  return symmetric;
+}
+
+/// Prints each measurement when it is there, and remembers it for --json and --svg.
+class Results {
+ public:
+  explicit Results(const Common& common) : common_(common) {}
+
+  void say(const std::string& text) const {
+    if (!common_.json) print_result(common_, text, nullptr);
+  }
+
+  void add(const std::string& engine, const std::string& at, int size, const BenchResult& result) {
+    say(fmt::format("{}{}: {}", engine, at, describe(result)));
+    json.push_back(to_json(engine, size, result));
+    points.push_back({engine, size, result.batch, result.images_per_second});
+  }
+
+  void add_refusal(const std::string& engine, const std::string& at, int size, const Error& why) {
+    say(fmt::format("{}{}: not measured: {}", engine, at, why.what()));
+    json.push_back({{"engine", engine}, {"size", size}, {"not_measured", why.what()}});
+    if (!failed) failed = why;
+  }
+
+  const std::string machine = machine_model();
+  const std::optional<ChipRates> rates = chip_rates(machine);
+  nlohmann::json json = nlohmann::json::array();
+  std::vector<LayerSeries> series;  ///< at the first batch and size
+  std::vector<SweepPoint> points;
+  std::optional<Error> failed;  ///< the first that was not measured
+
+ private:
+  const Common& common_;
+};
+
+void measure(const Common& common, const BenchCommand& command, const Int8Graph& graph, const std::string& engine,
+             bool first_size, Results& results) {
+  const bool layers = command.layers || draws_layers(command);
+  const int size = graph.input_shape().h;
+  const std::string of_size = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
+  const CompileOptions first = options_of(command, engine, command.batches.front());
+  const std::string at = of_size + (first.fallback == "none" ? "" : ", other nodes on " + first.fallback);
+  if (const std::optional<Error> why = refusal(common, command, engine, graph))
+    return results.add_refusal(engine, at, size, *why);
+  for (const int batch : command.batches) {
+    try {
+      const auto start = std::chrono::steady_clock::now();
+      const std::unique_ptr<Program> program = find_engine(engine).compile(graph, options_of(command, engine, batch));
+      const std::chrono::duration<double> compiled = std::chrono::steady_clock::now() - start;
+      BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
+      result.compile_seconds = compiled.count();
+      results.add(engine, at, size, result);
+      if (layers && first_size && batch == command.batches.front())
+        results.series.push_back(series_of(engine, results.series.size(), result));
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::interrupted) throw;
+      results.add_refusal(engine, fmt::format("{}, batch {}", at, batch), size, error);
+    }
+  }
+}
+
+std::string to_svg(const BenchCommand& command, const Int8Graph& graph, const Results& results) {
+  const std::string title = graph.name + " on " + results.machine;
+  if (!draws_layers(command)) return svg_sweep(title, results.points);
+  std::vector<std::string> layers;
+  for (const Int8Node& node : graph.nodes) layers.push_back(node.name);
+  return svg_layer_bars(fmt::format("{}, batch {}", title, command.batches.front()), layers, results.series);
+}
+
+template <typename Value>
+void leave_out_twice_named(std::vector<Value>& values) {
+  std::vector<Value> once;
+  for (const Value& value : values)
+    if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(value);
+  values = once;
+}
+
+}  // namespace
+
+Int8Graph random_network(const std::string& model, int size, const std::string& activation,
+                         const std::string& sparsity) {
+  ModelSpec spec;
+  spec.name = model;
+  spec.input = {3, size, size};
+  spec.classes = size < 64 ? 10 : 1000;
+  QuantSpec quant;
+  quant.activation = value_named(kActivationSchemes, activation, "--activation");
+  quant.sparsity = value_named(kSparsities, sparsity, "--sparsity");
+  Int8Graph graph = random_int8_graph(build_model(spec), quant, 1);
+  if (quant.sparsity != Sparsity::none) graph.name += ", " + sparsity;  // whoever reads a time must know
+  return graph;
+}
+
+ExitCode bench_network(const Common& common, BenchCommand command) {
+  leave_out_twice_named(command.batches);
+  leave_out_twice_named(command.sizes);
+  leave_out_twice_named(command.engines);
+  std::vector<std::string> engines = command.engines;
+  if (engines.empty()) engines = {std::string(preferred_engine(devices(common)).name())};
+  if (std::count(engines.begin(), engines.end(), "auto")) engines = resolve_engines(engines, devices(common));
+  if (command.fallback.empty()) command.fallback = partial_engine(engines).empty() ? "none" : "cuda";
+  check_fallback("bench: ", command.fallback, engines);
+  check_kernels("bench: ", command.kernels, engines);
+  if (!command.save.empty() && command.sizes.size() > 1)
+    throw usage_error("bench: --save writes one network; give one --size");
+  const std::vector<Int8Graph> graphs = networks(common, command, engines);
+  const Int8Graph& first = graphs.front();
+  if (!command.save.empty()) write_checkpoint(command.save, first);
+  if (const auto why = refusal(common, command, engines.front(), first); why && engines.size() == 1) throw Error(*why);
+
+  Results results(common);
+  results.say(fmt::format("{} on {}, random pictures{}", first.name, results.machine,
+                          command.model.empty() ? "" : " and weights"));
+  for (const std::string& engine : engines)
+    for (const Int8Graph& graph : graphs) measure(common, command, graph, engine, &graph == &first, results);
+  if (common.json) {
+    print_result(common, "", [&] {
+      return nlohmann::json{{"network", first.name},
+                            {"machine", results.machine},
+                            {"threads", command.threads},
+                            {"results", results.json}}
+          .dump(2);
+    });
+  }
+  if (!command.svg.empty() && !results.points.empty())
+    write_file_atomically(command.svg, to_svg(command, first, results));
+  if (results.failed)
+    throw Error(results.failed->code(), fmt::format("bench: not all was measured: {}", results.failed->what()));
+  return ExitCode::ok;
+}
+
+}  // namespace octet::cli
