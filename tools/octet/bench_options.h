@@ -11,8 +11,8 @@ namespace octet::cli {
 
 struct BenchCommand {
   std::string checkpoint, model, layers_of, kernels = "auto", sparsity = "none", save, svg;
-  std::string fallback;    ///< "": "cuda" where an engine needs one
-  std::string activation;  ///< "": affine_u8, or symmetric_s8 where an engine that is named takes no other
+  std::string fallback;              ///< "": "cuda" where an engine needs one
+  std::string activation;            ///< "": affine_u8, or symmetric_s8 where an engine that is named takes no other
   std::vector<std::string> engines;  ///< empty: the one that auto prefers
   std::vector<int> batches = {1};
   std::vector<int> sizes = {224};  ///< of a checkpoint: its own
