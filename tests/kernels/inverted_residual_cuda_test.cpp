@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/cuda_shared_memory.h"
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
@@ -12,8 +13,6 @@
 
 namespace octet::kernels::testing {
 namespace {
-
-int shared_limit(const CudaGpu& gpu) { return (gpu.capability >= 90 ? 227 : 99) * 1024; }
 
 /// Runs every choice twice on the same tensors, whose output held other bytes before.
 void expect_exact(const BlockCase& c, const std::vector<CudaInvertedResidual>& choices) {
@@ -127,7 +126,8 @@ TEST(InvertedResidualCuda, EveryKernelOfTurnsIsExact) {
                                               .width = turns % 2 ? 4 : 9,
                                               .images = inverted_turn_images(expand),
                                               .turns = turns};
-              if (inverted_turns_fit(tile, c.block(), c.images, shared_limit(this_gpu()))) tiles.push_back(tile);
+              if (inverted_turns_fit(tile, c.block(), c.images, cuda_shared_limit(this_gpu().capability)))
+                tiles.push_back(tile);
             }
             ran += static_cast<int>(tiles.size());
             expect_exact(c, tiles);
@@ -150,7 +150,7 @@ TEST(InvertedResidualCuda, RandomBlocksAreExact) {
     ASSERT_FALSE(tiles.empty());
     tiles.resize(1);
     for (int i = 0; i < 4; ++i) {
-      tiles.push_back(random_tile(c, shared_limit(this_gpu()), random));
+      tiles.push_back(random_tile(c, cuda_shared_limit(this_gpu().capability), random));
       if (this_gpu().capability < 90) tiles.back().parts = 1;
     }
     expect_exact(c, tiles);
@@ -171,7 +171,8 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
         names.insert(choice.name());
         const InvertedTiles tiles(choice, c.block(), c.images);
         EXPECT_LE(tiles.warps * choice.groups, kMaxWarps) << choice.name();
-        EXPECT_LE(InvertedShared(choice, c.block(), c.images).bytes, shared_limit(gpu)) << choice.name();
+        EXPECT_LE(InvertedShared(choice, c.block(), c.images).bytes, cuda_shared_limit(gpu.capability))
+            << choice.name();
         EXPECT_LE(choice.parts * choice.groups, tiles.chunks) << choice.name();
         EXPECT_LE(choice.turns, c.images) << choice.name();
         EXPECT_TRUE(choice.turns == 1 || choice.groups * choice.parts == 1) << choice.name();

@@ -2,6 +2,7 @@
 // need not be right, only rank well: the engine measures.
 #include <cmath>
 
+#include "kernels/cuda_shared_memory.h"
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 
 namespace octet::kernels {
@@ -66,7 +67,7 @@ double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block,
 std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int images, const CudaGpu& gpu) {
   if (!cuda_runs_inverted_residual(block, images, gpu)) return {};
   const bool clusters = gpu.capability >= 90;
-  const int shared_limit = (clusters && gpu.capability < 120 ? 227 : 99) * 1024;
+  const int shared_limit = cuda_shared_limit(gpu.capability);
   const Conv2dShape& out = block.project.shape;
   const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
   const int most_parts = clusters ? std::min(chunks, kMaxParts) : 1;
