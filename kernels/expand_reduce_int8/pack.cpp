@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/ceil_div.h"
+#include "kernels/cuda_shared_memory.h"
 #include "kernels/expand_reduce_int8/cuda_expand_reduce_int8.h"
 #include "kernels/expand_reduce_int8/layout.h"
 
@@ -13,7 +14,7 @@ using namespace expand_reduce;
 
 // On a multiprocessor at once: bytes of shared memory, and threads, by about as many registers as each has.
 // About: no test holds the compiler to that, and clusters of 16 need not fill a GPC's multiprocessors.
-constexpr int kMostBytes = 227 * 1024, kMostThreads = 768;
+constexpr int kMostBytes = cuda_shared_limit(90), kMostThreads = 768;
 
 bool is_pointwise(const Conv2dShape& g) {
   return g.kernel_h == 1 && g.kernel_w == 1 && g.stride_h == 1 && g.stride_w == 1 && g.pad_h == 0 && g.pad_w == 0 &&

@@ -1,6 +1,6 @@
 // Every network of the zoo, those of the shipped recipes at their shapes in every activation scheme: cuda gives the
-// reference's bytes at every node for batches of 1 and 7; for 128 the cpu engine's, and the reference's for some images
-// of them.
+// reference's bytes at every node for batches of 1, 2 and 7; for 128 the cpu engine's, and the reference's for some
+// images of them.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -63,7 +63,7 @@ TEST_P(CudaZoo, SameBytes) {
   const int checked = static_cast<int>(kChecked.size());
   const Trace reference = trace(*find_engine("reference").compile(graph, {.max_batch = checked}), graph,
                                 some_of(images, kMany, kChecked), checked);
-  for (const int batch : {kFew, 1}) {
+  for (const int batch : {kFew, 2, 1}) {
     const Trace first = first_images(reference, checked, batch);
     EXPECT_EQ(difference(graph, first, trace(*cuda, graph, images, batch)), "") << "batch " << batch;
     EXPECT_TRUE(outputs_of(*cuda, graph, images, batch) == first.outputs) << "batch " << batch << ", as a graph";

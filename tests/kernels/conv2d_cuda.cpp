@@ -29,8 +29,6 @@ size_t output_bytes(const ConvCase& c) {
 
 }  // namespace
 
-CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
-
 void use_cuda_strides(ConvCase& c) {
   c.shape.in_stride = cuda_channel_stride(c.shape.in_c);
   c.shape.out_stride = c.params.y.float_output ? c.shape.out_c : cuda_channel_stride(c.shape.out_c);

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "kernels/conv2d_int8/cuda/family.h"
+#include "src/cuda/this_gpu.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {
 
-/// The GPU of this machine, and two for tests of choices that need none.
-CudaGpu this_gpu();
+using octet::this_gpu;
+
+/// GPUs for tests of choices that need none.
 inline constexpr CudaGpu kH200{90, 132}, kA100{80, 108};
 
 /// Gives the case int8 edges in place of some of its uint8 ones, the GPU engine's pixel strides half of the time, and a

@@ -78,12 +78,26 @@ TEST(Conv2dCuda, FirstLayersAreExact) {
   }
 }
 
-// Enough tiles for every multiprocessor: blocks take the channels of two of few tiles.
+// Of each window's kernel an image with 15 x 15 tiles, more than there are multiprocessors: blocks take the channels of
+// two of few tiles.
 TEST(Conv2dCuda, WideFirstLayersAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(46);
   expect_shape_exact({.in_c = 3, .in_h = 230, .in_w = 230, .out_c = 70, .kernel_h = 3, .kernel_w = 3, .pad_h = 1},
-                     random, "mma_image");
+                     random, "mma_image_12");
+  expect_shape_exact({.in_c = 3, .in_h = 230, .in_w = 230, .out_c = 40, .kernel_h = 5, .kernel_w = 5, .pad_w = 2},
+                     random, "mma_image_28");
+  expect_shape_exact({.in_c = 3,
+                      .in_h = 460,
+                      .in_w = 460,
+                      .out_c = 40,
+                      .kernel_h = 7,
+                      .kernel_w = 7,
+                      .stride_h = 2,
+                      .stride_w = 2,
+                      .pad_h = 3,
+                      .pad_w = 3},
+                     random, "mma_image_52");
 }
 
 TEST(Conv2dCuda, GroupsAreExact) {

@@ -11,12 +11,13 @@
 // what ReLU6 clamps hidden codes to; tile: the only one that is run, by its name without "inverted_residual_".
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 #include "src/common/error.h"
 #include "src/cuda/device.h"
+#include "src/cuda/this_gpu.h"
+#include "tools/bench/bench_arguments.h"
 #include "tools/bench/cuda_bench.h"
 
 namespace {
@@ -60,8 +61,6 @@ struct Conv {
     return static_cast<size_t>(images) * node.shape.out_h * node.shape.out_w * node.shape.out_stride;
   }
 };
-
-CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
 
 /// A convolution with the fastest of its kernels, each timed alone.
 class Fastest {
@@ -184,11 +183,13 @@ void run_all(const Bench& bench, size_t first, size_t last) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto argument = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const auto argument = [&](int i, int least, int otherwise) {
+    return argc > i ? octet::whole_number(argv[i], least) : otherwise;
+  };
   try {
-    run_all({argument(1, 128), argument(3, 7), static_cast<size_t>(argument(2, 256)) << 20,
-             static_cast<size_t>(argument(4, 8)), argument(7, 255), argc > 8 ? argv[8] : ""},
-            argument(5, 0), argument(6, 100));
+    run_all({argument(1, 1, 128), argument(3, 1, 7), static_cast<size_t>(argument(2, 0, 256)) << 20,
+             static_cast<size_t>(argument(4, 1, 8)), argument(7, 0, 255), argc > 8 ? argv[8] : ""},
+            argument(5, 0, 0), argument(6, 0, 100));
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_block_bench: {}\n", error.what());

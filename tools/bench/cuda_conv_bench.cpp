@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +20,8 @@
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
+#include "src/cuda/this_gpu.h"
+#include "tools/bench/bench_arguments.h"
 #include "tools/bench/cuda_bench.h"
 
 namespace {
@@ -33,7 +34,7 @@ struct Layer {
   bool residual = false, logits = false;
 };
 
-// How often each convolution occurs; the first layer and the logits are not part of the sum of ANCHORS' table.
+// How often each convolution occurs; the first layer and the logits are not part of the sum.
 const Layer kLayers[] = {
     {1, 3, 224, 64, 7, 2},
     {1, 64, 56, 64, 1, 1},
@@ -109,8 +110,7 @@ class Bench {
 
     double best = 0;
     std::string best_name, others;
-    for (const CudaConv2d& conv :
-         cuda_conv2d_choices(s, p, w, batch_, {gpu_status().capability, gpu_status().multiprocessors})) {
+    for (const CudaConv2d& conv : cuda_conv2d_choices(s, p, w, batch_, this_gpu())) {
       if (conv.name == "direct" && best > 0) continue;  // far slower where anything else runs
       const std::vector<uint8_t> packed = cuda_conv2d_pack(conv, s, p, w);
       const DeviceBuffer constants(packed.size() + kCudaReadSlack, "the benchmark's weights");
@@ -169,8 +169,11 @@ int main(int argc, char** argv) {
   try {
     const std::string weights = argc > 4 ? argv[4] : "dense";
     if (weights != "2:4" && weights != "dense") throw octet::usage_error("the fourth argument is 2:4 or dense");
-    run_all(argc > 1 ? std::atoi(argv[1]) : 128, static_cast<size_t>(argc > 2 ? std::atoi(argv[2]) : 256) << 20,
-            argc > 3 ? std::atoi(argv[3]) : 15, weights == "2:4", {argv + std::min(argc, 5), argv + argc});
+    const auto argument = [&](int i, int least, int otherwise) {
+      return argc > i ? octet::whole_number(argv[i], least) : otherwise;
+    };
+    run_all(argument(1, 1, 128), static_cast<size_t>(argument(2, 0, 256)) << 20, argument(3, 1, 15), weights == "2:4",
+            {argv + std::min(argc, 5), argv + argc});
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_conv_bench: {}\n", error.what());

@@ -2,7 +2,6 @@
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 
 #include <climits>
-#include <cmath>
 
 #include "kernels/conv2d_int8/conv2d_check.h"
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
@@ -45,11 +44,8 @@ bool is_depthwise(const Conv2dShape& g) {
 
 /// Its codes are rounded by steps.
 bool has_steps(const ConvNode& conv) {
-  if (conv.params.y.float_output || conv.params.has_residual) return false;
-  for (int k = 0; k < conv.shape.out_c; ++k) {
-    if (!can_scale_steps(conv.weights.multiplier[k]) || std::fabs(conv.weights.bias[k]) > 0x1p20f) return false;
-  }
-  return true;
+  return !conv.params.y.float_output && !conv.params.has_residual &&
+         can_scale_steps(conv.weights.multiplier, conv.weights.bias, conv.shape.out_c);
 }
 
 bool fits(const InvertedResidual& block, int images) {

@@ -2,6 +2,7 @@
 // need not be right, only rank well: the engine measures.
 #include <cmath>
 
+#include "kernels/cuda_shared_memory.h"
 #include "kernels/inverted_residual_int8/cuda/plan.h"
 
 namespace octet::kernels {
@@ -21,6 +22,8 @@ std::vector<int> pieces(int whole) {
 /// Of a tile's thread blocks, how many run at once on a multiprocessor.
 int resident_tiles(const CudaInvertedResidual& choice, const InvertedResidual& block, int images, int shared_limit) {
   const int quads = inverted_quads(block.project.shape.out_c);
+  // At least what kernels are compiled to for sm_90 (cuobjdump --dump-resource-usage): up to 128; in turns 216 and 182.
+  // 350 is no kernel's, those have 162 to 211: the clocks below were fitted with it.
   const int registers = choice.rows * quads <= 2 ? 128 : choice.turns == 1 ? 350 : quads == 1 ? 224 : 192;
   const int warps = InvertedTiles(choice, block, images).warps * choice.groups;
   const int bytes = InvertedShared(choice, block, images).bytes + 1024;
@@ -66,7 +69,7 @@ double clocks(const CudaInvertedResidual& choice, const InvertedResidual& block,
 std::vector<RankedTile> inverted_ranking(const InvertedResidual& block, int images, const CudaGpu& gpu) {
   if (!cuda_runs_inverted_residual(block, images, gpu)) return {};
   const bool clusters = gpu.capability >= 90;
-  const int shared_limit = (clusters && gpu.capability < 120 ? 227 : 99) * 1024;
+  const int shared_limit = cuda_shared_limit(gpu.capability);
   const Conv2dShape& out = block.project.shape;
   const int chunks = ceil_div(block.depthwise.shape.out_c, kHiddenChunk);
   const int most_parts = clusters ? std::min(chunks, kMaxParts) : 1;

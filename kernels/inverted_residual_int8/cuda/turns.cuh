@@ -54,8 +54,8 @@ __device__ __forceinline__ void for_halo(const InvertedArgs& p, InvertedPlace at
   for (int i = 0; i < images; ++i, ++at.image, to += p.shared.x_image) {
     for_rows(p, at, threadIdx.x / 32, blockDim.x / 32, [&](int, int position, const uint8_t* from) {
 #pragma unroll 1
-      for (int i = threadIdx.x % 32; i < at.inside_w * pieces; i += 32) {
-        const int x = p.by_x_pieces.divide(i), piece = i - x * pieces, pixel = position / 16 + x;
+      for (int item = threadIdx.x % 32; item < at.inside_w * pieces; item += 32) {
+        const int x = p.by_x_pieces.divide(item), piece = item - x * pieces, pixel = position / 16 + x;
         with(to + pixel * p.shared.x_pitch + (piece ^ (pixel / 4 & p.shared.x_swap)) * 16,
              from + x * p.in_stride + piece * 16);
       }

@@ -9,9 +9,9 @@
 
 #include "src/common/error.h"
 #include "src/cuda/memory.h"
+#include "src/cuda/this_gpu.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/remembered_choice.h"
-#include "src/engine/cuda/this_gpu.h"
 #include "src/engine/cuda/timing.h"
 
 namespace octet {

@@ -1,8 +1,8 @@
 #include "src/engine/cuda/expand_reduce_step.h"
 
 #include "kernels/expand_reduce_int8/cuda_expand_reduce_int8.h"
+#include "src/cuda/this_gpu.h"
 #include "src/engine/cuda/packed_step.h"
-#include "src/engine/cuda/this_gpu.h"
 
 namespace octet {
 

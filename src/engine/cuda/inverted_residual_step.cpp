@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
+#include "src/cuda/this_gpu.h"
 #include "src/engine/cuda/packed_step.h"
-#include "src/engine/cuda/this_gpu.h"
 
 namespace octet {
 namespace {

@@ -1,8 +1,8 @@
 #include "src/engine/cuda/pool_linear_step.h"
 
 #include "kernels/pool_linear_int8/cuda_pool_linear_int8.h"
+#include "src/cuda/this_gpu.h"
 #include "src/engine/cuda/packed_step.h"
-#include "src/engine/cuda/this_gpu.h"
 
 namespace octet {
 

@@ -17,12 +17,12 @@ namespace {
 // Raised whenever the way of timing changes, or what is kept: what the old one chose is measured anew.
 constexpr int kTiming = 4;
 
-// Kernels are among what a time depends on: those of another version have other names.
+// Kernels are among what a time depends on: a changed one may have the name that it had.
 std::string signature(const std::string& work, const std::vector<std::string>& names) {
   const GpuStatus& gpu = gpu_status();
-  return fmt::format("octet {}, timing {}, {}, {} multiprocessors of {}, driver {}, runtime {}: {}: {}", OCTET_VERSION,
-                     kTiming, gpu.name, gpu.multiprocessors, gpu.capability, gpu.driver, gpu.runtime, work,
-                     fmt::join(names, " "));
+  return fmt::format("octet {}, kernels {}, timing {}, {}, {} multiprocessors of {}, driver {}, runtime {}: {}: {}",
+                     OCTET_VERSION, OCTET_KERNEL_SOURCES, kTiming, gpu.name, gpu.multiprocessors, gpu.capability,
+                     gpu.driver, gpu.runtime, work, fmt::join(names, " "));
 }
 
 }  // namespace

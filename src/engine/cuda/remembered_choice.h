@@ -18,7 +18,7 @@ struct MeasuredChoice {
 
 /// Index of the name that `measure` has picked from `names` for this `work` on this GPU: in this process or, with a
 /// kernel cache (kernel_cache.h), in an earlier one; else it is asked now. A single name is not measured. `work` is one
-/// line with everything that the times depend on but the GPU, octet's version and the names.
+/// line with everything that the times depend on but the GPU, octet's version, its kernels' sources and the names.
 size_t remembered_choice(const std::string& work, const std::vector<std::string>& names,
                          const std::function<MeasuredChoice()>& measure);
 
