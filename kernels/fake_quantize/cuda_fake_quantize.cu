@@ -146,7 +146,7 @@ __device__ RangeSums pass_gradients(const FakeQuantizationGradient& work, long a
     const EndSlopes slope = scale.ends();
     Pack<int16_t, kValues> slopes{};
     if (left >= kValues) {
-      slopes = load<kValues, true>(scale.slopes + at, left);
+      slopes = *reinterpret_cast<const Pack<int16_t, kValues>*>(scale.slopes + at);
     } else {
       for (int i = 0; i < left; ++i) slopes.value[i] = scale.slopes[at + i];
     }
