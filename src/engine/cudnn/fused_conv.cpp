@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "src/common/error.h"
+#include "src/common/interrupt.h"
 #include "src/common/thread_pool.h"
 #include "src/cuda/check.h"
 #include "src/cuda/memory.h"
@@ -184,6 +185,7 @@ class Plans final : public FusedConv {
     std::set<std::string> seen;  // the modes propose some plans twice
     for (int64_t plan = 0; plan < graph_->get_execution_plan_count(); ++plan) {
       if (!seen.insert(plan_name(plan)).second) continue;
+      throw_if_interrupted();  // cuDNN compiles each for seconds
       const fe::error_t status = graph_->build_plan_at_index(plan);
       if (status.is_bad()) {
         refusal = status.err_msg;
