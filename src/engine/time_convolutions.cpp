@@ -143,6 +143,7 @@ class ConvolutionTimer {
     try {
       step.prepare(data(0), stream_);
     } catch (const Error& error) {
+      if (error.code() == ExitCode::interrupted) throw;
       times_[who].reason = error.what();
       return;
     }
@@ -182,6 +183,7 @@ class ConvolutionTimer {
     try {
       conv = fused_conv(spec, data(0), stream_);
     } catch (const Error& error) {
+      if (error.code() == ExitCode::interrupted) throw;
       time.reason = error.what();
       return;
     }

@@ -263,10 +263,19 @@ TEST_F(Checkpoint, BenchSaysWhatItCouldNotMeasureAndMeasuresTheRest) {
   const auto results = nlohmann::json::parse(octet(as_json).out).at("results");
   ASSERT_EQ(results.size(), 3u) << "cpu twice is cpu";
   expect_part(results[0].at("not_measured"), reason);
+  EXPECT_FALSE(results[0].contains("batch")) << "no batch runs there";
   EXPECT_GT(results[1].at("median_ms").get<double>(), 0);
   const Answer nowhere = octet({"bench", checkpoint_, "--engine", "cpu", "--svg", path("none/b.svg")});
   expect_refusal(nowhere, 3, {"none"});
   EXPECT_EQ(nowhere.out, "") << "measured before what could not be written was found";
+}
+
+TEST_F(Checkpoint, InspectSaysForWhichBatchItsKernelsAre) {
+  expect_part(octet({"inspect", checkpoint_, "--device", "cpu"}).out, "\nkernels: engine cpu, batch 1\n");
+  expect_part(octet({"inspect", checkpoint_, "--device", "cpu", "--batch", "4"}).out,
+              "\nkernels: engine cpu, batch 4\n");
+  EXPECT_EQ(nlohmann::json::parse(octet({"inspect", checkpoint_, "--batch", "4", "--json"}).out)["kernels_for_batch"],
+            4);
 }
 
 TEST_F(Checkpoint, BenchTakesSparseWeights) {

@@ -48,6 +48,9 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
                  {"--fallback", "cudnn"});
   expect_refusal(octet({"inspect"}), 2, {"inspect: CHECKPOINT is required"});
   expect_refusal(octet({"inspect", "x", "--resume"}), 2, {"unknown argument '--resume'"});  // would change nothing
+  expect_refusal(octet({"inspect", "net.onnx", "--batch", "4"}), 2, {"--batch is for a checkpoint"});
+  expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu,nosuch"}), 2,
+                 {"nosuch", "cpu"});
   expect_refusal(octet({"inspect", "net.yaml"}), 2, {"net.yaml: is a recipe", "--stages N"});
   expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
   expect_refusal(octet({"doctor", "--device", "tpu"}), 2, {"--device", "tpu", "cuda"});

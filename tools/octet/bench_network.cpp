@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -128,9 +129,12 @@ class Results {
     points.push_back({engine, size, result.batch, result.images_per_second});
   }
 
-  void add_refusal(const std::string& engine, const std::string& at, int size, const Error& why) {
+  /// Without a batch: of none.
+  void add_refusal(const std::string& engine, const std::string& at, int size, std::optional<int> batch,
+                   const Error& why) {
     say(fmt::format("{}{}: not measured: {}", engine, at, why.what()));
     json.push_back({{"engine", engine}, {"size", size}, {"not_measured", why.what()}});
+    if (batch) json.back()["batch"] = *batch;
     if (!failed) failed = why;
   }
 
@@ -153,7 +157,7 @@ void measure(const Common& common, const BenchCommand& command, const Int8Graph&
   const CompileOptions first = options_of(command, engine, command.batches.front());
   const std::string at = of_size + (first.fallback == "none" ? "" : ", other nodes on " + first.fallback);
   if (const std::optional<Error> why = refusal(common, command, engine, graph))
-    return results.add_refusal(engine, at, size, *why);
+    return results.add_refusal(engine, at, size, std::nullopt, *why);
   for (const int batch : command.batches) {
     try {
       const auto start = std::chrono::steady_clock::now();
@@ -166,7 +170,10 @@ void measure(const Common& common, const BenchCommand& command, const Int8Graph&
         results.series.push_back(series_of(engine, results.series.size(), result));
     } catch (const Error& error) {
       if (error.code() == ExitCode::interrupted) throw;
-      results.add_refusal(engine, fmt::format("{}, batch {}", at, batch), size, error);
+      results.add_refusal(engine, fmt::format("{}, batch {}", at, batch), size, batch, error);
+    } catch (const std::bad_alloc&) {
+      results.add_refusal(engine, fmt::format("{}, batch {}", at, batch), size, batch,
+                          data_error("this machine has not enough memory for so many images"));
     }
   }
 }
@@ -181,10 +188,8 @@ std::string to_svg(const BenchCommand& command, const Int8Graph& graph, const Re
 
 template <typename Value>
 void leave_out_twice_named(std::vector<Value>& values) {
-  std::vector<Value> once;
-  for (const Value& value : values)
-    if (std::find(once.begin(), once.end(), value) == once.end()) once.push_back(value);
-  values = once;
+  for (auto value = values.begin(); value != values.end(); ++value)
+    values.erase(std::remove(value + 1, values.end(), *value), values.end());
 }
 
 }  // namespace
@@ -211,6 +216,7 @@ ExitCode bench_network(const Common& common, BenchCommand command) {
   if (engines.empty()) engines = {std::string(preferred_engine(devices(common)).name())};
   if (std::count(engines.begin(), engines.end(), "auto")) engines = resolve_engines(engines, devices(common));
   if (command.fallback.empty()) command.fallback = partial_engine(engines).empty() ? "none" : "cuda";
+  for (const std::string& engine : engines) find_engine(engine);  // a misspelt one, before minutes of measuring
   check_fallback("bench: ", command.fallback, engines);
   check_kernels("bench: ", command.kernels, engines);
   if (!command.save.empty() && command.sizes.size() > 1)

@@ -186,16 +186,20 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
       ->required();
   command->add_option("--stages", *stages, "of a recipe: where to cut its network for so many processes, measured here")
       ->check(CLI::Range(2, 64));
-  command->add_option("--batch", *batch, "of a checkpoint: the kernels that run for so many images")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  CLI::Option* batch_given =
+      command->add_option("--batch", *batch, "of a checkpoint: the kernels that run for so many images")
+          ->check(CLI::Range(1, 4096))
+          ->capture_default_str();
   command
       ->add_option(
           "--outputs", *outputs,
           "of a float .onnx file: A,B,..., values that the network is to give (a recipe's model.outputs); what is "
           "behind them is left out")
       ->delimiter(',');
-  command->callback([&common, &action, target, stages, outputs, batch] {
+  command->callback([&common, &action, target, stages, outputs, batch, batch_given] {
+    const bool other = *stages > 0 || target->ends_with(".onnx");
+    if (batch_given->count() > 0 && other)
+      throw usage_error("inspect: --batch is for a checkpoint, whose kernels it chooses; leave it out");
     action = [&common, target, stages, outputs, batch] {
       if (*stages == 0) return inspect(common, *target, *outputs, *batch);
       if (!outputs->empty())
