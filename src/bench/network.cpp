@@ -11,6 +11,7 @@
 #include "src/common/interrupt.h"
 #include "src/common/random.h"
 #include "src/common/samples.h"
+#include "src/engine/fusion.h"
 #if OCTET_CUDA
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -116,7 +117,7 @@ std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions
 
 /// Whether the network gives the node's value, or a node of another group reads it: it is written then, whatever ran
 /// together.
-bool leaves_its_group(const Int8Graph& graph, const std::vector<size_t>& first, int node) {
+bool leaves_its_group(const Int8Graph& graph, const std::vector<int>& first, int node) {
   if (std::find(graph.outputs.begin(), graph.outputs.end(), node) != graph.outputs.end()) return true;
   for (size_t reader = 0; reader < graph.nodes.size(); ++reader) {
     const std::vector<int>& inputs = graph.nodes[reader].inputs;
@@ -128,9 +129,9 @@ bool leaves_its_group(const Int8Graph& graph, const std::vector<size_t>& first, 
 /// Nodes that ran together count as the first of them, which has their kernel's name; what lies between them is not
 /// read, and not written unless others read it. The time is the last one's.
 void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& layers) {
-  std::vector<size_t> first(layers.size());
-  for (size_t i = 0; i < layers.size(); ++i)
-    first[i] = layers[i].kernel == "merged" || layers[i].kernel == "alias" ? first[graph.nodes[i].inputs[0]] : i;
+  std::vector<std::string> kernels;
+  for (const LayerTime& layer : layers) kernels.push_back(layer.kernel);
+  const std::vector<int> first = computed_by(graph, kernels);
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].kernel != "merged") continue;
     const std::vector<int>& inputs = graph.nodes[i].inputs;

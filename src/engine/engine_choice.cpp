@@ -24,8 +24,9 @@ void check_usable(const std::string& name, EngineDevices devices) {
 Support usable(const Engine& engine, EngineDevices devices) {
   if (!allowed(engine, devices))
     return {false, fmt::format("engine {} runs on a GPU, --device cpu excludes it", engine.name())};
-  const Support machine = engine.available();
-  return {machine.ok, fmt::format("engine {} cannot run on this machine ({})", engine.name(), machine.reason)};
+  Support here = engine.available();
+  if (!here.ok) here.reason = fmt::format("engine {} cannot run on this machine ({})", engine.name(), here.reason);
+  return here;
 }
 
 std::vector<std::string> resolve_engines(const std::vector<std::string>& names, EngineDevices devices) {

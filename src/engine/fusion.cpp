@@ -120,4 +120,13 @@ std::vector<NodeGroup> node_groups(const Int8Graph& graph) {
   return groups;
 }
 
+std::vector<int> computed_by(const Int8Graph& graph, const std::vector<std::string>& kernels) {
+  std::vector<int> by(kernels.size());
+  for (size_t node = 0; node < kernels.size(); ++node) {
+    const bool follows = kernels[node] == "merged" || kernels[node] == "alias";
+    by[node] = follows ? by[graph.nodes[node].inputs[0]] : static_cast<int>(node);
+  }
+  return by;
+}
+
 }  // namespace octet

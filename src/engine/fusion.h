@@ -1,6 +1,7 @@
 // Which nodes an engine may compute in one pass. Fusion is the program's affair: a tap still sees every node.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,5 +35,9 @@ struct NodeGroup {
 /// All of the graph, by first node. No node is in two of them, and none ends in a convolution that a lookup is merged
 /// into: that does its own work already.
 std::vector<NodeGroup> node_groups(const Int8Graph& graph);
+
+/// By node, from every node's LayerInfo::kernel: the node whose kernel computes it, or whose memory it is ("merged" and
+/// "alias" follow their first input); else itself.
+std::vector<int> computed_by(const Int8Graph& graph, const std::vector<std::string>& kernels);
 
 }  // namespace octet

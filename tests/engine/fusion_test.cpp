@@ -54,5 +54,19 @@ TEST(Fusion, TheCpuStoresNoCodesOfAMergedConvolution) {
   }
 }
 
+// A row of a look-up and a flatten behind a convolution, and what is behind the row.
+TEST(Fusion, MergedNodesAndAliasesAreComputedByTheFirstOfTheirRow) {
+  Random random(3);
+  NetworkBuilder network(random, {3, 8, 8});
+  const int convolution = network.convolution(0), lookup = network.lookup(convolution);
+  const int flat = network.flatten(lookup);
+  const Int8Graph graph = network.finish(flat);
+  std::vector<std::string> kernels(graph.nodes.size(), "own");
+  kernels[lookup] = "merged", kernels[flat] = "alias";
+  const std::vector<int> by = computed_by(graph, kernels);
+  for (int node = 0; node < static_cast<int>(by.size()); ++node)
+    EXPECT_EQ(by[node], node == lookup || node == flat ? convolution : node) << node;
+}
+
 }  // namespace
 }  // namespace octet::test

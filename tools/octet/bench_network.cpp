@@ -107,9 +107,10 @@ std::vector<Int8Graph> networks(const Common& common, const BenchCommand& comman
     return std::count_if(engines.begin(), engines.end(),
                          [&](const std::string& engine) { return refusal(common, command, engine, graph); });
   };
-  if (refused(affine.front()) == 0) return affine;
+  const auto of_affine = refused(affine.front());
+  if (of_affine == 0) return affine;
   std::vector<Int8Graph> symmetric = of("symmetric_s8");
-  if (refused(symmetric.front()) == refused(affine.front())) return affine;
+  if (refused(symmetric.front()) == of_affine) return affine;
   for (Int8Graph& graph : symmetric) graph.name += ", symmetric_s8 codes (not every engine named takes affine_u8)";
   return symmetric;
 }
@@ -129,7 +130,6 @@ class Results {
     points.push_back({engine, size, result.batch, result.images_per_second});
   }
 
-  /// Without a batch: of none.
   void add_refusal(const std::string& engine, const std::string& at, int size, std::optional<int> batch,
                    const Error& why) {
     say(fmt::format("{}{}: not measured: {}", engine, at, why.what()));

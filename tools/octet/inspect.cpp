@@ -11,6 +11,7 @@
 #include "src/common/text_table.h"
 #include "src/common/utf8.h"
 #include "src/engine/engine.h"
+#include "src/engine/fusion.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/op_traits.h"
 #include "tools/octet/commands.h"
@@ -143,12 +144,11 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
 
 /// "merged" says in which node's kernel.
 std::vector<LayerInfo> with_heads(const Int8Graph& graph, std::vector<LayerInfo> kernels) {
-  std::vector<size_t> head(kernels.size());
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const bool merged = kernels[i].kernel == "merged";
-    head[i] = merged || kernels[i].kernel == "alias" ? head[graph.nodes[i].inputs[0]] : i;
-    if (merged) kernels[i].kernel = "merged into " + graph.nodes[head[i]].name;
-  }
+  std::vector<std::string> names;
+  for (const LayerInfo& info : kernels) names.push_back(info.kernel);
+  const std::vector<int> by = computed_by(graph, names);
+  for (size_t i = 0; i < kernels.size(); ++i)
+    if (names[i] == "merged") kernels[i].kernel += " into " + graph.nodes[by[i]].name;
   return kernels;
 }
 
