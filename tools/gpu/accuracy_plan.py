@@ -60,6 +60,13 @@ FEW_BITS = {  # of choose and final: every method with the same epochs and rates
     network: {f"w{bits}a{bits}{name}": [*of_bits(bits, bits), *more, *method] for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
+SCHEDULES = {  # of choose: QAT's epochs, rate and decay at three bits, learned and taught
+    "vgg16_bn": {f"w3a3-lsq-distill-{epochs}-epochs-rate-{rate}{name}": [*of_bits(3, 3), *METHODS["-lsq-distill"], "qat.freeze_batch_norm=1",
+                                                                         f"qat.epochs={epochs}", f"qat.learning_rate={rate}", *more]
+                 for epochs, rate, name, more in ((20, "0.006", "", []), (60, "0.006", "", []), (60, "0.02", "", []), (60, "0.05", "", []),
+                                                  (60, "0.02", "-decay-1e-4", ["qat.weight_decay=1e-4"]),
+                                                  (60, "0.02", "-taught-alone", ["qat.distill_weight=1"]))},
+}
 # Half of the weights go: more to learn than at 8 bits dense (arXiv 2102.04010), at rates too high for frozen BatchNorm (recipe).
 SPARSE = ["quant.sparsity=2:4", "qat.epochs=30", "qat.freeze_batch_norm=1"]
 SPARSE_RATES = {"2to4": "0.02", "2to4-rate-0.005": "0.005", "2to4-rate-0.1": "0.1"}  # of choose; the recipe has the first
@@ -98,7 +105,7 @@ def float_variants(network):
 def qat_variants(network):
     rates = {f"rate-{rate:g}": [f"qat.learning_rate={rate:g}"] for rate in RATES[network]}
     sparse = {name: [*SPARSE, f"qat.learning_rate={rate}"] for name, rate in SPARSE_RATES.items() if network == "resnet18"}
-    return {RECIPE: [], **QAT, **rates, **FEW_BITS.get(network, {}), **sparse}
+    return {RECIPE: [], **QAT, **rates, **FEW_BITS.get(network, {}), **SCHEDULES.get(network, {}), **sparse}
 
 
 def run_folder(folder, network, seed):
