@@ -71,7 +71,7 @@ TEST(ReestimateCuda, GivesTheCpusStatisticsAndRanges) {
   CalibratedRun gpu(recipe, folder.path(), kGpu), cpu(recipe, other.path());
   gpu.model.load_state(cpu.model.state());
   for (CalibratedRun* c : {&gpu, &cpu}) {
-    reestimate_batch_norm(c->model, c->run.data, 64, 32);
+    reestimate_batch_norm(c->model, c->run.data, 64, 32, 1);
     observe_again(c->model, c->run.data, 32);
   }
   for (const auto& [name, tensor] : cpu.weights) {

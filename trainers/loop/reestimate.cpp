@@ -17,13 +17,14 @@
 namespace octet {
 namespace {
 
-/// Calls take(images) for the batches of `indices` of the training set.
+/// Calls take(images) for the batches of `indices` of the training set, as options.train says: augmented, or as
+/// pictures are evaluated.
 template <class Take>
-void for_batches(const QuantizedModel& model, const RunData& data, std::vector<size_t> indices, int batch_size,
-                 const Take& take) {
+void for_batches(const QuantizedModel& model, const RunData& data, std::vector<size_t> indices,
+                 const LoaderOptions& options, const Take& take) {
   const at::Device device = model.weights().begin()->second.device();
-  const Transform& t = data.evaluation_transform;
-  Loader loader(*data.train_set, std::move(indices), t, {.batch_size = batch_size, .workers = data.workers});
+  const Transform& t = options.train ? data.train_transform : data.evaluation_transform;
+  Loader loader(*data.train_set, std::move(indices), t, options);
   const FullPrecision full;
   const at::NoGradGuard no_grad;
   for (Batch batch; loader.next(batch);) {
@@ -42,7 +43,7 @@ std::vector<size_t> spread(const std::vector<size_t>& train, size_t count) {
 
 }  // namespace
 
-void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size) {
+void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size, uint64_t seed) {
   const size_t available = std::min<size_t>(images, data.train.size()), batch = std::min<size_t>(available, batch_size);
   std::map<std::string, std::pair<at::Tensor, at::Tensor>> statistics;  // running, and the average so far
   for (const auto& [name, tensor] : model.weights()) {
@@ -51,7 +52,8 @@ void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long imag
   }
   if (statistics.empty()) return;
   double batches = 0;
-  for_batches(model, data, spread(data.train, available / batch * batch), static_cast<int>(batch),
+  for_batches(model, data, spread(data.train, available / batch * batch),
+              {.batch_size = static_cast<int>(batch), .train = true, .seed = seed, .workers = data.workers},
               [&](const at::Tensor& x) {
                 // What starts from zero is the momentum's share of this batch's statistics.
                 for (auto& [name, pair] : statistics) pair.first.zero_();
@@ -65,7 +67,7 @@ void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long imag
 
 void observe_again(QuantizedModel& model, const RunData& data, int batch_size) {
   model.restart_observers();
-  for_batches(model, data, data.calibration, batch_size,
+  for_batches(model, data, data.calibration, {.batch_size = batch_size, .workers = data.workers},
               [&](const at::Tensor& x) { model.forward(x, {.observe = true}); });
 }
 

@@ -1,5 +1,5 @@
 // Statistics of the quantized network over fixed pictures, with the weights as they are now: what training only follows
-// batch by batch is computed anew for the network that is validated or exported. The evaluation transform, fp32.
+// batch by batch is computed anew for the network that is validated or exported. fp32.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,13 @@
 namespace octet {
 
 /// BatchNorm's running means and variances become the averages over whole batches of `images` training images (all, if
-/// there are fewer; at least one batch), which lie evenly in data.train. Quantizers are active, ranges stay.
-void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size);
+/// there are fewer; at least one batch), which lie evenly in data.train, augmented by `seed` as in training: a network
+/// trained on pictures with parts cut out loses points with the statistics of whole ones. Quantizers are active, ranges
+/// stay.
+void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size, uint64_t seed);
 
-/// Observers begin anew and see the calibration images, quantized. Not for histogram observers on a GPU.
+/// Observers begin anew and see the calibration images as they are evaluated, quantized. Not for histogram observers on
+/// a GPU.
 void observe_again(QuantizedModel& model, const RunData& data, int batch_size);
 
 /// Calls `body` while ranges are those of observe_again(); then the observers go on from where they were.

@@ -49,7 +49,8 @@ void Trainer::finish() {
     say(fmt::format("{}: {:.2f} % of the weights oscillated and were frozen", phase_.name, 100 * freezer->frozen()));
   const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
   if (averaged) step_.average()->apply();
-  if (reestimates) reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size);
+  if (reestimates)
+    reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size, pictures_seed());
   const bool observes_again = observes() && (averaged || reestimates);
   if (observes_again) observe_again(*phase_.quantized, data_, recipe_.batch_size);
   if (phase_.ranks != nullptr && (reestimates || observes_again))
