@@ -30,8 +30,8 @@ std::string description(const ConvProblem& problem) {
   const int residual[] = {p.has_residual, s.residual_stride, p.residual.is_signed, problem.tensors.lookup != nullptr};
   const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
                         s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
-  return fmt::format("{} > {} + {}, {}", fmt::join(x, " "), fmt::join(y, " "), fmt::join(residual, " "),
-                     fmt::join(window, " "));
+  return fmt::format("{} > {} + {}, {}, {}", fmt::join(x, " "), fmt::join(y, " "), fmt::join(residual, " "),
+                     fmt::join(window, " "), problem.before != nullptr ? "behind a kernel" : "alone");
 }
 
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
