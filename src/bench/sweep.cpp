@@ -15,8 +15,9 @@ std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& p
   };
   const bool over_batch = varies(&SweepPoint::batch), sizes = varies(&SweepPoint::size);
   LineChart chart{.title = title,
-                  .x_label = fmt::format("{}: {}", over_batch ? "batch" : "height and width", title),
-                  .y_label = "images/s, host to host, one batch after the other"};
+                  .x_label = over_batch ? "batch" : "height and width",
+                  .y_label = "images/s",
+                  .heading = title + "; host to host, one batch after the other"};
   for (const SweepPoint& point : points) {
     const std::string name = over_batch && sizes ? fmt::format("{}, {}", point.engine, point.size) : point.engine;
     auto line = std::find_if(chart.lines.begin(), chart.lines.end(), [&](const Line& l) { return l.name == name; });

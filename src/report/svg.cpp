@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "src/common/text_table.h"
 #include "src/report/html.h"
@@ -87,7 +88,8 @@ std::vector<double> nice_ticks(double lo, double hi, int count) {
   const double mantissa = raw / power;
   const double step = power * (mantissa < 1.41 ? 1 : mantissa < 3.16 ? 2 : mantissa < 7.07 ? 5 : 10);
   std::vector<double> ticks;
-  for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k) ticks.push_back(k * step);
+  for (double k = std::ceil(lo / step - 1e-9); k * step <= hi + step * 1e-9; ++k)
+    ticks.push_back(k * step + 0.0);  // no -0
   return ticks;
 }
 
@@ -117,6 +119,19 @@ std::string fit_text(std::string_view text, double width, double size) {
     if (!fitted.empty()) fitted.pop_back();
   }
   return fitted + ellipsis;
+}
+
+std::vector<std::string> wrap_text(const std::string& text, double width, double size) {
+  std::vector<std::string> lines;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (!lines.empty() && text_width(lines.back() + " " + word, size) <= width) {
+      lines.back() += " " + word;
+    } else {
+      lines.push_back(word);
+    }
+  }
+  return lines;
 }
 
 }  // namespace octet

@@ -42,6 +42,7 @@ struct Band {  ///< a named stretch of the x axis, shaded when `shaded`
 
 struct LineChart {
   std::string title, x_label, y_label;
+  std::string heading;  ///< above the legend, in as many lines as it needs: for a file without a page around it
   std::vector<Line> lines;
   std::vector<Band> bands;
 };
@@ -106,5 +107,8 @@ double text_width(std::string_view text, double size);
 
 /// The text, or its start and an ellipsis, so that it fits.
 std::string fit_text(std::string_view text, double width, double size);
+
+/// The text in lines that fit, parted at spaces; a word that is longer than a line has one for itself.
+std::vector<std::string> wrap_text(const std::string& text, double width, double size);
 
 }  // namespace octet

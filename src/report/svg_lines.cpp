@@ -37,10 +37,14 @@ struct Frame {
   double to_y(double v) const { return bottom - (bottom - top) * (v - y.lo) / (y.hi - y.lo); }
 };
 
-/// Draws the legend in as many rows as it needs; returns the height used.
-double draw_legend(const std::vector<Line>& lines, Canvas* canvas) {
+/// Draws heading and legend in as many rows as they need; returns the height used.
+double draw_head(const LineChart& chart, Canvas* canvas) {
   double x = kLeft, y = 12;
-  for (const Line& line : lines) {
+  for (const std::string& row : wrap_text(chart.heading, kChartWidth - 16, 10.5)) {
+    if (canvas) canvas->text(8, y, row, {.size = 10.5});
+    y += 15;
+  }
+  for (const Line& line : chart.lines) {
     const double width = 24 + text_width(line.name, 10.5) + 14;
     if (x + width > kChartWidth && x > kLeft) x = kLeft, y += 15;
     if (canvas) {
@@ -113,10 +117,10 @@ std::string svg_lines(const LineChart& chart) {
   }
   frame.x.pad(0.02);
   frame.y.pad(0.06);
-  frame.top = draw_legend(chart.lines, nullptr) + (chart.bands.empty() ? 0 : kBandStrip);
+  frame.top = draw_head(chart, nullptr) + (chart.bands.empty() ? 0 : kBandStrip);
   frame.bottom = frame.top + kPlotHeight;
   Canvas canvas(kChartWidth, frame.bottom + kBottomMargin, chart.title);
-  draw_legend(chart.lines, &canvas);
+  draw_head(chart, &canvas);
   draw_axes(chart, frame, canvas);
   for (const Line& line : chart.lines) draw_line(line, chart, frame, canvas);
   return canvas.str();

@@ -1,4 +1,8 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "src/report/svg.h"
 #include "tests/report/markup.h"
@@ -19,6 +23,7 @@ TEST(Svg, TicksAreRoundNumbersInside) {
   EXPECT_EQ(rounded(nice_ticks(90.2, 91.8, 4)), (std::vector<double>{90.5, 91, 91.5}));
   EXPECT_EQ(rounded(nice_ticks(-0.01, 0.1, 5)), (std::vector<double>{0, 0.02, 0.04, 0.06, 0.08, 0.1}));
   EXPECT_EQ(nice_ticks(5, 5, 4), (std::vector<double>{5}));
+  EXPECT_FALSE(std::signbit(nice_ticks(-9, 500, 8)[0])) << "an axis that begins with -0";
   EXPECT_EQ(tick_labels({0, 0.5, 1}), (std::vector<std::string>{"0.0", "0.5", "1.0"}));
   EXPECT_EQ(tick_labels({0, 50}), (std::vector<std::string>{"0", "50"}));
 }
@@ -27,6 +32,34 @@ TEST(Svg, LongTextIsCutAtACodePoint) {
   EXPECT_EQ(fit_text("short", 100, 10), "short");
   const std::string cut = fit_text("\xC3\xBC\xC3\xBC\xC3\xBC\xC3\xBC\xC3\xBC\xC3\xBC", 20, 10);
   EXPECT_EQ(cut, "\xC3\xBC\xC3\xBC\xE2\x80\xA6");
+}
+
+TEST(Svg, TextIsPartedAtSpacesWhereALineIsFull) {
+  EXPECT_EQ(wrap_text("", 100, 10), std::vector<std::string>{});
+  const std::string text = "one two three four five six seven-and-eight-in-one nine";
+  const std::vector<std::string> lines = wrap_text(text, 60, 10);
+  EXPECT_EQ(fmt::format("{}", fmt::join(lines, " ")), text);
+  EXPECT_GT(lines.size(), 3u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i] != "seven-and-eight-in-one") EXPECT_LE(text_width(lines[i], 10), 60) << lines[i];
+    if (i + 1 < lines.size()) {
+      const std::string next = lines[i + 1].substr(0, lines[i + 1].find(' '));
+      EXPECT_GT(text_width(lines[i] + " " + next, 10), 60) << lines[i] << " has room for " << next;
+    }
+  }
+}
+
+TEST(Svg, AHeadingMovesThePlotDown) {
+  LineChart chart{.title = "t", .lines = {{"a", "#000", false, {1, 2}, {1, 2}}}};
+  const std::string plain = svg_lines(chart);
+  chart.heading =
+      "a network and a machine whose names are long enough for a second line of the chart, and then for a third one";
+  const std::string svg = svg_lines(chart);
+  EXPECT_EQ(parse_markup(svg).error, "");
+  const auto height = [](const std::string& of) { return std::stod(of.substr(of.find("0 0 400 ") + 8)); };
+  const double rows = static_cast<double>(wrap_text(chart.heading, kChartWidth - 16, 10.5).size());
+  EXPECT_GE(rows, 2);
+  EXPECT_DOUBLE_EQ(height(svg) - height(plain), 15 * rows);
 }
 
 TEST(Svg, ABarIsAsLongAsItsValue) {
