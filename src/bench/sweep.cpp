@@ -10,10 +10,7 @@
 namespace octet {
 
 std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& points) {
-  const auto varies = [&](int SweepPoint::*what) {
-    return std::any_of(points.begin(), points.end(), [&](const SweepPoint& p) { return p.*what != points[0].*what; });
-  };
-  const bool over_batch = varies(&SweepPoint::batch), sizes = varies(&SweepPoint::size);
+  const bool over_batch = points.at(0).batch > 0, sizes = points.at(0).size > 0;
   LineChart chart{.title = title,
                   .x_label = over_batch ? "batch" : "height and width",
                   .y_label = "images/s",

@@ -8,11 +8,12 @@ namespace octet {
 
 struct SweepPoint {
   std::string engine;
-  int size = 0, batch = 0;  ///< height and width of the pictures; 0: not varied
+  int size = 0, batch = 0;  ///< height and width of the pictures; 0: there is one for all
   double images_per_second = 0;
 };
 
-/// Over the batch, a curve each engine and size; where there is one batch, over the size, a curve each engine.
+/// Over the batch, a curve each engine and size; where there is one batch, over the size, a curve each engine. One
+/// point alone, where the others could not be measured, knows by its zeros which it is.
 std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& points);
 
 }  // namespace octet

@@ -1,8 +1,11 @@
 // Commands that read a checkpoint and pictures: good ones, and every kind of bad one.
 #include <fmt/format.h>
 
+#include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "src/common/files.h"
 #include "src/data/loader.h"
@@ -240,6 +243,7 @@ TEST_F(Checkpoint, BenchMeasuresEveryEngineAndBatch) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(answer.err, "");
   const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("interrupted"), false);
   ASSERT_EQ(document.at("results").size(), 4u);
   for (const auto& result : document["results"]) {
     EXPECT_GT(result.at("median_ms").get<double>(), 0);
@@ -303,15 +307,44 @@ TEST_F(Checkpoint, BenchDrawsCurvesOfBatchesAndSizes) {
   };
   const std::string batches = drawn({checkpoint_, "--batch", "1,2,3"});
   expect_part(batches, "images/s");
-  expect_part(batches, ">batch: ");
+  expect_part(batches, ">batch<");
   EXPECT_EQ(batches.find("conv1"), std::string::npos);
   const std::string sizes = drawn({"--model", "resnet8", "--size", "32,48"});
-  expect_part(sizes, ">height and width: resnet8 on ");
+  expect_part(sizes, ">height and width<");
+  expect_part(sizes, ">resnet8 on ");
   expect_part(drawn({"--model", "resnet8", "--size", "32,48", "--batch", "1,2"}), "reference, 48");
   expect_part(drawn({checkpoint_}), "conv1");  // one batch: its layers
   expect_part(drawn({checkpoint_, "--batch", "1,2", "--layers"}), "conv1");
   expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32,48", "--save", path("one.safetensors")}), 2,
                  {"--save writes one network"});
+}
+
+// A minute of measurements, of which some are done after three seconds.
+TEST_F(Checkpoint, BenchThatIsInterruptedGivesWhatItHasMeasured) {
+  std::string batches = "1";
+  for (int batch = 2; batch <= 600; ++batch) batches += "," + std::to_string(batch);
+  const Answer stopped = octet({"bench", checkpoint_, "--engine", "cpu", "--batch", batches, "--seconds", "0.1",
+                                "--json", "--svg", path("b.svg")},
+                               {.during = [](pid_t child) {
+                                 std::this_thread::sleep_for(std::chrono::seconds(3));
+                                 ::kill(child, SIGINT);
+                               }});
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_EQ(stopped.err, "octet: interrupted\n");
+  const auto document = nlohmann::json::parse(stopped.out);
+  EXPECT_EQ(document.at("interrupted"), true);
+  const auto& results = document.at("results");
+  ASSERT_GT(results.size(), 0u);
+  ASSERT_LT(results.size(), 600u);
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].at("batch"), i + 1);
+    EXPECT_GT(results[i].at("median_ms").get<double>(), 0);
+  }
+  const std::string svg = read_file(path("b.svg"));
+  size_t dots = 0;
+  for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++dots;
+  EXPECT_EQ(dots, results.size());
+  expect_part(svg, ">batch<");
 }
 
 TEST_F(Checkpoint, BadCheckpointsAreNamedAndExitWith3) {

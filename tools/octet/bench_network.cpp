@@ -8,66 +8,19 @@
 #include <chrono>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "src/bench/layer_bars.h"
-#include "src/bench/sweep.h"
-#include "src/common/files.h"
-#include "src/engine/machine.h"
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 #include "src/recipe/fallback.h"
 #include "tools/octet/bench_options.h"
+#include "tools/octet/bench_results.h"
 #include "tools/octet/engine_flags.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
 namespace {
-
-nlohmann::json to_json(const std::string& engine, int size, const BenchResult& result) {
-  nlohmann::json layers = nlohmann::json::array();
-  for (const LayerTime& layer : result.layers) {
-    layers.push_back({{"name", layer.name},
-                      {"engine", layer.engine.empty() ? engine : layer.engine},
-                      {"kernel", layer.kernel},
-                      {"milliseconds", layer.milliseconds},
-                      {"multiply_adds", layer.multiply_adds},
-                      {"bytes", layer.bytes},
-                      {"floor_ms", layer.floor_ms}});
-  }
-  return {{"engine", engine},
-          {"size", size},
-          {"batch", result.batch},
-          {"runs", result.runs},
-          {"compile_seconds", result.compile_seconds},
-          {"median_ms", result.median_ms},
-          {"p99_ms", result.p99_ms},
-          {"images_per_second", result.images_per_second},
-          {"device_ms", result.device_ms},
-          {"device_p99_ms", result.device_p99_ms},
-          {"overlapped_images_per_second", result.overlapped_images_per_second},
-          {"gpu_joules_per_image", result.gpu_joules},
-          {"gpu_watts", result.gpu_watts},
-          {"cpu_joules_per_image", result.cpu_joules},
-          {"multiply_adds", result.multiply_adds},
-          {"layers", layers}};
-}
-
-LayerSeries series_of(const std::string& engine, size_t index, const BenchResult& result) {
-  LayerSeries series{engine, series_colour(index), {}, {}};
-  for (const LayerTime& layer : result.layers) {
-    series.milliseconds.push_back(layer.milliseconds);
-    series.notes.push_back(layer.kernel);
-  }
-  return series;
-}
-
-/// Several batches or sizes are drawn as curves, one as its layers.
-bool draws_layers(const BenchCommand& command) {
-  return !command.svg.empty() && (command.layers || command.batches.size() * command.sizes.size() == 1);
-}
 
 CompileOptions options_of(const BenchCommand& command, const std::string& engine, int batch) {
   CompileOptions compile;
@@ -115,43 +68,8 @@ std::vector<Int8Graph> networks(const Common& common, const BenchCommand& comman
   return symmetric;
 }
 
-/// Prints each measurement when it is there, and remembers it for --json and --svg.
-class Results {
- public:
-  explicit Results(const Common& common) : common_(common) {}
-
-  void say(const std::string& text) const {
-    if (!common_.json) print_result(common_, text, nullptr);
-  }
-
-  void add(const std::string& engine, const std::string& at, int size, const BenchResult& result) {
-    say(fmt::format("{}{}: {}", engine, at, describe(result)));
-    json.push_back(to_json(engine, size, result));
-    points.push_back({engine, size, result.batch, result.images_per_second});
-  }
-
-  void add_refusal(const std::string& engine, const std::string& at, int size, std::optional<int> batch,
-                   const Error& why) {
-    say(fmt::format("{}{}: not measured: {}", engine, at, why.what()));
-    json.push_back({{"engine", engine}, {"size", size}, {"not_measured", why.what()}});
-    if (batch) json.back()["batch"] = *batch;
-    if (!failed) failed = why;
-  }
-
-  const std::string machine = machine_model();
-  const std::optional<ChipRates> rates = chip_rates(machine);
-  nlohmann::json json = nlohmann::json::array();
-  std::vector<LayerSeries> series;  ///< at the first batch and size
-  std::vector<SweepPoint> points;
-  std::optional<Error> failed;  ///< the first that was not measured
-
- private:
-  const Common& common_;
-};
-
 void measure(const Common& common, const BenchCommand& command, const Int8Graph& graph, const std::string& engine,
-             bool first_size, Results& results) {
-  const bool layers = command.layers || draws_layers(command);
+             BenchResults& results) {
   const int size = graph.input_shape().h;
   const std::string of_size = command.sizes.size() > 1 ? fmt::format(", {}x{}", size, graph.input_shape().w) : "";
   const CompileOptions first = options_of(command, engine, command.batches.front());
@@ -163,11 +81,10 @@ void measure(const Common& common, const BenchCommand& command, const Int8Graph&
       const auto start = std::chrono::steady_clock::now();
       const std::unique_ptr<Program> program = find_engine(engine).compile(graph, options_of(command, engine, batch));
       const std::chrono::duration<double> compiled = std::chrono::steady_clock::now() - start;
-      BenchResult result = bench_program(*program, graph, {batch, command.seconds, layers, results.rates});
+      BenchResult result = bench_program(
+          *program, graph, {batch, command.seconds, command.layers || results.draws_layers(), results.rates});
       result.compile_seconds = compiled.count();
       results.add(engine, at, size, result);
-      if (layers && first_size && batch == command.batches.front())
-        results.series.push_back(series_of(engine, results.series.size(), result));
     } catch (const Error& error) {
       if (error.code() == ExitCode::interrupted) throw;
       results.add_refusal(engine, fmt::format("{}, batch {}", at, batch), size, batch, error);
@@ -176,14 +93,6 @@ void measure(const Common& common, const BenchCommand& command, const Int8Graph&
                           data_error("this machine has not enough memory for so many images"));
     }
   }
-}
-
-std::string to_svg(const BenchCommand& command, const Int8Graph& graph, const Results& results) {
-  const std::string title = graph.name + " on " + results.machine;
-  if (!draws_layers(command)) return svg_sweep(title, results.points);
-  std::vector<std::string> layers;
-  for (const Int8Node& node : graph.nodes) layers.push_back(node.name);
-  return svg_layer_bars(fmt::format("{}, batch {}", title, command.batches.front()), layers, results.series);
 }
 
 template <typename Value>
@@ -226,22 +135,17 @@ ExitCode bench_network(const Common& common, BenchCommand command) {
   if (!command.save.empty()) write_checkpoint(command.save, first);
   if (const auto why = refusal(common, command, engines.front(), first); why && engines.size() == 1) throw Error(*why);
 
-  Results results(common);
+  BenchResults results(common, command, first);
   results.say(fmt::format("{} on {}, random pictures{}", first.name, results.machine,
                           command.model.empty() ? "" : " and weights"));
-  for (const std::string& engine : engines)
-    for (const Int8Graph& graph : graphs) measure(common, command, graph, engine, &graph == &first, results);
-  if (common.json) {
-    print_result(common, "", [&] {
-      return nlohmann::json{{"network", first.name},
-                            {"machine", results.machine},
-                            {"threads", command.threads},
-                            {"results", results.json}}
-          .dump(2);
-    });
+  try {
+    for (const std::string& engine : engines)
+      for (const Int8Graph& graph : graphs) measure(common, command, graph, engine, results);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::interrupted) results.finish(true);  // minutes of measuring are not lost
+    throw;
   }
-  if (!command.svg.empty() && !results.points.empty())
-    write_file_atomically(command.svg, to_svg(command, first, results));
+  results.finish(false);
   if (results.failed)
     throw Error(results.failed->code(), fmt::format("bench: not all was measured: {}", results.failed->what()));
   return ExitCode::ok;
