@@ -129,4 +129,13 @@ std::vector<int> computed_by(const Int8Graph& graph, const std::vector<std::stri
   return by;
 }
 
+std::vector<LayerInfo> say_where_merged(const Int8Graph& graph, std::vector<LayerInfo> layers) {
+  std::vector<std::string> kernels;
+  for (const LayerInfo& layer : layers) kernels.push_back(layer.kernel);
+  const std::vector<int> by = computed_by(graph, kernels);
+  for (size_t node = 0; node < layers.size(); ++node)
+    if (kernels[node] == "merged") layers[node].kernel += " into " + graph.nodes[by[node]].name;
+  return layers;
+}
+
 }  // namespace octet

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/engine/engine.h"
 #include "src/graph/int8_graph.h"
 
 namespace octet {
@@ -39,5 +40,8 @@ std::vector<NodeGroup> node_groups(const Int8Graph& graph);
 /// By node, from every node's LayerInfo::kernel: the node whose kernel computes it, or whose memory it is ("merged" and
 /// "alias" follow their first input); else itself.
 std::vector<int> computed_by(const Int8Graph& graph, const std::vector<std::string>& kernels);
+
+/// What a program of the graph says of its nodes, for people: "merged" says into which node's kernel.
+std::vector<LayerInfo> say_where_merged(const Int8Graph& graph, std::vector<LayerInfo> layers);
 
 }  // namespace octet

@@ -26,7 +26,7 @@ void count_differing(std::vector<Row>& rows);
 struct LayerKernel {
   std::string program;  ///< the engine of the row
   std::string engine;   ///< that ran the layer there: `program`, or its fallback
-  std::string kernel;   ///< as that engine names it
+  std::string kernel;   ///< as that engine names it, or "merged into NODE" (src/engine/fusion.h)
 };
 
 struct ReportLayer {

@@ -66,6 +66,15 @@ TEST(Fusion, MergedNodesAndAliasesAreComputedByTheFirstOfTheirRow) {
   const std::vector<int> by = computed_by(graph, kernels);
   for (int node = 0; node < static_cast<int>(by.size()); ++node)
     EXPECT_EQ(by[node], node == lookup || node == flat ? convolution : node) << node;
+  std::vector<LayerInfo> layers;
+  for (size_t node = 0; node < kernels.size(); ++node)
+    layers.push_back({graph.nodes[node].name, kernels[node], "cuda"});
+  const std::vector<LayerInfo> said = say_where_merged(graph, layers);
+  for (int node = 0; node < static_cast<int>(said.size()); ++node) {
+    EXPECT_EQ(said[node].name, layers[node].name);
+    EXPECT_EQ(said[node].engine, "cuda");
+    EXPECT_EQ(said[node].kernel, node == lookup ? "merged into " + graph.nodes[convolution].name : kernels[node]);
+  }
 }
 
 }  // namespace

@@ -46,6 +46,23 @@ TEST_F(Train, ARunDirectoryHoldsEverythingAndStdoutOneDocument) {
   expect_part(read_file(run.command()), "octet train " + path("tiny.yaml") + " --out ");
 }
 
+TEST_F(Train, TheReportAndInspectSayInWhichNodesKernelAMergedOneIs) {
+  const Answer trained =
+      train("run", {"--device", "cpu", "--set", "model.name=graph", "--set",
+                    "model.graph=[{name: c, op: conv2d, out_channels: 2, kernel: 3}, {name: s, op: silu}, "
+                    "{name: f, op: flatten}, {name: l, op: linear, out_channels: 4}]"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  expect_part(read_file(directory("run").report_html()), "merged into c");
+  const auto of_node = [](const nlohmann::json& nodes) {
+    for (const auto& node : nodes)
+      if (node.at("name") == "s") return node.at("kernel").get<std::string>();
+    return std::string("no such node");
+  };
+  EXPECT_EQ(of_node(nlohmann::json::parse(read_file(directory("run").report_json())).at("layers")), "merged into c");
+  const Answer inspected = octet({"inspect", path("run"), "--device", "cpu", "--json"});
+  EXPECT_EQ(of_node(nlohmann::json::parse(inspected.out).at("nodes")), "merged into c");
+}
+
 TEST_F(Train, AnEngineThatCannotRunHereIsRefusedBeforeTraining) {
   if (find_engine("cuda").available().ok) GTEST_SKIP() << "this machine has a GPU";
   expect_refusal(train("run", {"--set", "evaluate.engines=[cpu, cuda]", "--quiet"}), 2,

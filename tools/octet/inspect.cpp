@@ -142,16 +142,6 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// "merged" says in which node's kernel.
-std::vector<LayerInfo> with_heads(const Int8Graph& graph, std::vector<LayerInfo> kernels) {
-  std::vector<std::string> names;
-  for (const LayerInfo& info : kernels) names.push_back(info.kernel);
-  const std::vector<int> by = computed_by(graph, names);
-  for (size_t i = 0; i < kernels.size(); ++i)
-    if (names[i] == "merged") kernels[i].kernel += " into " + graph.nodes[by[i]].name;
-  return kernels;
-}
-
 ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs, int batch) {
   if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
   if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs);
@@ -164,7 +154,7 @@ ExitCode inspect(const Common& common, const std::string& target, const std::vec
   const Checkpoint checkpoint = open_checkpoint(target);
   const Engine& engine = preferred_engine(devices(common));
   const std::vector<LayerInfo> kernels =
-      with_heads(checkpoint.graph, engine.compile(checkpoint.graph, {.max_batch = batch})->layers());
+      say_where_merged(checkpoint.graph, engine.compile(checkpoint.graph, {.max_batch = batch})->layers());
   const std::string of = fmt::format("kernels: engine {}, batch {}\n", engine.name(), batch);
   print_result(common, text(checkpoint.graph, kernels, checkpoint.file, of),
                [&] { return json(checkpoint.graph, kernels, batch); });

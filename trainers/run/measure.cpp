@@ -6,6 +6,7 @@
 
 #include "src/common/progress.h"
 #include "src/engine/engine_choice.h"
+#include "src/engine/fusion.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
 #include "src/qat/trained_forward.h"
@@ -40,15 +41,15 @@ at::Tensor statistics_images(const Run& run) {
                           run.device);
 }
 
-/// `engines`: their programs of the int8 network.
-std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedModel& model,
+/// `engines`: their programs of `graph`, the int8 network.
+std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph,
                                              const std::vector<OwnedProgram>& engines) {
   std::vector<ReportLayer> layers;
   for (LayerStatistics& statistics : layer_statistics(model, statistics_images(run)))
     layers.push_back({std::move(statistics), {}});
   for (size_t i = 0; i < engines.size(); ++i) {
     if (i == 0 || find_engine(engines[i].name).on_gpu())
-      add_kernels(layers, engines[i].name, engines[i].program->layers());
+      add_kernels(layers, engines[i].name, say_where_merged(graph, engines[i].program->layers()));
   }
   return layers;
 }
@@ -167,7 +168,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   const Int8Graph graph = write_int8(run, model, file);
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
-  if (run.writes()) report.layers = layers_with_kernels(run, model, engines);
+  if (run.writes()) report.layers = layers_with_kernels(run, model, graph, engines);
   if (run.data.task().pixels()) {
     const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
     report.pictures = shown_pictures(run.data, *network, *engines.front().program);
