@@ -287,6 +287,18 @@ class Turns(unittest.TestCase):
                                  argparse.Namespace(train_bench="tb", model="resnet50", batch=256, size=224, seconds=1))
         self.assertEqual(command[:8], ["tb", "--model", "resnet50", "--phase", "qat", "--precision", "fp16", "--freeze-batch-norm"])
 
+    def test_octet_bench_chooses_the_codes_and_the_fallback_of_an_engine_itself(self):
+        original = turns.run_program
+        self.addCleanup(setattr, turns, "run_program", original)
+        commands = []
+        turns.run_program = lambda command: commands.append(command) or {"results": ["first"]}
+        options = argparse.Namespace(octet="o", model="resnet50", batch=8, size=224, seconds=1)
+        for label in ("octet int8 cuda", "octet int8 cudnn"):
+            self.assertEqual(turns.run_once(*turns.INFERENCE[label], options), "first")
+        for engine, command in zip(("cuda", "cudnn"), commands, strict=True):
+            self.assertEqual(command, ["o", "bench", "--model", "resnet50", "--engine", engine, "--batch", "8", "--size", "224",
+                                       "--seconds", "1", "--json", "--quiet"])
+
     def test_labels_can_be_named_in_only(self):
         for label in [*turns.TRAINING, *turns.INFERENCE]:
             self.assertNotIn(",", label)

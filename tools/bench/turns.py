@@ -91,8 +91,6 @@ def run_once(program, what, options):
     if program == "train_bench":
         phase, precision, *flags = what.split()
         return run_program([options.train_bench, "--model", options.model, "--phase", phase, "--precision", precision, *flags, *sizes])
-    if what == "cudnn":  # it takes no uint8 codes, and neither the first layer nor depthwise ones
-        sizes += ["--activation", "symmetric_s8", "--fallback", "cuda"]
     document = run_program([options.octet, "bench", "--model", options.model, "--engine", what, *sizes, "--json", "--quiet"])
     return document if "refused" in document else document["results"][0]
 
