@@ -15,8 +15,8 @@ namespace octet {
 std::string svg_layer_bars(const std::string& title, const std::vector<std::string>& layers,
                            const std::vector<LayerSeries>& series) {
   BarChart chart;
-  chart.title = title;
-  chart.axis_label = "milliseconds: " + title;
+  chart.title = chart.heading = title;
+  chart.axis_label = "milliseconds";
   chart.pitch = 13;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     bool first = true;

@@ -12,8 +12,8 @@ struct SweepPoint {
   double images_per_second = 0;
 };
 
-/// Over the batch, a curve each engine and size; where there is one batch, over the size, a curve each engine. One
-/// point alone, where the others could not be measured, knows by its zeros which it is.
+/// Over the batch, a curve each engine and size; where there is one batch, over the size, a curve each engine. There is
+/// at least one point; which of its numbers are zero says what the axis is.
 std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& points);
 
 }  // namespace octet

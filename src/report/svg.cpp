@@ -134,4 +134,14 @@ std::vector<std::string> wrap_text(const std::string& text, double width, double
   return lines;
 }
 
+double draw_heading(const std::string& heading, Canvas* canvas) {
+  constexpr double kMargin = 8, kLine = 15, kSize = 10.5;
+  double height = 0;
+  for (const std::string& line : wrap_text(heading, kChartWidth - 2 * kMargin, kSize)) {
+    if (canvas) canvas->text(kMargin, height + 12, line, {.size = kSize});
+    height += kLine;
+  }
+  return height;
+}
+
 }  // namespace octet

@@ -20,7 +20,8 @@ struct Bar {
 };
 
 struct BarChart {
-  std::string title;  ///< for screen readers
+  std::string title;    ///< for screen readers
+  std::string heading;  ///< as of LineChart
   std::vector<Bar> bars;
   double lo = 0, hi = 1;   ///< ends of the axis; lo != 0 draws a broken axis and says so
   std::string axis_label;  ///< "top-1, %"
@@ -95,6 +96,10 @@ class Canvas {
   double width_, height_;
   std::string title_, body_;
 };
+
+/// Writes a heading from the canvas' top on, in as many lines as it needs; with a null canvas it only measures. Returns
+/// the height used.
+double draw_heading(const std::string& heading, Canvas* canvas);
 
 /// Round numbers (1, 2 or 5 times a power of ten apart) within [lo, hi], about `count` of them.
 std::vector<double> nice_ticks(double lo, double hi, int count);

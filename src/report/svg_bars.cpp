@@ -16,7 +16,8 @@ std::string svg_bars(const BarChart& chart) {
   }
   label_width = std::min(label_width, 0.42 * kChartWidth);
   const double left = label_width + 8, right = kChartWidth - value_width - 8;
-  const double top = 4, bottom = top + chart.pitch * static_cast<double>(chart.bars.size());
+  const double top = 4 + draw_heading(chart.heading, nullptr),
+               bottom = top + chart.pitch * static_cast<double>(chart.bars.size());
   const bool broken = chart.lo != 0;
   const double span = chart.hi > chart.lo ? chart.hi - chart.lo : 1;
   const auto x_of = [&](double value) {
@@ -24,6 +25,7 @@ std::string svg_bars(const BarChart& chart) {
   };
 
   Canvas canvas(kChartWidth, bottom + 36, chart.title);
+  draw_heading(chart.heading, &canvas);
   const std::vector<double> ticks = nice_ticks(chart.lo, chart.hi, 4);
   const std::vector<std::string> labels = tick_labels(ticks);
   for (size_t i = 0; i < ticks.size(); ++i) {

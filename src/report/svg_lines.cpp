@@ -39,11 +39,7 @@ struct Frame {
 
 /// Draws heading and legend in as many rows as they need; returns the height used.
 double draw_head(const LineChart& chart, Canvas* canvas) {
-  double x = kLeft, y = 12;
-  for (const std::string& row : wrap_text(chart.heading, kChartWidth - 16, 10.5)) {
-    if (canvas) canvas->text(8, y, row, {.size = 10.5});
-    y += 15;
-  }
+  double x = kLeft, y = 12 + draw_heading(chart.heading, canvas);
   for (const Line& line : chart.lines) {
     const double width = 24 + text_width(line.name, 10.5) + 14;
     if (x + width > kChartWidth && x > kLeft) x = kLeft, y += 15;

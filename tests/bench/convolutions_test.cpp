@@ -3,7 +3,6 @@
 #include "src/bench/conv_floor.h"
 #include "src/bench/convolutions.h"
 #include "src/bench/layer_bars.h"
-#include "src/bench/sweep.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"
 
@@ -106,19 +105,9 @@ TEST(BenchLayers, ChartIsAFileOfItsOwn) {
       {{"cuda", series_colour(0), {0.5, 0.25}, {"mma", "mma"}}, {"cudnn", series_colour(1), {1, 0}, {"eng4", ""}}});
   EXPECT_NE(svg.find("xmlns=\"http://www.w3.org/2000/svg\""), std::string::npos);
   EXPECT_NE(svg.find("first &amp; last"), std::string::npos);
+  EXPECT_NE(svg.find(">net, batch 1<"), std::string::npos) << "who sees the file does not see its title";
   EXPECT_NE(svg.find("1.00 cudnn"), std::string::npos);
   EXPECT_EQ(svg.find("second, cudnn"), std::string::npos) << "a layer that cudnn does not have got a bar";
-}
-
-TEST(BenchSweep, ChartSaysNetworkAndMachineAndHasACurveForEachEngine) {
-  const std::string svg = svg_sweep("net on a machine", {{"cuda", 0, 1, 10}, {"cuda", 0, 512, 90}, {"cudnn", 0, 1, 5}});
-  EXPECT_NE(svg.find("xmlns=\"http://www.w3.org/2000/svg\""), std::string::npos);
-  EXPECT_NE(svg.find(">net on a machine; host to host"), std::string::npos) << svg;
-  EXPECT_NE(svg.find(">batch<"), std::string::npos);
-  EXPECT_NE(svg.find("cuda, batch 512: 90.00<"), std::string::npos) << svg;
-  EXPECT_NE(svg.find("cudnn, batch 1: 5.000<"), std::string::npos);
-  const std::string sizes = svg_sweep("net", {{"cuda", 160, 0, 10}, {"cuda", 224, 0, 5}});
-  EXPECT_NE(sizes.find(">height and width<"), std::string::npos);
 }
 
 }  // namespace

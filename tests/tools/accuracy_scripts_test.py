@@ -143,6 +143,16 @@ class Calls(unittest.TestCase):
             self.assertEqual(epochs, of_18 if "resnet18" in call["words"][1] else of_20)
             self.assertEqual(settings["quant.activation"], "symmetric_s8")
 
+    def test_schedules_of_few_bits_change_only_what_their_names_say(self):
+        names = ["w3a3-60-epochs-rate-0.02", "w3a3-60-epochs-rate-0.02-taught-alone", "w3a3-20-epochs-rate-0.006"]
+        self.place.accuracy("choose", "--networks", "vgg16_bn", "--seeds", "1", "--only", ",".join(names))
+        settings = {name.rpartition("/")[2]: call["settings"] for name, call in zip(self.place.names(), self.place.calls())}
+        first, taught, short = (settings[name] for name in names)
+        self.assertEqual([first[key] for key in ("quant.weight_bits", "quant.activation_bits", "quant.scales", "qat.epochs", "qat.learning_rate")],
+                         ["3", "3", "lsq", "60", "0.02"])
+        self.assertEqual({key for key in first if first[key] != taught[key]}, {"qat.distill_weight"})
+        self.assertEqual({key for key in first if first[key] != short[key]}, {"qat.epochs", "qat.learning_rate"})
+
     def test_final_runs_whole_recipes_on_all_data_and_then_what_starts_from_their_weights(self):
         done = self.place.accuracy("final", "--networks", "resnet18", "--seeds", "1,2", "--only", "w4a4,w4a4-lsq,w2a2,w2a2-lsq")
         self.assertEqual((done.returncode, done.stderr.count("done")), (0, 10), done.stdout + done.stderr)

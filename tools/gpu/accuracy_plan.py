@@ -60,12 +60,20 @@ FEW_BITS = {  # of choose and final: every method with the same epochs and rates
     network: {f"w{bits}a{bits}{name}": [*of_bits(bits, bits), *more, *method] for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
-SCHEDULES = {  # of choose: QAT's epochs, rate and decay at three bits, learned and taught
-    "vgg16_bn": {f"w3a3-lsq-distill-{epochs}-epochs-rate-{rate}{name}": [*of_bits(3, 3), *METHODS["-lsq-distill"], "qat.freeze_batch_norm=1",
-                                                                         f"qat.epochs={epochs}", f"qat.learning_rate={rate}", *more]
-                 for epochs, rate, name, more in ((20, "0.006", "", []), (60, "0.006", "", []), (60, "0.02", "", []), (60, "0.05", "", []),
-                                                  (60, "0.02", "-decay-1e-4", ["qat.weight_decay=1e-4"]),
-                                                  (60, "0.02", "-taught-alone", ["qat.distill_weight=1"]))},
+def at_three_bits(epochs, rate, *more):
+    """Learned and taught, BatchNorm never frozen, as the recipes of few bits."""
+    return [*of_bits(3, 3), *METHODS["-lsq-distill"], "qat.freeze_batch_norm=1", f"qat.epochs={epochs}", f"qat.learning_rate={rate}", *more]
+
+
+SCHEDULES = {  # of choose: how long, how fast and with which decay QAT trains at few bits
+    "vgg16_bn": {
+        "w3a3-20-epochs-rate-0.006": at_three_bits(20, 0.006),  # what stage science has
+        "w3a3-60-epochs-rate-0.006": at_three_bits(60, 0.006),
+        "w3a3-60-epochs-rate-0.02": at_three_bits(60, 0.02),
+        "w3a3-60-epochs-rate-0.05": at_three_bits(60, 0.05),
+        "w3a3-60-epochs-rate-0.02-decay-1e-4": at_three_bits(60, 0.02, "qat.weight_decay=1e-4"),
+        "w3a3-60-epochs-rate-0.02-taught-alone": at_three_bits(60, 0.02, "qat.distill_weight=1"),
+    },
 }
 # Half of the weights go: more to learn than at 8 bits dense (arXiv 2102.04010), at rates too high for frozen BatchNorm (recipe).
 SPARSE = ["quant.sparsity=2:4", "qat.epochs=30", "qat.freeze_batch_norm=1"]

@@ -69,15 +69,14 @@ void require_gpu_engines(const Common& common) {
 ExitCode bench_layers(const Common& common, const BenchCommand& command) {
   const Int8Graph graph = random_network(command.layers_of, command.sizes.front(), "symmetric_s8", command.sparsity);
   require_gpu_engines(common);
-  std::string text;
   nlohmann::json results = nlohmann::json::array();
   for (const int batch : command.batches) {
     const ConvBench bench = bench_convolutions(graph, {.batch = batch});
-    text += (text.empty() ? "" : "\n") + describe(bench);
+    if (!common.json) print_result(common, describe(bench), nullptr);  // each takes minutes: at once
     results.push_back(to_json(bench));
     if (!command.svg.empty() && batch == command.batches.front()) write_file_atomically(command.svg, to_svg(bench));
   }
-  print_result(common, text, [&] { return results.dump(2); });
+  if (common.json) print_result(common, "", [&] { return results.dump(2); });
   return ExitCode::ok;
 }
 

@@ -31,7 +31,7 @@ class BenchResults {
   /// Prints --json's document and writes --svg's file of what there is. `interrupted`: that is not all.
   void finish(bool interrupted) const;
 
-  /// Several batches or sizes are drawn as curves, one as its layers.
+  /// Several batches or sizes are drawn as curves; one, or with --layers the first, as its layers.
   bool draws_layers() const;
 
   const std::string machine = machine_model();

@@ -1,4 +1,4 @@
-// Statistics of the quantized network over fixed pictures, with the weights as they are now: what training only follows
+// Statistics of the quantized network with the weights as they are now: what training only follows
 // batch by batch is computed anew for the network that is validated or exported. fp32.
 #pragma once
 

@@ -22,18 +22,6 @@ using kernels::CudaConv2d;
 constexpr CandidateSearch kSearch{.slow_ratio = 2, .milliseconds = 120};
 constexpr int kRuns = 7;
 
-std::string description(const ConvProblem& problem) {
-  const kernels::Conv2dShape& s = problem.shape;
-  const kernels::Conv2dParams& p = problem.params;
-  const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x.zero_point != 0, p.x.is_signed};
-  const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.y.is_signed, p.y.float_output};
-  const int residual[] = {p.has_residual, s.residual_stride, p.residual.is_signed, problem.tensors.lookup != nullptr};
-  const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
-                        s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
-  return fmt::format("{} > {} + {}, {}, {}", fmt::join(x, " "), fmt::join(y, " "), fmt::join(residual, " "),
-                     fmt::join(window, " "), problem.before != nullptr ? "behind a kernel" : "alone");
-}
-
 std::vector<CudaConv2d> allowed_choices(const ConvProblem& problem, const std::string& allowed) {
   std::vector<CudaConv2d> choices;
   std::string names;
@@ -101,11 +89,23 @@ MeasuredChoice fastest(const ConvProblem& problem, const std::vector<CudaConv2d>
 
 }  // namespace
 
+std::string conv_work(const ConvProblem& problem) {
+  const kernels::Conv2dShape& s = problem.shape;
+  const kernels::Conv2dParams& p = problem.params;
+  const int x[] = {problem.tensors.images, s.in_c, s.in_h, s.in_w, s.in_stride, p.x.zero_point != 0, p.x.is_signed};
+  const int y[] = {s.out_c, s.out_h, s.out_w, s.out_stride, p.y.is_signed, p.y.float_output};
+  const int residual[] = {p.has_residual, s.residual_stride, p.residual.is_signed, problem.tensors.lookup != nullptr};
+  const int window[] = {s.kernel_h, s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,
+                        s.pad_w,    s.dilation_h, s.dilation_w, s.groups};
+  return fmt::format("{} > {} + {}, {}, {}", fmt::join(x, " "), fmt::join(y, " "), fmt::join(residual, " "),
+                     fmt::join(window, " "), problem.before != nullptr ? "behind a kernel" : "alone");
+}
+
 CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream) {
   const std::vector<CudaConv2d> choices = allowed_choices(problem, allowed);
   std::vector<std::string> names;
   for (const CudaConv2d& conv : choices) names.push_back(conv.name);
-  return choices[remembered_choice(description(problem), names,
+  return choices[remembered_choice(conv_work(problem), names,
                                    [&] { return fastest(problem, choices, names, stream); })];
 }
 

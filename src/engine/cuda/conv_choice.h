@@ -21,6 +21,9 @@ struct ConvProblem {
   const std::function<void()>& before;
 };
 
+/// The line that remembered_choice() knows the problem by.
+std::string conv_work(const ConvProblem& problem);
+
 /// The fastest of the kernels whose names contain `allowed` ("auto": of all) and that this GPU launches. May write
 /// the output. Throws Error(promise) listing the names when no name does, and the refusals when the GPU launches none.
 kernels::CudaConv2d choose_conv2d(const ConvProblem& problem, const std::string& allowed, const Stream& stream);
