@@ -1,4 +1,4 @@
-// octet bench: whole networks of checkpoints and of the zoo.
+// octet bench: what it measured, and what it says of what it could not measure.
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -118,6 +118,27 @@ TEST_F(Bench, ThatIsInterruptedGivesWhatItHasMeasured) {
   for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++dots;
   EXPECT_EQ(dots, results.size());
   expect_part(svg, ">batch<");
+}
+
+// 13 GB of pictures do not fit into 8 GB of addresses.
+TEST_F(Bench, ABatchTooLargeIsOneBatchsRefusal) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more addresses";
+#endif
+  if (find_engine("cuda").available().ok) GTEST_SKIP() << "a GPU's driver needs more addresses";
+  const Answer answer = octet({"bench", "--model", "resnet8", "--size", "1024", "--engine", "cpu", "--batch",
+                               "1,4096,2", "--seconds", "0.01", "--json"},
+                              {.address_space_limit = long{8} << 30});
+  EXPECT_EQ(answer.code, 3);
+  const std::string reason = "this machine has not enough memory for so many images";
+  EXPECT_EQ(answer.err, "octet: bench: not all was measured: " + reason + "\n");
+  const auto results = nlohmann::json::parse(answer.out).at("results");
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[1], (nlohmann::json{{"engine", "cpu"}, {"size", 1024}, {"batch", 4096}, {"not_measured", reason}}));
+  for (const int measured : {0, 2}) {
+    EXPECT_EQ(results[measured].at("batch"), measured == 0 ? 1 : 2);
+    EXPECT_GT(results[measured].at("median_ms").get<double>(), 0);
+  }
 }
 
 }  // namespace
