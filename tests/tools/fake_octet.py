@@ -26,7 +26,8 @@ def report(settings):
     told = "FAKE_OLD" not in os.environ  # which of the 10,000 pictures are right: the first ones
     right = {name: f"{(1 << 10000) - (1 << 10000 - round(10000 * rows[name])):02500x}" if told else None for name in rows}
     qat = "".join(f"  {name.removeprefix('qat.')}: {value}\n" for name, value in settings.items() if name.startswith("qat."))
-    return {"epochs": epochs, "seed": int(settings["seed"]), "seconds": 60.0, "recipe": f"seed: {settings['seed']}\n\nqat:\n{qat}",
+    return {"epochs": epochs, "seed": int(settings["seed"]), "machine": "a CPU, 16 cores; a GPU", "seconds": 60.0,
+            "recipe": f"seed: {settings['seed']}\n\nqat:\n{qat}",
             "rows": [{"name": name, "top1": rows[name], "right": right[name]} for name in rows],
             "headline": {"baseline": baseline, "int8_row": "cuda", "points_lost": 0.1, "only_baseline_right": 30, "only_int8_right": 20,
                          "paired_images": 10000, "compared_codes": 1000},

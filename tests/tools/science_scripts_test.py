@@ -102,23 +102,33 @@ class Rows(WithPlace):
         self.assertEqual((row["w4a4-observed"]["minus control"], row["w4a4-observed"]["right: control, int8 alone"]), ("-0.30 ± 0.00", "60, 0"))
         self.assertEqual((row["w4a4"]["asked"], row["w4a4"]["reached"], row["w4a4"]["W/A"]), ("-1.50", "yes", "4/4"))
         effects = cells(text, "\n| variant")
-        self.assertEqual(effects["w4a4"], {"variant": "w4a4", "beside": "w4a4-observed", "seeds": "2", "points": "+0.20 ± 0.00",
-                                           "paired 95 %": "+0.14 .. +0.26", "right: it, the other alone": "40, 0"})
+        self.assertEqual(effects["w4a4"], {"variant": "w4a4", "beside": "w4a4-observed", "seeds": "2", "on the same chip": "2 of 2",
+                                           "points": "+0.20 ± 0.00", "paired 95 %": "+0.14 .. +0.26", "right: it, the other alone": "40, 0"})
         self.assertEqual(effects["w4a4-lsq"]["points"], "+0.00 ± 0.00")
         absolute = cells(text, "## Row 2")["w4a4"]
         self.assertEqual((absolute["asked"], absolute["reached"]), ("95.20", "no, by 3.80"))
 
     def test_nothing_is_told_against_a_control_that_is_not_there(self):
         run = {"seed": 1, "top1": {"float": 95.0, "ptq": 90.0, "float_control": None, "int8": 94.5}, "points": -0.5, "images": 10000,
-               "only_baseline_right": 100, "only_int8_right": 50, "compared_codes": 1, "differing_codes": {"cuda": 0}, "epochs": 20, "rate": 0.01}
+               "only_baseline_right": 100, "only_int8_right": 50, "compared_codes": 1, "differing_codes": {"cuda": 0}, "epochs": 20, "rate": 0.01,
+               "chip": "a GPU"}
         row = science_plan.ROWS["2"]
         line = cells("# t\n" + science_table.variants_table(row, {"resnet18-w4a4": {"runs": [run]}}), "# t")["w4a4"]
         self.assertEqual([line[key] for key in ("minus control", "paired 95 %", "right: control, int8 alone")], ["-", "-", "-"])
 
     def test_effects_pair_only_what_was_trained_alike(self):
         run = {"seed": 1, "epochs": 20, "rate": 0.01, "images": 10000, "top1": {"int8": 94.0}, "right": {"int8": "f0"}}
-        self.assertEqual(science_table.effect([run], [{**run, "right": {"int8": "0f"}}]), ([0.0], (4, 4, 10000)))
-        self.assertEqual(science_table.effect([run], [{**run, "epochs": 8}]), ([], None))
+        pairs = science_table.pairs_of([run], [{**run, "right": {"int8": "0f"}}])
+        self.assertEqual(science_table.effect(pairs), ([0.0], (4, 4, 10000)))
+        self.assertEqual(science_table.pairs_of([run], [{**run, "epochs": 8}]), [])
+
+    def test_tables_say_on_which_chips_runs_were(self):
+        run = {"seed": 1, "epochs": 20, "rate": 0.01, "images": 10000, "top1": {"int8": 94.0}, "right": {"int8": "f0"}, "chip": "NVIDIA H200"}
+        other = {**run, "seed": 2, "chip": "NVIDIA H100"}
+        found = {"mobilenet_v2-w4a4": {"runs": [run, other]}, "mobilenet_v2-w4a4-observed": {"runs": [run, {**other, "chip": "NVIDIA H200"}]}}
+        effects = cells("# t\n" + science_table.effects_table(science_plan.ROWS["10"], found), "# t")
+        self.assertEqual(effects["w4a4"]["on the same chip"], "1 of 2")
+        self.assertEqual(science_table.chips_of([run, other, run]), "NVIDIA H100, NVIDIA H200")
 
     def test_a_control_is_shared_only_by_what_it_would_do_alike(self):
         changes = ["mobilenet_v2-w4a4-lsq:qat.weight_decay=0"]

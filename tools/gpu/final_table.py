@@ -37,7 +37,7 @@ def read_run(folder):
     # Of those that promise the QAT graph's codes: what was trained (simulation, autocast) is only counted, over fewer pictures.
     differing = {name: sum(layer["differing"][index] for layer in compared["layers"])
                  for index, (name, exact) in enumerate(zip(compared["programs"][1:], compared["exact"])) if exact}
-    return {"seed": report["seed"], "seconds": report["seconds"], "baseline": head["baseline"],
+    return {"seed": report["seed"], "chip": report["machine"].rpartition("; ")[2], "seconds": report["seconds"], "baseline": head["baseline"],
             "top1": {"float": tops["float"], "ptq": tops["ptq"], "float_control": tops.get("float_control"), "int8": tops[head["int8_row"]]},
             "right": {"float_control": rights.get("float_control"), "int8": rights[head["int8_row"]]},
             "rate": next((epoch.get("learning_rate") for epoch in report["epochs"] if epoch["phase"] == "qat"), None),

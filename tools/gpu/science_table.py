@@ -35,9 +35,14 @@ def interval_words(counts):
     return "{:+.2f} .. {:+.2f}".format(*final_table.paired_interval(*counts))
 
 
+def chips_of(runs):
+    """Where they ran: on another chip sums have another order and other algorithms, and two runs of one recipe differ by more."""
+    return ", ".join(sorted({run["chip"] for run in runs}))
+
+
 def variants_table(row, found):
     header = ["W/A", "variant", "seeds", "float", "PTQ", "float control", "int8", "minus control", "paired 95 %", "right: control, int8 alone",
-              "codes compared", "differing", "QAT epochs", "asked", "reached"]
+              "codes compared", "differing", "QAT epochs", "chip", "asked", "reached"]
     lines = []
     for name in row.variants:
         runs = found.get(f"{row.network}-{name}", {}).get("runs")
@@ -50,15 +55,19 @@ def variants_table(row, found):
                       markdown.spread(final_table.values(runs, "points"), sign="+") if controlled(runs) else "-",
                       interval_words(counts), f"{counts[0]}, {counts[1]}" if counts else "-",
                       f"{sum(final_table.values(runs, 'compared_codes')):,}", final_table.differing(runs),
-                      "/".join(sorted({str(run["epochs"]) for run in runs})), *reached(row.asked.get(bits), runs)])
+                      "/".join(sorted({str(run["epochs"]) for run in runs})), chips_of(runs), *reached(row.asked.get(bits), runs)])
     return markdown.table(header, lines) if lines else "nothing is finished"
 
 
-def effect(variant, beside):
-    """Over the seeds that both have, trained as long at the same rate: ([points of each seed], counts or None)."""
+def pairs_of(variant, beside):
+    """[(run of the neighbour, run of the variant)] of the seeds that both have, trained as long at the same rate."""
     seeds = {(run["seed"], run["epochs"], run["rate"]): run for run in beside}
     keyed = [((run["seed"], run["epochs"], run["rate"]), run) for run in variant]
-    pairs = [(seeds[key], run) for key, run in keyed if key in seeds]
+    return [(seeds[key], run) for key, run in keyed if key in seeds]
+
+
+def effect(pairs):
+    """([points of each seed], counts or None)."""
     counts = [final_table.only_right(one["right"]["int8"], two["right"]["int8"]) for one, two in pairs]
     whole = None if not counts or None in counts else (*map(sum, zip(*counts)), sum(run["images"] for run, _ in pairs))
     return [two["top1"]["int8"] - one["top1"]["int8"] for one, two in pairs], whole
@@ -67,12 +76,14 @@ def effect(variant, beside):
 def effects_table(row, found):
     lines = []
     for name, neighbour in row.effects:
-        both = [found.get(f"{row.network}-{one}", {}).get("runs", []) for one in (name, neighbour)]
-        points, counts = effect(*both)
-        if points:
-            lines.append([name, neighbour, str(len(points)), markdown.spread(points, sign="+"), interval_words(counts),
+        pairs = pairs_of(*(found.get(f"{row.network}-{one}", {}).get("runs", []) for one in (name, neighbour)))
+        if pairs:
+            points, counts = effect(pairs)
+            alike = sum(one["chip"] == two["chip"] for one, two in pairs)
+            lines.append([name, neighbour, str(len(points)), f"{alike} of {len(pairs)}", markdown.spread(points, sign="+"), interval_words(counts),
                           f"{counts[1]}, {counts[0]}" if counts else "-"])
-    return markdown.table(["variant", "beside", "seeds", "points", "paired 95 %", "right: it, the other alone"], lines) if lines else None
+    return markdown.table(["variant", "beside", "seeds", "on the same chip", "points", "paired 95 %", "right: it, the other alone"],
+                          lines) if lines else None
 
 
 def table(numbers, rows):
