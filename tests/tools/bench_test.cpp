@@ -55,6 +55,16 @@ TEST_F(Bench, SaysWhatItCouldNotMeasureAndMeasuresTheRest) {
   EXPECT_EQ(nowhere.out, "") << "measured before what could not be written was found";
 }
 
+// cudnn takes symmetric_s8 codes only, but nobody's codes change for an engine that runs nothing here anyway.
+TEST_F(Bench, AnEngineThatCannotRunHereChoosesNoCodes) {
+  if (find_engine("cudnn").available().ok) GTEST_SKIP() << "this machine has a GPU";
+  const Answer answer =
+      octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu,cudnn", "--seconds", "0.01"});
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_TRUE(answer.out.starts_with("resnet8 on ")) << answer.out;
+  EXPECT_EQ(answer.out.find("symmetric_s8"), std::string::npos) << answer.out;
+}
+
 TEST_F(Bench, TakesSparseWeights) {
   for (const auto& [sparsity, shown] : {std::pair{"none", "none"}, {"2:4", "2:4"}}) {
     const Answer bench = octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu", "--seconds", "0.01",
