@@ -34,13 +34,9 @@ std::string placed(const std::string& chart, const Canvas::Box& box) {
 std::pair<std::string, std::string> two_lines(const std::string& text, double width, double size) {
   if (const size_t part = text.find("; "); part != std::string::npos)
     return {text.substr(0, part), text.substr(part + 2)};
-  size_t end = text.size();
-  while (text_width(text.substr(0, end), size) > width) {
-    const size_t space = text.rfind(' ', end - 1);
-    if (space == std::string::npos || space == 0) return {text, ""};
-    end = space;
-  }
-  return {text.substr(0, end), end == text.size() ? "" : text.substr(end + 1)};
+  const std::vector<std::string> lines = wrap_text(text, width, size);
+  if (lines.size() < 2 || text_width(lines[0], size) > width) return {text, ""};
+  return {lines[0], text.substr(lines[0].size() + 1)};
 }
 
 void draw_card(Canvas& canvas, const Card& card, const Canvas::Box& box) {

@@ -60,6 +60,8 @@ FEW_BITS = {  # of choose and final: every method with the same epochs and rates
     network: {f"w{bits}a{bits}{name}": [*of_bits(bits, bits), *more, *method] for bits in (4, 3, 2) for name, method in METHODS.items()}
     for network, more in LONGER.items()
 }
+
+
 def at_three_bits(epochs, rate, *more):
     """Learned and taught, BatchNorm never frozen, as the recipes of few bits."""
     return [*of_bits(3, 3), *METHODS["-lsq-distill"], "qat.freeze_batch_norm=1", f"qat.epochs={epochs}", f"qat.learning_rate={rate}", *more]
