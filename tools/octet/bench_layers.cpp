@@ -72,7 +72,8 @@ ExitCode bench_layers(const Common& common, const BenchCommand& command) {
   nlohmann::json results = nlohmann::json::array();
   for (const int batch : command.batches) {
     const ConvBench bench = bench_convolutions(graph, {.batch = batch});
-    if (!common.json) print_result(common, describe(bench), nullptr);  // each takes minutes: at once
+    if (!common.json)  // each takes minutes: at once
+      print_result(common, (results.empty() ? "" : "\n") + describe(bench), nullptr);
     results.push_back(to_json(bench));
     if (!command.svg.empty() && batch == command.batches.front()) write_file_atomically(command.svg, to_svg(bench));
   }
