@@ -40,7 +40,7 @@ RATES = {  # and the peak of QAT's learning rate, around the recipe's
 W4A4 = ["quant.weight_bits=4", "quant.activation_bits=4",  # as papers mean it: the picture, the first and the last layer at 8 bits,
         "quant.input_bits=8", "quant.first_layer_bits=8", "quant.last_layer_bits=8", "quant.residual_bits=8"]  # and what adds read
 LONGER = {"resnet20": ["qat.epochs=60", "qat.learning_rate=0.01"], "resnet18": ["qat.epochs=20"],  # as the recipes of few bits
-          "vgg16_bn": ["qat.epochs=60", "qat.learning_rate=0.02"], "mobilenet_v2": ["qat.epochs=20"]}  # VGG's: of SCHEDULES
+          "vgg16_bn": ["qat.epochs=20"], "mobilenet_v2": ["qat.epochs=20"]}
 METHODS = {  # beside plain straight-through gradients: learned scales (arXiv 1902.08153), and with them the float network's answers
     "": [],
     "-lsq": ["quant.scales=lsq", "quant.weight_calibrator=lsq"],
