@@ -121,8 +121,19 @@ class Checker {
     require(recipe_.qat.distill_weight == 0 || recipe_.data.labels != "pixels", "qat.distill_weight",
             "the float network teaches the class of each image, but data.labels is pixels; leave it out");
     check_freezing();
+    check_reestimation();
     require(!recipe_.qat.float_control || recipe_.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
+  }
+
+  void check_reestimation() const {
+    const long images = recipe_.qat.reestimate_batch_norm;
+    require(images == 0 || recipe_.qat.epochs > 0, "qat.reestimate_batch_norm",
+            "takes statistics anew for the weights that QAT trained, but qat.epochs is 0; set epochs, or 0 here");
+    require(images != 1, "qat.reestimate_batch_norm", "1: one image can have no variance; allowed: 0, 2 .. 10000000");
+    require(
+        images == 0 || recipe_.qat.batch_size > 1, "qat.reestimate_batch_norm",
+        "averages over batches of qat.batch_size, and one image can have no variance; set a batch_size of 2 or more");
   }
 
   /// Repairs of what is not trained any more.
@@ -160,6 +171,8 @@ class Checker {
     const bool edges = learn(scales);
     require(!edges || trains, "quant.scales",
             quant.scales + " learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
+    require(scales != EdgeScales::observed || trains, "quant.scales",
+            "observed follows ranges in QAT, but qat.epochs is 0; set epochs, or fixed");
     check_learned(scales);
     check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",

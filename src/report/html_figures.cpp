@@ -226,7 +226,8 @@ std::string training_section(const Report& report) {
 std::string layers_section(const Report& report) {
   if (report.layers.empty()) return "";
   std::string html =
-      "<section id=\"layers\"><h2>Layers</h2>\n<p>Signal to quantization noise: what 8 bits leave of a layer's output, "
+      "<section id=\"layers\"><h2>Layers</h2>\n<p>Signal to quantization noise: what quantization leaves of a layer's "
+      "output, "
       "float against fake-quantized. 6 dB are one bit.</p>\n<div class=\"figures\">\n" +
       sqnr_charts(report) + "</div>\n";
   html +=

@@ -102,6 +102,28 @@ TEST(Reconstruct, EveryBlockComesNearerAndCodesMoveByAtMostOne) {
   for (const test::RoundedCase& c : cases()) expect_nearer(c, /*blocks=*/true);
 }
 
+TEST(Reconstruct, EachStepIsToldAndMayEndIt) {
+  const Graph graph = build_model(test::other_operators());
+  const auto steps_until = [&](int end) {
+    QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
+    int steps = 0, units = 0;
+    const auto step = [&] {
+      if (++steps == end) throw promise_error("ended");
+    };
+    try {
+      reconstruct(
+          model, test::pictures(graph.nodes[0].shape, 8), /*blocks=*/false, {.steps = 5, .batch_size = 8},
+          [&](const Reconstructed&) { ++units; }, step);
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "ended");
+    }
+    return std::pair{steps, units};
+  };
+  const int layers = static_cast<int>(rounding_units(graph, /*blocks=*/false).size());
+  EXPECT_EQ(steps_until(-1), (std::pair{5 * layers, layers}));
+  EXPECT_EQ(steps_until(8), (std::pair{8, 1}));  // in the middle of the second layer
+}
+
 TEST(Reconstruct, TheSameSeedGivesTheSameBits) {
   const Graph graph = build_model(test::other_operators());
   for (const bool blocks : {false, true}) {

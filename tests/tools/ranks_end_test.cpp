@@ -119,7 +119,8 @@ TEST_F(RanksEnd, AKilledProcessEndsTheRunAndResumeGoesOn) {
             }});
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   expect_part(stopped.err, "resumed from");
-  expect_part(stopped.err, "what was done is saved: octet train " + path("run") + " --resume --gpus 2 --device cpu");
+  expect_part(stopped.err,
+              "what was done before is saved: octet train " + path("run") + " --resume --gpus 2 --device cpu");
 }
 
 /// A socket at 127.0.0.1 that listens at a port of the system's choice.

@@ -65,6 +65,14 @@ TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
   }
 }
 
+TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {
+  std::filesystem::create_directory(path("front.svg"));
+  const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), "--svg", path("front.svg")});
+  EXPECT_EQ(answer.code, 3) << answer.err;
+  expect_part(answer.err, "front.svg");
+  EXPECT_TRUE(std::filesystem::exists(path("plan.yaml")));
+}
+
 /// What convolutions read of an edge that residual_bits keeps wide is a node of its own: its error counts, too. The
 /// prediction is then near what the whole plan has.
 TEST_F(Search, EdgesBesideResidualBitsAreNotFree) {

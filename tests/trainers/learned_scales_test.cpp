@@ -223,6 +223,7 @@ TEST(LearnedScalesTraining, RecipesWithoutMeaningAreRefusedWithTheReason) {
   };
   expect(refusal({"quant.scales=lsq"}), "quant.scales: lsq learns scales in QAT, but qat.epochs is 0");
   expect(refusal({"quant.weight_calibrator=lsq"}), "quant.weight_calibrator: lsq learns scales in QAT");
+  expect(refusal({"quant.scales=observed"}), "quant.scales: observed follows ranges in QAT, but qat.epochs is 0");
   expect(refusal({"qat.epochs=1", "quant.weight_calibrator=lsq", "quant.weight_granularity=per_tensor"}),
          "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor");
   expect(refusal({"qat.epochs=1", "qat.scale_learning_rate=0.1"}), "qat.scale_learning_rate: no scale learns");

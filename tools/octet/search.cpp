@@ -118,6 +118,18 @@ std::string chart(const BitSearch& result, const Options& options, const Run& ru
       options.search.mean_bits ? "fewer bits in --bits" : "more bits in --bits"));
 }
 
+/// The recipe of the chosen plan. Of a run: from its float weights.
+void write_plan(const Common& common, const Options& options, const Run& run, const BitSearch& result) {
+  Recipe planned = with_plan(run.recipe, options.search, result.plans[*result.chosen].layers);
+  if (!run.directory.root.empty()) {
+    planned.model.weights = run.directory.float_weights();
+    planned.train.epochs = 0;
+    planned.train.warmup_epochs = 0;
+  }
+  write_file_atomically(common.out, write_recipe(planned));
+  say(fmt::format("wrote {}: octet train {} goes on from these weights with these bits", common.out, common.out));
+}
+
 ExitCode search(const Common& common, Options options) {
   options.search.cost = value_named(kBitCosts, options.cost, "--cost");
   const bool has_target = options.search.accuracy_drop || options.search.mean_bits;
@@ -142,17 +154,10 @@ ExitCode search(const Common& common, Options options) {
       options.search.accuracy_drop && image > *options.search.accuracy_drop)
     say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
                     counted(static_cast<long>(run.data.validation.size()), "validation image"), image));
+  if (result.chosen && !common.out.empty())
+    write_plan(common, options, run, result);  // before what can fail for a picture
   if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(chart(result, options, run)));
   if (has_target && !result.chosen) refuse(result, options);
-  if (common.out.empty()) return ExitCode::ok;
-  Recipe planned = with_plan(run.recipe, options.search, result.plans[*result.chosen].layers);
-  if (is_run) {
-    planned.model.weights = directory.float_weights();
-    planned.train.epochs = 0;
-    planned.train.warmup_epochs = 0;
-  }
-  write_file_atomically(common.out, write_recipe(planned));
-  say(fmt::format("wrote {}: octet train {} goes on from these weights with these bits", common.out, common.out));
   return ExitCode::ok;
 }
 

@@ -120,7 +120,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   } catch (const Error& error) {
     if (error.code() == ExitCode::interrupted && !speaks) return error.code();
     if (error.code() == ExitCode::interrupted)
-      throw Error(error.code(), fmt::format("{}; what was done is saved: {}", error.what(), start.go_on));
+      throw Error(error.code(), fmt::format("{}; what was done before is saved: {}", error.what(), start.go_on));
     if (start.ranks && start.ranks->fail(error.what())) return error.code();
     throw;
   } catch (const std::exception& error) {

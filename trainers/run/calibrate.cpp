@@ -83,22 +83,27 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
   const bool blocks = rounding(recipe) == WeightRounding::block;
   const std::string units = blocks ? "blocks" : "layers";
   const OwnStream stream(run.device);
-  Progress progress("round", static_cast<long>(rounding_units(model.prepared().graph, blocks).size()), units);
+  const long count = static_cast<long>(rounding_units(model.prepared().graph, blocks).size());
+  Progress progress("round", count * recipe.rounding_steps, "steps");
   double nearest = 0, rounded = 0;
   int64_t weights = 0, moved = 0;
-  long seen = 0;
+  long seen = 0, step = 0;  // units that are done, steps in all
   const StepPlan plan{.steps = recipe.rounding_steps,
                       .batch_size = recipe.batch_size,
                       .seed = run.recipe.seed,
                       .rate = recipe.rounding_learning_rate,
                       .drop = recipe.rounding_drop,
                       .tf32 = run.recipe.cuda.tf32};
-  reconstruct(model, pictures, blocks, plan, [&](const Reconstructed& unit) {
+  const auto done = [&](const Reconstructed& unit) {
     nearest += unit.nearest;
     rounded += unit.rounded;
     weights += unit.weights;
     moved += unit.moved;
-    progress.update(++seen, unit.name);
+    step = ++seen * recipe.rounding_steps;
+    progress.update(step, fmt::format("{} of {} {}, {}", seen, count, units, unit.name));
+  };
+  reconstruct(model, pictures, blocks, plan, done, [&] {
+    progress.update(step++, fmt::format("{} of {} {}", seen, count, units));
     throw_if_interrupted();
   });
   say(fmt::format("{}: {:.1f} % of the codes moved; squared error of the {}' outputs: {:.1f} % of nearest's",
@@ -182,6 +187,10 @@ void calibrate(QuantizedModel& model, const Run& run) {
     if (recipe.equalize) equalize_model(model, run);
     find_ranges(model, run);
     if (repairs) repair(model, run);
+  } catch (const Error& error) {
+    if (error.code() == ExitCode::interrupted)
+      throw Error(error.code(), "interrupted in calibration, which begins anew");
+    throw;
   } catch (const c10::OutOfMemoryError&) {
     throw promise_error(
         fmt::format("calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one",

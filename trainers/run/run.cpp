@@ -155,6 +155,12 @@ Weights starting_weights(const Run& run) {
   if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe.model);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
+    const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";  // may be a part of a network
+    if (!own && !report.unexpected.empty())
+      throw data_error(fmt::format(
+          "{}: {} no layer of {} uses, first '{}': these weights are another network's; name it in model.name",
+          run.recipe.model.weights, counted(static_cast<long>(report.unexpected.size()), "tensor"),
+          run.recipe.model.name, report.unexpected.front()));
     for (const std::string& name : report.unexpected)
       say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
   }

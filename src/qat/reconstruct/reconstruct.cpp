@@ -46,7 +46,7 @@ at::Tensor with_gradients(const Piece& piece, const Inputs& x, const at::Tensor&
 /// `nearest`: the error of rounding to nearest, in whose units the loss is. Gradients by hand but for the network's:
 /// in a small layer a step takes as long as its launches.
 void learn(Rounding& rounding, const Piece& piece, const Inputs& x, const at::Tensor& wanted, double nearest,
-           const StepPlan& plan) {
+           const StepPlan& plan, const std::function<void()>& each_step) {
   const at::Device device = wanted.device();
   Steps steps(plan, wanted.size(0), device);
   Adam adam({rounding.logits()});
@@ -55,6 +55,7 @@ void learn(Rounding& rounding, const Piece& piece, const Inputs& x, const at::Te
   const Drop drop(plan.drop, plan.seed, device);  // outlives what is recorded with it
   StepGraph graph(/*capture=*/device.is_cuda());
   for (int step = 0; step < plan.steps; ++step) {
+    each_step();
     steps.prepare(step);
     graph.run(0, [&] {
       const Steps::Row row = steps.next();
@@ -92,7 +93,7 @@ class Reconstruction {
     way_ = {walked(x, {0, 0}, false), walked(x, {0, 0}, true), 0};
   }
 
-  Reconstructed run(const RoundingUnit& unit, const Piece& piece) {
+  Reconstructed run(const RoundingUnit& unit, const Piece& piece, const std::function<void()>& each_step) {
     way_ = {to(unit.part.first, false), to(unit.part.first, true), unit.part.first};
     const at::Tensor inputs = to(piece.source, true), in_floats = to(piece.source, false);
     const at::Tensor wanted = in_parts(in_floats, plan_.batch_size, piece.wanted);
@@ -106,7 +107,7 @@ class Reconstruction {
     Rounding rounding(weights);
     Reconstructed result{.name = node(unit.layers.back()).name,
                          .nearest = error_of(rounding.weights(rounding.nearest()))};
-    if (result.nearest > 0) learn(rounding, piece, {inputs, in_floats}, wanted, result.nearest, plan_);
+    if (result.nearest > 0) learn(rounding, piece, {inputs, in_floats}, wanted, result.nearest, plan_, each_step);
     at::Tensor codes = rounding.rounded();
     result.rounded = error_of(rounding.weights(codes));
     if (!(result.rounded < result.nearest)) {
@@ -167,7 +168,7 @@ class Reconstruction {
 }  // namespace
 
 void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
-                 const std::function<void(const Reconstructed&)>& done) {
+                 const std::function<void(const Reconstructed&)>& done, const std::function<void()>& step) {
   if (plan.drop > 0 && !blocks) throw promise_error("quantization is dropped in blocks only");
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
@@ -177,7 +178,7 @@ void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const 
   for (const RoundingUnit& unit : rounding_units(graph, blocks)) {
     const Piece piece = blocks ? block(model, unit, reconstruction.floats())
                                : lone_layer(graph, unit.layers[0], reconstruction.floats());
-    done(reconstruction.run(unit, piece));
+    done(reconstruction.run(unit, piece, step));
   }
   reconstruction.require_same_grid();
 }

@@ -31,8 +31,10 @@ struct Reconstructed {
 /// outputs of all of them are held in memory. With `plan.drop` (blocks only) a step takes that share of a block's input
 /// from the float network, and of its inner activations as they are before quantization: codes that fit only how
 /// exactly activations are rounded on these pictures are not learned. On a GPU steps are recorded and replayed: the
-/// current stream is not the default one; two runs give the same bits. `done` sees each unit.
-void reconstruct(QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
-                 const std::function<void(const Reconstructed&)>& done);
+/// current stream is not the default one; two runs give the same bits. `done` sees each unit; `step`, called
+/// before each step of one, may throw and so leave the unit as it was.
+void reconstruct(
+    QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
+    const std::function<void(const Reconstructed&)>& done, const std::function<void()>& step = [] {});
 
 }  // namespace octet
