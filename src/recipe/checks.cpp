@@ -169,10 +169,9 @@ class Checker {
     const bool trains = recipe_.qat.epochs > 0, weights = quant.weight_calibrator == "lsq";
     const EdgeScales scales = value_named(kEdgeScales, quant.scales, "quant.scales");
     const bool edges = learn(scales);
-    require(!edges || trains, "quant.scales",
-            quant.scales + " learns scales in QAT, but qat.epochs is 0; set epochs, or fixed");
-    require(scales != EdgeScales::observed || trains, "quant.scales",
-            "observed follows ranges in QAT, but qat.epochs is 0; set epochs, or fixed");
+    require(scales == EdgeScales::fixed || trains, "quant.scales",
+            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", quant.scales,
+                        edges ? "learns scales" : "follows ranges"));
     check_learned(scales);
     check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",

@@ -227,8 +227,7 @@ std::string layers_section(const Report& report) {
   if (report.layers.empty()) return "";
   std::string html =
       "<section id=\"layers\"><h2>Layers</h2>\n<p>Signal to quantization noise: what quantization leaves of a layer's "
-      "output, "
-      "float against fake-quantized. 6 dB are one bit.</p>\n<div class=\"figures\">\n" +
+      "output, float against fake-quantized. 6 dB are one bit.</p>\n<div class=\"figures\">\n" +
       sqnr_charts(report) + "</div>\n";
   html +=
       "<h3>Weights and activations</h3>\n<p class=\"note\">Counts on a square-root scale; numbers under a chart are "
