@@ -111,4 +111,9 @@ std::string counted(long n, std::string_view one) {
   return fmt::format("{} {}{}", with_thousands(n), one, n == 1 ? "" : "s");
 }
 
+std::string decibels(double db, std::string_view unit) {
+  if (std::isinf(db)) return db > 0 ? "lossless" : "no signal";
+  return fmt::format("{:.1f}{}", db, unit);
+}
+
 }  // namespace octet

@@ -23,6 +23,8 @@ class TextTable {
   /// std::invalid_argument.
   void add_row(std::vector<std::string> cells);
   std::string render() const;
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<std::vector<std::string>>& rows() const { return rows_; }
 
  private:
   std::vector<Column> columns_;
@@ -37,5 +39,7 @@ std::string human_seconds(double seconds);            ///< 0.0123 -> "12.3 ms"; 
 std::string percent(double share, int decimals = 2);  ///< 0.9173 -> "91.73 %"
 std::string decimal(double value, int significant = 3);  ///< 12.345 -> "12.3", 0.012345 -> "0.0123", 1234.5 -> "1,235"
 std::string counted(long n, std::string_view one);       ///< 1, "code" -> "1 code"; 17 -> "17 codes"
+/// 12.34 -> "12.3 dB"; infinite: "lossless", or "no signal".
+std::string decibels(double db, std::string_view unit = " dB");
 
 }  // namespace octet

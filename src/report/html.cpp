@@ -30,7 +30,8 @@ p { margin: 6px 0 12px; max-width: 70ch; }
 nav { margin: 12px 0 0; font-size: .9rem; }
 nav a { color: #005a8e; margin-right: 14px; white-space: nowrap; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px; margin: 18px 0 0; }
-.card { border: 1px solid var(--line); border-top: 4px solid #0072b2; border-radius: 4px; padding: 10px 14px 12px; }
+.card { border: 1px solid var(--line); border-top: 4px solid #0072b2; border-radius: 4px; padding: 10px 14px 12px;
+  overflow-wrap: anywhere; }
 .card.good { border-top-color: #009e73; }
 .card.bad { border-top-color: #d55e00; }
 .card.plain { border-top-color: #7a828c; }
@@ -42,12 +43,13 @@ nav a { color: #005a8e; margin-right: 14px; white-space: nowrap; }
 .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 380px), 1fr)); gap: 18px 28px; }
 .figures.wide { grid-template-columns: minmax(0, 600px); }
 figure { margin: 10px 0 0; min-width: 0; break-inside: avoid; }
+.figures + table { margin-top: 16px; }
 figcaption b { color: var(--ink); }
 svg { display: block; width: 100%; height: auto; }
 svg text.halo { paint-order: stroke; stroke: #fff; stroke-width: 3px; stroke-linejoin: round; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1c2530;
   font-variant-numeric: tabular-nums; }
-.multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 320px), 1fr)); gap: 20px 24px;
+.multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 20px 24px;
   margin-top: 12px; }
 .layer { break-inside: avoid; min-width: 0; }
 .layer h3 { margin: 0; font-size: .92rem; overflow-wrap: anywhere; }
@@ -71,6 +73,10 @@ code, pre { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans 
 pre { background: var(--wash); border: 1px solid var(--line); border-radius: 4px; padding: 10px 12px; margin: 8px 0;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 pre.recipe { columns: 2 340px; column-gap: 28px; }
+@media screen and (max-width: 860px) {
+  th, td { padding: 5px 4px; }
+  table { font-size: .84rem; }
+}
 @media screen and (max-width: 700px) {
   body { padding: 16px 8px 32px; }
   h1 { font-size: 1.4rem; }
@@ -82,9 +88,9 @@ pre.recipe { columns: 2 340px; column-gap: 28px; }
     border-bottom: 1px solid var(--line); }
   table.stack th, table.stack td { border: 0; padding: 1px 0; display: flex; justify-content: space-between; }
   table.stack tbody th { grid-column: 1 / -1; font-size: 1rem; }
-  table.stack td::before { content: attr(data-label); color: var(--soft); }
+  table.stack td.left { grid-column: 1 / -1; gap: 18px; }
+  table.stack td::before, table.stack tbody th[data-label]::before { content: attr(data-label); color: var(--soft); }
   th, td { padding: 4px 5px; }
-  table { font-size: .84rem; }
   table.stack { font-size: .9rem; }
 }
 @media print {

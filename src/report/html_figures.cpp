@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "src/common/text_table.h"
+#include "src/report/figures.h"
 #include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/html_sections.h"
@@ -17,11 +18,6 @@ namespace {
 
 constexpr size_t kMostHeatMapClasses = 20;
 constexpr size_t kMostPairs = 20;
-constexpr size_t kBarsInAChart = 32;  ///< longer lists are cut into charts that fit on a page
-
-std::string figure(const std::string& svg, const std::string& caption) {
-  return "<figure>" + svg + (caption.empty() ? "" : "<figcaption>" + caption + "</figcaption>") + "</figure>\n";
-}
 
 struct Curve {
   const char* name;
@@ -55,35 +51,14 @@ std::string curves(const Report& report, const std::string& title, const std::ve
   return svg_lines(chart);
 }
 
-std::string decibels(double db) {
-  if (std::isfinite(db)) return fmt::format("{:.1f} dB", db);
-  return db > 0 ? "lossless" : "no signal";
-}
-
 std::string sqnr_charts(const Report& report) {
-  double largest = 10;
-  for (const ReportLayer& layer : report.layers) {
-    const double db = layer.statistics.sqnr_db;
-    if (std::isfinite(db)) largest = std::max(largest, db);
+  BarChart chart{.title = "Signal to quantization noise of every layer's output",
+                 .axis_label = "SQNR of the output, dB"};
+  for (const ReportLayer& shown : report.layers) {
+    const LayerStatistics& layer = shown.statistics;
+    chart.bars.push_back({.label = layer.name, .value = layer.sqnr_db, .tooltip = layer.name + " (" + layer.op + ")"});
   }
-  std::string html;
-  for (size_t start = 0; start < report.layers.size(); start += kBarsInAChart) {
-    BarChart chart;
-    chart.title = "Signal to quantization noise of every layer's output";
-    chart.axis_label = "SQNR of the output, dB";
-    chart.pitch = 16;
-    chart.hi = std::ceil(largest / 10) * 10;
-    const size_t end = std::min(report.layers.size(), start + kBarsInAChart);
-    for (size_t i = start; i < end; ++i) {
-      const LayerStatistics& layer = report.layers[i].statistics;
-      const bool finite = std::isfinite(layer.sqnr_db);
-      chart.bars.push_back({layer.name, finite ? fmt::format("{:.1f}", layer.sqnr_db) : decibels(layer.sqnr_db),
-                            layer.sqnr_db, fmt::format("{} ({}): {}", layer.name, layer.op, decibels(layer.sqnr_db)),
-                            colour::kBlue});
-    }
-    html += figure(svg_bars(chart), "");
-  }
-  return html;
+  return decibel_figures(chart);
 }
 
 std::string layer_card(const ReportLayer& shown) {
@@ -251,7 +226,7 @@ std::string confusion_section(const Report& report) {
   if (classes > kMostHeatMapClasses) return html + pairs_table(report, confusion, classes) + "</section>\n";
   HeatMap map{"Confusion matrix", {}, confusion};
   for (size_t i = 0; i < classes; ++i) map.labels.push_back(class_label(report, i));
-  return html + "<div class=\"figures wide\">" + figure(svg_heat_map(map), "") + "</div></section>\n";
+  return html + "<div class=\"figures wide\">" + figure(svg_heat_map(map)) + "</div></section>\n";
 }
 
 }  // namespace octet

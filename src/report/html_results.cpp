@@ -15,14 +15,6 @@ namespace {
 
 constexpr const char* kDash = "\xE2\x80\x93";
 
-std::string card_html(const Card& card) {
-  constexpr const char* kClasses[] = {"", "good", "bad", "plain"};
-  return fmt::format(
-      "<div class=\"card {}\"><span class=\"name\">{}</span><b>{}</b><span class=\"what\">{}</span></div>\n",
-      kClasses[static_cast<size_t>(card.kind)], html_escape(card.name), html_escape(card.value),
-      html_escape(card.what));
-}
-
 std::string table_cell(const std::string& label, const std::string& text) {
   return fmt::format("<td data-label=\"{}\">{}</td>", label, html_escape(text));
 }
@@ -62,9 +54,7 @@ std::string comparison_row(const LayerDifference& layer, const std::vector<bool>
 
 std::string headline_cards(const Report& report) {
   if (report.rows.empty()) return "";
-  std::string html = "<div class=\"cards\">\n";
-  for (const Card& card : result_cards(report)) html += card_html(card);
-  return html + "</div>\n";
+  return html_cards(result_cards(report));
 }
 
 std::string accuracy_section(const Report& report) {

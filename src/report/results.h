@@ -4,16 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "src/report/figures.h"
 #include "src/report/report.h"
-#include "src/report/svg.h"
 
 namespace octet {
-
-struct Card {
-  enum class Kind { usual, good, bad, plain };  ///< plain: nothing is compared
-  Kind kind = Kind::usual;
-  std::string name, value, what;
-};
 
 /// What int8 cost and brought: score, differing codes, size, speed; of those that are known.
 std::vector<Card> result_cards(const Report& report);

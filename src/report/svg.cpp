@@ -105,6 +105,11 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
   return labels;
 }
 
+std::string shade(const Rgb& hue, double strength) {
+  const auto mix = [&](double c) { return static_cast<int>(std::lround(255 + (c - 255) * strength)); };
+  return fmt::format("#{:02x}{:02x}{:02x}", mix(hue.r), mix(hue.g), mix(hue.b));
+}
+
 double text_width(std::string_view text, double size) {
   constexpr double kMeanCharacter = 0.58;  // of the font size, a little above the mean of common sans-serif fonts
   return kMeanCharacter * size * static_cast<double>(display_width(text));

@@ -2,6 +2,7 @@
 // <title>, which browsers show as a tooltip and screen readers speak. Text is escaped here.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,16 @@ struct HeatMap {
 };
 std::string svg_heat_map(const HeatMap& map);
 
+struct CellMap {
+  std::string title, row_name, column_name;  ///< "layer", "bits of the plan"
+  std::vector<std::string> rows, columns;
+  std::vector<int> values;              ///< [rows, columns]
+  std::vector<int> scale;               ///< what values there are, from light to dark
+  std::optional<size_t> strong_column;  ///< is framed
+};
+/// A number in each cell.
+std::string svg_cells(const CellMap& map);
+
 /// Counts on a square-root scale (a ReLU's spike at 0 would flatten everything else), at most 64 bars; 200 units wide.
 std::string svg_histogram(const Histogram& histogram, const std::string& title, const std::string& colour);
 
@@ -106,6 +117,12 @@ std::vector<double> nice_ticks(double lo, double hi, int count);
 
 /// Tick labels with as many decimals as their distance needs.
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
+
+struct Rgb {
+  double r, g, b;
+};
+/// From white (0) to the hue (1).
+std::string shade(const Rgb& hue, double strength);
 
 /// Width in chart units that text of that size needs, estimated from its characters.
 double text_width(std::string_view text, double size);

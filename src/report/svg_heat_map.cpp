@@ -11,16 +11,7 @@ namespace {
 
 constexpr size_t kMostClassesWithCounts = 12;  ///< beyond, numbers would not fit their cells
 
-struct Rgb {
-  double r, g, b;
-};
 constexpr Rgb kRight{0, 114, 178}, kWrong{213, 94, 0};
-
-/// From white (0) to the hue (1).
-std::string shade(const Rgb& hue, double strength) {
-  const auto mix = [&](double c) { return static_cast<int>(std::lround(255 + (c - 255) * strength)); };
-  return fmt::format("#{:02x}{:02x}{:02x}", mix(hue.r), mix(hue.g), mix(hue.b));
-}
 
 /// Share of a label's images in each cell; 0 for labels without images.
 std::vector<double> row_shares(const HeatMap& map) {

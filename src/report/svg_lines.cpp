@@ -99,7 +99,7 @@ void draw_line(const Line& line, const LineChart& chart, const Frame& frame, Can
   for (size_t i = 0; i < line.x.size(); ++i) {
     if (!std::isfinite(line.y[i])) continue;
     canvas.dot(frame.to_x(line.x[i]), frame.to_y(line.y[i]), line.colour,
-               fmt::format("{}, {} {}: {}", line.name, chart.x_label, line.x[i], decimal(line.y[i], 4)));
+               fmt::format("{}, {} {:.6g}: {}", line.name, chart.x_label, line.x[i], decimal(line.y[i], 4)));
   }
 }
 

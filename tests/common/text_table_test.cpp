@@ -56,6 +56,13 @@ TEST(TextTable, Units) {
   EXPECT_EQ(counted(1700, "code"), "1,700 codes");
 }
 
+TEST(TextTable, Decibels) {
+  EXPECT_EQ(decibels(12.34), "12.3 dB");
+  EXPECT_EQ(decibels(-1.26, ""), "-1.3");
+  EXPECT_EQ(decibels(std::numeric_limits<double>::infinity()), "lossless");
+  EXPECT_EQ(decibels(-std::numeric_limits<double>::infinity(), ""), "no signal");
+}
+
 TEST(TextTable, Decimals) {
   EXPECT_EQ(decimal(0), "0");
   EXPECT_EQ(decimal(12.345), "12.3");

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "src/common/files.h"
+#include "src/report/figures.h"
 #include "src/report/report.h"
 #include "tests/data/pictures.h"
 #include "tests/report/full_report.h"
@@ -19,7 +21,7 @@ using testing::full_report;
 using testing::occurrences;
 using testing::TemporaryFolder;
 
-constexpr int kPhone = 390, kDesk = 1200;
+constexpr int kPhone = 390, kTablet = 720, kDesk = 1200;
 
 /// What the page is asked once it is drawn: how wide it became, which charts have no size, the smallest letters.
 constexpr const char* kQuestion = R"(<script>
@@ -88,10 +90,39 @@ Report running_report() {
   return report;
 }
 
-TEST_F(Browser, DrawsEveryChartOnAPhoneAndOnADesk) {
-  for (const Report& report : {full_report(10), full_report(40), running_report()}) {
-    const std::string page = report_html(report);
-    for (const int width : {kPhone, kDesk}) {
+/// Of many layers with long names, as octet search and analyze write it.
+std::string page_of_layers() {
+  TextTable table({{"layer", Align::left},
+                   {"op", Align::left},
+                   {"worst channels", Align::left},
+                   {"weights"},
+                   {"codes"},
+                   {"alone dB"},
+                   {"same class"},
+                   {"all but it dB"},
+                   {"same class"},
+                   {"output dB"}});
+  BarChart bars{.title = "b", .axis_label = "dB"};
+  CellMap cells{.title = "c", .row_name = "layer", .column_name = "plan: mean bits of a weight", .scale = {8, 4}};
+  for (int plan = 0; plan < 14; ++plan) cells.columns.push_back("4.25");
+  for (int layer = 0; layer < 50; ++layer) {
+    const std::string name = "features." + std::to_string(layer) + ".block.0.depthwise";
+    table.add_row({name, "depthwise_conv2d", "10: 34.4, 1: 34.5, 14: 34.7", "8", "8", "12.3", "100.0 %", "12.3",
+                   "100.0 %", "12.3"});
+    bars.bars.push_back({.label = name, .value = layer + 0.5, .tooltip = name});
+    cells.rows.push_back(name);
+    cells.values.insert(cells.values.end(), cells.columns.size(), layer % 2 == 0 ? 8 : 4);
+  }
+  return html_cards_page("runs/" + std::string(60, 'r'), "layers",
+                         {{Card::Kind::good, "n", "12.3 dB", std::string(40, 'w')}},
+                         "<div class=\"figures\">" + decibel_figures(bars, "bars") + cell_figures(cells, "cells") +
+                             "</div>" + html_table(table, 3));
+}
+
+TEST_F(Browser, DrawsEveryChartOnEveryScreen) {
+  for (const std::string& page :
+       {report_html(full_report(10)), report_html(full_report(40)), report_html(running_report()), page_of_layers()}) {
+    for (const int width : {kPhone, kTablet, kDesk}) {
       const nlohmann::json answer = asked(page, width);
       ASSERT_TRUE(answer.is_object());
       EXPECT_EQ(answer["charts"], occurrences(page, "<svg ")) << width;

@@ -1,7 +1,12 @@
 // octet analyze, and a repair after training by its keys.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "src/common/files.h"
+#include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"
 
@@ -50,6 +55,41 @@ TEST_F(Analyze, TheLayerOfTwoBitsStandsFirst) {
   ASSERT_NE(first, std::string::npos) << table.out;
   EXPECT_LT(first, table.out.find("\nconv1 "));
   expect_part(table.out, "of 20 validation images");
+}
+
+TEST_F(Analyze, ThePageHasEachLayerInEachChartAndInTheTable) {
+  ASSERT_EQ(train({"--set", "qat.epochs=0", "--set", "quant.layers=[{match: conv2, weight_bits: 2}]"}).code, 0);
+  const Answer answer =
+      octet({"analyze", path("run"), "--json", "--quiet", "--images", "20", "--html", path("p.html")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const std::string page = read_file(path("p.html"));
+  EXPECT_EQ(testing::parse_markup(page).error, "");
+  const auto document = nlohmann::json::parse(answer.out);
+  for (const auto& layer : document.at("layers")) {
+    const auto name = layer.at("layer").get<std::string>();
+    for (const auto& db :
+         {layer.at("alone").at("sqnr_db"), layer.at("all_but").at("sqnr_db"), layer.at("output_sqnr_db")})
+      expect_part(page, fmt::format("<title>{} ({}): {}<", name, layer.at("op").get<std::string>(),
+                                    db.is_null() ? "lossless" : fmt::format("{:.1f} dB", db.get<double>())));
+    EXPECT_EQ(testing::occurrences(page, fmt::format("data-label=\"layer\" class=\"left\"><span>{}</span>", name)), 1);
+  }
+  const size_t gains = page.find("SQNR of the logits by layer", page.find("SQNR of the logits by layer") + 1);
+  ASSERT_NE(gains, std::string::npos);
+  for (const size_t chart : {page.find("<svg"), gains})  // costs the most alone, gives back the most
+    EXPECT_LT(page.find("<title>conv2 (", chart), page.find("<title>conv1 (", chart));
+  expect_part(page, "<td data-label=\"weights\">2</td>");
+  expect_part(page, fmt::format("<b>{:.1f} dB</b>", document.at("all").at("sqnr_db").get<double>()));
+}
+
+TEST_F(Analyze, APageThatCannotBeWrittenIsRefused) {
+  expect_refusal(octet({"analyze", path("norun"), "--html", path("nowhere/p.html")}), 3,
+                 {"nowhere/p.html", "no folder"});
+  ASSERT_EQ(train({"--set", "qat.epochs=0"}).code, 0);
+  std::filesystem::create_directory(path("folder"));
+  const Answer answer = octet({"analyze", path("run"), "--quiet", "--images", "8", "--html", path("folder")});
+  EXPECT_EQ(answer.code, 3) << answer.err;
+  expect_part(answer.err, "folder");
+  expect_part(answer.out, "all layers quantized");  // what was measured is shown all the same
 }
 
 TEST_F(Analyze, WhatCannotBeAnalyzedIsRefused) {

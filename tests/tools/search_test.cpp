@@ -1,14 +1,20 @@
 // octet search: what it measures, the recipe it writes, what it refuses.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "src/common/files.h"
+#include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"
 
 namespace octet::test {
 namespace {
+
+using testing::occurrences;
+using testing::parse_markup;
 
 class Search : public ToolTest {
  protected:
@@ -26,7 +32,8 @@ class Search : public ToolTest {
 };
 
 TEST_F(Search, PlansFallInBitsAndInPredictedSqnr) {
-  const Answer answer = search({"--json", "--bits", "8,3,2", "--cost", "operations", "--svg", path("front.svg")});
+  const Answer answer = search(
+      {"--json", "--bits", "8,3,2", "--cost", "operations", "--svg", path("front.svg"), "--html", path("page.html")});
   ASSERT_EQ(answer.code, 0) << answer.err;
   const auto document = nlohmann::json::parse(answer.out);
   const auto& plans = document.at("plans");
@@ -42,6 +49,50 @@ TEST_F(Search, PlansFallInBitsAndInPredictedSqnr) {
   }
   EXPECT_TRUE(document.at("chosen").is_null());
   expect_part(read_file(path("front.svg")), "xmlns=");
+  const auto& searched = document.at("searched");
+  EXPECT_TRUE(std::any_of(searched.begin(), searched.end(), [](const auto& l) { return l.at("what") == "output"; }));
+  const std::string page = read_file(path("page.html"));
+  EXPECT_EQ(parse_markup(page).error, "");
+  expect_part(page, "--accuracy-drop or --mean-bits chooses a plan");
+  EXPECT_EQ(occurrences(page, "class=\"ship\""), 0);
+  for (const auto& layer : searched) {
+    for (const char* bits : {"3", "2"}) {
+      const auto& db = layer.at("alone_db").at(bits);
+      expect_part(page, fmt::format("<title>{}, {} at {} bits: {}<", layer.at("layer").get<std::string>(),
+                                    layer.at("what") == "output" ? "outputs" : "weights", bits,
+                                    db.is_null() ? "lossless" : fmt::format("{:.1f} dB", db.get<double>())));
+    }
+  }
+}
+
+/// Cells of the page against the plans of the document.
+TEST_F(Search, ThePageHasEachPlansBitsAndMarksTheChosen) {
+  const Answer answer = search({"--mean-bits", "6.5", "--json", "--html", path("page.html")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  const auto &plans = document.at("plans"), &searched = document.at("searched");
+  const std::string page = read_file(path("page.html"));
+  const auto markup = parse_markup(page);
+  EXPECT_EQ(markup.error, "");
+  ASSERT_GE(searched.size(), 3u);
+  for (const auto& layer : searched) {
+    EXPECT_EQ(layer.at("what"), "weights");
+    for (const auto& plan : plans) {
+      const auto& fewer = plan.at("layers");
+      const bool has_fewer =
+          std::any_of(fewer.begin(), fewer.end(), [&](const auto& l) { return l.at("match") == layer.at("layer"); });
+      expect_part(page, fmt::format("<title>{}, {:.2f}: {}</title>", layer.at("layer").get<std::string>(),
+                                    plan.at("weight_bits").get<double>(), has_fewer ? 4 : 8));
+    }
+  }
+  const auto& chosen = plans.at(document.at("chosen").get<size_t>());
+  const std::string bits = fmt::format("{:.2f}", chosen.at("weight_bits").get<double>());
+  expect_part(markup.text, bits + " bits");
+  EXPECT_EQ(occurrences(page, "<tr class=\"ship\">"), 1);
+  expect_part(page, "<tr class=\"ship\"><th scope=\"row\" data-label=\"bits of weights\"><span>" +
+                        fmt::format("{}.<wbr/>{}", bits.substr(0, 1), bits.substr(2)));
+  EXPECT_EQ(occurrences(page, "stroke-width=\"1.5\"/>"), 1) << "a frame about its column";
+  EXPECT_EQ(occurrences(page, "<title>chosen, weights, kB "), 1);
 }
 
 TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
@@ -66,11 +117,18 @@ TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
 }
 
 TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {
-  std::filesystem::create_directory(path("front.svg"));
-  const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), "--svg", path("front.svg")});
-  EXPECT_EQ(answer.code, 3) << answer.err;
-  expect_part(answer.err, "front.svg");
-  EXPECT_TRUE(std::filesystem::exists(path("plan.yaml")));
+  std::filesystem::create_directory(path("front"));
+  for (const char* option : {"--svg", "--html"}) {
+    const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), option, path("front")});
+    EXPECT_EQ(answer.code, 3) << answer.err;
+    expect_part(answer.err, "front");
+    EXPECT_TRUE(std::filesystem::remove(path("plan.yaml"))) << option;
+  }
+}
+
+TEST_F(Search, AFolderThatIsNotThereIsRefusedBeforeTheWork) {
+  for (const char* option : {"--svg", "--html"})  // before the run is even looked for
+    expect_refusal(octet({"search", path("norun"), option, path("nowhere/page")}), 3, {"nowhere/page", "no folder"});
 }
 
 /// What convolutions read of an edge that residual_bits keeps wide is a node of its own: its error counts, too. The
@@ -100,11 +158,12 @@ TEST_F(Search, AnAccuracyDropIsKeptOrRefused) {
   expect_part(kept.out, "chosen");
   const Answer refused =
       search({"--bits", "3,2", "--set", "quant.first_layer_bits=2", "--set", "quant.last_layer_bits=2", "--set",
-              "quant.input_bits=2", "--accuracy-drop", "0", "--out", path("none.yaml")});
+              "quant.input_bits=2", "--accuracy-drop", "0", "--out", path("none.yaml"), "--html", path("none.html")});
   EXPECT_EQ(refused.code, 1) << refused.err;
   expect_part(refused.out, "lost points");  // what was measured is shown all the same
   expect_part(refused.err, "no plan loses at most 0 points: the best of");
   EXPECT_FALSE(std::filesystem::exists(path("none.yaml")));
+  expect_part(parse_markup(read_file(path("none.html"))).text, "no plan loses at most 0 points");
 }
 
 TEST_F(Search, WhatCannotBeSearchedIsRefused) {

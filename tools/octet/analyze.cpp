@@ -1,16 +1,17 @@
 // octet analyze RECIPE|RUN: which layers quantization costs the most.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "src/common/files.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
 #include "src/qat/sensitivity.h"
+#include "tools/octet/analyze_page.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
@@ -22,49 +23,16 @@ namespace octet::cli {
 namespace {
 
 struct Options {
-  std::string target;
+  std::string target, html;
   int images = 256;
   int channels = 3;
 };
 
-std::string db(double value) { return std::isinf(value) ? "exact" : fmt::format("{:.1f}", value); }
-
-std::string bits(int count) { return count == 0 ? "" : std::to_string(count); }
-
-/// The most expensive first: by what it costs alone.
-std::vector<LayerSensitivity> sorted(std::vector<LayerSensitivity> layers) {
-  std::stable_sort(layers.begin(), layers.end(), [](const LayerSensitivity& a, const LayerSensitivity& b) {
-    return a.alone.sqnr_db < b.alone.sqnr_db;
-  });
-  return layers;
-}
-
-/// `labels`: what has a class, the pictures or their pixels.
-std::string text(const Sensitivity& result, size_t images, Labels labels) {
-  TextTable table({{"layer", Align::left},
-                   {"op", Align::left},
-                   {"weights"},
-                   {"codes"},
-                   {"alone dB"},
-                   {"same class"},
-                   {"all but it dB"},
-                   {"same class"},
-                   {"output dB"},
-                   {"worst channels", Align::left}});
-  for (const LayerSensitivity& layer : sorted(result.layers)) {
-    std::string worst;
-    for (const ChannelLoss& c : layer.worst)
-      worst += fmt::format("{}{}: {}", worst.empty() ? "" : ", ", c.channel, db(c.sqnr_db));
-    table.add_row({layer.name, layer.op, bits(layer.weight_bits), bits(layer.activation_bits), db(layer.alone.sqnr_db),
-                   percent(layer.alone.agreement, 1), db(layer.all_but.sqnr_db), percent(layer.all_but.agreement, 1),
-                   db(layer.sqnr_db), worst});
-  }
-  return fmt::format(
-      "{}\nall layers quantized: logits {} dB, the float network's class on {} of {}{}\n"
-      "dB: 10 log10(signal / error) of the logits with this layer alone quantized (the worst first), with all but this "
-      "one, and of its own output and channels with all; weights, codes: bits\n",
-      table.render(), db(result.all.sqnr_db), percent(result.all.agreement, 1),
-      labels == Labels::pixels ? "the pixels of " : "", counted(static_cast<long>(images), "validation image"));
+std::string text(const MeasuredLayers& measured) {
+  const LogitsLoss& all = measured.result.all;
+  return fmt::format("{}\nall layers quantized: logits {}, the float network's class on {} of {}\n{}\n",
+                     sensitivity_table(measured.result).render(), decibels(all.sqnr_db), percent(all.agreement, 1),
+                     measured.answers(), kSensitivityLegend);
 }
 
 nlohmann::ordered_json json_of(double sqnr_db) {
@@ -94,6 +62,7 @@ std::string json(const Sensitivity& result, size_t images) {
 }
 
 ExitCode analyze(const Common& common, const Options& options) {
+  if (!options.html.empty()) require_folder_of(options.html);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_recipe(options.target, common.set);
@@ -115,7 +84,9 @@ ExitCode analyze(const Common& common, const Options& options) {
         throw_if_interrupted();
       });
   progress.reset();
-  print_result(common, text(result, images, run.data.task().labels), [&] { return json(result, images); });
+  const MeasuredLayers measured{result, images, run.data.task().labels};
+  print_result(common, text(measured), [&] { return json(result, images); });
+  if (!options.html.empty()) write_file_atomically(options.html, analyze_page(measured, options.target));
   return ExitCode::ok;
 }
 
@@ -129,6 +100,7 @@ void add_analyze(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--images", options->images, "so many validation images")->check(CLI::Range(1, 10000000));
   command->add_option("--channels", options->channels, "of each layer name so many of the worst")
       ->check(CLI::Range(0, 10000));
+  command->add_option("--html", options->html, "write a page of it into this file: bars by layer, and the table");
   command->callback([&common, &action, options] {
     action = [&common, options] { return explain_failures([&] { return analyze(common, *options); }); };
   });

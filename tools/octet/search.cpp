@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,9 +10,9 @@
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
-#include "src/report/html.h"
 #include "src/report/svg.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/search_page.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
@@ -22,48 +23,36 @@ namespace octet::cli {
 namespace {
 
 struct Options {
-  std::string target, cost = "size", svg;
+  std::string target, cost = "size", svg, html;
   BitSearchOptions search;
 };
 
-double operations_share(const BitSearch& result, const MeasuredPlan& plan) {
-  return plan.cost.bit_operations / result.plans.front().cost.bit_operations;
-}
-
-double lost_points(const BitSearch& result, const MeasuredPlan& plan) {
-  return 100 * (result.float_score - plan.score);
-}
-
-std::string text(const BitSearch& result, const Options& options, const Run& run) {
-  TextTable table({{"bits of weights"},
-                   {"weights"},
-                   {"operations"},
-                   {"predicted dB"},
-                   {score_names(run.data.task().labels).score},
-                   {"lost points"},
-                   {"", Align::left}});
-  for (size_t i = 0; i < result.plans.size(); ++i) {
-    const MeasuredPlan& plan = result.plans[i];
-    table.add_row({fmt::format("{:.2f}", plan.cost.weight_bits), human_bytes(plan.cost.weight_bytes),
-                   percent(operations_share(result, plan), 1), fmt::format("{:.1f}", plan.predicted_db),
-                   percent(plan.score), fmt::format("{:.2f}", lost_points(result, plan)),
-                   result.chosen == i ? "chosen" : ""});
-  }
+std::string text(const FoundPlans& found) {
   return fmt::format(
-      "{}\nfloat {} on {}, on which all of this was chosen; {} choices, {} steps between {} and {} bits\n"
-      "weights: packed; operations: multiply-adds, each times bits of its weight and of its code; predicted: SQNR of "
-      "the "
-      "logits, the errors of single layers added up\n",
-      table.render(), percent(result.float_score),
-      counted(static_cast<long>(run.data.validation.size()), "validation image"), result.choices, result.steps - 1,
-      options.search.bits.front(), options.search.bits.back());
+      "{}\nfloat {} on {}, on which all of this was chosen; {} choices, {} steps between {} and {} bits\n{}\n",
+      plans_table(found).render(), percent(found.result.float_score), counted(found.images(), "validation image"),
+      found.result.searched.size(), found.result.steps - 1, found.options.bits.front(), found.options.bits.back(),
+      kPlansLegend);
 }
 
-std::string json(const BitSearch& result, const Run& run) {
-  using Json = nlohmann::ordered_json;
-  const std::string key = fmt::format("validation_{}", score_names(run.data.task().labels).key);
-  Json plans = Json::array();
-  for (const MeasuredPlan& plan : result.plans) {
+using Json = nlohmann::ordered_json;
+
+Json json_of(const SearchedLayer& layer, const std::vector<int>& bits) {
+  Json alone = Json::object();
+  for (size_t c = 1; c < bits.size(); ++c) {
+    const double db = layer.alone_db[c - 1];
+    alone[std::to_string(bits[c])] = std::isinf(db) ? Json(nullptr) : Json(db);
+  }
+  return {{"layer", layer.name},
+          {"what", layer.what == BitChoice::What::weights ? "weights" : "output"},
+          {"alone_db", alone}};
+}
+
+std::string json(const FoundPlans& found) {
+  const std::string key = fmt::format("validation_{}", score_names(found.run.data.task().labels).key);
+  Json searched = Json::array(), plans = Json::array();
+  for (const SearchedLayer& layer : found.result.searched) searched.push_back(json_of(layer, found.options.bits));
+  for (const MeasuredPlan& plan : found.result.plans) {
     Json layers = Json::array();
     for (const LayerBits& layer : plan.layers) {
       Json entry = {{"match", layer.match}};
@@ -76,53 +65,38 @@ std::string json(const BitSearch& result, const Run& run) {
                      {"bit_operations", plan.cost.bit_operations},
                      {"predicted_sqnr_db", plan.predicted_db},
                      {key, plan.score},
-                     {"points_lost", lost_points(result, plan)},
+                     {"points_lost", found.lost_points(plan)},
                      {"layers", layers}});
   }
-  return Json{{"validation_images", run.data.validation.size()},
-              {"float", {{key, result.float_score}}},
+  const std::optional<size_t> chosen = found.result.chosen;
+  return Json{{"validation_images", found.images()},
+              {"float", {{key, found.result.float_score}}},
+              {"searched", searched},
               {"plans", plans},
-              {"chosen", result.chosen ? Json(*result.chosen) : Json(nullptr)}}
+              {"chosen", chosen ? Json(*chosen) : Json(nullptr)}}
       .dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string chart(const BitSearch& result, const Options& options, const Run& run) {
-  const bool size = options.search.cost == BitCostKind::size;
-  Line plans{.name = "after training", .colour = colour::kBlue, .dashed = false, .x = {}, .y = {}};
-  Line network{.name = "float", .colour = colour::kGrey, .dashed = true, .x = {}, .y = {}};
-  for (const MeasuredPlan& plan : result.plans) {
-    plans.x.push_back(size ? plan.cost.weight_bytes / 1000 : 100 * operations_share(result, plan));
-    plans.y.push_back(100 * plan.score);
-    network.x.push_back(plans.x.back());
-    network.y.push_back(100 * result.float_score);
-  }
-  return svg_lines({.title = "accuracy against cost, bits chosen by layer",
-                    .x_label = size ? "weights, kB" : "bit operations, % of the most",
-                    .y_label = fmt::format("{}, % of validation images", score_names(run.data.task().labels).score),
-                    .lines = {plans, network},
-                    .bands = {}});
-}
-
 /// Nothing that was found keeps to what was asked.
-[[noreturn]] void refuse(const BitSearch& result, const Options& options) {
+[[noreturn]] void refuse(const FoundPlans& found) {
+  const bool by_bits = found.options.mean_bits.has_value();
+  const std::vector<MeasuredPlan>& plans = found.result.plans;
   const MeasuredPlan& best =
-      *std::min_element(result.plans.begin(), result.plans.end(), [&](const MeasuredPlan& a, const MeasuredPlan& b) {
-        return options.search.mean_bits ? a.cost.weight_bits < b.cost.weight_bits : a.score > b.score;
+      *std::min_element(plans.begin(), plans.end(), [&](const MeasuredPlan& a, const MeasuredPlan& b) {
+        return by_bits ? a.cost.weight_bits < b.cost.weight_bits : a.score > b.score;
       });
   throw promise_error(fmt::format(
       "no plan {}: the best of {} has {:.2f} bits and loses {:.2f} points; name {}, or train with the plan's bits "
       "(qat.epochs)",
-      options.search.mean_bits ? fmt::format("has at most {} bits", *options.search.mean_bits)
-                               : fmt::format("loses at most {} points", *options.search.accuracy_drop),
-      result.plans.size(), best.cost.weight_bits, lost_points(result, best),
-      options.search.mean_bits ? "fewer bits in --bits" : "more bits in --bits"));
+      asked(found.options), plans.size(), best.cost.weight_bits, found.lost_points(best),
+      by_bits ? "fewer bits in --bits" : "more bits in --bits"));
 }
 
 /// The recipe of the chosen plan. Of a run: from its float weights.
-void write_plan(const Common& common, const Options& options, const Run& run, const BitSearch& result) {
-  Recipe planned = with_plan(run.recipe, options.search, result.plans[*result.chosen].layers);
-  if (!run.directory.root.empty()) {
-    planned.model.weights = run.directory.float_weights();
+void write_plan(const Common& common, const FoundPlans& found) {
+  Recipe planned = with_plan(found.run.recipe, found.options, found.result.plans[*found.result.chosen].layers);
+  if (!found.run.directory.root.empty()) {
+    planned.model.weights = found.run.directory.float_weights();
     planned.train.epochs = 0;
     planned.train.warmup_epochs = 0;
   }
@@ -135,7 +109,7 @@ ExitCode search(const Common& common, Options options) {
   const bool has_target = options.search.accuracy_drop || options.search.mean_bits;
   if (!common.out.empty() && !has_target)
     throw usage_error("search: --out writes the chosen plan; name --accuracy-drop or --mean-bits, by which to choose");
-  for (const std::string& file : {common.out, options.svg})
+  for (const std::string& file : {common.out, options.svg, options.html})
     if (!file.empty()) require_folder_of(file);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
@@ -149,15 +123,16 @@ ExitCode search(const Common& common, Options options) {
   const BitSearch result =
       search_bits(run, is_run ? load_float(run) : starting_weights(run), options.search,
                   [&](const Run& tried, const Int8Graph& graph) { return compile_engine(tried, engine, graph); });
-  print_result(common, text(result, options, run), [&] { return json(result, run); });
-  if (const double image = 100.0 / static_cast<double>(run.data.validation.size());
+  const FoundPlans found{result, options.search, run};
+  print_result(common, text(found), [&] { return json(found); });
+  if (const double image = 100.0 / static_cast<double>(found.images());
       options.search.accuracy_drop && image > *options.search.accuracy_drop)
     say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
-                    counted(static_cast<long>(run.data.validation.size()), "validation image"), image));
-  if (result.chosen && !common.out.empty())
-    write_plan(common, options, run, result);  // before what can fail for a picture
-  if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(chart(result, options, run)));
-  if (has_target && !result.chosen) refuse(result, options);
+                    counted(found.images(), "validation image"), image));
+  if (result.chosen && !common.out.empty()) write_plan(common, found);  // before what can fail for a picture
+  if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(plans_chart(found)));
+  if (!options.html.empty()) write_file_atomically(options.html, search_page(found, options.target));
+  if (has_target && !result.chosen) refuse(found);
   return ExitCode::ok;
 }
 
@@ -184,6 +159,7 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
       ->excludes(drop);
   drop->check(CLI::Range(0.0, 100.0));
   command->add_option("--svg", options->svg, "draw the plans and the float network into this file");
+  command->add_option("--html", options->html, "write a page of it into this file: plans, bits by layer, sensitivity");
   command->callback([&common, &action, options] {
     action = [&common, options] { return explain_failures([&] { return search(common, *options); }); };
   });

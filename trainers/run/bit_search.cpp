@@ -60,7 +60,11 @@ class Search {
       const BitCost cost = (*costs_)(levels);
       return options_.cost == BitCostKind::size ? cost.weight_bytes : cost.bit_operations;
     });
-    result_.choices = choices_.size();
+    for (const BitChoice& choice : choices_) {
+      result_.searched.push_back({fused_.nodes[choice.node].name, choice.what, {}});
+      for (size_t level = 1; level < choice.noise.size(); ++level)
+        result_.searched.back().alone_db.push_back(-10 * std::log10(choice.noise[level]));
+    }
     result_.steps = steps_.size();
     const std::unique_ptr<Program> network = float_program(run_.graph, weights_, run_.preprocessing);
     result_.float_score = octet::measure(run_, "float", *network, run_.data.validation_images()).evaluation.score();
@@ -145,6 +149,7 @@ class Search {
     const BitStep& s = steps_[step];
     MeasuredPlan plan{.step = step,
                       .layers = layers_of(fused_, choices_, s.levels, options_.bits),
+                      .levels = s.levels,
                       .cost = (*costs_)(s.levels),
                       .predicted_db = -10 * std::log10(base_noise_ + s.noise)};
     Run run = run_;

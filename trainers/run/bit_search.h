@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "src/common/named.h"
@@ -25,10 +26,20 @@ struct BitSearchOptions {
   std::optional<double> mean_bits;      ///< of weights
 };
 
+/// The weights of a layer or the edge it writes, whose bits are searched.
+struct SearchedLayer {
+  std::string name;
+  BitChoice::What what;
+  /// By candidate but the first: SQNR of the logits with this alone of so many bits, what bits.front() costs not
+  /// counted; infinite: nothing is lost.
+  std::vector<double> alone_db;
+};
+
 /// A plan that was quantized after training and measured on all validation images.
 struct MeasuredPlan {
   size_t step = 0;                ///< of the search
   std::vector<LayerBits> layers;  ///< for quant.layers, where the general bits are bits.front()
+  BitLevels levels;               ///< by searched layer: which of the candidates it has
   BitCost cost;
   double predicted_db = 0;  ///< SQNR of the logits, the errors of single choices added up
   double score = 0;         ///< top-1, of pixels' labels mean IoU
@@ -36,7 +47,8 @@ struct MeasuredPlan {
 
 struct BitSearch {
   double float_score = 0;
-  size_t choices = 0, steps = 0;
+  std::vector<SearchedLayer> searched;  ///< in the order of the graph
+  size_t steps = 0;
   std::vector<MeasuredPlan> plans;  ///< the most bits first
   /// With accuracy_drop the cheapest that keeps to it, with mean_bits the first of no more; none: there is none.
   std::optional<size_t> chosen;
