@@ -65,15 +65,19 @@ std::string bar_figures(const BarChart& chart, const std::string& caption) {
 }
 
 std::string decibel_figures(BarChart chart, const std::string& caption) {
-  double largest = std::max(10.0, chart.hi);
+  double largest = std::max(10.0, chart.hi), least = std::min(0.0, chart.lo);
   for (Bar& bar : chart.bars) {
-    if (std::isfinite(bar.value)) largest = std::max(largest, bar.value);
+    if (std::isfinite(bar.value)) {
+      largest = std::max(largest, bar.value);
+      least = std::min(least, bar.value);
+    }
     bar.text = decibels(bar.value, "");
     bar.tooltip += ": " + decibels(bar.value);
     bar.colour = colour::kBlue;
   }
   chart.pitch = 16;
   chart.hi = std::ceil(largest / 10) * 10;
+  if (least < 0) chart.lo = std::floor(least / 10) * 10;
   return bar_figures(chart, caption);
 }
 

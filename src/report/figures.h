@@ -25,7 +25,7 @@ std::string figure(const std::string& svg, const std::string& caption = "");
 std::string bar_figures(const BarChart& chart, const std::string& caption = "");
 
 /// bar_figures() of signal to quantization noise: bars have a label, a value and what the tooltip says before it; the
-/// axis ends at `hi` or where the longest needs it.
+/// axis ends at `hi` or where the longest needs it, and starts at `lo`, or below 0 where more is noise than signal.
 std::string decibel_figures(BarChart chart, const std::string& caption = "");
 
 /// The map, or as many as a page has room for rows and columns; the caption stands under the last.

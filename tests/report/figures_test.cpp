@@ -98,16 +98,28 @@ TEST(Figures, BarsAreCutAt32OfTheSameAxis) {
   EXPECT_EQ(occurrences(html, colour::kBlue), 33);
 }
 
+double width_of(const std::string& html, const std::string& tooltip) {
+  const std::string rect = element_of(html, tooltip);
+  return std::stod(rect.substr(rect.find("width=\"") + 7));
+}
+
+TEST(Figures, MoreNoiseThanSignalIsAShorterBarAndNotNone) {
+  BarChart chart;
+  chart.bars = {{.label = "a", .value = 10, .tooltip = "a"},
+                {.label = "b", .value = -2, .tooltip = "b"},
+                {.label = "c", .value = -6, .tooltip = "c"}};
+  const std::string html = decibel_figures(chart);
+  EXPECT_NEAR(width_of(html, "b: -2.0 dB"), 0.4 * width_of(html, "a: 10.0 dB"), 0.11);  // of an axis from -10 to 10
+  EXPECT_NEAR(width_of(html, "c: -6.0 dB"), 0.2 * width_of(html, "a: 10.0 dB"), 0.11);
+  EXPECT_EQ(occurrences(html, "(axis starts at -10, not at 0)"), 1);
+}
+
 TEST(Figures, AnInfiniteRatioIsAFullBarThatSaysSo) {
   BarChart chart;
   chart.bars = {{.label = "a", .value = 20, .tooltip = "a"},
                 {.label = "b", .value = std::numeric_limits<double>::infinity(), .tooltip = "b"}};
   const std::string html = decibel_figures(chart);
-  const auto width = [&](const std::string& tooltip) {
-    const std::string rect = element_of(html, tooltip);
-    return std::stod(rect.substr(rect.find("width=\"") + 7));
-  };
-  EXPECT_DOUBLE_EQ(width("b: lossless"), width("a: 20.0 dB"));  // of an axis that ends at 20
+  EXPECT_DOUBLE_EQ(width_of(html, "b: lossless"), width_of(html, "a: 20.0 dB"));  // of an axis that ends at 20
   EXPECT_EQ(occurrences(html, ">lossless</text>"), 1);
 }
 

@@ -85,10 +85,10 @@ TEST_F(Analyze, APageThatCannotBeWrittenIsRefused) {
   expect_refusal(octet({"analyze", path("norun"), "--html", path("nowhere/p.html")}), 3,
                  {"nowhere/p.html", "no folder"});
   ASSERT_EQ(train({"--set", "qat.epochs=0"}).code, 0);
-  std::filesystem::create_directory(path("folder"));
-  const Answer answer = octet({"analyze", path("run"), "--quiet", "--images", "8", "--html", path("folder")});
+  expect_refusal(octet({"analyze", path("run"), "--html", path("run")}), 3, {path("run"), "is a folder"});
+  const Answer answer = octet({"analyze", path("run"), "--quiet", "--images", "8", "--html", "/proc/page"});
   EXPECT_EQ(answer.code, 3) << answer.err;
-  expect_part(answer.err, "folder");
+  expect_part(answer.err, "/proc/page");
   expect_part(answer.out, "all layers quantized");  // what was measured is shown all the same
 }
 

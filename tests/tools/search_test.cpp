@@ -117,11 +117,10 @@ TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
 }
 
 TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {
-  std::filesystem::create_directory(path("front"));
   for (const char* option : {"--svg", "--html"}) {
-    const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), option, path("front")});
+    const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), option, "/proc/front"});
     EXPECT_EQ(answer.code, 3) << answer.err;
-    expect_part(answer.err, "front");
+    expect_part(answer.err, "/proc/front");
     EXPECT_TRUE(std::filesystem::remove(path("plan.yaml"))) << option;
   }
 }
@@ -129,6 +128,21 @@ TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {
 TEST_F(Search, AFolderThatIsNotThereIsRefusedBeforeTheWork) {
   for (const char* option : {"--svg", "--html"})  // before the run is even looked for
     expect_refusal(octet({"search", path("norun"), option, path("nowhere/page")}), 3, {"nowhere/page", "no folder"});
+  expect_refusal(octet({"search", path("norun"), "--html", path("run")}), 3, {path("run"), "is a folder"});
+}
+
+TEST_F(Search, NoFileOverwritesAnother) {
+  expect_refusal(search({"--svg", path("a"), "--html", path("./a")}), 2, {"--svg and --html both name", "./a"});
+  expect_refusal(search({"--mean-bits", "6", "--out", path("a"), "--html", path("a")}), 2, {"--out and --html both"});
+  EXPECT_FALSE(std::filesystem::exists(path("a")));
+  for (const char* command : {"search", "analyze"}) {
+    const std::string again = path("run/../tiny.yaml"), weights = path("run/float.safetensors");
+    expect_refusal(octet({command, path("tiny.yaml"), "--html", again}), 2,
+                   {"the recipe and --html both name " + again});
+    expect_refusal(octet({command, path("run"), "--html", path("run/recipe.yaml")}), 2, {"the recipe and --html"});
+    expect_refusal(octet({command, path("tiny.yaml"), "--set", "model.weights=" + weights, "--html", weights}), 2,
+                   {"model.weights and --html both name " + weights});
+  }
 }
 
 /// What convolutions read of an edge that residual_bits keeps wide is a node of its own: its error counts, too. The

@@ -62,10 +62,13 @@ std::string json(const Sensitivity& result, size_t images) {
 }
 
 ExitCode analyze(const Common& common, const Options& options) {
-  if (!options.html.empty()) require_folder_of(options.html);
+  if (!options.html.empty()) require_place_for(options.html);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_recipe(options.target, common.set);
+  require_apart({{"the recipe", is_run ? directory.recipe() : options.target},
+                 {"model.weights", recipe.model.weights},
+                 {"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(
         fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));

@@ -14,7 +14,7 @@ namespace {
 ExitCode bench(const Common& common, const BenchCommand& command) {
   const int given = !command.checkpoint.empty() + !command.model.empty() + !command.layers_of.empty();
   if (given != 1) throw usage_error("bench needs one of CHECKPOINT, --model NAME and --layers-of NAME");
-  if (!command.svg.empty()) require_folder_of(command.svg);
+  if (!command.svg.empty()) require_place_for(command.svg);
   if (command.layers_of.empty()) return bench_network(common, command);
   if (command.sizes.size() > 1) throw usage_error("bench: --layers-of measures at one --size");
   return bench_layers(common, command);

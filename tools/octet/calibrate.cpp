@@ -90,7 +90,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
                                   options.target));
   }
   if (!common.out.empty()) {
-    require_folder_of(common.out);
+    require_place_for(common.out);
     if (is_run) require_free_name(directory, common.out);
   }
   say(fmt::format("device: {}", describe_device(device)));

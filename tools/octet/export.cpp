@@ -57,7 +57,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
 ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
   if (common.out.empty()) throw usage_error(fmt::format("{}: name the checkpoint: --out int8.safetensors", path));
   require_no_set(common, "an .onnx file is taken as it is");
-  require_folder_of(common.out);
+  require_place_for(common.out);
   write_checkpoint(common.out, open_checkpoint(path).graph);
   print_result(common, fmt::format("wrote {}", common.out), [&] {
     return nlohmann::json{{"checkpoint", common.out}}.dump(2);

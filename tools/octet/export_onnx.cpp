@@ -41,7 +41,7 @@ ExitCode export_onnx(const Common& common, const std::string& target, const Onnx
     throw usage_error(
         "export: --profile is how an int8 network is written, --float writes the float one; leave one out");
   if (!options.float_network) require_no_set(common, "--onnx writes the int8 network as it is");
-  require_folder_of(options.file);
+  require_place_for(options.file);
   const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
   const std::string bytes =
       options.float_network ? float_bytes(common, target, options.opset)

@@ -110,10 +110,16 @@ ExitCode search(const Common& common, Options options) {
   if (!common.out.empty() && !has_target)
     throw usage_error("search: --out writes the chosen plan; name --accuracy-drop or --mean-bits, by which to choose");
   for (const std::string& file : {common.out, options.svg, options.html})
-    if (!file.empty()) require_folder_of(file);
+    if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  const Recipe recipe = read_recipe(is_run ? directory.recipe() : options.target, common.set);
+  const std::string file = is_run ? directory.recipe() : options.target;
+  const Recipe recipe = read_recipe(file, common.set);
+  require_apart({{"the recipe", file},
+                 {"model.weights", recipe.model.weights},
+                 {"--out", common.out},
+                 {"--svg", options.svg},
+                 {"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(
         fmt::format("{}: search needs trained weights; set model.weights (--set model.weights=FILE)", options.target));

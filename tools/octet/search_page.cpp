@@ -32,7 +32,7 @@ std::vector<Card> cards(const FoundPlans& found) {
   cards.push_back({Card::Kind::good, "chosen", fmt::format("{:.2f} bits", plan.cost.weight_bits),
                    "a weight, on average: it " + wanted});
   cards.push_back({Card::Kind::usual, "against float",
-                   fmt::format("{}{:.2f} points", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost)),
+                   fmt::format("{}{:.2f} points", lost >= 0.005 ? "\xE2\x88\x92" : "+", std::abs(lost)),
                    percent(result.float_score) + kArrow + percent(plan.score) + " " + found.score()});
   const int bits = found.options.bits[0];
   cards.push_back(by_size(found)
@@ -95,7 +95,10 @@ std::string alone_bars(const FoundPlans& found, BitChoice::What what, size_t can
                  .axis_label = "SQNR of the logits, dB"};
   for (const SearchedLayer& layer : found.result.searched) {
     for (const double db : layer.alone_db)
-      if (std::isfinite(db)) chart.hi = std::max(chart.hi, db);
+      if (std::isfinite(db)) {
+        chart.lo = std::min(chart.lo, db);
+        chart.hi = std::max(chart.hi, db);
+      }
     if (layer.what != what) continue;
     chart.bars.push_back({.label = layer.name,
                           .value = layer.alone_db[candidate - 1],

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
@@ -46,10 +47,22 @@ Checkpoint open_checkpoint(const std::string& path) {
   }
 }
 
-void require_folder_of(const std::string& file) {
+void require_place_for(const std::string& file) {
+  if (std::filesystem::is_directory(file)) throw data_error(file + ": is a folder; name a file in it");
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   if (folder.empty() || std::filesystem::is_directory(folder)) return;
   throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
+}
+
+void require_apart(const std::vector<std::pair<std::string_view, std::string>>& files) {
+  std::map<std::filesystem::path, std::string_view> seen;
+  for (const auto& [what, file] : files) {
+    if (file.empty()) continue;
+    const auto [other, is_new] = seen.emplace(std::filesystem::weakly_canonical(file), what);
+    if (!is_new)
+      throw usage_error(fmt::format("{} and {} both name {}: one would overwrite the other; name another file",
+                                    other->second, what, file));
+  }
 }
 
 RunDirectory run_directory(const std::string& path) {

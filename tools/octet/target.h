@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/graph/int8_graph.h"
@@ -24,8 +26,11 @@ std::string checkpoint_help();
 /// is damaged it says how to make it again.
 Checkpoint open_checkpoint(const std::string& path);
 
-/// Before long work: throws Error(data) when the folder that `file` is to be written to is not there.
-void require_folder_of(const std::string& file);
+/// Before long work: throws Error(data) when the folder that `file` is to be written to is not there, or `file` is one.
+void require_place_for(const std::string& file);
+
+/// Before long work, of {what the user calls it, file or ""}: throws Error(usage) when two are the same file.
+void require_apart(const std::vector<std::pair<std::string_view, std::string>>& files);
 
 /// The run directory at `path`; throws Error(data) when it is none.
 RunDirectory run_directory(const std::string& path);
