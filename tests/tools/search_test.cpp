@@ -140,6 +140,9 @@ TEST_F(Search, NoFileOverwritesAnother) {
     expect_refusal(octet({command, path("tiny.yaml"), "--html", again}), 2,
                    {"the recipe and --html both name " + again});
     expect_refusal(octet({command, path("run"), "--html", path("run/recipe.yaml")}), 2, {"the recipe and --html"});
+    expect_refusal(octet({command, path("run"), "--html", weights}), 2, {"the run's weights and --html both name"});
+    expect_refusal(octet({command, path("run"), "--html", path("run/int8.safetensors")}), 2,
+                   {"the run's checkpoint and --html both name"});
     expect_refusal(octet({command, path("tiny.yaml"), "--set", "model.weights=" + weights, "--html", weights}), 2,
                    {"model.weights and --html both name " + weights});
   }

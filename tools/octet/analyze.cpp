@@ -1,7 +1,6 @@
 // octet analyze RECIPE|RUN: which layers quantization costs the most.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,26 +34,20 @@ std::string text(const MeasuredLayers& measured) {
                      measured.answers(), kSensitivityLegend);
 }
 
-nlohmann::ordered_json json_of(double sqnr_db) {
-  return std::isinf(sqnr_db) ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(sqnr_db);
-}
-
 std::string json(const Sensitivity& result, size_t images) {
-  using Json = nlohmann::ordered_json;
-  const auto loss = [](const LogitsLoss& l) {
-    return Json{{"sqnr_db", json_of(l.sqnr_db)}, {"same_class", l.agreement}};
-  };
+  using Json = nlohmann::ordered_json;  // writes what is infinite as null
+  const auto loss = [](const LogitsLoss& l) { return Json{{"sqnr_db", l.sqnr_db}, {"same_class", l.agreement}}; };
   Json layers = Json::array();
   for (const LayerSensitivity& layer : result.layers) {
     Json worst = Json::array();
-    for (const ChannelLoss& c : layer.worst) worst.push_back({{"channel", c.channel}, {"sqnr_db", json_of(c.sqnr_db)}});
+    for (const ChannelLoss& c : layer.worst) worst.push_back({{"channel", c.channel}, {"sqnr_db", c.sqnr_db}});
     layers.push_back({{"layer", layer.name},
                       {"op", layer.op},
                       {"weight_bits", layer.weight_bits},
                       {"activation_bits", layer.activation_bits},
                       {"alone", loss(layer.alone)},
                       {"all_but", loss(layer.all_but)},
-                      {"output_sqnr_db", json_of(layer.sqnr_db)},
+                      {"output_sqnr_db", layer.sqnr_db},
                       {"worst_channels", worst}});
   }
   return Json{{"validation_images", images}, {"all", loss(result.all)}, {"layers", layers}}.dump(
@@ -66,9 +59,7 @@ ExitCode analyze(const Common& common, const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_recipe(options.target, common.set);
-  require_apart({{"the recipe", is_run ? directory.recipe() : options.target},
-                 {"model.weights", recipe.model.weights},
-                 {"--html", options.html}});
+  require_apart(options.target, recipe, {{"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(
         fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));

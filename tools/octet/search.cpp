@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,14 +34,11 @@ std::string text(const FoundPlans& found) {
       kPlansLegend);
 }
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // writes what is infinite as null
 
 Json json_of(const SearchedLayer& layer, const std::vector<int>& bits) {
   Json alone = Json::object();
-  for (size_t c = 1; c < bits.size(); ++c) {
-    const double db = layer.alone_db[c - 1];
-    alone[std::to_string(bits[c])] = std::isinf(db) ? Json(nullptr) : Json(db);
-  }
+  for (size_t c = 1; c < bits.size(); ++c) alone[std::to_string(bits[c])] = layer.alone_db[c - 1];
   return {{"layer", layer.name},
           {"what", layer.what == BitChoice::What::weights ? "weights" : "output"},
           {"alone_db", alone}};
@@ -113,13 +109,8 @@ ExitCode search(const Common& common, Options options) {
     if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  const std::string file = is_run ? directory.recipe() : options.target;
-  const Recipe recipe = read_recipe(file, common.set);
-  require_apart({{"the recipe", file},
-                 {"model.weights", recipe.model.weights},
-                 {"--out", common.out},
-                 {"--svg", options.svg},
-                 {"--html", options.html}});
+  const Recipe recipe = read_recipe(is_run ? directory.recipe() : options.target, common.set);
+  require_apart(options.target, recipe, {{"--out", common.out}, {"--svg", options.svg}, {"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(
         fmt::format("{}: search needs trained weights; set model.weights (--set model.weights=FILE)", options.target));

@@ -54,14 +54,27 @@ void require_place_for(const std::string& file) {
   throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
 }
 
-void require_apart(const std::vector<std::pair<std::string_view, std::string>>& files) {
-  std::map<std::filesystem::path, std::string_view> seen;
-  for (const auto& [what, file] : files) {
+void require_apart(const std::string& target, const Recipe& recipe,
+                   const std::vector<std::pair<std::string_view, std::string>>& written) {
+  std::map<std::filesystem::path, std::string_view> taken;
+  const auto take = [&](std::string_view what, const std::string& file) {
+    return taken.emplace(std::filesystem::weakly_canonical(file), what);
+  };
+  const bool is_run = std::filesystem::is_directory(target);
+  const RunDirectory directory{target};
+  take("the recipe", is_run ? directory.recipe() : target);
+  if (is_run) {
+    for (const std::string& file : directory.other_weights()) take("the run's weights", file);
+    take("the run's checkpoint", directory.int8(recipe.export_.file));
+  }
+  if (!recipe.model.weights.empty()) take("model.weights", recipe.model.weights);
+  if (!recipe.model.onnx.empty()) take("model.onnx", recipe.model.onnx);
+  for (const auto& [option, file] : written) {
     if (file.empty()) continue;
-    const auto [other, is_new] = seen.emplace(std::filesystem::weakly_canonical(file), what);
+    const auto [other, is_new] = take(option, file);
     if (!is_new)
       throw usage_error(fmt::format("{} and {} both name {}: one would overwrite the other; name another file",
-                                    other->second, what, file));
+                                    other->second, option, file));
   }
 }
 

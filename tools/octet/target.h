@@ -29,8 +29,10 @@ Checkpoint open_checkpoint(const std::string& path);
 /// Before long work: throws Error(data) when the folder that `file` is to be written to is not there, or `file` is one.
 void require_place_for(const std::string& file);
 
-/// Before long work, of {what the user calls it, file or ""}: throws Error(usage) when two are the same file.
-void require_apart(const std::vector<std::pair<std::string_view, std::string>>& files);
+/// Before long work: throws Error(usage) when one of the files to be written, {option, file or ""}, is another, or what
+/// the command reads: the recipe or run directory `target` with its weights, the files that `recipe` names.
+void require_apart(const std::string& target, const Recipe& recipe,
+                   const std::vector<std::pair<std::string_view, std::string>>& written);
 
 /// The run directory at `path`; throws Error(data) when it is none.
 RunDirectory run_directory(const std::string& path);
