@@ -12,7 +12,7 @@ readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev lib
 usage() {
   cat <<'END'
 usage: tools/setup.sh [--tests] [--no-build]
-  --tests      build the tests too
+  --tests      build the tests too; onnx and onnxruntime, which some of them need, go into .deps/venv
   --no-build   install only
 environment:
   OCTET_TORCH_DIR   the torch folder of an installed torch==2.11.0 or LibTorch (default: .deps/torch, fetched when missing)
@@ -62,6 +62,8 @@ make_venv() {
   [ -x .deps/venv/bin/python ] || "$(PATH=/usr/bin:$PATH command -v python3)" -m venv .deps/venv
   .deps/venv/bin/python -c 'import numpy, safetensors' 2>/dev/null ||
     .deps/venv/bin/python -m pip install -q numpy safetensors
+  [ "$tests" = OFF ] || .deps/venv/bin/python -c 'import onnx, onnxruntime' 2>/dev/null ||
+    .deps/venv/bin/python -m pip install -q onnx onnxruntime
 }
 
 # Of the 1.1 GB wheel the headers and the CPU libraries are kept (about 500 MB), with nvcc the CUDA libraries too.

@@ -48,7 +48,7 @@ def float_outputs(name, path, build, folder):
     if name in networks.YOLOX:  # trained on pixels
         x = random.integers(0, 256, x.shape).astype(np.float32)
     (folder / "input.f32").write_bytes(x.tobytes())
-    code, error = run(build / "bin" / "onnx_logits", path, folder / "input.f32", folder / "output.f32", BATCH)
+    code, error = run(build / "bin" / "onnx_logits", path, folder / "input.f32", folder / "output.f32")
     if code in (2, 3):
         return {"refused": error.replace(f"{path}: ", "")}
     if code != 0:
