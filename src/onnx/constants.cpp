@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "src/common/error.h"
 #include "src/common/saturating_product.h"
@@ -19,11 +20,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
   throw data_error(fmt::format("{}: {}", where, what));
-}
-
-std::string type_name(int type) {
-  const bool known = TensorProto::DataType_IsValid(type);
-  return known ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(type)) : fmt::format("number {}", type);
 }
 
 size_t element_size(int type, const std::string& where) {
@@ -123,6 +119,16 @@ void take_bytes(const std::string& bytes, int type, Constant& constant) {
 }
 
 }  // namespace
+
+std::string type_name(int64_t type) {
+  // Types that are newer than the ONNX of Debian 12, from which the schema here comes.
+  constexpr int64_t kFirstNew = 17;
+  constexpr const char* kNew[] = {"FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
+                                  "UINT4",        "INT4",           "FLOAT4E2M1", "FLOAT8E8M0"};
+  if (type >= kFirstNew && type < kFirstNew + static_cast<int64_t>(std::size(kNew))) return kNew[type - kFirstNew];
+  const bool known = type >= 0 && type < kFirstNew && TensorProto::DataType_IsValid(static_cast<int>(type));
+  return known ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(type)) : fmt::format("number {}", type);
+}
 
 Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::string& where) {
   const size_t element = element_size(tensor.data_type(), where);

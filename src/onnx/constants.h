@@ -29,6 +29,9 @@ struct Constant {
 /// sizes that differ from the shape, NaN or infinity, places outside the file's folder.
 Constant read_constant(OnnxFile& file, const onnx::TensorProto& tensor, const std::string& where);
 
+/// "INT8": what ONNX calls the type of this number (TensorProto.DataType); "number 99" where it has none.
+std::string type_name(int64_t type);
+
 /// "[64, 3, 7, 7]", the batch as "N".
 std::string dims_text(const std::vector<int64_t>& dims);
 

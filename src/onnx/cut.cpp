@@ -22,7 +22,7 @@ class Cut {
       for (const std::string& output : node.output()) makers_.emplace(output, &node);
   }
 
-  std::vector<std::string> run(const std::vector<std::string>& outputs) {
+  NearestValues run(const std::vector<std::string>& outputs) {
     for (const std::string& output : outputs) need(output);
     while (!waiting_.empty()) {
       const NodeProto* node = waiting_.back();
@@ -36,6 +36,7 @@ class Cut {
       if (left_out_.contains(&node)) behind += weights;
     }
     if (all == 0 || behind > all / kWeightsThatCount || reaches_image_ || ends_.size() > kMostOutputs) return {};
+    if (loses_parameters()) return {};
     return in_order();
   }
 
@@ -72,12 +73,33 @@ class Cut {
     return std::min(count, int64_t{1} << 32);  // sums stay small, whatever a file says
   }
 
-  std::vector<std::string> in_order() const {
-    std::vector<std::string> names;
-    for (const NodeProto& node : graph_.node())
+  /// Whether a node that is left out takes as many reals as an end has channels: a bias or factor that was trained.
+  bool loses_parameters() const {
+    std::set<size_t> channels;
+    for (const std::string& end : ends_)
+      channels.insert(static_cast<size_t>(network_.shape(network_.values.at(end)).c));
+    channels.erase(1);
+    for (const NodeProto* node : left_out_)
+      for (const std::string& input : node->input()) {
+        const OnnxValue* value = input.empty() ? nullptr : network_.find(input);
+        if (value != nullptr && value->constant && value->constant->real &&
+            channels.contains(value->constant->elements()))
+          return true;
+      }
+    return false;
+  }
+
+  NearestValues in_order() const {
+    NearestValues found;
+    for (const NodeProto& node : graph_.node()) {
       for (const std::string& output : node.output())
-        if (ends_.contains(output)) names.push_back(output);
-    return names;
+        if (ends_.contains(output)) found.names.push_back(output);
+      const std::string op = shown_name(node.op_type());
+      if (left_out_.contains(&node) &&
+          std::find(found.left_out.begin(), found.left_out.end(), op) == found.left_out.end())
+        found.left_out.push_back(op);
+    }
+    return found;
   }
 
   Network& network_;
@@ -101,7 +123,7 @@ std::string output_fault(const OnnxValue& value) {
   return "";
 }
 
-std::vector<std::string> nearest_values(Network& network, const std::vector<std::string>& outputs) {
+NearestValues nearest_values(Network& network, const std::vector<std::string>& outputs) {
   return Cut(network).run(outputs);
 }
 

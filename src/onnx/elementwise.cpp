@@ -45,6 +45,8 @@ void relu(NodeReader& node) {
 }
 
 void clip(NodeReader& node) {
+  const OnnxValue& x = node.input(0);
+  if (x.codes || (x.constant && !x.constant->real)) return clip_codes(node);
   constexpr float kLargest = std::numeric_limits<float>::max();
   const float low = scalar(node, 1, -kLargest), high = scalar(node, 2, kLargest);
   if (low == 0 && high == 6 && clip_of_hard_sigmoid(node)) return;
@@ -58,7 +60,8 @@ void add(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   for (const int i : {0, 1}) {
     if (!node.input(i).constant) continue;
-    return is_bias(node, i) ? add_bias(node, i) : add_number(node, i);
+    if (is_bias(node, i)) return add_bias(node, i);
+    return is_shift(node, i) ? add_shift(node, i) : add_number(node, i);
   }
   join(node, Op::add);
 }

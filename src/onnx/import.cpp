@@ -173,22 +173,26 @@ class Importer {
       } catch (const Error&) {  // the first one is told
       }
     }
+    const NearestValues nearest = nearest_values(network_, outputs_);
+    if (nearest.names.empty()) return "";
     std::vector<std::string> names, quoted;
     bool commas = false;  // which --outputs has between names
-    for (const std::string& name : nearest_values(network_, outputs_)) {
+    for (const std::string& name : nearest.names) {
       names.push_back(printable(name));
       quoted.push_back(in_quotes(names.back()));
       commas = commas || name.find(',') != std::string::npos;
     }
-    if (names.empty()) return "";
     const std::string list = fmt::format("[{}]", fmt::join(quoted, ", "));
-    const std::string stays =
-        "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. ";
+    const std::string stays = fmt::format(
+        "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
+        "it "
+        "to your program ({}) and end the ",
+        fmt::join(nearest.left_out, ", "));
     if (network_.marks != nullptr)
-      return stays + fmt::format("End the file before it: onnx.utils.extract_model, output_names={}", list);
+      return fmt::format("{}file before it: onnx.utils.extract_model, output_names={}", stays, list);
     const std::string shown = fmt::format("; octet inspect {} --outputs {}", shell_word(file_.name),
                                           shell_word(fmt::format("{}", fmt::join(names, ","))));
-    return stays + fmt::format("End the network before it: in a recipe model.outputs: {}{}", list, commas ? "" : shown);
+    return fmt::format("{}network before it: in a recipe model.outputs: {}{}", stays, list, commas ? "" : shown);
   }
 
   void take(const NodeProto& proto) {
@@ -196,6 +200,7 @@ class Importer {
     if (proto.output_size() == 0 || proto.output(0).empty()) node.fail("has no first output");
     const auto rule = rules().find(proto.op_type());
     const bool own = proto.domain().empty() || proto.domain() == "ai.onnx";
+    if (const std::string cure = cure_of_other_form(proto.op_type()); !cure.empty()) node.fail(cure);
     if (!own) node.fail(fmt::format("an operator of '{}'; octet imports ONNX's own", shown_name(proto.domain())));
     if (rule == rules().end()) {
       std::vector<std::string_view> names;

@@ -35,6 +35,7 @@ class Int8Maker {
     for (int n = 0; n < count(); ++n) {
       const bool weighted = has_weight(at(n).op) && !is_output(n) && mark(n) == nullptr;
       merged_.push_back(weighted && readers_[static_cast<size_t>(n)] == 1 && feeds_add(n));
+      flattened_.push_back(follow_flatten(n));
       place_.push_back(-1);
       if (merged_.back()) continue;
       result_.graph.nodes.push_back(make(n));
@@ -95,7 +96,7 @@ class Int8Maker {
     }
     const Node& node = at(layer);
     const std::optional<Int8Op> op = traits(node.op).int8;
-    if (!op) fail(layer, "has no int8 form; export the network with BatchNormalizations folded");
+    if (!op) fail(layer, "has no int8 form");
     Int8Node y{.name = node.name, .op = *op, .window = node.window, .groups = node.groups, .shape = node.shape};
     y.first_channel = node.first_channel;
     y.factor_h = node.factor_h, y.factor_w = node.factor_w;
@@ -129,7 +130,7 @@ class Int8Maker {
       if (marked != nullptr && (std::isfinite(marked->low) || std::isfinite(marked->high)))
         fail(n,
              "a Relu or Clip before the QuantizeLinear of an output, which octet gives as unbounded reals; end the "
-             "network before the Relu or Clip");
+             "file before the Relu or Clip (onnx.utils.extract_model) and bound octet's outputs in your program");
       if (marked != nullptr)
         result_.notes.push_back(fmt::format("{}: the logits are not quantized in octet", at(n).name));
       return;
@@ -141,6 +142,10 @@ class Int8Maker {
       y.clamp_min = std::max(y.clamp_min, quantize(marked->low, y.out));
     if (marked != nullptr && std::isfinite(marked->high))
       y.clamp_max = std::min(y.clamp_max, quantize(marked->high, y.out));
+    if (marked != nullptr && marked->codes) {  // compared as reals: a Clip may leave one side open
+      y.clamp_min = static_cast<int32_t>(std::max(static_cast<float>(y.clamp_min), marked->codes->first));
+      y.clamp_max = static_cast<int32_t>(std::min(static_cast<float>(y.clamp_max), marked->codes->second));
+    }
     if (passes_codes_on(y.op)) pass_codes_on(n, y);
     if (y.op != Int8Op::input) return;
     y.out.quant_min = y.clamp_min;
@@ -193,7 +198,11 @@ class Int8Maker {
       for (size_t tap = 0; tap < taps; ++tap)
         for (size_t c = 0; c < channels; ++c) {  // [K, C, taps] -> [K, taps, C]
           const double code = std::nearbyint(reals[(k * channels + c) * taps + tap] / y.weight_scale[k]);
-          if (!(code >= -128 && code <= 127)) fail(n, fmt::format("a weight has code {}, beyond int8", code));
+          if (!(code >= -128 && code <= 127))
+            fail(n,
+                 fmt::format("a weight has code {}, beyond int8; quantize its weights to int8 with zero points of 0, "
+                             "as ONNX Runtime's quantize_static does with weight_type=QuantType.QInt8",
+                             code));
           lowest += code == -128;
           y.weight[(k * taps + tap) * channels + c] = static_cast<int8_t>(std::max(code, -127.0));
         }
@@ -201,30 +210,49 @@ class Int8Maker {
     if (lowest > 0) result_.notes.push_back(fmt::format("{}: {} weights of -128 become -127", node.name, lowest));
   }
 
+  /// What a flatten before node n took, whose codes lie in H, W, C order where the file's are in C, H, W order; h * w
+  /// is 1 where there is none. Only what works on every code alone may stand between it and a linear layer.
+  Shape follow_flatten(int n) const {
+    const Node& node = at(n);
+    if (node.op == Op::flatten && at(node.inputs[0]).shape != node.shape) return at(node.inputs[0]).shape;
+    if (node.inputs.empty() || node.op == Op::linear) return {};
+    const Shape& before = flattened_[static_cast<size_t>(node.inputs[0])];
+    bool moved = before.h * before.w > 1, same = true;
+    for (const int input : node.inputs) {
+      const Shape& other = flattened_[static_cast<size_t>(input)];
+      moved = moved || other.h * other.w > 1;
+      same = same && other == before;
+    }
+    if (!moved) return {};
+    const bool alone = node.op == Op::flatten || node.op == Op::requantize || node.op == Op::lookup ||
+                       ((node.op == Op::add || node.op == Op::mul) && same);
+    if (!alone)
+      fail(n,
+           "stands behind a Flatten of several pixels, whose codes lie in another order in octet; expected a Gemm or "
+           "MatMul");
+    return before;
+  }
+
   /// Channels and taps of a row of weights; of a linear behind a flatten the pixels are taps.
   std::pair<size_t, size_t> columns(const Node& node) const {
-    const Node* from = &at(node.inputs[0]);
+    const Shape& from = at(node.inputs[0]).shape;
     if (node.op == Op::conv2d) {
-      return {static_cast<size_t>(from->shape.c / node.groups),
+      return {static_cast<size_t>(from.c / node.groups),
               static_cast<size_t>(node.window.kernel_h) * static_cast<size_t>(node.window.kernel_w)};
     }
-    const auto alone = [](Op op) {
-      return op == Op::flatten || op == Op::requantize || op == Op::lookup || op == Op::add || op == Op::mul;
-    };
-    while (from->op != Op::input && alone(from->op) && from->shape.h * from->shape.w == 1) from = &at(from->inputs[0]);
-    const Shape& shape = from->shape;
-    const bool flattened = shape.elements() == at(node.inputs[0]).shape.elements();
-    if (!flattened) return {static_cast<size_t>(at(node.inputs[0]).shape.c), 1};
-    return {static_cast<size_t>(shape.c), static_cast<size_t>(shape.h) * static_cast<size_t>(shape.w)};
+    const Shape& flat = flattened_[static_cast<size_t>(node.inputs[0])];
+    if (flat.h * flat.w <= 1) return {static_cast<size_t>(from.c), 1};
+    return {static_cast<size_t>(flat.c), static_cast<size_t>(flat.h) * static_cast<size_t>(flat.w)};
   }
 
   const std::string file_;
   const Graph& graph_;
   const TensorFile& weights_;
   const QdqMarks& marks_;
-  std::vector<int> readers_;  ///< of each node
-  std::vector<bool> merged_;  ///< a convolution that the Add behind it takes in
-  std::vector<int> place_;    ///< of each node in the Int8Graph
+  std::vector<int> readers_;      ///< of each node
+  std::vector<bool> merged_;      ///< a convolution that the Add behind it takes in
+  std::vector<int> place_;        ///< of each node in the Int8Graph
+  std::vector<Shape> flattened_;  ///< of each node, what follow_flatten() says
   ImportedInt8 result_;
 };
 

@@ -81,7 +81,10 @@ void conv(NodeReader& node) {
 void batch_normalization(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   Network& network = node.network();
-  if (network.marks != nullptr) node.fail("in a quantized network; export it with BatchNormalizations folded");
+  if (network.marks != nullptr)
+    node.fail(
+        "in a quantized network; fold it into its convolution before quantizing: "
+        "onnxruntime.quantization.quant_pre_process(FILE, NEW)");
   const int channels = network.shape(x).c;
   const std::vector<float> gamma = per_channel(node, 1, channels), beta = per_channel(node, 2, channels);
   const std::vector<float> mean = per_channel(node, 3, channels), variance = per_channel(node, 4, channels);

@@ -6,8 +6,10 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/quantize.h"
@@ -37,7 +39,9 @@ struct OnnxValue {
   bool codes = false;        ///< behind a QuantizeLinear
   bool dequantized = false;  ///< behind a DequantizeLinear
   float low = -std::numeric_limits<float>::infinity();
-  float high = std::numeric_limits<float>::infinity();  ///< what a Relu or Clip before the next QuantizeLinear leaves
+  /// What a Relu or Clip before the next QuantizeLinear leaves; of codes, what a Clip before the DequantizeLinear
+  /// leaves.
+  float high = std::numeric_limits<float>::infinity();
   bool bounded() const { return std::isfinite(low) || std::isfinite(high); }
 };
 
@@ -47,6 +51,7 @@ struct QdqMarks {
     QParams qparams;
     float low = 0, high = 0;  ///< bounds of the value before it is quantized
     double factor = 1;        ///< of a requantize: what the value is multiplied by before it is quantized
+    std::optional<std::pair<float, float>> codes;  ///< bounds of the codes, once a DequantizeLinear has read them
   };
   std::map<std::string, Edge> edges;
   std::map<std::string, std::string> codes;                 ///< what the file calls them

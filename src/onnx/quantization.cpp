@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -14,11 +15,29 @@
 namespace octet::onnx_rules {
 namespace {
 
-void take_attributes(NodeReader& node) {
+/// Attributes of a newer opset, where only one value leaves the arithmetic as octet has it: float32, or left to the
+/// scale.
+void require_float32(NodeReader& node, const char* attribute, const char* why) {
+  const int64_t type = node.integer(attribute, 0);
+  if (type != 0 && type != onnx::TensorProto::FLOAT)
+    node.fail(fmt::format("{} {}; {}", attribute, type_name(type), why));
+}
+
+void refuse_blocks(NodeReader& node) {
   if (node.integer("block_size", 0) != 0) node.fail("scales of blocks; expected one a tensor or channel");
-  node.integer("saturate", 1);
-  node.integer("precision", 0);
-  node.integer("output_dtype", 0);
+}
+
+/// The type of the codes that a QuantizeLinear gives: its zero point's, else what output_dtype says, else uint8.
+int type_of_codes(NodeReader& node) {
+  const int64_t given = node.integer("output_dtype", 0);
+  const bool zero = node.has_input(2);
+  const int64_t type = zero ? node.constant(2).type : given != 0 ? given : int64_t{onnx::TensorProto::UINT8};
+  if (zero && given != 0 && given != type)
+    node.fail(fmt::format("output_dtype {}, and a zero point of type {}", type_name(given), type_name(type)));
+  if (type != onnx::TensorProto::INT8 && type != onnx::TensorProto::UINT8)
+    node.fail(
+        fmt::format("its codes are {}; octet's are int8 or uint8: quantize the network to 8 bits", type_name(type)));
+  return static_cast<int>(type);
 }
 
 /// Scales or zero points along `axis` of `shape`: one, or one for each index.
@@ -43,20 +62,21 @@ std::vector<float> read_scales(NodeReader& node, const std::vector<int64_t>& sha
   return found.reals;
 }
 
-/// Codes of an activation: one scale, int8 or uint8.
-QParams read_qparams(NodeReader& node) {
-  QParams q{.scale = read_scales(node, {}, -1)[0], .quant_min = 0, .quant_max = 255};
-  if (!node.has_input(2)) return q;
+/// The zero point of an activation, 0 where it is left out.
+int32_t read_zero_point(NodeReader& node) {
+  if (!node.has_input(2)) return 0;
   count_along(node, 2, {}, -1);
-  const Constant& zero = node.constant(2);
-  if (zero.type == onnx::TensorProto::INT8) {
-    q.quant_min = -128;
-    q.quant_max = 127;
-  } else if (zero.type != onnx::TensorProto::UINT8) {
-    node.fail("its codes are neither int8 nor uint8");
-  }
-  q.zero_point = static_cast<int32_t>(zero.integers[0]);
-  return q;
+  if (node.constant(2).real) node.fail("its zero point is not an integer");
+  return static_cast<int32_t>(node.constant(2).integers[0]);
+}
+
+/// Codes that a QuantizeLinear makes of an activation: one scale, int8 or uint8.
+QParams read_qparams(NodeReader& node) {
+  const bool is_signed = type_of_codes(node) == onnx::TensorProto::INT8;
+  return {.scale = read_scales(node, {}, -1)[0],
+          .zero_point = read_zero_point(node),
+          .quant_min = is_signed ? -128 : 0,
+          .quant_max = is_signed ? 127 : 255};
 }
 
 /// The index of the scale that element i takes.
@@ -77,6 +97,7 @@ void convert_constant(NodeReader& node, bool to_codes) {
   const auto rank = static_cast<int64_t>(from.shape.size());
   const int64_t given = node.integer("axis", 1), axis = given < 0 ? given + rank : given;
   if (from.real != to_codes) node.fail(to_codes ? "of integers" : "of what is no codes");
+  const int type = to_codes ? type_of_codes(node) : from.type;
   Constant to;
   to.shape = from.shape;
   to.real = !to_codes;
@@ -85,8 +106,11 @@ void convert_constant(NodeReader& node, bool to_codes) {
   const size_t zeros = node.has_input(2) ? count_along(node, 2, from.shape, axis) : 0;
   if (zeros != 0 && node.constant(2).real) node.fail("its zero point is not an integer");
   const std::vector<int64_t> zero = zeros != 0 ? node.constant(2).integers : std::vector<int64_t>{0};
-  to.type = zeros != 0 ? node.constant(2).type : static_cast<int>(onnx::TensorProto::UINT8);
-  const double low = to.type == onnx::TensorProto::INT8 ? -128 : 0;
+  if (zeros != 0 && node.constant(2).type != type)
+    node.fail(fmt::format("codes of type {}, and a zero point of type {}", type_name(type),
+                          type_name(node.constant(2).type)));
+  to.type = to_codes ? type : static_cast<int>(onnx::TensorProto::FLOAT);
+  const double low = type == onnx::TensorProto::INT8 ? -128 : 0;
   if (zero.size() > 1 && to.scale.size() != zero.size()) node.fail("as many zero points as scales are expected");
   const Along scale_at = along(from.shape, axis, to.scale.size());
   for (size_t i = 0; i < from.elements(); ++i) {
@@ -109,7 +133,9 @@ bool same(const QParams& a, const QParams& b) {
   return a.scale == b.scale && a.zero_point == b.zero_point && a.quant_min == b.quant_min;
 }
 
-[[noreturn]] void refuse_quantized(const NodeReader& node) {
+[[noreturn]] void refuse_quantized(NodeReader& node) {
+  for (const onnx::NodeProto& other : node.network().file().model->graph().node())
+    if (const std::string cure = cure_of_other_form(other.op_type()); !cure.empty()) node.fail(cure);
   node.fail(
       "a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors makes a "
       "checkpoint of it");
@@ -137,7 +163,9 @@ std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int6
 void quantize_linear(NodeReader& node) {
   Network& network = node.network();
   if (network.marks == nullptr) refuse_quantized(node);
-  take_attributes(node);
+  refuse_blocks(node);
+  require_float32(node, "precision", "octet divides by the scale in float32");
+  node.integer("saturate", 1);  // says something of float8 codes only
   if (node.input(0).constant) return convert_constant(node, true);
   node.integer("axis", 1);
   const bool heads = node.input(0).heads != 0;  // of attention
@@ -147,7 +175,7 @@ void quantize_linear(NodeReader& node) {
     node.fail(
         "of an activation plus a number, or times one: expected codes' own scale before a number, which is positive");
   }
-  const QdqMarks::Edge edge{read_qparams(node), y.low, y.high, y.factor};
+  const QdqMarks::Edge edge{read_qparams(node), y.low, y.high, y.factor, {}};
   if (heads && y.plain() && y.dequantized &&
       same(network.marks->edges.at(network.node(y).name).qparams, edge.qparams)) {
     y.codes = true;  // the same: quantizers write both around each Reshape and Transpose
@@ -174,16 +202,87 @@ void quantize_linear(NodeReader& node) {
   node.result(std::move(y));
 }
 
+/// As Brevitas writes a narrow range, and codes of fewer bits than the type has.
+void clip_codes(NodeReader& node) {
+  const auto limit = [&](int input) -> std::optional<int64_t> {
+    if (!node.has_input(input)) return std::nullopt;
+    const Constant& found = node.constant(input);
+    if (found.real || found.elements() != 1)
+      node.fail(fmt::format("input '{}' is not one integer", shown_name(node.name_of_input(input))));
+    return found.integers[0];
+  };
+  const std::optional<int64_t> low = limit(1), high = limit(2);
+  if (low && high && *low > *high) node.fail(fmt::format("to {} .. {}: no range", *low, *high));
+  OnnxValue y = node.input(0);
+  if (y.constant) {
+    Constant codes = *y.constant;
+    for (int64_t& code : codes.integers) {
+      if (low) code = std::max(code, *low);
+      if (high) code = std::min(code, *high);
+    }
+    return node.result(node.network().constant(std::move(codes)));
+  }
+  const auto as_code = [](int64_t value) { return static_cast<float>(std::clamp<int64_t>(value, -128, 255)); };
+  if (low) y.low = std::max(y.low, as_code(*low));
+  if (high) y.high = std::min(y.high, as_code(*high));
+  auto& names = node.network().marks->codes;
+  if (const auto shown = names.find(node.network().node(y).name); shown != names.end())
+    shown->second = node.names().back();
+  node.result(std::move(y));
+}
+
+bool is_shift(NodeReader& node, int constant) {
+  const OnnxValue& x = node.input(1 - constant);
+  const Constant& found = node.constant(constant);
+  const size_t behind = x.rank == 2 ? 0 : 2, rank = found.shape.size();  // axes behind the channels
+  if (node.network().marks == nullptr || x.node < 0 || x.heads != 0 || x.groups != 0 || !found.real) return false;
+  const int channels = node.network().shape(x).c;
+  return found.elements() == static_cast<size_t>(channels) && rank > behind &&
+         found.shape[rank - 1 - behind] == channels;
+}
+
+/// A quantizer gives the layer before it codes of its own, which the Add then changes: octet has no such node but a
+/// depthwise 1x1 convolution. Its weights are 64 codes of 1 / 64, so that biases in int32 codes, as other runtimes have
+/// them, are fine.
+void add_shift(NodeReader& node, int constant) {
+  constexpr float kScale = 1.0f / 64;
+  const OnnxValue x = node.activation(1 - constant);
+  Network& network = node.network();
+  const int channels = network.shape(x).c;
+  const auto count = static_cast<size_t>(channels);
+  OnnxValue y = network.append(
+      {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = true}, node.names());
+  y.rank = x.rank;
+  const std::string name = network.node(y).name;
+  network.put(name, "weight", {channels, 1, 1, 1}, std::vector<float>(count, 1.0f));
+  network.put(name, "bias", {channels}, node.constant(constant).reals);
+  network.marks->weight_scales[name] = std::vector<float>(count, kScale);
+  network.note(name + ": an Add of a number a channel to codes of another node becomes a depthwise 1x1 convolution");
+  node.result(std::move(y));
+}
+
 void dequantize_linear(NodeReader& node) {
   Network& network = node.network();
   if (network.marks == nullptr) refuse_quantized(node);
-  take_attributes(node);
+  refuse_blocks(node);
+  require_float32(node, "output_dtype", "octet's reals are float32");
   OnnxValue y = node.input(0);
   if (y.constant) return convert_constant(node, false);
   node.integer("axis", 1);
   if (!y.codes) node.fail("of no codes; expected a QuantizeLinear before it");
-  if (!same(network.marks->edges.at(network.node(y).name).qparams, read_qparams(node)))
-    node.fail("its scale and zero point are not those of the QuantizeLinear before it");
+  QdqMarks::Edge& edge = network.marks->edges.at(network.node(y).name);
+  const QParams& codes = edge.qparams;
+  const float scale = read_scales(node, {}, -1)[0];
+  const int32_t zero = read_zero_point(node);
+  if (scale != codes.scale || zero != codes.zero_point)
+    node.fail(fmt::format("its scale {} and zero point {} are not those of the QuantizeLinear before it, {} and {}",
+                          scale, zero, codes.scale, codes.zero_point));
+  const std::pair bounds(y.low, y.high);
+  if (edge.codes.value_or(bounds) != bounds)
+    node.fail("reads codes that another DequantizeLinear reads with other bounds; octet has one range an edge");
+  edge.codes = bounds;
+  y.low = -std::numeric_limits<float>::infinity();
+  y.high = std::numeric_limits<float>::infinity();
   y.codes = false;
   y.dequantized = true;
   node.result(std::move(y));

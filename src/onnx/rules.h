@@ -15,6 +15,10 @@ using Rule = void (*)(NodeReader&);
 /// By operator; what is not here is refused by its name.
 const std::map<std::string_view, Rule>& rules();
 
+/// What to do about an operator of a quantized network in another form than QDQ (QLinearConv, ConvInteger); "": it is
+/// none of these.
+std::string cure_of_other_form(std::string_view op);
+
 namespace onnx_rules {
 
 // layers.cpp: what has weights
@@ -58,6 +62,10 @@ bool clip_of_hard_sigmoid(NodeReader& node);    ///< Clip 0..6 of x + 3, of whic
 // quantization.cpp: QuantizeLinear and DequantizeLinear
 void quantize_linear(NodeReader& node);
 void dequantize_linear(NodeReader& node);
+void clip_codes(NodeReader& node);  ///< a Clip between the two
+/// In a quantized network: whether an Add of the constant input `constant` adds a number a channel.
+bool is_shift(NodeReader& node, int constant);
+void add_shift(NodeReader& node, int constant);  ///< that Add, behind any node
 /// In a quantized network: the bounds wait for the QuantizeLinear behind.
 void bound(NodeReader& node, float low, float high);
 /// The scales of weights, input `input`, one for each of `outputs` indices along `axis`.

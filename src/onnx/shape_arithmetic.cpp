@@ -221,6 +221,7 @@ void transpose(NodeReader& node) {
   if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");
   Constant to;
   to.real = from.real;
+  to.type = from.type;
   to.shape = {from.shape[1], from.shape[0]};
   to.scale = from.scale;
   to.axis = 1 - from.axis;

@@ -171,7 +171,7 @@ TEST(QdqImport, WhatIsMissingIsNamed) {
 
   onnx::ModelProto norm = model;
   node_of(norm, first).set_op_type("BatchNormalization");
-  expect_refused(norm, "(BatchNormalization): in a quantized network; export it with BatchNormalizations folded");
+  expect_refused(norm, "(BatchNormalization): in a quantized network; fold it into its convolution before quantizing");
 
   onnx::ModelProto real = model;
   const std::string weight = node_of(real, first).input(1);

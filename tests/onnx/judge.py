@@ -149,6 +149,8 @@ def untested(cases, operators, exempt):
     for case in cases:
         opset = case.model.opset_import[0].version
         for node in case.model.graph.node:
+            if node.domain:
+                continue
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             given = {attribute.name for attribute in node.attribute}
             given |= {declared.name for declared, name in zip(schema.inputs, node.input) if name}

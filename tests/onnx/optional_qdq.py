@@ -34,7 +34,9 @@ def weights(name, values, scale, zero=None, **attributes):
     """A DequantizeLinear of int8 codes."""
     inputs = [f"{name}.q", f"{name}.s"] + ([] if zero is None else [f"{name}.z"])
     tensors = [tensor(f"{name}.q", values, values.dtype), tensor(f"{name}.s", scale)]
-    return [node("DequantizeLinear", inputs, [name], **attributes)], tensors + ([] if zero is None else [tensor(f"{name}.z", zero, values.dtype)])
+    if zero is not None:
+        tensors.append(tensor(f"{name}.z", zero, values.dtype))
+    return [node("DequantizeLinear", inputs, [name], **attributes)], tensors
 
 
 def network(*parts, output="y", opset=13, shape=SHAPE):
@@ -96,13 +98,15 @@ def activations():
     for name, dtype in (("default", TensorProto.UNDEFINED), ("float", TensorProto.FLOAT)):
         yield mid(f"precision_{name}", 120, q={"precision": dtype}, opset=23)
         yield mid(f"dq_output_dtype_{name}", 120, dq={"output_dtype": dtype}, opset=23)
-    yield mid("precision_half", 120, q={"precision": TensorProto.FLOAT16}, opset=23, refused="precision FLOAT16; octet divides in float32")
+    yield mid("precision_half", 120, q={"precision": TensorProto.FLOAT16}, opset=23,
+              refused="precision FLOAT16; octet divides by the scale in float32")
     yield mid("dq_output_dtype_half", 120, dq={"output_dtype": TensorProto.FLOAT16}, opset=23,
               refused="output_dtype FLOAT16; octet's reals are float32")
     yield case("scale_of_one_element", between(pair("a", "m", [MID], [120])))
-    yield case("one_code_of_two_readers", network(IMAGE, FIRST, BIAS, CONV1, pair("a", "m", MID, 120), SECOND, CONV2,
-                                                  ([node("DequantizeLinear", ["m.q", "m.s", "m.z"], ["m2"]), node("Conv", ["m2", "w2"], ["z"]),
-                                                    node("Add", ["y", "z"], ["sum"])], []), output="sum"), refused="its output has no scale")
+    again = [node("DequantizeLinear", ["m.q", "m.s", "m.z"], ["m2"]), node("Conv", ["m2", "w2"], ["z"])]
+    total = pair("y", "yq", 0.0317, 90), pair("z", "zq", 0.0291, 100), ([node("Add", ["yq", "zq"], ["sum"])], [])
+    yield case("one_code_of_two_readers", network(IMAGE, FIRST, BIAS, CONV1, pair("a", "m", MID, 120), SECOND, CONV2, (again, []), *total,
+                                                  output="sum"))
 
 
 def of_weights():
@@ -120,7 +124,8 @@ def of_weights():
         yield conv(f"weights_zero_points_{opset}", weights("w1", codes(6, 3, 3, 3), CHANNELS, np.arange(6) - 3, axis=0), opset,
                    differs_from=f"weights_axis_0_{opset}")
         yield conv(f"weights_u8_{opset}", weights("w1", (codes(6, 3, 3, 3) + np.int16(128)).astype(np.uint8), 5 / 256, 117), opset)
-        yield conv(f"weights_u8_without_zero_point_{opset}", weights("w1", (codes(6, 3, 3, 3) + np.int16(15)).astype(np.uint8), CHANNELS, axis=0), opset)
+        positive = (codes(6, 3, 3, 3) + np.int16(15)).astype(np.uint8)
+        yield conv(f"weights_u8_without_zero_point_{opset}", weights("w1", positive, CHANNELS, axis=0), opset)
         yield case(f"columns_axis_1_{opset}", network(IMAGE, weights("w", columns, scales, axis=1), head, opset=opset))
         yield case(f"columns_axis_left_out_{opset}", network(IMAGE, weights("w", columns, scales), head, opset=opset))
         yield case(f"rows_axis_0_{opset}", network(IMAGE, weights("w", columns.T.copy(), scales, axis=0), rows, opset=opset))
