@@ -29,8 +29,10 @@ struct OnnxOptions {
 
 /// The bytes of a QDQ model: every edge of the Int8Graph quantized with its own scale, weights as int8 a channel.
 /// Throws Error(usage) naming the node that the profile or ONNX cannot express. `codes`: becomes, by node, what the
-/// model calls its codes; "" for reals.
-std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes = nullptr);
+/// model calls its codes; "" for reals. `notes`: gets a line for people where int8 runtimes, whose biases are int32,
+/// will give other codes, or where a scale was raised so that they do not (src/onnx/qdq_biases.h).
+std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes = nullptr,
+                      std::vector<std::string>* notes = nullptr);
 
 /// The bytes of the float network; `weights` by the names of parameters(graph). BatchNorms stay.
 std::string write_float(const Graph& graph, const TensorFile& weights, const Preprocessing& preprocessing, int opset);

@@ -7,6 +7,7 @@
 #include "src/common/error.h"
 #include "src/onnx/curves.h"
 #include "src/onnx/export.h"
+#include "src/onnx/qdq_biases.h"
 #include "src/onnx/qdq_checks.h"
 #include "src/onnx/rows.h"
 #include "src/onnx/writer.h"
@@ -49,6 +50,7 @@ class QdqWriter {
   }
 
   const std::vector<std::string>& codes() const { return codes_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   [[noreturn]] void fail(const Int8Node& node, const std::string& what) const {
@@ -185,18 +187,22 @@ class QdqWriter {
   /// factor stands in it) moves its sign into the codes, and one of 0 leaves codes of 0.
   void append_parameters(const Int8Node& node, std::vector<int8_t> codes, const std::vector<int64_t>& shape,
                          std::vector<std::string>& inputs) {
-    const double x_scale = input_of(node).out.scale, y_scale = node.float_output ? 1.0 : node.out.scale;
+    const QParams& x = input_of(node).out;
+    const double x_scale = x.scale, y_scale = node.float_output ? 1.0 : node.out.scale;
     const size_t outputs = node.multiplier.size(), row = codes.size() / outputs;
     std::vector<float> scale(outputs), bias(outputs);
+    Int32Biases biases;
     for (size_t k = 0; k < outputs; ++k) {
       scale[k] = float_for(std::abs(node.multiplier[k]), y_scale / x_scale,
                            [&](float s) { return static_cast<float>(x_scale * s / y_scale); });
       bias[k] = float_for(node.bias[k], y_scale, [&](float b) { return static_cast<float>(b / y_scale); });
       const bool none = !(scale[k] >= std::numeric_limits<float>::min());
-      if (none) scale[k] = 1;
-      for (size_t i = k * row; i < (k + 1) * row && (none || node.multiplier[k] < 0); ++i)
-        codes[i] = none ? int8_t{0} : static_cast<int8_t>(-codes[i]);
+      if (none) scale[k] = bias[k] == 0 ? 1 : scale_for_bias(bias[k], x_scale);
+      const std::span<int8_t> channel(codes.data() + k * row, row);
+      for (int8_t& code : channel) code = none ? int8_t{0} : node.multiplier[k] < 0 ? static_cast<int8_t>(-code) : code;
+      biases.fit(channel, scale[k], bias[k], x, y_scale);
     }
+    for (const std::string& note : biases.notes(node.name)) notes_.push_back(note);
     const std::string& name = node.name;
     const auto channels = static_cast<int64_t>(outputs);
     inputs.push_back(
@@ -212,16 +218,12 @@ class QdqWriter {
                           double x_scale) {
     const std::string& name = node.name;
     const auto channels = static_cast<int64_t>(bias.size());
-    const auto as_float = [&] { return writer_.floats(name + ".bias", {channels}, bias.data()); };
-    if (options_.profile != OnnxProfile::int32_bias) return as_float();
+    if (options_.profile != OnnxProfile::int32_bias) return writer_.floats(name + ".bias", {channels}, bias.data());
     std::vector<int32_t> codes;
     for (size_t k = 0; k < bias.size(); ++k) {
       scale[k] = static_cast<float>(scale[k] * x_scale);
-      const double code = std::nearbyint(bias[k] / static_cast<double>(scale[k]));
-      if (std::abs(code) > std::numeric_limits<int32_t>::max()) break;
-      codes.push_back(static_cast<int32_t>(code));
+      codes.push_back(int32_bias(bias[k], scale[k]));
     }
-    if (codes.size() != bias.size()) return as_float();  // too large for int32 codes: slower there, and right
     const std::string y = writer_.node(
         "DequantizeLinear", name + ".bias",
         {writer_.int32s(name + ".bias_codes", codes), writer_.floats(name + ".bias_scale", {channels}, scale.data()),
@@ -265,14 +267,17 @@ class QdqWriter {
   std::vector<std::string> edges_;  ///< of each node, behind its DequantizeLinear
   std::vector<std::string> codes_;  ///< of each node, before its DequantizeLinear
   std::vector<Shape> flattened_;    ///< what a flatten before each node took; h * w <= 1: none
+  std::vector<std::string> notes_;  ///< what int8 runtimes make of the biases, for people
 };
 
 }  // namespace
 
-std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes) {
+std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes,
+                      std::vector<std::string>* notes) {
   QdqWriter writer(graph, options);
   std::string bytes = writer.run();
   if (codes != nullptr) *codes = writer.codes();
+  if (notes != nullptr) *notes = writer.notes();
   return bytes;
 }
 

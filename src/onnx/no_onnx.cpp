@@ -19,7 +19,9 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
 
 ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
 
-std::string write_qdq(const Int8Graph&, const OnnxOptions&, std::vector<std::string>*) { throw usage_error(kMissing); }
+std::string write_qdq(const Int8Graph&, const OnnxOptions&, std::vector<std::string>*, std::vector<std::string>*) {
+  throw usage_error(kMissing);
+}
 
 ShownCodes show_codes(const Int8Graph&) { throw usage_error(kMissing); }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/files.h"
+#include "src/common/progress.h"
 #include "src/onnx/export.h"
 #include "src/tensor_files/safetensors.h"
 #include "tools/octet/target.h"
@@ -43,10 +44,13 @@ ExitCode export_onnx(const Common& common, const std::string& target, const Onnx
   if (!options.float_network) require_no_set(common, "--onnx writes the int8 network as it is");
   require_place_for(options.file);
   const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
+  std::vector<std::string> notes;
   const std::string bytes =
-      options.float_network ? float_bytes(common, target, options.opset)
-                            : write_qdq(open_checkpoint(target).graph, {.profile = profile, .opset = options.opset});
+      options.float_network
+          ? float_bytes(common, target, options.opset)
+          : write_qdq(open_checkpoint(target).graph, {.profile = profile, .opset = options.opset}, nullptr, &notes);
   write_file_atomically(options.file, bytes);
+  for (const std::string& note : notes) say(fmt::format("{}: {}", options.file, note));
   print_result(common, fmt::format("wrote {}", options.file), [&] {
     return nlohmann::json{{"onnx", options.file}}.dump(2);
   });

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""A channel whose weights are far below its bias, as weight decay leaves one: the exported file gives octet's answers in ONNX Runtime's
+default session, which makes int32 biases of it, and export says which channel it was.
+
+usage: near_dead_test.py OCTET ONNX_LOGITS. Exits 77 (skipped) where onnx or onnxruntime is missing.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+try:
+    import judge
+    import numpy as np
+    import onnxruntime
+    from onnx.helper import make_node as node
+    from optional_qdq import X_SCALE, codes, network, pair, weights
+except ImportError as missing:
+    print(f"near_dead_test: Skipped\n{missing}; tools/setup.sh --tests installs it into .deps/venv")
+    sys.exit(77)
+
+OCTET, ONNX_LOGITS = sys.argv.pop(1), sys.argv.pop(1)
+SHAPE, DEAD = (3, 8, 8), 2
+CLOSE = 0.01  # of the largest output; a code of the first layer's is 0.002 of it, and a lost bias half of it
+PROFILES = ("onnxruntime", "openvino", "tensorrt", "int32_bias")
+
+
+def quantized(dead, dtype):
+    """A convolution whose channel 2 has `dead` times its weights and a bias of 1, and a classifier."""
+    scales = np.array([5, 7, 6, 5, 3, 7], np.float32) / 256
+    scales[DEAD] *= dead
+    first = codes(6, 3, 3, 3)
+    if scales[DEAD] == 0:
+        first[DEAD], scales[DEAD] = 0, 1e-38
+    conv = [node("Conv", ["image", "w1", "b1"], ["a"], name="conv1"), node("Relu", ["a"], ["r"])]
+    pool = [node("GlobalAveragePool", ["m"], ["gap"], name="gap")]
+    fc = [node("Flatten", ["g"], ["row"]), node("Gemm", ["row", "w2", "b2"], ["y"], name="fc", transB=1)]
+    image_scale = X_SCALE * (2 if dtype == np.int8 else 1)
+    return network(pair("x", "image", image_scale, 0, dtype), weights("w1", first, scales, np.zeros(6), axis=0),
+                   (conv, [judge.tensor("b1", [.1, 0, 1, -.2, 0, .3])]), pair("r", "m", 0.0231, 0, dtype), (pool, []),
+                   pair("gap", "g", 0.0117, 0, dtype), weights("w2", codes(5, 6, seed=9), 3 / 128, 0),
+                   (fc, [judge.tensor("b2", [.1, -.2, 0, .2, 0])]))
+
+
+def default_session(path, x):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"images": x})[0].reshape(-1)
+
+
+class NearDead(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.x = judge.pixels(SHAPE, images=16)
+
+    def octet(self, *words):
+        done = subprocess.run([OCTET, *map(str, words)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def check(self, dead, dtype, profile):
+        """What export says."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            case = judge.Case("near_dead", quantized(dead, dtype), self.x, quantized=True)
+            ours = judge.by_octet(ONNX_LOGITS, folder, [case])["near_dead"]
+            self.octet("export", folder / "near_dead.qdq.onnx", "--out", folder / "int8.safetensors")
+            said = self.octet("export", folder / "int8.safetensors", "--onnx", folder / "out.onnx", "--profile", profile)
+            theirs = default_session(folder / "out.onnx", self.x)
+        self.assertLess(judge.distance(theirs, ours), CLOSE, f"{dead} {dtype.__name__} {profile}")
+        agree = (theirs.reshape(-1, 5).argmax(1) == ours.reshape(-1, 5).argmax(1)).all()
+        self.assertTrue(agree)
+        return said
+
+    def test_every_profile(self):
+        for profile in PROFILES:
+            for dead in (1, 1e-3, 1e-6, 1e-9, 1e-20, 1e-41, 0) if profile == "onnxruntime" else (1e-6, 1e-20):
+                said = self.check(dead, np.int8, profile)
+                self.assertEqual("conv1: 1 of 6 channels (the first: 2)" in said, 1e-40 < dead < 1e-4, f"{profile} {dead}: {said}")
+
+    def test_unsigned_codes(self):
+        for dead in (1e-6, 0):
+            self.check(dead, np.uint8, "onnxruntime")
+
+
+if __name__ == "__main__":
+    unittest.main()
