@@ -134,8 +134,7 @@ std::vector<std::string> OnnxWriter::inputs(const std::string& name, const std::
   std::vector<std::string> x;
   for (const int input : nodes) {
     const auto at = static_cast<size_t>(input);
-    const bool joined = nodes.size() > 1 && rows[at] && !row;
-    x.push_back(joined ? pixel(name + "/Unsqueeze", edges[at]) : edges[at]);
+    x.push_back(rows[at] && !row ? pixel(name + "/Unsqueeze", edges[at]) : edges[at]);
   }
   return x;
 }

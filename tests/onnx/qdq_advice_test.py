@@ -76,7 +76,7 @@ class Advice(unittest.TestCase):
 
     def save(self, network, name="file.onnx"):
         path = self.folder / name
-        onnx.save(network, path)
+        onnx.save(onnx.shape_inference.infer_shapes(network), path)  # onnx.utils wants an output's shape
         return path
 
     def octet(self, *words, code=0):
@@ -180,16 +180,11 @@ class Advice(unittest.TestCase):
             n.input[:] = ["x" if name == "images" else name for name in n.input]
         np.testing.assert_array_equal(self.outputs(path)[0], self.outputs(self.save(again))[0])
 
-    def test_a_float_file_is_inspected(self):
-        path = self.save(float_network())
-        message = self.refusal(path)
-        self.assertIn("a float network;", message)
-        self.assertIn("octet inspect", message)
-        self.octet("inspect", path)
-
     def test_picking_a_class_is_cut_off(self):
         pick = [node("Add", ["mmq", "B"], ["sum"]), node("ArgMax", ["sum"], ["y"], axis=1)], [tensor("B", BIASES)]
-        path = self.save(network(IMAGE, ROW, COLUMNS, MATMUL, pair("mm", "mmq", 0.0173, 120), pick))
+        whole = network(IMAGE, ROW, COLUMNS, MATMUL, pair("mm", "mmq", 0.0173, 120), pick)
+        whole.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+        path = self.save(whole)
         message = self.refusal(path)
         self.assertIn("Leave it to your program (ArgMax) and end the file before it: onnx.utils.extract_model, output_names=[\"sum\"]",
                       message)
