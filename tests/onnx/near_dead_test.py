@@ -23,7 +23,7 @@ except ImportError as missing:
 
 OCTET, ONNX_LOGITS = sys.argv.pop(1), sys.argv.pop(1)
 SHAPE, DEAD = (3, 8, 8), 2
-CLOSE = 0.01  # of the largest output; a code of the first layer's is 0.002 of it, and a lost bias half of it
+CLOSE = 0.05  # of the largest output: fused kernels round other codes (0.008); without its bias the channel leaves 0.6
 PROFILES = ("onnxruntime", "openvino", "tensorrt", "int32_bias")
 
 

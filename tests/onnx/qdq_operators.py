@@ -3,7 +3,7 @@ no QDQ form at all. The scales are as optional_qdq.py says."""
 import numpy as np
 from judge import Case, pixels, tensor
 from onnx.helper import make_node as node
-from optional_qdq import BIAS, CHANNELS, CONV1, CONV2, FIRST, IMAGE, MID, SECOND, X, between, case, codes, network, pair, weights
+from optional_qdq import BIAS, CHANNELS, CONV1, CONV2, FIRST, IMAGE, MID, SECOND, X, X_SCALE, between, case, codes, network, pair, weights
 
 OPERATORS = set()  # their own options are the float networks' business
 EXEMPT = {}
@@ -37,6 +37,10 @@ def sums():
     yield case("bias_of_one_class", network(IMAGE, ROW, one, MATMUL, product, ([node("Add", ["mmq", "B"], ["y"])], [tensor("B", [1.7])])))
     moved = [node("Add", ["row", "B"], ["s"], name="add")], [tensor("B", np.linspace(-1, 1, 192))]
     yield case("biases_behind_a_flatten", network(IMAGE, ROW, moved, pair("s", "n", 0.0137, 100), COLUMNS,
+                                                  ([node("MatMul", ["n", "w"], ["y"])], [])),
+               refused="stands behind a Flatten of several pixels")
+    twice = [node("Concat", ["row", "row"], ["c"], name="concat", axis=1)], []
+    yield case("concat_behind_a_flatten", network(IMAGE, ROW, twice, pair("c", "n", X_SCALE, 0), weights("w", codes(384, 5), 1 / 128, 0),
                                                   ([node("MatMul", ["n", "w"], ["y"])], [])),
                refused="stands behind a Flatten of several pixels")
 
