@@ -16,8 +16,8 @@ std::string out_channels_fault(const ShapeAttributes& node) {
   return fmt::format("out_channels {} is not in 1..{}", node.out_channels, kMaxDimension);
 }
 
-OutputShape windowed(const ShapeAttributes& node, const Shape& in, bool pool, int channels) {
-  if (const std::string fault = window_fault(node.window, in, pool); !fault.empty())
+OutputShape windowed(const ShapeAttributes& node, const Shape& in, int channels) {
+  if (const std::string fault = window_fault(node.window, in, node.op); !fault.empty())
     return refuse(fmt::format("input {}: {}", to_string(in), fault));
   Shape out = window_output(node.window, in);
   out.c = channels;
@@ -27,7 +27,7 @@ OutputShape windowed(const ShapeAttributes& node, const Shape& in, bool pool, in
 OutputShape convolution(const ShapeAttributes& node, std::span<const Shape> inputs) {
   const Shape& in = inputs[0];
   if (std::string fault = out_channels_fault(node); !fault.empty()) return refuse(std::move(fault));
-  OutputShape out = windowed(node, in, false, node.out_channels);
+  OutputShape out = windowed(node, in, node.out_channels);
   if (!out.fault.empty()) return out;
   if (node.groups < 1 || in.c % node.groups != 0 || node.out_channels % node.groups != 0) {
     return refuse(
@@ -53,7 +53,7 @@ OutputShape flattened(const Shape& in) {
 OutputShape subsampled(const ShapeAttributes& node, const Shape& in) {
   if (std::string fault = out_channels_fault(node); !fault.empty()) return refuse(std::move(fault));
   const Window strides{.stride_h = node.window.stride_h, .stride_w = node.window.stride_w};
-  if (std::string fault = window_fault(strides, in, false); !fault.empty()) return refuse(std::move(fault));
+  if (std::string fault = window_fault(strides, in, node.op); !fault.empty()) return refuse(std::move(fault));
   if (node.out_channels < in.c || (node.out_channels - in.c) % 2 != 0)
     return refuse(fmt::format("cannot pad {} channels evenly to {}", in.c, node.out_channels));
   Shape out = subsample_output(node.window, in);
@@ -116,7 +116,7 @@ OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inp
       return linear(node, in);
     case Op::max_pool:
     case Op::avg_pool:
-      return windowed(node, in, true, in.c);
+      return windowed(node, in, in.c);
     case Op::global_avg_pool:
       return {{in.c, 1, 1}, ""};
     case Op::flatten:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -26,22 +27,26 @@ Axis horizontal(const Window& w, const Shape& in) {
 
 bool in_range(int64_t value, int64_t lo) { return value >= lo && value <= kMaxDimension; }
 
-std::string axis_fault(const Axis& a, bool pool) {
+int axis_output(const Axis& a) { return static_cast<int>((a.padded() - a.extent()) / a.stride + 1); }
+
+std::string axis_fault(const Axis& a, Op op) {
+  const bool pool = op == Op::max_pool || op == Op::avg_pool;
   if (!in_range(a.kernel, 1)) return fmt::format("kernel {} is not in 1..{}", a.kernel, kMaxDimension);
   if (!in_range(a.stride, 1)) return fmt::format("stride {} is not in 1..{}", a.stride, kMaxDimension);
   for (const int64_t pad : {a.before, a.behind}) {
     if (!in_range(pad, 0)) return fmt::format("pad {} is not in 0..{}", pad, kMaxDimension);
-    if (pool && 2 * pad > a.kernel) return fmt::format("pad {} is more than half of kernel {}", pad, a.kernel);
   }
+  const int64_t halved = op == Op::max_pool ? a.before : std::max(a.before, a.behind);
+  if (pool && 2 * halved > a.kernel) return fmt::format("pad {} is more than half of kernel {}", halved, a.kernel);
   if (!in_range(a.dilation, 1)) return fmt::format("dilation {} is not in 1..{}", a.dilation, kMaxDimension);
   if (pool && a.dilation != 1) return fmt::format("dilation {}: pooling windows have none", a.dilation);
   if (a.padded() < a.extent()) {
     return fmt::format("the window spans {} pixels, the padded image has {}", a.extent(), a.padded());
   }
+  if (pool && (axis_output(a) - int64_t{1}) * a.stride >= a.in + a.before)
+    return fmt::format("pad {} behind an image of {} pixels: the last window has none of them", a.behind, a.in);
   return "";
 }
-
-int axis_output(const Axis& a) { return static_cast<int>((a.padded() - a.extent()) / a.stride + 1); }
 
 }  // namespace
 
@@ -59,9 +64,9 @@ std::string shape_fault(const Shape& shape) {
   return "";
 }
 
-std::string window_fault(const Window& window, const Shape& in, bool pool) {
-  const std::string fault = axis_fault(vertical(window, in), pool);
-  return fault.empty() ? axis_fault(horizontal(window, in), pool) : fault;
+std::string window_fault(const Window& window, const Shape& in, Op op) {
+  const std::string fault = axis_fault(vertical(window, in), op);
+  return fault.empty() ? axis_fault(horizontal(window, in), op) : fault;
 }
 
 Shape window_output(const Window& window, const Shape& in) {

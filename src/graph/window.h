@@ -13,9 +13,10 @@ std::string to_string(const Shape& shape);
 /// "" if every dimension is in 1..kMaxDimension and the elements are at most kMaxElements, else what is wrong.
 std::string shape_fault(const Shape& shape);
 
-/// "" if the window fits an image of in.h x in.w pixels, else what is wrong. `pool`: pooling windows have no dilation
-/// and at most half a kernel of padding, so that every window holds at least one pixel.
-std::string window_fault(const Window& window, const Shape& in, bool pool);
+/// "" if the window fits an image of in.h x in.w pixels, else what is wrong. `op`: windows of
+/// avg_pool and max_pool have no dilation and at most half a kernel of padding (a max_pool's behind the image may be
+/// larger), and every one holds at least one pixel of the image.
+std::string window_fault(const Window& window, const Shape& in, Op op);
 
 /// Height and width of the output; c is left 0. Only for windows without fault.
 Shape window_output(const Window& window, const Shape& in);

@@ -78,7 +78,8 @@ void NetworkBuilder::set_edge(Int8Node& n) {
   n.clamp_max = random_.chance(80) ? n.out.quant_max : random_.between(n.clamp_min, n.out.quant_max);
 }
 
-Window NetworkBuilder::random_window(const Shape& in, bool pool) {
+Window NetworkBuilder::random_window(const Shape& in, Op op) {
+  const bool pool = op == Op::max_pool || op == Op::avg_pool;
   Window w;
   for (;;) {
     w.kernel_h = random_.chance(40) ? 1 : random_.between(1, 5);
@@ -88,9 +89,10 @@ Window NetworkBuilder::random_window(const Shape& in, bool pool) {
     const auto side = [&](int kernel) { return random_.between(0, pool ? kernel / 2 : kernel); };
     w.pad = even_padding(side(w.kernel_h), side(w.kernel_w));
     if (random_.chance(30)) w.pad.bottom = side(w.kernel_h), w.pad.right = side(w.kernel_w);
+    if (op == Op::max_pool && random_.chance(30)) w.pad.bottom = random_.between(0, w.kernel_h - 1);
     w.dilation_h = pool || random_.chance(80) ? 1 : random_.between(1, 3);
     w.dilation_w = pool || random_.chance(80) ? 1 : random_.between(1, 3);
-    if (window_fault(w, in, pool).empty()) return w;
+    if (window_fault(w, in, op).empty()) return w;
   }
 }
 
@@ -129,7 +131,7 @@ int NetworkBuilder::convolution(int x, std::optional<int> residual) {
   const Shape in = shape(x);
   Int8Node n;
   n.op = Int8Op::conv2d, n.inputs = {x};
-  n.window = random_window(in, false);
+  n.window = random_window(in, Op::conv2d);
   n.shape = window_output(n.window, in);
   n.shape.c = random_channels(random_);
   if (random_.chance(20)) {  // depthwise
@@ -210,7 +212,7 @@ int NetworkBuilder::lookup(int x) {
 
 int NetworkBuilder::avg_pool(int x) {
   Int8Node n;
-  n.op = Int8Op::avg_pool, n.inputs = {x}, n.window = random_window(shape(x), true);
+  n.op = Int8Op::avg_pool, n.inputs = {x}, n.window = random_window(shape(x), Op::avg_pool);
   n.shape = window_output(n.window, shape(x)), n.shape.c = shape(x).c;
   n.multiplier = {random_multiplier(random_, 60.0 * n.window.kernel_h * n.window.kernel_w)};
   set_edge(n);
@@ -233,7 +235,7 @@ int NetworkBuilder::pass_on(Int8Op op, int x, const Shape& output) {
 }
 
 int NetworkBuilder::max_pool(int x) {
-  const Window window = random_window(shape(x), true);
+  const Window window = random_window(shape(x), Op::max_pool);
   Shape output = window_output(window, shape(x));
   output.c = shape(x).c;
   const int index = pass_on(Int8Op::max_pool, x, output);
@@ -333,7 +335,7 @@ int NetworkBuilder::transposed_convolution(int x) {
   const int factor_h = random_.between(1, 3), factor_w = random_.between(2, 3);
   Int8Node n;
   n.op = Int8Op::conv2d, n.inputs = {x};
-  n.window = random_window(shape(x), false);
+  n.window = random_window(shape(x), Op::conv2d);
   n.shape = window_output(n.window, shape(x));
   n.shape.c = factor_h * factor_w * random_.between(1, 12);
   return pixels_of_channels(weighted(std::move(n)), factor_h, factor_w);

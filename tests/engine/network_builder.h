@@ -72,7 +72,7 @@ class NetworkBuilder {
   int pixels_of_channels(int x, int factor_h, int factor_w);
   int weighted(Int8Node n);
   void set_edge(Int8Node& n);
-  Window random_window(const Shape& in, bool pool);
+  Window random_window(const Shape& in, Op op);
   int push(Int8Node n);
 
   Random& random_;

@@ -165,6 +165,9 @@ TEST(Graph, RefusesWhatDoesNotFit) {
             std::string::npos);
   const Window padded{.kernel_h = 2, .kernel_w = 2, .pad = even_padding(2, 0)};
   EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = padded}).find("more than half"), std::string::npos);
+  const Window outside{.kernel_h = 3, .stride_h = 1, .pad = {.bottom = 3}};
+  EXPECT_NE(refusal({.name = "p", .op = Op::max_pool, .window = outside}).find("pad 3 behind an image of 8 pixels"),
+            std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {0, 8, 8}).find("not in 1.."), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {60000, 60000, 60000}).find("elements"), std::string::npos);
 }
