@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "src/common/error.h"
 #include "src/common/saturating_product.h"
+#include "src/tensor_files/tensor_data.h"
 
 namespace octet {
 namespace {
@@ -29,13 +29,16 @@ size_t element_size(int type, const std::string& where) {
       return 4;
     case TensorProto::INT64:
       return 8;
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16:
+      return 2;
     case TensorProto::BOOL:
     case TensorProto::INT8:
     case TensorProto::UINT8:
       return 1;
     default:
-      fail(where, fmt::format("is of type {}; expected float32 weights, int8 or uint8 codes, or int64, int32 and bool "
-                              "in shape arithmetic",
+      fail(where, fmt::format("is of type {}; expected float32, float16 or bfloat16 weights, int8 or uint8 codes, or "
+                              "int64, int32 and bool in shape arithmetic",
                               type_name(type)));
   }
 }
@@ -96,6 +99,14 @@ void unpack(const std::string& bytes, std::vector<Out>& out) {
   }
 }
 
+/// float16 and bfloat16, each number of which is one of float32.
+std::vector<float> widened(const std::string& bytes, int type) {
+  TensorData half{.dtype = type == TensorProto::FLOAT16 ? DType::f16 : DType::bf16};
+  const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+  half.bytes.assign(first, first + bytes.size());
+  return to_float(half);
+}
+
 /// The fields that hold numbers one by one, where there are no raw bytes.
 void take_fields(const TensorProto& tensor, Constant& constant) {
   switch (tensor.data_type()) {
@@ -105,6 +116,16 @@ void take_fields(const TensorProto& tensor, Constant& constant) {
     case TensorProto::INT64:
       constant.integers.assign(tensor.int64_data().begin(), tensor.int64_data().end());
       return;
+    case TensorProto::FLOAT16:
+    case TensorProto::BFLOAT16: {  // the bits of a number in an int32
+      std::string bytes;
+      for (const int32_t bits : tensor.int32_data()) {
+        const auto half = static_cast<uint16_t>(bits);
+        bytes.append(reinterpret_cast<const char*>(&half), sizeof(half));
+      }
+      constant.reals = widened(bytes, tensor.data_type());
+      return;
+    }
     default:  // int32, int8, uint8 and bool share a field
       constant.integers.assign(tensor.int32_data().begin(), tensor.int32_data().end());
   }
@@ -112,6 +133,7 @@ void take_fields(const TensorProto& tensor, Constant& constant) {
 
 void take_bytes(const std::string& bytes, int type, Constant& constant) {
   if (type == TensorProto::FLOAT) unpack<float>(bytes, constant.reals);
+  if (type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16) constant.reals = widened(bytes, type);
   if (type == TensorProto::INT64) unpack<int64_t>(bytes, constant.integers);
   if (type == TensorProto::INT32) unpack<int32_t>(bytes, constant.integers);
   if (type == TensorProto::INT8) unpack<int8_t>(bytes, constant.integers);
@@ -130,11 +152,15 @@ std::string type_name(int64_t type) {
   return known ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(type)) : fmt::format("number {}", type);
 }
 
+bool is_real_type(int type) {
+  return type == TensorProto::FLOAT || type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16;
+}
+
 Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::string& where) {
   const size_t element = element_size(tensor.data_type(), where);
   Constant constant;
   constant.type = tensor.data_type();
-  constant.real = constant.type == TensorProto::FLOAT;
+  constant.real = is_real_type(constant.type);
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   int64_t bytes = static_cast<int64_t>(element);
   for (const int64_t dim : constant.shape) {
@@ -157,8 +183,6 @@ Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::str
     fail(where,
          fmt::format("has {} numbers, its shape {} needs {}", constant.elements(), dims_text(constant.shape), count));
   }
-  for (const float value : constant.reals)
-    if (!std::isfinite(value)) fail(where, fmt::format("holds {}", value));
   return constant;
 }
 

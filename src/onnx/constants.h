@@ -15,7 +15,8 @@ inline constexpr int64_t kBatchSize = std::numeric_limits<int64_t>::min() + 4242
 
 struct Constant {
   std::vector<int64_t> shape;
-  bool real = false;              ///< float32; else integers or bool
+  bool real = false;              ///< float32, or float16 and bfloat16 as float32; else integers or bool
+  bool is_finite = true;          ///< no NaN and no infinity among the reals
   int type = 0;                   ///< of the file's tensor, as ONNX numbers types; 0: computed
   std::vector<float> reals;       ///< row-major
   std::vector<int64_t> integers;  ///< row-major
@@ -25,8 +26,11 @@ struct Constant {
   size_t bytes() const { return reals.size() * sizeof(float) + integers.size() * sizeof(int64_t); }
 };
 
+/// Whether ONNX's type number stands for float32, float16 or bfloat16, all of which octet computes in float32.
+bool is_real_type(int type);
+
 /// A tensor of the file: its own bytes or external data. Throws Error(data) beginning with `where`: other types,
-/// sizes that differ from the shape, NaN or infinity, places outside the file's folder.
+/// sizes that differ from the shape, places outside the file's folder.
 Constant read_constant(OnnxFile& file, const onnx::TensorProto& tensor, const std::string& where);
 
 /// "INT8": what ONNX calls the type of this number (TensorProto.DataType); "number 99" where it has none.

@@ -1,6 +1,7 @@
 // Relu, Clip, Add, Concat, and what is the identity at inference.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,8 +20,8 @@ void unary(NodeReader& node, Op op) {
 /// A scalar input of Clip or Dropout.
 float scalar(NodeReader& node, int input, float fallback) {
   if (!node.has_input(input)) return fallback;
-  const Constant& found = node.constant(input);
-  if (!found.real || found.reals.size() != 1)
+  const Constant& found = node.bound(input);
+  if (!found.real || found.reals.size() != 1 || std::isnan(found.reals[0]))
     node.fail(fmt::format("input '{}' is not one float32 number", shown_name(node.name_of_input(input))));
   return found.reals[0];
 }
@@ -48,8 +49,10 @@ void clip(NodeReader& node) {
   const OnnxValue& x = node.input(0);
   if (x.codes || (x.constant && !x.constant->real)) return clip_codes(node);
   constexpr float kLargest = std::numeric_limits<float>::max();
-  const float low = scalar(node, 1, -kLargest), high = scalar(node, 2, kLargest);
+  const float low = std::max(scalar(node, 1, -kLargest), -kLargest),
+              high = std::min(scalar(node, 2, kLargest), kLargest);
   if (low == 0 && high == 6 && clip_of_hard_sigmoid(node)) return;
+  if (low == -kLargest && high == kLargest) return identity(node);
   if (node.network().marks != nullptr) return bound(node, low, high);
   if (low == 0 && high == 6) return unary(node, Op::relu6);
   if (low == 0 && high == kLargest) return unary(node, Op::relu);

@@ -24,15 +24,29 @@ OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve
 
 void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(node, node.activation(0), curve)); }
 
-/// The one number that input i is.
-double number(NodeReader& node, int i) {
+/// What the constant that is input i gives to each channel of x: one number for all of them, or one for each.
+std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
   const Constant& found = node.constant(i);
-  if (!found.real || found.reals.size() != 1) {
-    node.fail(
-        fmt::format("input '{}' is {}; expected an activation, or one float32 number inside a hard-swish or attention",
-                    shown_name(node.name_of_input(i)), dims_text(found.shape)));
+  const size_t count = found.reals.size(), behind = static_cast<size_t>(x.rank) - 2, rank = found.shape.size();
+  const int64_t channels = x.heads != 0 ? 1 : node.network().shape(x).c;  // of heads only one number for all is known
+  const bool each =
+      rank > behind && found.shape[rank - 1 - behind] == channels && count == static_cast<size_t>(channels);
+  if (!found.real || rank > static_cast<size_t>(x.rank) || (count != 1 && !each)) {
+    node.fail(fmt::format(
+        "input '{}' is {} {}; expected an activation, or one float32 number, or one for each of {} "
+        "channels",
+        shown_name(node.name_of_input(i)), found.real ? "float32" : "integer", dims_text(found.shape), channels));
   }
-  return found.reals[0];
+  if (count != 1 && node.network().marks != nullptr)
+    node.fail("one number for each channel in a quantized network; expected it in the weights of the layer before");
+  return found.reals;
+}
+
+void note_picture(Network& network, const OnnxValue& x) {
+  if (x.node != 0) return;
+  network.note(
+      "the network scales or shifts the picture itself, in a layer of its own: give it the pixels that the file takes, "
+      "of 0 to 1 with data.mean 0 and data.std 1, of 0 to 255 with data.mean 0 and data.std 0.003921569");
 }
 
 void times(NodeReader& node, const OnnxValue& x, double factor) {
@@ -44,11 +58,49 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
   node.result(std::move(y));
 }
 
+/// factors[c] * x + shifts[c] of input i, each a number a channel or one for all. A layer just before, which nothing
+/// else reads, takes it into its weights.
+void scale_channels(NodeReader& node, int i, std::vector<float> factors, std::vector<float> shifts) {
+  const OnnxValue x = node.scaled_input(i);
+  if (x.erf) node.fail("of an Erf; expected a gelu");
+  Network& network = node.network();
+  const auto channels = static_cast<size_t>(network.shape(x).c);
+  factors.resize(channels, factors[0]);
+  shifts.resize(channels, shifts[0]);
+  for (size_t c = 0; c < channels; ++c) {
+    shifts[c] = static_cast<float>(factors[c] * x.shift + shifts[c]);
+    factors[c] = static_cast<float>(factors[c] * x.factor);
+  }
+  if (!x.direct || !has_weight(network.node(x).op) || node.readers(i) != 1) {
+    note_picture(network, x);
+    return node.result(scaled_channels(network, x, factors, shifts, node.names()));
+  }
+  network.scale_layer(network.node(x), factors, shifts);
+  node.result(x);
+}
+
 /// Of input i. In attention heads wait for their product, and the product takes it.
 void times(NodeReader& node, int i, double factor) {
   const bool heads = node.input(i).heads != 0;
   const OnnxValue& x = heads ? node.head_input(i) : node.scaled_input(i);
   if (!heads || !scale_product(node, i, factor)) times(node, x, factor);
+}
+
+/// One number waits in the value for what comes behind; one for each channel is a layer of its own.
+void times_numbers(NodeReader& node, int i, const std::vector<float>& factors) {
+  if (factors.size() == 1) return times(node, i, factors[0]);
+  scale_channels(node, i, factors, {0.0f});
+}
+
+void add_numbers(NodeReader& node, int constant, float sign) {
+  const OnnxValue& x = node.scaled_input(1 - constant);
+  std::vector<float> shifts = numbers(node, constant, x);
+  for (float& shift : shifts) shift *= sign;
+  if (shifts.size() != 1) return scale_channels(node, 1 - constant, {1.0f}, shifts);
+  OnnxValue y = x;
+  y.direct = false;
+  y.shift += shifts[0];
+  node.result(std::move(y));
 }
 
 /// x * gate = 2 * (the factors of both) * gelu of their node.
@@ -75,9 +127,15 @@ void leaky_relu(NodeReader& node) { lookup(node, {Function::leaky_relu, node.rea
 
 void hard_sigmoid(NodeReader& node) {
   const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);
-  if (!near(alpha, 1.0 / 6) || !near(beta, 0.5))
+  if (near(alpha, 1.0 / 6) && near(beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
+  if (!std::isfinite(alpha) || !std::isfinite(beta) || node.network().marks != nullptr)
     node.fail(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
-  lookup(node, {Function::hard_sigmoid});
+  OnnxValue x = node.scaled_input(0);  // clip(alpha * x + beta) is clip(z / 6 + 1 / 2)
+  if (x.erf) node.fail("of an Erf; expected a gelu");
+  x.shift = 6 * (alpha * x.shift + beta) - 3;
+  x.factor *= 6 * alpha;
+  x = with_numbers_applied(node.network(), x, {node.name_of_output(0) + "/scale"});
+  node.result(append_lookup(node, x, {Function::hard_sigmoid}));
 }
 
 void gelu(NodeReader& node) {
@@ -109,17 +167,29 @@ bool clip_of_hard_sigmoid(NodeReader& node) {
   return true;
 }
 
-void add_number(NodeReader& node, int i) {
-  OnnxValue y = node.scaled_input(1 - i);
-  y.direct = false;
-  y.shift += number(node, i);
-  node.result(std::move(y));
+void add_number(NodeReader& node, int i) { add_numbers(node, i, 1); }
+
+OnnxValue with_numbers_applied(Network& network, const OnnxValue& x, const std::vector<std::string>& names) {
+  note_picture(network, x);
+  const auto channels = static_cast<size_t>(network.shape(x).c);
+  return scaled_channels(network, x, std::vector<float>(channels, static_cast<float>(x.factor)),
+                         std::vector<float>(channels, static_cast<float>(x.shift)), names);
+}
+
+void sub(NodeReader& node) {
+  if (node.all_constant()) return arithmetic(node);
+  if (node.input(1).constant) return add_numbers(node, 1, -1);
+  if (!node.input(0).constant) node.fail("of two activations; expected one of both to be a constant");
+  OnnxValue negative = node.scaled_input(1);  // c - x is c + (-x)
+  if (negative.heads != 0 || node.network().marks != nullptr) node.fail("of a constant minus an activation");
+  const std::vector<float> from = numbers(node, 0, negative);
+  scale_channels(node, 1, {-1.0f}, from);
 }
 
 void mul(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   for (const int i : {0, 1})
-    if (node.input(i).constant) return times(node, 1 - i, number(node, i));
+    if (node.input(i).constant) return times_numbers(node, 1 - i, numbers(node, i, node.input(1 - i)));
   Network& network = node.network();
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
@@ -142,10 +212,14 @@ void mul(NodeReader& node) {
 }
 
 void div(NodeReader& node) {
-  if (node.input(0).constant || !node.input(1).constant) return arithmetic(node);
-  const double divisor = number(node, 1);
-  if (divisor == 0) node.fail("divides by 0");
-  times(node, 0, 1 / divisor);
+  if (node.all_constant()) return arithmetic(node);
+  if (!node.input(1).constant) node.fail("divides by an activation; expected a constant");
+  std::vector<float> factors = numbers(node, 1, node.input(0));
+  for (const float divisor : factors)
+    if (divisor == 0) node.fail("divides by 0");
+  if (factors.size() == 1) return times(node, 0, 1 / static_cast<double>(factors[0]));
+  for (float& factor : factors) factor = 1 / factor;
+  times_numbers(node, 0, factors);
 }
 
 }  // namespace octet::onnx_rules

@@ -46,8 +46,8 @@ class Importer {
   }
 
  public:
-  Importer(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks)
-      : file_(file), graph_(file.model->graph()), network_(file), outputs_(outputs) {
+  Importer(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks, int image_size)
+      : file_(file), graph_(file.model->graph()), network_(file), outputs_(outputs), image_size_(image_size) {
     network_.marks = marks;
   }
 
@@ -112,7 +112,23 @@ class Importer {
     }
   }
 
-  /// The one input that is no weight: [N, C, H, W], where only N may be open.
+  [[noreturn]] void fail_open(const ValueInfoProto& input, int axis) const {
+    const auto& dims = input.type().tensor_type().shape();
+    const std::string cure =
+        network_.marks != nullptr
+            ? fmt::format(
+                  "python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name {} --input_shape 1,{},H,W "
+                  "{} FIXED.onnx gives it a size",
+                  shell_word(printable(input.name())), dims.dim(1).dim_value(), shell_word(file_.name))
+            : fmt::format(
+                  "a recipe's data.image_size gives it, and octet inspect {} --image-size SIZE shows the network",
+                  shell_word(file_.name));
+    fail(fmt::format("input '{}': {} is open ('{}'), and octet's networks are for images of one size: {}",
+                     shown_name(input.name()), axis == 2 ? "its height" : "its width",
+                     shown_name(dims.dim(axis).dim_param()), cure));
+  }
+
+  /// The one input that is no weight: [N, C, H, W], where N may be open, and H and W where there is an image_size_.
   void take_input() {
     const ValueInfoProto* input = nullptr;
     for (const ValueInfoProto& candidate : graph_.input()) {
@@ -126,19 +142,30 @@ class Importer {
     if (input == nullptr) fail("has no input");
     const std::string where = fmt::format("input '{}'", shown_name(input->name()));
     const onnx::TypeProto_Tensor& type = input->type().tensor_type();
-    if (!input->type().has_tensor_type() || type.elem_type() != onnx::TensorProto::FLOAT)
-      fail(where + ": expected float32 images [N, C, H, W]");
+    const bool bytes = type.elem_type() == onnx::TensorProto::UINT8 && network_.marks == nullptr;
+    if (!input->type().has_tensor_type() || (!bytes && !is_real_type(type.elem_type())))
+      fail(where + ": expected images [N, C, H, W] of float32, float16, bfloat16 or uint8");
+    if (bytes)
+      network_.note(where +
+                    ": takes pixels of 0 to 255 as uint8, octet's network as float32: data.mean 0 and data.std "
+                    "0.003921569 give it them");
     if (type.shape().dim_size() != 4)
       fail(fmt::format("{}: has {} dimensions; expected images [N, C, H, W]", where, type.shape().dim_size()));
     int sizes[3] = {};
     for (int i = 1; i < 4; ++i) {
       const auto& dim = type.shape().dim(i);
+      const bool open = i >= 2 && (!dim.has_dim_value() || dim.dim_value() < 1);
+      if (open && image_size_ == 0) fail_open(*input, i);
+      if (open) {
+        sizes[i - 1] = image_size_;
+        is_open_ = true;
+        continue;
+      }
       if (!dim.has_dim_value() || dim.dim_value() < 1 || dim.dim_value() > kMaxDimension) {
-        fail(fmt::format(
-            "{}: dimension {} of [N, C, H, W] is {}; expected a number of 1 to {}: only the batch may be "
-            "open",
-            where, i, dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
-            kMaxDimension));
+        fail(
+            fmt::format("{}: dimension {} of [N, C, H, W] is {}; expected a number of 1 to {}", where, i,
+                        dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
+                        kMaxDimension));
       }
       sizes[i - 1] = static_cast<int>(dim.dim_value());
     }
@@ -190,8 +217,9 @@ class Importer {
         fmt::join(nearest.left_out, ", "));
     if (network_.marks != nullptr)
       return fmt::format("{}file before it: onnx.utils.extract_model, output_names={}", stays, list);
-    const std::string shown = fmt::format("; octet inspect {} --outputs {}", shell_word(file_.name),
-                                          shell_word(fmt::format("{}", fmt::join(names, ","))));
+    const std::string shown = fmt::format("; octet inspect {} --outputs {}{}", shell_word(file_.name),
+                                          shell_word(fmt::format("{}", fmt::join(names, ","))),
+                                          is_open_ ? fmt::format(" --image-size {}", image_size_) : "");
     return fmt::format("{}network before it: in a recipe model.outputs: {}{}", stays, list, commas ? "" : shown);
   }
 
@@ -217,6 +245,12 @@ class Importer {
     const std::string where = fmt::format("output '{}'", shown_name(name));
     const auto found = network_.values.find(name);
     if (found == network_.values.end()) fail(where + ": no node gives it");
+    OnnxValue& value = found->second;
+    const bool picture = value.node >= 0 && value.heads == 0 && value.groups == 0 && network_.marks == nullptr;
+    if (picture && !value.plain() && !value.erf)
+      value = guarded(where + ": ", [&] {
+        return onnx_rules::with_numbers_applied(network_, value, {name, name + "/scale"});
+      });
     if (const std::string fault = output_fault(found->second); !fault.empty())
       fail(fmt::format("{}: {}", where, fault));
     return found->second;
@@ -227,6 +261,8 @@ class Importer {
   Network network_;
   std::vector<std::string> outputs_;
   bool cut_ = false;  ///< the outputs are chosen, not the file's own
+  const int image_size_;
+  bool is_open_ = false;  ///< the file leaves its height or width to image_size_
   std::vector<bool> live_;
 };
 
@@ -234,8 +270,8 @@ class Importer {
 
 bool has_onnx() { return true; }
 
-ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks) {
-  return Importer(file, outputs, marks).run();
+ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks, int image_size) {
+  return Importer(file, outputs, marks, image_size).run();
 }
 
 OnnxFile open_onnx_file(const std::string& path) {
@@ -244,15 +280,15 @@ OnnxFile open_onnx_file(const std::string& path) {
   return open_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder);
 }
 
-ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs) {
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs, int image_size) {
   OnnxFile file = open_onnx_file(path);
-  return import_file(file, outputs, nullptr);
+  return import_file(file, outputs, nullptr, image_size);
 }
 
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
-                           const std::vector<std::string>& outputs) {
+                           const std::vector<std::string>& outputs, int image_size) {
   OnnxFile file = open_onnx(data, size, name, "");
-  return import_file(file, outputs, nullptr);
+  return import_file(file, outputs, nullptr, image_size);
 }
 
 }  // namespace octet

@@ -27,14 +27,22 @@ struct ImportedNetwork {
 };
 
 /// `outputs`: values of the file, by name, that the network gives, in this order, in place of the file's outputs; what
-/// stands behind them is left out. Empty: the file's own. Throws Error(data) naming the file and the node: damaged
+/// stands behind them is left out. Empty: the file's own. `image_size`: height and width of the images, where the file
+/// leaves them open; 0: refused then. Throws Error(data) naming the file and the node: damaged
 /// files, operators that octet does not have (and before which values the network could end, where these stand behind
 /// all layers); Error(usage) for `outputs` that no node gives. External data is read from the file's own folder only.
-ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {});
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {}, int image_size = 0);
 
 /// The same from memory, without external data (fuzzing, tests); `name` stands for the path in messages.
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
-                           const std::vector<std::string>& outputs = {});
+                           const std::vector<std::string>& outputs = {}, int image_size = 0);
+
+/// Whether a file has codes with scales (QuantizeLinear, DequantizeLinear): import_qdq() is for it. Throws Error(data)
+/// for what is no ONNX file.
+bool is_quantized_onnx(const std::string& path);
+
+/// What to do with a float network, for messages: "octet train RECIPE --set model.name=onnx ... quantizes it ...".
+std::string float_onnx_cure(const std::string& path);
 
 struct ImportedInt8 {
   Int8Graph graph;                 ///< validated; nodes are named as in the file

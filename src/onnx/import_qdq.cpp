@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/common/error.h"
+#include "src/common/shell.h"
 #include "src/graph/op_traits.h"
 #include "src/graph/output_shape.h"
 #include "src/onnx/importer.h"
@@ -81,7 +82,7 @@ class Int8Maker {
   /// What passes codes on needs no scale of its own.
   const QParams& edge(int n) const {
     if (const QdqMarks::Edge* marked = mark(n)) return marked->qparams;
-    if (passes_codes_on(at(n).op)) return edge(at(n).inputs[0]);
+    if (passes_codes_on(at(n).op) || marks_.picks.contains(at(n).name)) return edge(at(n).inputs[0]);
     fail(n, "its output has no scale: expected a QuantizeLinear and a DequantizeLinear behind it");
   }
 
@@ -303,11 +304,17 @@ Preprocessing read_preprocessing(const OnnxFile& file, int channels, Int8Graph& 
   return p;
 }
 
+bool has_codes(const OnnxFile& file) {
+  const auto& nodes = file.model->graph().node();
+  return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
+    return node.op_type() == "QuantizeLinear" || node.op_type() == "DequantizeLinear";
+  });
+}
+
 ImportedInt8 import_quantized(OnnxFile file) {
+  if (!has_codes(file)) throw data_error(fmt::format("{}: a float network; {}", file.name, float_onnx_cure(file.name)));
   QdqMarks marks;
   const ImportedNetwork network = import_file(file, {}, &marks);
-  if (marks.edges.empty())
-    throw data_error(file.name + ": a float network; octet inspect and a recipe's model.onnx take it");
   move_marks_before_copies(network.graph, marks);
   ImportedInt8 result = Int8Maker(file.name, network, marks).run();
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);
@@ -320,6 +327,15 @@ ImportedInt8 import_quantized(OnnxFile file) {
 }
 
 }  // namespace
+
+bool is_quantized_onnx(const std::string& path) { return has_codes(open_onnx_file(path)); }
+
+std::string float_onnx_cure(const std::string& path) {
+  return fmt::format(
+      "octet train RECIPE --set model.name=onnx --set model.onnx={} quantizes it (with --set train.epochs=0 without "
+      "training it before), octet inspect {} shows it",
+      shell_word(path), shell_word(path));
+}
 
 ImportedInt8 import_qdq(const std::string& path) { return import_quantized(open_onnx_file(path)); }
 

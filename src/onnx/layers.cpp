@@ -13,7 +13,7 @@ namespace {
 void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
                    const std::vector<float>* bias, int64_t axis) {
   const OnnxValue& x = node.activation(0);
-  if (x.rank != 2) node.fail("its input is not [N, C]; expected a Flatten before it");
+  if (x.rank != 2) node.fail("its input is not [N, C], what octet's linear layers take");
   if (node.network().shape(x).c != inputs) {
     node.fail(fmt::format("takes {} channels, its input has {}", inputs, node.network().shape(x).c));
   }
@@ -26,6 +26,13 @@ void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t o
   node.network().put(name, "weight", {outputs, inputs}, weight);
   if (bias != nullptr) node.network().put(name, "bias", {outputs}, *bias);
   node.result(y);
+}
+
+constexpr float kMomentum = 0.9f;  // of octet's BatchNorm, as ONNX counts it: of the statistics that were before
+
+/// Then it has outputs for the statistics too: four of them before opset 14, where an attribute says it.
+bool is_in_training_mode(NodeReader& node) {
+  return node.opset() < 14 ? node.outputs() > 1 : node.integer("training_mode", 0) != 0;
 }
 
 std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
@@ -76,8 +83,22 @@ void conv(NodeReader& node) {
   node.result(y);
 }
 
+OnnxValue scaled_channels(Network& network, const OnnxValue& x, const std::vector<float>& factors,
+                          const std::vector<float>& shifts, const std::vector<std::string>& names) {
+  const int channels = network.shape(x).c;
+  OnnxValue y = network.append(
+      {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = !shifts.empty()},
+      names);
+  y.rank = x.rank;
+  const std::string name = network.node(y).name;
+  network.put(name, "weight", {channels, 1, 1, 1}, factors);
+  if (!shifts.empty()) network.put(name, "bias", {channels}, shifts);
+  return y;
+}
+
 /// Behind a convolution of its own it stays what it is, and training goes on with its statistics. Anywhere else octet
-/// has no BatchNorm: it becomes a depthwise 1x1 convolution that computes the same.
+/// has no BatchNorm: in training mode a depthwise 1x1 convolution of ones stands before it, else it becomes one that
+/// computes the same.
 void batch_normalization(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   Network& network = node.network();
@@ -89,24 +110,32 @@ void batch_normalization(NodeReader& node) {
   const std::vector<float> gamma = per_channel(node, 1, channels), beta = per_channel(node, 2, channels);
   const std::vector<float> mean = per_channel(node, 3, channels), variance = per_channel(node, 4, channels);
   const double epsilon = node.real("epsilon", 1e-5f);
-  node.real("momentum", 0.9f);
-  if (node.integer("training_mode", 0) != 0)
-    node.fail("is in training mode; export the network in eval mode: model.eval()");
+  const float momentum = node.real("momentum", 0.9f);
+  const bool trains = is_in_training_mode(node);
   for (const float v : variance)
     if (!(v + epsilon > 0)) node.fail(fmt::format("variance {} and epsilon {}: their sum is not positive", v, epsilon));
   const bool own = x.direct && node.readers(0) == 1 && has_weight(network.node(x).op);
   const std::vector<std::string> names = node.names(1);
   OnnxValue y;
-  if (own) {
+  if (own || trains) {
+    const std::vector<float> ones(static_cast<size_t>(channels), 1.0f);
+    if (!own) y = scaled_channels(network, x, ones, {}, {node.name_of_output(0) + "/layer"});
     // The attribute is a float: what was written as 1e-5 is octet's 1e-5 again.
     const bool usual = std::abs(epsilon - kBatchNormEpsilon) < 1e-10;
-    y = network.append({.op = Op::batch_norm, .inputs = {x.node}, .epsilon = usual ? kBatchNormEpsilon : epsilon},
-                       names);
+    y = network.append(
+        {.op = Op::batch_norm, .inputs = {own ? x.node : y.node}, .epsilon = usual ? kBatchNormEpsilon : epsilon},
+        names);
     const std::string name = network.node(y).name;
     network.put(name, "weight", {channels}, gamma);
     network.put(name, "bias", {channels}, beta);
     network.put(name, "running_mean", {channels}, mean);
     network.put(name, "running_var", {channels}, variance);
+    if (trains)
+      network.note(
+          "BatchNormalization in training mode: training takes each batch's statistics, evaluation the file's running "
+          "mean and variance");
+    if (std::abs(momentum - kMomentum) > 1e-6)
+      network.note(fmt::format("BatchNormalization with momentum {}: octet trains with {}", momentum, kMomentum));
   } else {
     std::vector<float> gain(gamma), shift(beta);
     for (size_t c = 0; c < gain.size(); ++c) {
@@ -114,12 +143,9 @@ void batch_normalization(NodeReader& node) {
       gain[c] = static_cast<float>(factor);
       shift[c] = static_cast<float>(beta[c] - factor * mean[c]);
     }
-    y = network.append(
-        {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = true}, names);
-    const std::string name = network.node(y).name;
-    network.put(name, "weight", {channels, 1, 1, 1}, gain);
-    network.put(name, "bias", {channels}, shift);
-    network.note(name + ": a BatchNormalization without a convolution of its own becomes a depthwise 1x1 convolution");
+    y = scaled_channels(network, x, gain, shift, names);
+    network.note(network.node(y).name +
+                 ": a BatchNormalization without a convolution of its own becomes a depthwise 1x1 convolution");
   }
   y.rank = x.rank;
   node.result(y);
@@ -138,6 +164,9 @@ void gemm(NodeReader& node) {
   std::vector<float> bias;
   if (node.has_input(2)) {
     bias = per_channel(node, 2, outputs);
+    const std::vector<int64_t>& shape = node.constant(2).shape;
+    if (node.constant(2).reals.size() != 1 && shape.back() != outputs)
+      node.fail(fmt::format("adds {}, which is not one number an output", dims_text(shape)));
     for (float& b : bias) b *= beta;
   }
   append_linear(node, weight, outputs, inputs, node.has_input(2) ? &bias : nullptr, by_rows ? 0 : 1);

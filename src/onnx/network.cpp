@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/common/error.h"
@@ -45,6 +46,11 @@ OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
   throw usage_error("neither its name nor its output's is text that no other node has");
 }
 
+void Network::note(const std::string& text) {
+  std::vector<std::string>& notes = result_.notes;
+  if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
+}
+
 void Network::check_room(size_t bytes) const {
   size_t read = file_.size;
   for (const auto& [path, size] : file_.external) read += size;
@@ -69,8 +75,22 @@ std::vector<float> Network::floats(const std::string& node, const char* suffix) 
   return to_float(result_.weights.tensors.at(fmt::format("{}.{}", node, suffix)));
 }
 
+void Network::scale_layer(Node& layer, const std::vector<float>& factors, const std::vector<float>& shifts) {
+  TensorData& weight = result_.weights.tensors.at(layer.name + ".weight");
+  std::vector<float> values = to_float(weight);
+  const size_t each = values.size() / factors.size();
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i / each];
+  weight = float_tensor(weight.shape, values.data());
+  std::vector<float> biases = layer.bias ? floats(layer.name, "bias") : std::vector<float>(factors.size(), 0.0f);
+  for (size_t k = 0; k < factors.size(); ++k) biases[k] = factors[k] * biases[k] + shifts[k];
+  layer.bias = layer.bias || std::any_of(shifts.begin(), shifts.end(), [](float shift) { return shift != 0; });
+  if (layer.bias) put(layer.name, "bias", {static_cast<int64_t>(biases.size())}, biases);
+}
+
 OnnxValue Network::constant(Constant constant) {
   count_bytes(constant.bytes());
+  constant.is_finite =
+      std::all_of(constant.reals.begin(), constant.reals.end(), [](float value) { return std::isfinite(value); });
   return {.constant = std::make_shared<const Constant>(std::move(constant))};
 }
 
@@ -79,6 +99,8 @@ const OnnxValue* Network::find(const std::string& name) {
   const auto weight = initializers.find(name);
   if (weight == initializers.end()) return nullptr;
   const std::string where = fmt::format("{}: weights '{}'", file_.name, shown_name(name));
+  if (is_real_type(weight->second->data_type()) && weight->second->data_type() != onnx::TensorProto::FLOAT)
+    note("weights of float16 or bfloat16 become float32, which holds each of them; the network computes in float32");
   return &values.emplace(name, constant(read_constant(file_, *weight->second, where))).first->second;
 }
 

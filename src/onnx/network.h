@@ -56,6 +56,7 @@ struct QdqMarks {
   std::map<std::string, Edge> edges;
   std::map<std::string, std::string> codes;                 ///< what the file calls them
   std::map<std::string, std::vector<float>> weight_scales;  ///< one an output channel
+  std::set<std::string> picks;                              ///< convolutions that give codes of their input as they are
 };
 
 class Network {
@@ -74,6 +75,8 @@ class Network {
   /// The parameter "<node>.<suffix>". Throws Error(data) when weights, copied for each node that shares them, grow far
   /// beyond the file.
   void put(const std::string& node, const char* suffix, std::vector<int64_t> shape, const std::vector<float>& values);
+  /// factors[k] * its output plus shifts[k], by its weights and bias.
+  void scale_layer(Node& layer, const std::vector<float>& factors, const std::vector<float>& shifts);
   std::vector<float> floats(const std::string& node, const char* suffix) const;
 
   /// The same error for as many bytes of weights, before they are made.
@@ -85,7 +88,7 @@ class Network {
   /// What a name stands for; weights of the file are read when first asked for. nullptr: nothing that came before.
   const OnnxValue* find(const std::string& name);
 
-  void note(const std::string& text) { result_.notes.push_back(text); }
+  void note(const std::string& text);  ///< once, however often it is said
 
   std::map<std::string, OnnxValue> values;  ///< by the file's name
   std::map<std::string, const onnx::TensorProto*> initializers;

@@ -13,9 +13,13 @@ constexpr const char* kMissing = "this octet was built without ONNX; build it wi
 
 bool has_onnx() { return false; }
 
-ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>&) {
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>&, int) {
   throw usage_error(path + ": " + kMissing);
 }
+
+bool is_quantized_onnx(const std::string& path) { throw usage_error(path + ": " + kMissing); }
+
+std::string float_onnx_cure(const std::string&) { return kMissing; }
 
 ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
 

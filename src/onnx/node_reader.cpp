@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "src/common/error.h"
 #include "src/graph/limits.h"
+#include "src/onnx/rules.h"
 
 namespace octet {
 namespace {
@@ -70,8 +72,12 @@ const OnnxValue& NodeReader::head_input(int i) {
 }
 
 const OnnxValue& NodeReader::window_input(int i) {
-  const OnnxValue& value = pictures(i);
+  pictures(i);
+  OnnxValue& value = network_.values.at(node_.input(i));
   check_no_bounds(i, value);
+  const bool can_be_layer = !value.erf && network_.marks == nullptr;
+  if (!value.plain() && can_be_layer)
+    value = onnx_rules::with_numbers_applied(network_, value, {node_.input(i), node_.input(i) + "/scale"});
   check_no_factor(i, value);
   return value;
 }
@@ -112,11 +118,20 @@ void NodeReader::check_no_pad(const OnnxValue& value) const {
   if (value.pad != Padding{}) fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
 }
 
-const Constant& NodeReader::constant(int i) {
+const Constant& NodeReader::bound(int i) {
   const OnnxValue& value = input(i);
   if (!value.constant)
     fail(fmt::format("input '{}' is computed by the network; expected a constant", shown_name(node_.input(i))));
   return *value.constant;
+}
+
+const Constant& NodeReader::constant(int i) {
+  const Constant& found = bound(i);
+  if (!found.is_finite)
+    throw data_error(fmt::format(
+        "{}: weights '{}': holds {}", network_.file().name, shown_name(node_.input(i)),
+        *std::find_if_not(found.reals.begin(), found.reals.end(), [](float value) { return std::isfinite(value); })));
+  return found;
 }
 
 const Constant& NodeReader::weights(int i, size_t rank) {

@@ -26,7 +26,8 @@ class NodeReader {
   const OnnxValue& scaled_input(int i);         ///< the same, with a factor and a shift, without padding
   const OnnxValue& bounded_input(int i);        ///< the same, with bounds alone
   const OnnxValue& head_input(int i);           ///< an activation in heads or not, with a factor and a shift
-  const Constant& constant(int i);              ///< fails for an activation
+  const Constant& constant(int i);              ///< fails for an activation, NaN and infinity
+  const Constant& bound(int i);                 ///< the same, which may be infinite
   const Constant& weights(int i, size_t rank);  ///< float32, every dimension in 1..kMaxDimension
   std::vector<int64_t> integers_input(int i);   ///< a constant of integers, at most of rank 1
   bool all_constant();                          ///< whether every input is

@@ -1,4 +1,4 @@
-// Slice and Split of activations along their channels, Slice of every n-th row and column, Resize by whole factors.
+// Slice and Split of activations along their channels, Slice of rows and columns, Resize by whole factors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,43 +25,52 @@ OnnxValue channels_of(NodeReader& node, const OnnxValue& x, int64_t first, int64
   return y;
 }
 
-/// Rows and columns that a Slice takes: from the one at `first` on, every step-th.
-struct Pixels {
-  int64_t first[2] = {0, 0}, step[2] = {1, 1};  ///< vertical, horizontal
-  bool all() const { return first[0] + first[1] == 0 && step[0] * step[1] == 1; }
+/// What a Slice takes along an axis: `count` from the one at `first` on, every step-th.
+struct Range {
+  int64_t size = 1, first = 0, step = 1, count = 1;
+  bool is_whole() const { return first == 0 && step == 1 && count == size; }
+  bool is_every_nth() const { return first == 0 && count == (size - 1) / step + 1; }
+  /// Of the smallest window that reaches to `first` and fits `count` times.
+  int64_t window() const { return std::max(first + 1, size - count * step + 1); }
 };
 
-/// From a later pixel than the first on octet has no such copy but a depthwise convolution with a single 1, which gives
-/// the same numbers. YOLOv5's first layer.
-OnnxValue later_pixels(NodeReader& node, const OnnxValue& x, const Pixels& pixels) {
-  Network& network = node.network();
-  const int channels = network.shape(x).c;
-  const Window window{.kernel_h = static_cast<int>(pixels.first[0]) + 1,
-                      .kernel_w = static_cast<int>(pixels.first[1]) + 1,
-                      .stride_h = static_cast<int>(pixels.step[0]),
-                      .stride_w = static_cast<int>(pixels.step[1])};
-  const OnnxValue y = network.append(
-      {.op = Op::conv2d, .inputs = {x.node}, .window = window, .out_channels = channels, .groups = channels},
-      node.names());
-  const std::string name = network.node(y).name;
-  const size_t size = static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w);
-  network.check_room(static_cast<size_t>(channels) * size * sizeof(float));
-  std::vector<float> ones(static_cast<size_t>(channels) * size, 0.0f);
-  for (size_t i = size - 1; i < ones.size(); i += size) ones[i] = 1;
-  network.put(name, "weight", {channels, 1, window.kernel_h, window.kernel_w}, ones);
-  network.note(name + ": a Slice of pixels from a later one than the first on becomes a depthwise convolution");
-  return y;
+/// Rows and columns that do not begin at the first pixel or end before the last. YOLOv5's first layer.
+OnnxValue later_pixels(NodeReader& node, const OnnxValue& x, const Range& rows, const Range& columns) {
+  const Window window{.kernel_h = static_cast<int>(rows.window()),
+                      .kernel_w = static_cast<int>(columns.window()),
+                      .stride_h = static_cast<int>(rows.step),
+                      .stride_w = static_cast<int>(columns.step)};
+  return pick_pixels(node, x, window, {static_cast<int>(rows.first * columns.window() + columns.first)}, node.names());
+}
+
+/// Every step-th channel: those of one remainder come to lie side by side when the groups of `step` take turns.
+OnnxValue channels_in_steps(NodeReader& node, const OnnxValue& x, const Range& channels,
+                            const std::vector<std::string>& names) {
+  if (channels.step == 1) return channels_of(node, x, channels.first, channels.count, names);
+  if (channels.size % channels.step != 0)
+    node.fail(fmt::format("{} channels in steps of {}; expected steps that divide them", channels.size, channels.step));
+  const int64_t each = channels.size / channels.step;
+  OnnxValue turned =
+      node.network().append({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(each)},
+                            {node.name_of_output(0) + "/turns"});
+  turned.rank = x.rank;
+  return channels_of(node, turned, channels.first % channels.step * each + channels.first / channels.step,
+                     channels.count, names);
+}
+
+/// With whole factors the three are one: they differ where the output has one pixel, or is no multiple of the input.
+bool is_half_pixel(const std::string& coordinates) {
+  return coordinates == "half_pixel" || coordinates == "pytorch_half_pixel" || coordinates == "half_pixel_symmetric";
 }
 
 /// Whether the output's pixel i is the input's i / factor, for every whole factor.
 bool repeats_pixels(const std::string& coordinates, const std::string& rounding) {
   if (coordinates == "asymmetric") return rounding == "floor";
-  return coordinates == "half_pixel" && (rounding == "round_prefer_floor" || rounding == "round_prefer_ceil");
+  return is_half_pixel(coordinates) && (rounding == "round_prefer_floor" || rounding == "round_prefer_ceil");
 }
 
-/// With whole factors the two are one: they differ where the output has one pixel.
 bool is_bilinear(const std::string& mode, const std::string& coordinates) {
-  return mode == "linear" && (coordinates == "half_pixel" || coordinates == "pytorch_half_pixel");
+  return mode == "linear" && is_half_pixel(coordinates);
 }
 
 /// Between the pixels of a one-pixel image there is nothing else, however they are weighted.
@@ -71,16 +80,22 @@ bool repeats_one_pixel(const Shape& in, const std::string& mode, const std::stri
 
 /// Vertical and horizontal.
 std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
+  std::vector<int64_t> axes = node.integers("axes", {0, 1, 2, 3});
+  for (int64_t& axis : axes) axis = positive_axis(node, axis, 4);
+  if (axes != std::vector<int64_t>{0, 1, 2, 3} && axes != std::vector<int64_t>{2, 3})
+    node.fail(fmt::format("axes {}; expected height and width, [2, 3]", dims_text(axes)));
+  const size_t first = axes.size() - 2;  // of the two
   if (node.has_input(3)) {
     const std::vector<int64_t> sizes = node.integers_input(3);
-    if (sizes.size() != 4 || sizes[1] != in.c)
+    if (sizes.size() != axes.size() || (first == 2 && sizes[1] != in.c))
       node.fail(fmt::format("sizes {}; expected [N, {}, height, width]", dims_text(sizes), in.c));
-    return {static_cast<double>(sizes[2]) / in.h, static_cast<double>(sizes[3]) / in.w};
+    return {static_cast<double>(sizes[first]) / in.h, static_cast<double>(sizes[first + 1]) / in.w};
   }
   const Constant& scales = node.constant(2);
-  if (!scales.real || scales.reals.size() != 4 || scales.reals[0] != 1 || scales.reals[1] != 1)
+  if (!scales.real || scales.reals.size() != axes.size() ||
+      (first == 2 && (scales.reals[0] != 1 || scales.reals[1] != 1)))
     node.fail("scales of something else; expected [1, 1, vertical, horizontal]");
-  return {scales.reals[2], scales.reals[3]};
+  return {scales.reals[first], scales.reals[first + 1]};
 }
 
 }  // namespace
@@ -106,9 +121,38 @@ OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stri
                         node.names());
 }
 
+OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window, const std::vector<int>& taps,
+                      const std::vector<std::string>& names) {
+  Network& network = node.network();
+  const auto channels = static_cast<int64_t>(network.shape(x).c), outputs = channels * std::ssize(taps);
+  const size_t size = static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w);
+  if (outputs > kMaxDimension)
+    node.fail(fmt::format("gives {} channels; octet has at most {}", outputs, kMaxDimension));
+  network.check_room(static_cast<size_t>(outputs) * size * sizeof(float));
+  const OnnxValue y = network.append({.op = Op::conv2d,
+                                      .inputs = {x.node},
+                                      .window = window,
+                                      .out_channels = static_cast<int>(outputs),
+                                      .groups = static_cast<int>(channels)},
+                                     names);
+  std::vector<float> ones(static_cast<size_t>(outputs) * size, 0.0f);
+  for (size_t k = 0; k < static_cast<size_t>(outputs); ++k)
+    ones[k * size + static_cast<size_t>(taps[k % taps.size()])] = 1;
+  const std::string name = network.node(y).name;
+  network.put(name, "weight", {outputs, 1, window.kernel_h, window.kernel_w}, ones);
+  if (QdqMarks* marks = network.marks) {
+    marks->weight_scales[name].assign(static_cast<size_t>(outputs), 1.0f);
+    marks->picks.insert(name);
+  } else {
+    network.note(name + ": pixels picked from others become a convolution of ones, each on its own");
+  }
+  return y;
+}
+
 void slice_activation(NodeReader& node) {
   const OnnxValue x = node.activation(0);
-  const Shape& shape = node.network().shape(x);
+  Network& network = node.network();
+  const Shape shape = network.shape(x);
   const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
   std::vector<int64_t> axes(starts.size());
   std::iota(axes.begin(), axes.end(), 0);
@@ -116,28 +160,35 @@ void slice_activation(NodeReader& node) {
   const std::vector<int64_t> steps = node.has_input(4) ? node.integers_input(4) : std::vector<int64_t>(axes.size(), 1);
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
     node.fail("starts, ends, axes and steps differ in length");
-  constexpr int64_t kImages = std::numeric_limits<int32_t>::max();  // however many there are
-  const int64_t sizes[] = {kImages, shape.c, shape.h, shape.w};
+  constexpr int64_t kMostImages = std::numeric_limits<int32_t>::max();
+  const int64_t images = network.batch > 0 ? network.batch : kMostImages;
+  std::array<Range, 4> ranges;
+  for (size_t axis = 0; const int64_t size : {images, int64_t{shape.c}, int64_t{shape.h}, int64_t{shape.w}})
+    ranges[axis++] = {.size = size, .count = size};
   bool seen[4] = {};
-  int64_t first = 0, end = shape.c;
-  Pixels pixels;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
-    const int64_t from = clamped(starts[i], sizes[axis]), to = clamped(ends[i], sizes[axis]);
-    const bool steps_over = axis >= 2 && steps[i] > 1 && steps[i] <= kMaxDimension && from < steps[i];
-    const bool whole = steps_over || (steps[i] == 1 && from == 0);
-    if ((axis == 1 ? steps[i] != 1 : !whole || to != sizes[axis]) || std::exchange(seen[axis], true))
-      node.fail("expected one range of channels, in steps of 1, or every n-th row or column");
-    if (axis == 1) first = from, end = to;
-    if (axis >= 2) pixels.first[axis - 2] = from, pixels.step[axis - 2] = steps[i];
+    Range& range = ranges[axis];
+    if (std::exchange(seen[axis], true)) node.fail(fmt::format("names axis {} twice", axis));
+    if (steps[i] < 1) node.fail(fmt::format("step {}; expected 1 and more, octet copies nothing backwards", steps[i]));
+    range.first = clamped(starts[i], range.size);
+    const int64_t taken = clamped(ends[i], range.size) - range.first;
+    range.step = std::min(steps[i], range.size);  // a larger one takes the first alone, too
+    range.count = taken <= 0 ? 0 : (taken - 1) / range.step + 1;
+    if (range.count == 0) node.fail(fmt::format("takes nothing of axis {}", axis));
   }
-  if (pixels.all()) return node.result(channels_of(node, x, first, end - first, node.names()));
-  if (first != 0 || end != shape.c) node.fail("of channels and pixels at once; expected one after the other");
-  if (pixels.first[0] + pixels.first[1] == 0)
-    return node.result(
-        subsample(node, x, static_cast<int>(pixels.step[0]), static_cast<int>(pixels.step[1]), /*more_channels=*/0));
-  if (node.network().marks != nullptr) node.fail("of codes; expected every n-th row or column from the first on");
-  node.result(later_pixels(node, x, pixels));
+  if (!ranges[0].is_whole()) node.fail("of some images of the batch; expected all of them");
+  const Range &rows = ranges[2], &columns = ranges[3];
+  const bool all_pixels = rows.is_whole() && columns.is_whole();
+  OnnxValue y = x;
+  if (all_pixels || !ranges[1].is_whole()) {
+    std::vector<std::string> names = node.names();
+    if (!all_pixels) names = {node.name_of_output(0) + "/channels"};
+    y = channels_in_steps(node, x, ranges[1], names);
+  }
+  if (all_pixels) return node.result(y);
+  if (!rows.is_every_nth() || !columns.is_every_nth()) return node.result(later_pixels(node, y, rows, columns));
+  node.result(subsample(node, y, static_cast<int>(rows.step), static_cast<int>(columns.step), /*more_channels=*/0));
 }
 
 void split(NodeReader& node) {

@@ -248,14 +248,10 @@ void add_shift(NodeReader& node, int constant) {
   constexpr float kScale = 1.0f / 64;
   const OnnxValue x = node.activation(1 - constant);
   Network& network = node.network();
-  const int channels = network.shape(x).c;
-  const auto count = static_cast<size_t>(channels);
-  OnnxValue y = network.append(
-      {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = true}, node.names());
-  y.rank = x.rank;
+  const auto count = static_cast<size_t>(network.shape(x).c);
+  OnnxValue y =
+      scaled_channels(network, x, std::vector<float>(count, 1.0f), node.constant(constant).reals, node.names());
   const std::string name = network.node(y).name;
-  network.put(name, "weight", {channels, 1, 1, 1}, std::vector<float>(count, 1.0f));
-  network.put(name, "bias", {channels}, node.constant(constant).reals);
   network.marks->weight_scales[name] = std::vector<float>(count, kScale);
   network.note(name + ": an Add of a number a channel to codes of another node becomes a depthwise 1x1 convolution");
   node.result(std::move(y));

@@ -32,9 +32,14 @@ void add_bias(NodeReader& node, int bias);  ///< that Add
 /// A bias, factor or statistic: one number a channel, or one for all.
 std::vector<float> per_channel(NodeReader& node, int input, int64_t channels);
 
+/// x times factors[channel] plus shifts[channel] (empty: nothing), by a depthwise 1x1 convolution.
+OnnxValue scaled_channels(Network& network, const OnnxValue& x, const std::vector<float>& factors,
+                          const std::vector<float>& shifts, const std::vector<std::string>& names);
+
 // transposed.cpp
 void conv_transpose(NodeReader& node);
 void depth_to_space(NodeReader& node);
+void space_to_depth(NodeReader& node);
 
 // windows.cpp
 void pad(NodeReader& node);
@@ -56,8 +61,11 @@ void erf(NodeReader& node);
 void leaky_relu(NodeReader& node);
 void mul(NodeReader& node);
 void div(NodeReader& node);
-void add_number(NodeReader& node, int number);  ///< an Add whose input `number` is one number
-bool clip_of_hard_sigmoid(NodeReader& node);    ///< Clip 0..6 of x + 3, of which this is 6 times the hard_sigmoid
+void sub(NodeReader& node);
+void add_number(NodeReader& node, int number);  ///< an Add whose input `number` is one number, or one a channel
+/// A layer that gives x with the factor and the shift that wait in it.
+OnnxValue with_numbers_applied(Network& network, const OnnxValue& x, const std::vector<std::string>& names);
+bool clip_of_hard_sigmoid(NodeReader& node);  ///< Clip 0..6 of x + 3, of which this is 6 times the hard_sigmoid
 
 // quantization.cpp: QuantizeLinear and DequantizeLinear
 void quantize_linear(NodeReader& node);
@@ -117,6 +125,10 @@ void transpose(NodeReader& node);         ///< of a matrix of weights, in a chan
 void slice_activation(NodeReader& node);
 /// Every stride-th row and column of input 0, and channels of zeros, half of them before and half behind the others.
 OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels);
+/// Of each window `taps` of its pixels, counted row by row, side by side as channels: a convolution of ones, which
+/// gives codes as they are.
+OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window, const std::vector<int>& taps,
+                      const std::vector<std::string>& names);
 void split(NodeReader& node);
 /// A Split of `channels`: each output with a name is part(first, size, name), `size` channels from `first` on.
 void split_channels(NodeReader& node, int64_t channels,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/onnx/rules.h"
 
@@ -66,6 +67,13 @@ int64_t compute(NodeReader& node, int64_t a, int64_t b) {
   return result;
 }
 
+/// Integers as float32, but the number of images.
+std::vector<float> reals_of(NodeReader& node, const Constant& from) {
+  for (const int64_t value : from.integers)
+    if (value == kBatchSize) node.fail("of the number of images; expected a network for any batch");
+  return {from.integers.begin(), from.integers.end()};
+}
+
 /// From [columns, rows] to `shape`, [rows, columns]; nothing of nothing.
 template <typename Number>
 std::vector<Number> transposed(const std::vector<Number>& from, const std::vector<int64_t>& shape) {
@@ -120,7 +128,7 @@ void shape(NodeReader& node) {
 
 void gather(NodeReader& node) {
   const std::vector<int64_t> from = node.integers_input(0), indices = node.integers_input(1);
-  if (node.integer("axis", 0) != 0) node.fail("expected axis 0 of a shape");
+  if (const int64_t axis = node.integer("axis", 0); axis != 0 && axis != -1) node.fail("expected axis 0 of a shape");
   std::vector<int64_t> taken;
   for (const int64_t index : indices)
     taken.push_back(from[static_cast<size_t>(positive_axis(node, index, static_cast<int64_t>(from.size())))]);
@@ -144,15 +152,46 @@ void slice(NodeReader& node) {
 void cast(NodeReader& node) {
   const int64_t to = node.integer("to", 0);
   node.integer("saturate", 1);
+  const bool to_real = is_real_type(static_cast<int>(to));
+  const bool to_integer = to == onnx::TensorProto::INT64 || to == onnx::TensorProto::INT32;
   const OnnxValue& x = node.input(0);
-  const bool real = !x.constant || x.constant->real;
-  const bool stays =
-      real ? to == onnx::TensorProto::FLOAT : to == onnx::TensorProto::INT64 || to == onnx::TensorProto::INT32;
-  if (!stays) node.fail("changes the type; expected float32 to stay float32, integers integers");
-  identity(node);
+  if (!to_real && !(to_integer && x.constant))
+    node.fail("to another type; expected float32, float16 or bfloat16, or int64 and int32 of a constant");
+  if (!x.constant || x.constant->real == to_real) return identity(node);
+  const Constant from = node.constant(0);
+  Constant cast;
+  cast.shape = from.shape;
+  cast.real = to_real;
+  if (to_real) cast.reals = reals_of(node, from);
+  for (const float value : from.reals) {
+    if (!(std::abs(value) < 1e9f)) node.fail(fmt::format("of {} to an integer", value));
+    cast.integers.push_back(static_cast<int64_t>(value));
+  }
+  node.result(node.network().constant(std::move(cast)));
+}
+
+/// Numbers of float32 that exporters leave to be computed: a scale of a Resize, a mean times 255.
+void arithmetic_of_reals(NodeReader& node) {
+  const Constant a = node.constant(0), b = node.constant(1);
+  const size_t count = std::max(a.elements(), b.elements());
+  if (!a.real || !b.real || (a.elements() != 1 && b.elements() != 1 && a.shape != b.shape) || a.elements() == 0 ||
+      b.elements() == 0)
+    node.fail("expected float32 numbers of one shape, or one number and others");
+  Constant result;
+  result.real = true;
+  result.shape = a.elements() == count && a.shape.size() >= b.shape.size() ? a.shape : b.shape;
+  for (size_t i = 0; i < count; ++i) {
+    const float x = a.reals[a.elements() == 1 ? 0 : i], y = b.reals[b.elements() == 1 ? 0 : i];
+    if (node.op() == "Add") result.reals.push_back(x + y);
+    if (node.op() == "Sub") result.reals.push_back(x - y);
+    if (node.op() == "Mul") result.reals.push_back(x * y);
+    if (node.op() == "Div") result.reals.push_back(x / y);
+  }
+  node.result(node.network().constant(std::move(result)));
 }
 
 void arithmetic(NodeReader& node) {
+  if (node.constant(0).real || node.constant(1).real) return arithmetic_of_reals(node);
   const std::vector<int64_t> a = node.integers_input(0), b = node.integers_input(1);
   if (a.size() != b.size() && a.size() != 1 && b.size() != 1) node.fail("its inputs differ in length");
   std::vector<int64_t> result;
@@ -161,7 +200,21 @@ void arithmetic(NodeReader& node) {
   give_integers(node, result, node.constant(0).shape.empty() && node.constant(1).shape.empty());
 }
 
+void concat_reals(NodeReader& node) {
+  Constant row;
+  row.real = true;
+  for (int i = 0; i < node.inputs(); ++i) {
+    const Constant& part = node.constant(i);
+    if (!part.real || part.shape.size() != 1) node.fail("expected rows of float32 numbers");
+    row.reals.insert(row.reals.end(), part.reals.begin(), part.reals.end());
+  }
+  node.integer("axis", 0);
+  row.shape = {static_cast<int64_t>(row.reals.size())};
+  node.result(node.network().constant(std::move(row)));
+}
+
 void concat_integers(NodeReader& node) {
+  if (node.constant(0).real) return concat_reals(node);
   std::vector<int64_t> row;
   for (int i = 0; i < node.inputs(); ++i) {
     const std::vector<int64_t> part = node.integers_input(i);
@@ -175,13 +228,19 @@ void concat_integers(NodeReader& node) {
 void constant_of_shape(NodeReader& node) {
   const std::vector<int64_t> size = node.integers_input(0);
   if (size.size() != 1 || size[0] < 0 || size[0] > static_cast<int64_t>(kLongestRow))
-    node.fail(fmt::format("gives {}; expected a row of at most {} integers", dims_text(size), kLongestRow));
-  const onnx::AttributeProto* tensor = node.attribute("value");
-  if (tensor == nullptr || !tensor->has_t()) node.fail("gives reals; expected integers");
+    node.fail(fmt::format("gives {}; expected a row of at most {} numbers", dims_text(size), kLongestRow));
+  Constant value;
+  value.real = true;
+  value.reals = {0};  // where the file gives no value
   OnnxFile& file = node.network().file();
-  const Constant value = read_constant(file, tensor->t(), fmt::format("{}: {}", file.name, node.label()));
-  if (value.real || value.elements() != 1) node.fail("expected one integer as its value");
-  give_integers(node, std::vector<int64_t>(static_cast<size_t>(size[0]), value.integers[0]), false);
+  if (const onnx::AttributeProto* tensor = node.attribute("value"); tensor != nullptr && tensor->has_t())
+    value = read_constant(file, tensor->t(), fmt::format("{}: {}", file.name, node.label()));
+  if (value.elements() != 1) node.fail("expected one number as its value");
+  const auto count = static_cast<size_t>(size[0]);
+  if (!value.real) return give_integers(node, std::vector<int64_t>(count, value.integers[0]), false);
+  value.reals.resize(count, value.reals[0]);
+  value.shape = size;
+  node.result(node.network().constant(std::move(value)));
 }
 
 /// Of a row of integers: a number to a row of one, and back; a row to a matrix, and back.

@@ -1,6 +1,6 @@
-// ConvTranspose and DepthToSpace. A transposed convolution is a convolution that computes all pixels of a block of the
-// output as channels, and depth_to_space (Shi et al. 2016, "Is the deconvolution layer the same as a convolutional
-// layer?").
+// ConvTranspose, DepthToSpace and SpaceToDepth. A transposed convolution is a convolution that computes all pixels of a
+// block of the output as channels, and depth_to_space (Shi et al. 2016, "Is the deconvolution layer the same as a
+// convolutional layer?").
 #include <fmt/format.h>
 
 #include <array>
@@ -27,8 +27,9 @@ struct Axis {
 };
 
 std::array<Axis, 2> read_axes(NodeReader& node, const Shape& in, const std::vector<int64_t>& weight) {
-  if (const std::string mode = node.text("auto_pad", "NOTSET"); mode != "NOTSET")
+  if (const std::string mode = node.text("auto_pad", "NOTSET"); mode != "NOTSET" && mode != "VALID")
     node.fail(fmt::format("auto_pad '{}'; expected pads", shown_name(mode)));
+  if (node.has("output_shape")) node.fail("output_shape; expected pads and output_padding");
   const auto numbers = [&](const char* name, size_t count, int64_t least) {
     std::vector<int64_t> found = node.integers(name, std::vector<int64_t>(count, least));
     bool fit = found.size() == count;
@@ -114,6 +115,24 @@ void conv_transpose(NodeReader& node) {
   if (pixels > 1) y = pixels_from_channels(node, y, v.stride, h.stride);
   y.direct = false;
   node.result(y);
+}
+
+/// Every pixel of a block is picked as channels of its own: of each channel the block's pixels side by side, which then
+/// take turns.
+void space_to_depth(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const Shape shape = node.network().shape(x);
+  const int64_t size = node.integer("blocksize", 0);
+  if (x.rank != 4 || size < 1 || shape.h % size != 0 || shape.w % size != 0)
+    node.fail(fmt::format("{}x{} pixels in blocks of {}", shape.h, shape.w, size));
+  if (size == 1) return identity(node);
+  const auto side = static_cast<int>(size);
+  std::vector<int> all;
+  for (int pixel = 0; pixel < side * side; ++pixel) all.push_back(pixel);
+  const Window block{.kernel_h = side, .kernel_w = side, .stride_h = side, .stride_w = side};
+  const OnnxValue picked = pick_pixels(node, x, block, all, {node.name_of_output(0) + "/pixels"});
+  node.result(
+      node.network().append({.op = Op::channel_shuffle, .inputs = {picked.node}, .groups = shape.c}, node.names()));
 }
 
 void depth_to_space(NodeReader& node) {

@@ -71,10 +71,11 @@ Pads with_ceil(NodeReader& node, const std::array<int64_t, 2>& in, const std::ar
     // A window that would start in the padding behind the image is not made.
     if (spare < 0 || over == 0 || started * stride[axis] >= in[axis] + pads.before[axis]) continue;
     if (node.op() != "MaxPool") {
-      node.fail(
-          fmt::format("ceil_mode with a last window that hangs over an image of {}x{}; octet's windows lie "
-                      "inside the padded image: export with ceil_mode=False, or at another size",
-                      in[0], in[1]));
+      node.fail(fmt::format(
+          "ceil_mode with a last window that hangs over an image of {}x{} padded pixels, of which its "
+          "average takes fewer than the others; octet's averages are all of {}x{}: export the network for "
+          "images of a size at which no window hangs over",
+          in[0] + pads.before[0] + pads.after[0], in[1] + pads.before[1] + pads.after[1], extent[0], extent[1]));
     }
     pads.after[axis] += stride[axis] - over;
   }
@@ -107,18 +108,33 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
           .dilation_w = side(dilation[1])};
 }
 
+/// A Pad's, before and behind each of `rank` dimensions, of which it may name some.
+std::vector<int64_t> pads_of_all(NodeReader& node, int64_t rank) {
+  const std::vector<int64_t> given = node.integers_input(1);
+  if (!node.has_input(3)) return given;
+  const std::vector<int64_t> axes = node.integers_input(3);
+  if (given.size() != 2 * axes.size())
+    node.fail(fmt::format("pads {} of axes {}; expected two for each", dims_text(given), dims_text(axes)));
+  std::vector<int64_t> pads(2 * static_cast<size_t>(rank), 0);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<size_t>(positive_axis(node, axes[i], rank));
+    pads[axis] = given[i];
+    pads[axis + static_cast<size_t>(rank)] = given[i + axes.size()];
+  }
+  return pads;
+}
+
 /// Zeros around the pixels wait for the next window, which takes them as its own; channels of zeros are option A's
 /// shortcut (He et al. 2015), mostly behind a Slice.
 void pad(NodeReader& node) {
   OnnxValue x = node.activation(0);
   const std::string mode = node.text("mode", "constant");
   if (mode != "constant") node.fail(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
-  if (node.has_input(3)) node.fail("names axes; expected pads of all four");
   if (node.has_input(2)) {
     const Constant& value = node.constant(2);
     if (!value.real || value.reals != std::vector<float>{0}) node.fail("pads with another value than 0");
   }
-  const std::vector<int64_t> pads = node.integers_input(1);
+  const std::vector<int64_t> pads = pads_of_all(node, x.rank);
   const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
                       return value >= 0 && value <= kMaxDimension;
                     });
@@ -137,7 +153,7 @@ void pad(NodeReader& node) {
 
 void max_pool(NodeReader& node) {
   const OnnxValue x = node.activation(0);  // a Pad's zeros could win
-  if (node.integer("storage_order", 0) != 0) node.fail("storage_order 1; expected 0");
+  node.integer("storage_order", 0);        // of the second output, which octet does not give
   const Window window = read_window(node, x, {});
   node.result(node.network().append({.op = Op::max_pool, .inputs = {x.node}, .window = window}, node.names()));
 }
@@ -148,8 +164,9 @@ void average_pool(NodeReader& node) {
   const bool counts_padding = node.integer("count_include_pad", 0) != 0;
   if (window.pad != x.pad && !counts_padding)
     node.fail(
-        "count_include_pad 0 with padding; octet's averages count the zeros around the image: export with "
-        "count_include_pad=True");
+        "count_include_pad 0 with padding: windows at the border take the average of fewer pixels; octet's averages "
+        "count "
+        "the zeros around the image (count_include_pad 1), which is another network");
   if (window == Window{}) {  // adaptive pooling to the size that is there already
     x.direct = false;
     return node.result(x);
@@ -167,7 +184,7 @@ void reduce_mean(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   std::vector<int64_t> axes = read_axes(node, x.rank);
   std::sort(axes.begin(), axes.end());
-  node.integer("noop_with_empty_axes", 0);
+  if (node.integer("noop_with_empty_axes", 0) != 0 && axes.empty()) return identity(node);
   if (x.rank != 4 || axes != std::vector<int64_t>{2, 3})
     node.fail(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
   OnnxValue y = node.network().append({.op = Op::global_avg_pool, .inputs = {x.node}}, node.names());

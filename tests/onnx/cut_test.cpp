@@ -73,16 +73,27 @@ TEST(OnnxCut, PickingAClassIsNamedToo) {
   }
 }
 
-/// An output that is an activation times a number: the value before it.
+/// An output that waits for a layer behind it: the value before it.
 TEST(OnnxCut, AnOutputThatIsNoneNamesTheValueBefore) {
+  ModelBuilder model;
+  model.weight("conv.weight", {8, 3, 3, 3});
+  model.integers("pads", {0, 0, 1, 1, 0, 0, 1, 1});
+  model.node("Conv", {"image", "conv.weight"}, "boxes");
+  model.node("Pad", {"boxes", "pads"}, "larger");
+  const std::string message = refusal(model, "larger");
+  EXPECT_NE(message.find("output 'larger': comes from a Pad"), std::string::npos) << message;
+  EXPECT_NE(message.find("model.outputs: [\"boxes\"]"), std::string::npos) << message;
+}
+
+/// An activation times a number is an output like another: a layer of its own.
+TEST(OnnxCut, AnOutputMayBeScaled) {
   ModelBuilder model;
   model.weight("conv.weight", {8, 3, 3, 3});
   model.scalar("stride", 32);
   model.node("Conv", {"image", "conv.weight"}, "boxes");
   model.node("Mul", {"boxes", "stride"}, "pixels");
-  const std::string message = refusal(model, "pixels");
-  EXPECT_NE(message.find("output 'pixels': an activation times or plus a number"), std::string::npos) << message;
-  EXPECT_NE(message.find("model.outputs: [\"boxes\"]"), std::string::npos) << message;
+  const ImportedNetwork network = imported(model.bytes("pixels"));
+  EXPECT_EQ(to_float(network.weights.tensors.at("pixels.weight")), std::vector<float>(8, 32.0f));
 }
 
 /// Names as a recipe takes them; --outputs has a comma between names.

@@ -154,28 +154,95 @@ TEST(OnnxFunctions, AFactorForEachChannel) {
   }
 }
 
+/// Pixels of 0 to 255, divided by 255, less a mean and divided by a deviation a channel, before a padded convolution.
+TEST(OnnxFunctions, TheFileNormalizesThePictureItself) {
+  const at::Tensor x = at::rand({2, 3, 8, 8}) * 255;
+  for (const bool one_number : {false, true}) {
+    ModelBuilder model;
+    const auto weight = model.weight("conv.weight", {4, 3, 3, 3});
+    const std::vector<int64_t> shape = one_number ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 3, 1, 1};
+    const auto mean = model.weight("mean", shape, 0.3f, 0.6f), std = model.weight("std", shape, 0.2f, 0.3f);
+    model.scalar("most", 255);
+    model.node("Div", {"image", "most"}, "unit");
+    model.node("Sub", {"unit", "mean"}, "centred");
+    model.node("Div", {"centred", "std"}, "normal");
+    model.node("Conv", {"normal", "conv.weight"}, "y").ints("pads", {1, 1, 1, 1});
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes.size(), 3u);
+    ASSERT_EQ(network.notes.size(), 1u);
+    EXPECT_NE(network.notes[0].find("of 0 to 255 with data.mean 0 and data.std 0.003921569"), std::string::npos);
+    const at::Tensor normal = (x / 255 - tensor(mean, shape)) / tensor(std, shape);
+    expect_close(outputs(network, x), at::conv2d(normal, tensor(weight, {4, 3, 3, 3}), {}, 1, 1));
+  }
+}
+
+/// Constants before and behind each other, with one number or one a channel, on either side of the operator.
+TEST(OnnxFunctions, ConstantsScaleAndShiftAnyValue) {
+  const at::Tensor x = images(3, 8, 8);
+  const std::vector<int64_t> shape = {3, 1, 1};
+  ModelBuilder model;
+  const auto weight = model.weight("conv.weight", {3, 3, 1, 1}), bias = model.weight("conv.bias", {3});
+  const auto a = model.weight("a", shape), b = model.weight("b", shape), c = model.weight("c", shape, 0.5f, 2);
+  model.scalar("three", 3);
+  model.node("Conv", {"image", "conv.weight", "conv.bias"}, "conv");
+  model.node("Mul", {"a", "conv"}, "scaled");  // goes into the convolution
+  model.node("Add", {"scaled", "b"}, "layer");
+  model.node("Relu", {"layer"}, "positive");
+  model.node("Sub", {"three", "positive"}, "negative");
+  model.node("Div", {"negative", "c"}, "divided");
+  model.node("Sub", {"b", "divided"}, "turned");
+  model.node("Add", {"turned", "three"}, "shifted");
+  model.node("Relu", {"shifted"}, "again");
+  model.node("Mul", {"three", "again"}, "y");
+  const ImportedNetwork network = imported(model.bytes("y"));
+  EXPECT_EQ(network.graph.nodes[2].op, Op::relu);
+  const at::Tensor layer = at::conv2d(x, tensor(weight, {3, 3, 1, 1}), tensor(bias, {3})) * tensor(a, shape);
+  const at::Tensor divided = (3 - at::relu(layer + tensor(b, shape))) / tensor(c, shape);
+  expect_close(outputs(network, x), 3 * at::relu(tensor(b, shape) - divided + 3));
+}
+
+/// What others read too keeps its own weights.
+TEST(OnnxFunctions, ALayerThatIsReadTwiceIsNotScaled) {
+  const at::Tensor x = images(3, 8, 8);
+  ModelBuilder model;
+  const auto weight = model.weight("conv.weight", {3, 3, 1, 1});
+  const auto factor = model.weight("factor", {1, 3, 1, 1});
+  model.node("Conv", {"image", "conv.weight"}, "conv");
+  model.node("Mul", {"conv", "factor"}, "scaled");
+  model.node("Add", {"conv", "scaled"}, "y");
+  const at::Tensor conv = at::conv2d(x, tensor(weight, {3, 3, 1, 1}));
+  expect_close(outputs(imported(model.bytes("y")), x), conv + conv * tensor(factor, {1, 3, 1, 1}));
+}
+
+TEST(OnnxFunctions, AnyHardSigmoid) {
+  const at::Tensor x = images(3, 8, 8) * 3;
+  ModelBuilder keras, steep;
+  keras.node("HardSigmoid", {"image"}, "y").named("gate");
+  expect_close(outputs(imported(keras.bytes("y")), x), (x * 0.2 + 0.5).clamp(0, 1));
+  steep.node("HardSigmoid", {"image"}, "y").real("alpha", -0.7f).real("beta", 0.125f);
+  expect_close(outputs(imported(steep.bytes("y")), x), (x * -0.7f + 0.125f).clamp(0, 1));
+}
+
 TEST(OnnxFunctions, WhatHasNoTableIsRefusedByName) {
   const auto expect_refused = [](ModelBuilder& model, const std::string& part) {
     const std::string message = error_of([&] { imported(model.bytes("y")); });
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  ModelBuilder steep;
-  steep.node("HardSigmoid", {"image"}, "y").named("gate");
-  expect_refused(steep, "node 'gate' (HardSigmoid): alpha 0.2");
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{3}, {3, 8, 8}, {8, 1}, {1, 1, 3, 1, 1}}) {
+    ModelBuilder row({3, 8, 8});
+    row.weight("w", shape);
+    row.node("Mul", {"image", "w"}, "y");
+    expect_refused(row, "expected an activation, or one float32 number, or one for each of 3 channels");
+  }
+  ModelBuilder difference;
+  difference.node("Relu", {"image"}, "r");
+  difference.node("Sub", {"image", "r"}, "y");
+  expect_refused(difference, "(Sub): of two activations");
 
-  ModelBuilder number;
-  number.scalar("three", 3);
-  number.node("Add", {"image", "three"}, "shifted");
-  number.node("Relu", {"shifted"}, "y").named("after");
-  expect_refused(number, "node 'after' (Relu): input 'shifted' is 1 times an activation plus 3");
-  number.node("Identity", {"shifted"}, "z");
-  EXPECT_NE(error_of([&] { imported(number.bytes("z")); }).find("output 'z': an activation times or plus a number"),
-            std::string::npos);
-
-  ModelBuilder row;
-  row.weight("w", {3, 1, 1});
-  row.node("Mul", {"image", "w"}, "y");
-  expect_refused(row, "input 'w' is [3, 1, 1]; expected an activation, or one float32 number");
+  ModelBuilder quotient;
+  quotient.node("Sigmoid", {"image"}, "s");
+  quotient.node("Div", {"image", "s"}, "y");
+  expect_refused(quotient, "(Div): divides by an activation");
 
   ModelBuilder zero;
   zero.scalar("zero", 0);

@@ -1,4 +1,5 @@
 // Files that are damaged, or made to break a reader.
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -87,21 +88,31 @@ TEST(OnnxHostile, DeclaredShapes) {
       ->mutable_shape()
       ->mutable_dim(3)
       ->set_dim_param("w");
-  expect_refused(open.bytes("image"), "input 'image': dimension 3 of [N, C, H, W] is 'w'");
+  expect_refused(open.bytes("image"), "input 'image': its width is open ('w')");
 }
 
 TEST(OnnxHostile, TypesOfWeights) {
+  ModelBuilder large = small();
+  graph_of(large).mutable_initializer(0)->set_data_type(onnx::TensorProto::DOUBLE);
+  expect_refused(large.bytes("y"), "weights 'conv.weight': is of type DOUBLE; expected float32");
+
   ModelBuilder half = small();
-  graph_of(half).mutable_initializer(0)->set_data_type(onnx::TensorProto::FLOAT16);
-  expect_refused(half.bytes("y"), "weights 'conv.weight': is of type FLOAT16; expected float32");
+  graph_of(half).mutable_initializer(1)->set_data_type(onnx::TensorProto::FLOAT16);
+  expect_refused(half.bytes("y"), "weights 'fc.weight': has 2880 bytes, its shape [5, 144] needs 1440");
 
   ModelBuilder infinite = small();
   graph_of(infinite).mutable_initializer(0)->set_float_data(7, INFINITY);
   expect_refused(infinite.bytes("y"), "weights 'conv.weight': holds inf");
 
-  ModelBuilder old({3, 8, 8}, 9);
-  old.node("Relu", {"image"}, "y");
-  expect_refused(old.bytes("y"), "opset 9; octet reads 11 to 23");
+  for (const int opset : {9, 24, 17}) {
+    ModelBuilder other({3, 8, 8}, opset);
+    other.node("Relu", {"image"}, "y");
+    if (opset == 17) EXPECT_EQ(refusal(other.bytes("y")), "");  // as the message says
+    if (opset != 17)
+      expect_refused(other.bytes("y"), fmt::format("opset {}; octet reads 11 to 23: export the network again, "
+                                                   "torch.onnx.export(..., opset_version=17)",
+                                                   opset));
+  }
 }
 
 TEST(OnnxHostile, DeepNesting) {

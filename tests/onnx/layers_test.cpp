@@ -102,6 +102,44 @@ TEST(OnnxLayers, BatchNormWithItsEpsilon) {
   }
 }
 
+/// As torch.onnx.export(training=TrainingMode.TRAINING) writes it: with outputs for the running statistics, four before
+/// opset 14, and perhaps without a convolution of its own (DenseNet).
+TEST(OnnxLayers, BatchNormInTrainingModeTrainsOnBatches) {
+  for (const int opset : {13, 17}) {
+    for (const bool behind_relu : {false, true}) {
+      ModelBuilder model({3, 8, 8}, opset);
+      const auto weight = model.weight("conv.weight", {4, 3, 1, 1}), bias = model.weight("conv.bias", {4});
+      const auto gamma = model.weight("bn.weight", {4}), beta = model.weight("bn.bias", {4});
+      const auto mean = model.weight("bn.running_mean", {4}), var = model.weight("bn.running_var", {4}, 0.2f, 3);
+      model.node("Conv", {"image", "conv.weight", "conv.bias"}, "c");
+      if (behind_relu) model.node("Relu", {"c"}, "r");
+      auto norm =
+          model.node("BatchNormalization",
+                     {behind_relu ? "r" : "c", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, "y");
+      norm.real("epsilon", 0.02f).real("momentum", 0.95f).output("mean").output("var");
+      if (opset == 17) norm.integer("training_mode", 1);
+      if (opset == 13) norm.output("saved_mean").output("saved_var");
+      const ImportedNetwork network = imported(model.bytes("y"));
+      EXPECT_EQ(network.graph.nodes.back().op, Op::batch_norm);
+      EXPECT_EQ(network.graph.nodes.back().name, "bn");
+      const std::vector<std::string>& notes = network.notes;
+      ASSERT_EQ(notes.size(), 2u);
+      EXPECT_NE(notes[0].find("in training mode"), std::string::npos);
+      EXPECT_NE(notes[1].find("momentum 0.95: octet trains with 0.9"), std::string::npos) << notes[1];
+
+      const at::Tensor x = images(3, 8, 8);
+      at::Tensor y = at::conv2d(x, tensor(weight, {4, 3, 1, 1}), tensor(bias, {4}));
+      if (behind_relu) y = at::relu(y);
+      for (const bool training : {false, true}) {
+        const WalkMode mode{.training = training, .batch_norm_training = training};
+        expect_close(outputs(network, x, mode),
+                     at::batch_norm(y, tensor(gamma, {4}), tensor(beta, {4}), tensor(mean, {4}), tensor(var, {4}),
+                                    training, 0.1, 0.02, false));
+      }
+    }
+  }
+}
+
 TEST(OnnxLayers, BatchNormOfASharedConvolutionKeepsBoth) {
   ModelBuilder model;
   model.weight("w", {4, 3, 1, 1});

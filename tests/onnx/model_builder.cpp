@@ -117,6 +117,12 @@ void ModelBuilder::reals(const std::string& name, const std::vector<float>& valu
   for (const float value : values) tensor.add_float_data(value);
 }
 
+void ModelBuilder::codes(const std::string& name, const std::vector<int>& values, bool is_signed) {
+  onnx::TensorProto& tensor = add(*model_, name, is_signed ? onnx::TensorProto::INT8 : onnx::TensorProto::UINT8);
+  if (values.size() > 1) tensor.add_dims(static_cast<int64_t>(values.size()));
+  for (const int value : values) tensor.add_int32_data(value);
+}
+
 NodeBuilder ModelBuilder::node(const std::string& op, const std::vector<std::string>& inputs,
                                const std::string& output) {
   onnx::NodeProto& made = *model_->mutable_graph()->add_node();
@@ -124,6 +130,23 @@ NodeBuilder ModelBuilder::node(const std::string& op, const std::vector<std::str
   for (const std::string& input : inputs) made.add_input(input);
   made.add_output(output);
   return NodeBuilder(made);
+}
+
+void ModelBuilder::prepend(const std::string& op, const std::string& constant) {
+  onnx::GraphProto& graph = *model_->mutable_graph();
+  const std::string output = op + "_" + std::to_string(graph.node_size());
+  for (onnx::NodeProto& node : *graph.mutable_node())
+    for (std::string& input : *node.mutable_input())
+      if (input == "image") input = output;
+  node(op, {"image", constant}, output);
+  for (int n = graph.node_size() - 1; n > 0; --n) graph.mutable_node()->SwapElements(n, n - 1);
+}
+
+void ModelBuilder::leave_size_open() {
+  auto& input = *model_->mutable_graph()->mutable_input(0);
+  auto& shape = *input.mutable_type()->mutable_tensor_type()->mutable_shape();
+  shape.mutable_dim(2)->set_dim_param("height");
+  shape.mutable_dim(3)->clear_value();
 }
 
 std::string ModelBuilder::bytes(const std::vector<std::string>& outputs) {

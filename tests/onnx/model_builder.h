@@ -45,8 +45,13 @@ class ModelBuilder {
   void integer(const std::string& name, int64_t value);  ///< a scalar
   void scalar(const std::string& name, float value);
   void reals(const std::string& name, const std::vector<float>& values);
+  void codes(const std::string& name, const std::vector<int>& values, bool is_signed);  ///< one: a scalar
 
   NodeBuilder node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output);
+
+  /// A node of the image and `constant` before all others, which read it in the image's place.
+  void prepend(const std::string& op, const std::string& constant);
+  void leave_size_open();  ///< height by a name, width without one
 
   /// The file, whose output is `output`, or several.
   std::string bytes(const std::string& output) { return bytes(std::vector<std::string>{output}); }

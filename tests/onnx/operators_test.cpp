@@ -51,7 +51,12 @@ TEST(OnnxOperators, ElementwiseAndJoins) {
   model.scalar("six", 6);
   model.node("Relu", {"image"}, "a");
   model.node("Clip", {"image", "zero", "six"}, "b").named("six");
-  model.node("Clip", {"image", "zero"}, "c");
+  model.node("Clip", {"image", "zero"}, "c0");
+  model.scalar("infinity", std::numeric_limits<float>::infinity());
+  model.scalar("below", -std::numeric_limits<float>::infinity());
+  model.node("Clip", {"c0", "zero", "infinity"}, "c1");
+  model.node("Clip", {"c1", "below", "infinity"}, "c2");
+  model.node("Clip", {"c2"}, "c");
   model.node("Identity", {"c"}, "d");
   model.node("Add", {"a", "b"}, "e");
   model.node("Concat", {"e", "d", "image"}, "f").integer("axis", -3);
@@ -206,7 +211,16 @@ TEST(OnnxOperators, BilinearResizeIsPyTorchsInterpolate) {
 
 TEST(OnnxOperators, AMaxPoolsLastWindowMayHangOverTheEdge) {
   for (const auto& [size, kernel, stride, pad] :
-       std::vector<std::array<int64_t, 4>>{{8, 3, 2, 0}, {9, 2, 2, 0}, {8, 3, 3, 1}, {9, 4, 2, 1}, {8, 2, 3, 0}}) {
+       std::vector<std::array<int64_t, 4>>{{8, 3, 2, 0},
+                                           {9, 2, 2, 0},
+                                           {8, 3, 3, 1},
+                                           {9, 4, 2, 1},
+                                           {8, 2, 3, 0},
+                                           // of the last window one pixel or two lie in the image
+                                           {10, 3, 3, 0},
+                                           {8, 3, 2, 1},
+                                           {9, 5, 4, 0},
+                                           {7, 4, 3, 2}}) {
     const at::Tensor x = images(3, size, size);
     ModelBuilder model({3, size, size});
     model.node("MaxPool", {"image"}, "y")
@@ -242,15 +256,25 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   expect_refused(unknown, "node 'mix' (Einsum): octet has no such operator; it imports Add, ");
 
   ModelBuilder wide;
-  wide.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("pads", {0, 0, 2, 0});
+  wide.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("pads", {2, 0, 0, 0});
   expect_refused(wide, "pad 2 is more than half of kernel 3");
+
+  ModelBuilder outside;
+  outside.node("MaxPool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("pads", {0, 0, 0, 3});
+  expect_refused(outside, "pad 3 behind an image of 8 pixels: the last window has none of them");
 
   ModelBuilder ceiling;
   ceiling.node("AveragePool", {"image"}, "y")
       .ints("kernel_shape", {3, 3})
       .ints("strides", {2, 2})
       .integer("ceil_mode", 1);
-  expect_refused(ceiling, "ceil_mode");
+  expect_refused(ceiling, "ceil_mode with a last window that hangs over an image of 8x8 padded pixels");
+  ModelBuilder another_size({3, 9, 9});  // as the message says
+  another_size.node("AveragePool", {"image"}, "y")
+      .ints("kernel_shape", {3, 3})
+      .ints("strides", {2, 2})
+      .integer("ceil_mode", 1);
+  EXPECT_EQ(refusal(another_size), "");
 
   ModelBuilder uncounted;
   uncounted.node("AveragePool", {"image"}, "y").ints("kernel_shape", {3, 3}).ints("pads", {1, 1, 1, 1});
@@ -294,11 +318,11 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
     model.node("Slice", {"image", "from", "to", "axis", "step"}, "y");
     expect_refused(model, part);
   };
-  sliced(0, 3, 1, 2, "expected one range of channels, in steps of 1");
-  sliced(0, 4, 2, 2, "expected one range of channels, in steps of 1");
-  sliced(2, 8, 2, 2, "expected one range of channels, in steps of 1");
-  sliced(0, 4, 2, 1, "expected one range of channels");
-  sliced(2, 2, 1, 1, "0 channels from 2 on are not among 3");
+  sliced(0, 3, 1, 2, "3 channels in steps of 2; expected steps that divide them");
+  sliced(7, -9, 2, -1, "step -1; expected 1 and more");
+  sliced(2, 2, 1, 1, "takes nothing of axis 1");
+  sliced(8, 100, 2, 2, "takes nothing of axis 2");
+  sliced(1, 100, 0, 1, "of some images of the batch");
   sliced(0, 3, 4, 1, "axis 4 of 4 dimensions");
 
   const auto transposed = [&](int64_t kernel, int64_t stride, const std::string& part) {

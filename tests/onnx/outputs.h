@@ -19,11 +19,11 @@ inline at::Tensor tensor(const std::vector<float>& values, const std::vector<int
 }
 
 /// What the imported network gives for x.
-inline at::Tensor outputs(const ImportedNetwork& network, const at::Tensor& x) {
+inline at::Tensor outputs(const ImportedNetwork& network, const at::Tensor& x, const WalkMode& mode = {}) {
   Weights weights;
   for (const auto& [name, data] : network.weights.tensors) weights[name] = tensor(to_float(data), data.shape);
   const at::NoGradGuard no_grad;
-  return walk(network.graph, weights, x, {});
+  return walk(network.graph, weights, x, mode);
 }
 
 inline at::Tensor images(int64_t channels, int64_t height, int64_t width) {

@@ -118,6 +118,47 @@ TEST(OnnxSlices, PadsMayBeComputedInTheFile) {
   expect_option_a(imported(model.bytes("y")), x, 2);
 }
 
+/// Whatever range and step of rows, columns and channels, all at once.
+TEST(OnnxSlices, AnyRangeOfEveryAxis) {
+  const at::Tensor x = images(12, 9, 7);
+  struct Part {
+    int64_t from, to, step;
+  };
+  const Part rows[] = {{0, 9, 1}, {3, 9, 2}, {1, -2, 1}, {2, 8, 4}, {-1, 100, 1}, {0, 5, 2}, {0, 100, 300}};
+  const Part columns[] = {{0, 7, 1}, {5, 7, 1}, {1, 6, 3}, {0, -1, 2}};
+  const Part channels[] = {{0, 12, 1}, {1, 12, 3}, {4, 9, 4}, {-3, 12, 1}};
+  for (const Part& r : rows)
+    for (const Part& s : columns)
+      for (const Part& c : channels) {
+        ModelBuilder model({12, 9, 7});
+        model.integers("from", {c.from, r.from, s.from});
+        model.integers("to", {c.to, r.to, s.to});
+        model.integers("axes", {1, 2, 3});
+        model.integers("steps", {c.step, r.step, s.step});
+        model.node("Slice", {"image", "from", "to", "axes", "steps"}, "y");
+        const at::Tensor expected =
+            x.slice(1, c.from, c.to, c.step).slice(2, r.from, r.to, r.step).slice(3, s.from, s.to, s.step);
+        EXPECT_TRUE(outputs(imported(model.bytes("y")), x).equal(expected.reshape({2, -1})))
+            << r.from << ":" << r.to << ":" << r.step << ", " << s.from << ":" << s.to << ":" << s.step << ", "
+            << c.from << ":" << c.to << ":" << c.step;
+      }
+}
+
+/// Of channel c the pixel (i, j) of each block is channel (i * block + j) * C + c.
+TEST(OnnxSlices, SpaceToDepth) {
+  const at::Tensor x = images(3, 12, 6);
+  for (const int64_t block : {2, 3}) {
+    ModelBuilder model({3, 12, 6});
+    model.node("SpaceToDepth", {"image"}, "y").integer("blocksize", block);
+    const at::Tensor blocks = x.view({2, 3, 12 / block, block, 6 / block, block});
+    const at::Tensor expected = blocks.permute({0, 3, 5, 1, 2, 4}).reshape({2, -1});
+    EXPECT_TRUE(outputs(imported(model.bytes("y")), x).equal(expected)) << block;
+  }
+  ModelBuilder uneven({3, 12, 6});
+  uneven.node("SpaceToDepth", {"image"}, "y").integer("blocksize", 4);
+  EXPECT_NE(error_of([&] { imported(uneven.bytes("y")); }).find("12x6 pixels in blocks of 4"), std::string::npos);
+}
+
 /// A Slice that others read too stays; so does one whose stride would multiply.
 TEST(OnnxSlices, WhatIsReadElsewhereStays) {
   const at::Tensor x = images(3, 8, 8);
@@ -146,9 +187,9 @@ TEST(OnnxSlices, WhatIsNotImportedIsNamed) {
            {0, 0, 0, 0, 0, 2, 0, 0}, {0, 1, 1, 0, 0, 1, 0, 0}, {1, 1, 0, 0, 1, 1, 0, 0}, {0, -1, 0, 0, 0, -1, 0, 0}})
     EXPECT_NE(padded(pads).find("as many channels before as behind"), std::string::npos) << padded(pads);
 
-  ModelBuilder both;
-  slice(both, "image", "y", {1, 2}, {1, 0}, {1, 2});
-  EXPECT_NE(error_of([&] { imported(both.bytes("y")); }).find("of channels and pixels at once"), std::string::npos);
+  ModelBuilder twice;
+  slice(twice, "image", "y", {2, -2}, {1, 0}, {1, 2});
+  EXPECT_NE(error_of([&] { imported(twice.bytes("y")); }).find("names axis 2 twice"), std::string::npos);
 }
 
 }  // namespace

@@ -142,9 +142,12 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs, int batch) {
+ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs, int batch,
+                 int image_size) {
   if (!common.set.empty()) throw usage_error("inspect: --set changes a recipe, which --stages takes; leave it out");
-  if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs);
+  if (target.ends_with(".onnx")) return inspect_onnx(common, target, outputs, image_size);
+  if (image_size != 0)
+    throw usage_error(fmt::format("{}: --image-size is for an .onnx file that leaves it open; leave it out", target));
   if (target.ends_with(".yaml") || target.ends_with(".yml"))
     throw usage_error(
         fmt::format("{}: is a recipe, from which nothing is trained yet; --stages N proposes where to cut its network, "
@@ -167,7 +170,7 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto target = std::make_shared<std::string>();
   auto stages = std::make_shared<int>(0);
   auto outputs = std::make_shared<std::vector<std::string>>();
-  auto batch = std::make_shared<int>(1);
+  auto batch = std::make_shared<int>(1), image_size = std::make_shared<int>(0);
   CLI::App* command =
       app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
   command
@@ -186,12 +189,16 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
           "of a float .onnx file: A,B,..., values that the network is to give (a recipe's model.outputs); what is "
           "behind them is left out")
       ->delimiter(',');
-  command->callback([&common, &action, target, stages, outputs, batch, batch_given] {
+  command
+      ->add_option("--image-size", *image_size,
+                   "of a float .onnx file that leaves height and width open: both (a recipe's data.image_size)")
+      ->check(CLI::Range(1, 65535));
+  command->callback([&common, &action, target, stages, outputs, batch, image_size, batch_given] {
     const bool other = *stages > 0 || target->ends_with(".onnx");
     if (batch_given->count() > 0 && other)
       throw usage_error("inspect: --batch is for a checkpoint, whose kernels it chooses; leave it out");
-    action = [&common, target, stages, outputs, batch] {
-      if (*stages == 0) return inspect(common, *target, *outputs, *batch);
+    action = [&common, target, stages, outputs, batch, image_size] {
+      if (*stages == 0) return inspect(common, *target, *outputs, *batch, *image_size);
       if (!outputs->empty())
         throw usage_error("inspect: --outputs cuts an .onnx file, --stages a recipe; leave one out");
       return inspect_stages(common, *target, *stages);

@@ -71,8 +71,9 @@ std::string json(const ImportedNetwork& network) {
 
 }  // namespace
 
-ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs) {
-  const ImportedNetwork network = import_onnx(path, outputs);
+ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs,
+                      int image_size) {
+  const ImportedNetwork network = import_onnx(path, outputs, image_size);
   print_result(common, text(network, path), [&] { return json(network); });
   return ExitCode::ok;
 }

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
 #include "src/common/text_table.h"
+#include "src/common/utf8.h"
 #include "src/graph/window.h"
 #include "src/graph/zoo.h"
 #include "src/model/device.h"
@@ -53,7 +55,9 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
 /// The network of the recipe, for the images and classes of the data.
 Graph network(const Recipe& recipe, const RunData& data) {
   if (recipe.model.onnx.empty()) return build_model(model_spec(recipe, data.classes()));
-  Graph graph = import_onnx(recipe.model.onnx, recipe.model.outputs).graph;
+  ImportedNetwork imported = import_onnx(recipe.model.onnx, recipe.model.outputs, recipe.data.image_size);
+  for (const std::string& note : imported.notes) say(fmt::format("{}: {}", recipe.model.onnx, printable(note)));
+  Graph graph = std::move(imported.graph);
   const Shape& wanted = graph.nodes.front().shape;
   if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
     throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
@@ -63,10 +67,11 @@ Graph network(const Recipe& recipe, const RunData& data) {
 }
 
 /// The file's own weights, in place of the random ones.
-void load_imported(Weights& weights, const ModelRecipe& model) {
+void load_imported(Weights& weights, const Recipe& recipe) {
+  const ModelRecipe& model = recipe.model;
   const std::string prefix = "weights";
   TensorFile file;
-  for (auto& [name, tensor] : import_onnx(model.onnx, model.outputs).weights.tensors)
+  for (auto& [name, tensor] : import_onnx(model.onnx, model.outputs, recipe.data.image_size).weights.tensors)
     file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
   restore_tensors(file, prefix, weights, model.onnx);
 }
@@ -152,7 +157,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
-  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe.model);
+  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
     const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";  // may be a part of a network
