@@ -27,7 +27,7 @@ ALLOWED = {
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
     "src/events": BASE,
-    "src/run": BASE + ["src/recipe", "src/data", "src/eval"],
+    "src/run": BASE + ["src/tensor_files", "src/onnx", "src/recipe", "src/data", "src/eval"],
     "src/torch": BASE,
     "src/model": BASE + ["src/torch", "src/tensor_files", "src/import", "src/graph"],
     "src/qat": BASE + ["src/torch", "src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],

@@ -176,8 +176,10 @@ Int8Graph parse_checkpoint(const std::byte* data, size_t size, const std::string
   TensorFile file = parse_safetensors(data, size, name);
   const auto document = file.metadata.find(kDocument);
   if (document == file.metadata.end()) {
-    throw data_error(
-        fmt::format("{}: a safetensors file, but no octet checkpoint (no '{}' in its metadata)", name, kDocument));
+    throw data_error(fmt::format(
+        "{}: a safetensors file, but no octet checkpoint (no '{}' in its metadata); a recipe takes float weights "
+        "as model.weights",
+        name, kDocument));
   }
   try {
     return assemble(file, document->second);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace octet {
 
@@ -12,6 +13,13 @@ bool is_onnx(const std::byte* data, size_t size) {
   constexpr uint8_t kModelVersion = 0x28;  // field 5, a number; of the fields 2 to 8 the others are messages or texts
   const bool text = byte(2) % 8 == 2 && byte(2) / 8 >= 2 && byte(2) / 8 <= 8;
   return byte(0) == kVersion && byte(1) >= 1 && byte(1) < 0x80 && (text || byte(2) == kModelVersion);
+}
+
+bool is_pytorch(const std::byte* data, size_t size) {
+  const auto begins = [&](std::string_view text) {
+    return size >= text.size() && std::memcmp(data, text.data(), text.size()) == 0;
+  };
+  return begins({"PK\x03\x04", 4}) || begins({"\x80\x02\x8a\x0a", 4});  // the pickle begins with a long, its magic
 }
 
 bool is_safetensors(const std::byte* data, size_t size) {

@@ -11,4 +11,7 @@ bool is_onnx(const std::byte* data, size_t size);
 /// The length of a header that lies in the file and is a JSON object.
 bool is_safetensors(const std::byte* data, size_t size);
 
+/// What torch.save writes: a zip archive, or, before PyTorch 1.6, a pickle of protocol 2.
+bool is_pytorch(const std::byte* data, size_t size);
+
 }  // namespace octet

@@ -132,6 +132,11 @@ TensorFile parse_safetensors(const std::byte* data, size_t size, const std::stri
   if (header_size > size - kLengthBytes) {
     if (is_onnx(data, size))
       throw data_error(fmt::format("{}: an ONNX file, not safetensors; a recipe takes it as model.onnx", name));
+    if (is_pytorch(data, size))
+      throw data_error(
+          fmt::format("{}: weights of PyTorch, not safetensors; a recipe takes them as model.weights, under a "
+                      "name that ends in .pth or .th",
+                      name));
     throw data_error(fmt::format("{}: a header of {} bytes in a file of {} (truncated, or no safetensors file?)", name,
                                  header_size, size));
   }

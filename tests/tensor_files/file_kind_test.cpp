@@ -37,6 +37,9 @@ TEST(FileKind, AnOnnxFileIsNoTruncatedSafetensors) {
   EXPECT_NE(refusal(kModel).find("net.bin: an ONNX file, not safetensors; a recipe takes it as model.onnx"),
             std::string::npos)
       << refusal(kModel);
+  for (const char* first : {"PK\x03\x04", "\x80\x02\x8a\x0a"})
+    EXPECT_NE(refusal(first + std::string(64, '\x70')).find("net.bin: weights of PyTorch, not safetensors"),
+              std::string::npos);
   EXPECT_NE(refusal(std::string(64, '\x70')).find("truncated, or no safetensors file?"), std::string::npos);
 }
 

@@ -94,6 +94,89 @@ TEST_F(Onnx, FilesUnderAnothersNameAreNamed) {
   expect_refusal(octet({"inspect", path("int8.bin")}), 3, {"int8.bin: an ONNX file", "octet export FILE.onnx --out"});
 }
 
+/// A network's file in the place of a recipe, a run or a checkpoint: what it is, and what takes it; which is done here.
+TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
+  const std::string net = path("net.onnx");
+  const std::string cure = "octet train RECIPE --set model.name=onnx --set model.onnx=" + net;
+  for (const char* command : {"train", "calibrate", "analyze", "search"})
+    expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network (ONNX)", cure});
+  expect_refusal(octet({"inspect", net, "--stages", "2"}), 2, {"net.onnx: expected a recipe, found a float network"});
+  for (const auto& words : {std::vector<std::string>{"run", net, "x.png"}, {"bench", net}})
+    expect_refusal(octet(words), 3, {"net.onnx: a float network; " + cure, "octet inspect " + net});
+  expect_refusal(octet({"export", net, "--out", path("y.safetensors")}), 3, {"net.onnx: a float network; " + cure});
+  for (const char* command : {"evaluate", "compare"})
+    expect_refusal(octet({command, net}), 3, {"net.onnx: expected a run directory, found a float network", cure});
+
+  std::string other = kRecipe;
+  const std::string own = "name: onnx, onnx: net.onnx";
+  write("other.yaml", other.replace(other.find(own), own.size(), "name: small_cnn"));
+  ASSERT_EQ(octet({"train", path("other.yaml"), "--out", path("run"), "--quiet", "--set", "model.name=onnx", "--set",
+                   "model.onnx=" + net, "--set", "train.epochs=0"})
+                .code,
+            0);
+  ASSERT_EQ(octet({"inspect", net}).code, 0);
+
+  const std::string quantized = path("quantized.onnx"), checkpoint = path("again.safetensors");
+  ASSERT_EQ(octet({"export", path("run"), "--onnx", quantized}).code, 0);
+  for (const char* command : {"train", "calibrate", "analyze", "search"})
+    expect_refusal(
+        octet({command, quantized}), 2,
+        {"found a quantized network (ONNX), which is not trained; octet run and bench take it, octet export "});
+  EXPECT_EQ(octet({"export", quantized, "--out", checkpoint}).code, 0);
+  EXPECT_EQ(octet({"bench", quantized, "--seconds", "0.01"}).code, 0);
+
+  expect_refusal(octet({"train", checkpoint}), 2,
+                 {"again.safetensors: expected a recipe, found a safetensors file",
+                  "octet run and inspect take an int8 checkpoint"});
+  ASSERT_EQ(octet({"inspect", checkpoint}).code, 0);
+  write("weights.pth", "PK\x03\x04" + std::string(100, 'x'));
+  expect_refusal(octet({"train", path("weights.pth")}), 2,
+                 {"expected a recipe, found weights of PyTorch", "--set model.weights=" + path("weights.pth")});
+  expect_refusal(octet({"run", path("weights.pth"), "x.png"}), 3, {"weights of PyTorch, not safetensors"});
+  const std::string float_weights = path("run/float.safetensors");
+  expect_refusal(octet({"run", float_weights, "x.png"}), 3,
+                 {"float.safetensors: a safetensors file, but no octet checkpoint", "as model.weights"});
+  EXPECT_EQ(train("weights", {"--set", "model.weights=" + float_weights}).code, 0);
+}
+
+/// The same pictures to the same network, which takes mean and deviation off itself or has them in the recipe.
+TEST_F(Onnx, AFileMayNormalizeItsPicturesItself) {
+  ASSERT_EQ(train("plain").code, 0);
+  for (const bool bytes : {false, true}) {
+    ModelBuilder model = builder();
+    model.scalar("most", 255);
+    model.scalar("mean", 0.5f);
+    model.reals("deviation", {0.25f});
+    model.prepend("Div", "deviation");
+    model.prepend("Sub", "mean");
+    if (bytes) model.prepend("Div", "most");
+    write("net.onnx", model.bytes("logits"));
+    const std::string run = bytes ? "bytes" : "unit";
+    const Answer trained =
+        train(run, {"--set", "data.mean=[0]", "--set", bytes ? "data.std=[0.003921569]" : "data.std=[1]"});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto loss = [&](const std::string& of) {
+      const auto report = nlohmann::json::parse(octet({"evaluate", path(of), "--all", "--json", "--quiet"}).out);
+      return report.at("rows").at(0).at("loss").get<double>();
+    };
+    EXPECT_NEAR(loss(run), loss("plain"), 1e-4);
+  }
+}
+
+/// Height and width are the recipe's where the file leaves them open.
+TEST_F(Onnx, AnOpenSizeIsTheRecipes) {
+  ModelBuilder model = builder();
+  model.leave_size_open();
+  write("net.onnx", model.bytes("logits"));
+  expect_refusal(octet({"inspect", path("net.onnx")}), 3, {"its height is open", "--image-size SIZE"});
+  const Answer shown = octet({"inspect", path("net.onnx"), "--image-size", "12"});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  expect_part(shown.out, "input [1, 12, 12]");
+  ASSERT_EQ(train("open").code, 0);
+  EXPECT_EQ(octet({"compare", path("open"), "--quiet"}).code, 0);
+  expect_refusal(octet({"inspect", path("open"), "--image-size", "12"}), 2, {"--image-size is for an .onnx file"});
+}
+
 TEST_F(Onnx, OptionsThatWouldChangeNothingAreRefused) {
   const std::string checkpoint = random_checkpoint();
   expect_refusal(octet({"export", checkpoint, "--onnx", path("y.onnx"), "--float", "--profile", "openvino"}), 2,

@@ -10,6 +10,7 @@
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
 #include "src/qat/sensitivity.h"
+#include "src/run/given_recipe.h"
 #include "tools/octet/analyze_page.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
@@ -58,7 +59,7 @@ ExitCode analyze(const Common& common, const Options& options) {
   if (!options.html.empty()) require_place_for(options.html);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_recipe(options.target, common.set);
+  const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_given_recipe(options.target, common.set);
   require_apart(options.target, recipe, {{"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(

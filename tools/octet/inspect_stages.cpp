@@ -6,6 +6,7 @@
 
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
+#include "src/run/given_recipe.h"
 #include "tools/octet/trained.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
@@ -66,7 +67,7 @@ std::string json(const StagePlan& plan, const std::vector<PartCost>& parts) {
 }  // namespace
 
 ExitCode inspect_stages(const Common& common, const std::string& path, int stages) {
-  const Recipe recipe = read_recipe(path, common.set);
+  const Recipe recipe = read_given_recipe(path, common.set);
   const bool qat = recipe.qat.epochs > 0;
   const OptimizerRecipe& phase = qat ? recipe.qat : recipe.train;
   const int micro_batches = recipe.parallel.micro_batches;

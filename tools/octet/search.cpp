@@ -10,6 +10,7 @@
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
 #include "src/report/svg.h"
+#include "src/run/given_recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/search_page.h"
 #include "tools/octet/target.h"
@@ -109,7 +110,7 @@ ExitCode search(const Common& common, Options options) {
     if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  const Recipe recipe = read_recipe(is_run ? directory.recipe() : options.target, common.set);
+  const Recipe recipe = read_given_recipe(is_run ? directory.recipe() : options.target, common.set);
   require_apart(options.target, recipe, {{"--out", common.out}, {"--svg", options.svg}, {"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(

@@ -10,6 +10,7 @@
 #include "src/common/shell.h"
 #include "src/graph/checkpoint.h"
 #include "src/onnx/import.h"
+#include "src/run/given_recipe.h"
 
 namespace octet::cli {
 namespace {
@@ -82,6 +83,8 @@ RunDirectory run_directory(const std::string& path) {
   RunDirectory directory{path};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
   if (!std::filesystem::exists(directory.recipe())) {
+    if (const std::string kind = kind_of_network_file(path); !kind.empty())
+      throw data_error(fmt::format("{}: expected a run directory, found {}", path, kind));
     throw data_error(std::filesystem::exists(path)
                          ? fmt::format("{}: not a run directory (no recipe.yaml in it); octet train makes one", path)
                          : fmt::format("{}: no such run directory; octet train makes one", path));

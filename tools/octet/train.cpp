@@ -11,6 +11,7 @@
 #include "src/common/shell.h"
 #include "src/engine/machine.h"
 #include "src/recipe/recipe.h"
+#include "src/run/given_recipe.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/launch.h"
 #include "tools/octet/target.h"
@@ -67,7 +68,7 @@ ChosenRun choose_run(const Common& common, const std::string& path) {
   RunDirectory directory = is_run ? run_directory(path) : RunDirectory{common.out};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
   const std::string file = is_run ? directory.recipe() : path;
-  const Recipe recipe = read_recipe(file, common.set);
+  const Recipe recipe = read_given_recipe(file, common.set);
   if (directory.root.empty()) {
     if (common.resume) throw usage_error("--resume needs the run to go on with: octet train RUN --resume");
     directory = new_run_directory("runs", std::filesystem::path(path).stem().string());

@@ -18,7 +18,7 @@
 #include "src/engine/machine.h"
 #include "src/graph/checkpoint.h"
 #include "src/onnx/export.h"
-#include "src/recipe/recipe.h"
+#include "src/run/given_recipe.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/gpu_failure.h"
 #include "trainers/run/pipeline.h"
@@ -75,7 +75,7 @@ Result train(const std::string& recipe_file, const Options& options) {
   return translated([&] {
     forget_interrupt();
     set_verbosity(options.quiet ? Verbosity::quiet : Verbosity::normal);
-    const Recipe recipe = read_recipe(recipe_file, options.set);
+    const Recipe recipe = read_given_recipe(recipe_file, options.set);
     if (options.resume && options.directory.empty())
       throw usage_error("resume: name the run to go on with in Options::directory");
     const RunDirectory directory = options.directory.empty()
