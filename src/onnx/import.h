@@ -37,12 +37,9 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
                            const std::vector<std::string>& outputs = {}, int image_size = 0);
 
-/// Whether a file has codes with scales (QuantizeLinear, DequantizeLinear): import_qdq() is for it. Throws Error(data)
-/// for what is no ONNX file.
-bool is_quantized_onnx(const std::string& path);
-
-/// What to do with a float network, for messages: "octet train RECIPE --set model.name=onnx ... quantizes it ...".
-std::string float_onnx_cure(const std::string& path);
+/// What an ONNX file is and which commands take it, for messages: "a float network; octet train RECIPE --set ...", "a
+/// quantized network; octet run ...". Throws Error(data) for what is no ONNX file.
+std::string describe_onnx(const std::string& path);
 
 struct ImportedInt8 {
   Int8Graph graph;                 ///< validated; nodes are named as in the file

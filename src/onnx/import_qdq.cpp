@@ -15,6 +15,7 @@
 #include "src/graph/op_traits.h"
 #include "src/graph/output_shape.h"
 #include "src/onnx/importer.h"
+#include "src/onnx/rules.h"
 #include "src/quant/lookup_table.h"
 #include "src/quant/softmax_table.h"
 
@@ -304,15 +305,30 @@ Preprocessing read_preprocessing(const OnnxFile& file, int channels, Int8Graph& 
   return p;
 }
 
-bool has_codes(const OnnxFile& file) {
+/// What to do with a file whose operators are quantized in another form than QDQ; "": it has none of them.
+std::string cure_of_form(const OnnxFile& file) {
+  for (const onnx::NodeProto& node : file.model->graph().node())
+    if (std::string cure = cure_of_other_form(node.op_type()); !cure.empty()) return cure;
+  return "";
+}
+
+bool is_float(const OnnxFile& file) {
   const auto& nodes = file.model->graph().node();
-  return std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
+  const bool has_codes = std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto& node) {
     return node.op_type() == "QuantizeLinear" || node.op_type() == "DequantizeLinear";
   });
+  return !has_codes && cure_of_form(file).empty();
+}
+
+std::string describe_float(const OnnxFile& file) {
+  return fmt::format(
+      "a float network; octet train RECIPE --set model.name=onnx --set model.onnx={} quantizes it (with --set "
+      "train.epochs=0 without training it before), octet inspect {} shows it",
+      shell_word(file.name), shell_word(file.name));
 }
 
 ImportedInt8 import_quantized(OnnxFile file) {
-  if (!has_codes(file)) throw data_error(fmt::format("{}: a float network; {}", file.name, float_onnx_cure(file.name)));
+  if (is_float(file)) throw data_error(fmt::format("{}: {}", file.name, describe_float(file)));
   QdqMarks marks;
   const ImportedNetwork network = import_file(file, {}, &marks);
   move_marks_before_copies(network.graph, marks);
@@ -328,13 +344,14 @@ ImportedInt8 import_quantized(OnnxFile file) {
 
 }  // namespace
 
-bool is_quantized_onnx(const std::string& path) { return has_codes(open_onnx_file(path)); }
-
-std::string float_onnx_cure(const std::string& path) {
+std::string describe_onnx(const std::string& path) {
+  const OnnxFile file = open_onnx_file(path);
+  if (is_float(file)) return describe_float(file);
+  if (std::string cure = cure_of_form(file); !cure.empty()) return cure;
   return fmt::format(
-      "octet train RECIPE --set model.name=onnx --set model.onnx={} quantizes it (with --set train.epochs=0 without "
-      "training it before), octet inspect {} shows it",
-      shell_word(path), shell_word(path));
+      "a quantized network, which is not trained; octet run and bench take it, octet export {} --out int8.safetensors "
+      "makes a checkpoint of it",
+      shell_word(path));
 }
 
 ImportedInt8 import_qdq(const std::string& path) { return import_quantized(open_onnx_file(path)); }

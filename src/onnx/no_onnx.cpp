@@ -17,9 +17,7 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
   throw usage_error(path + ": " + kMissing);
 }
 
-bool is_quantized_onnx(const std::string& path) { throw usage_error(path + ": " + kMissing); }
-
-std::string float_onnx_cure(const std::string&) { return kMissing; }
+std::string describe_onnx(const std::string&) { return std::string("an ONNX file; ") + kMissing; }
 
 ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
 

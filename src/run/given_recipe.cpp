@@ -29,13 +29,7 @@ std::string kind_of_network_file(const std::string& path) {
         file);
   if (is_pytorch(first.data(), first.size()))
     return fmt::format("weights of PyTorch; a recipe takes them by --set model.weights={}", file);
-  if (!is_onnx(first.data(), first.size())) return "";
-  if (has_onnx() && is_quantized_onnx(path))
-    return fmt::format(
-        "a quantized network (ONNX), which is not trained; octet run and bench take it, octet export {} --out "
-        "int8.safetensors makes a checkpoint of it",
-        file);
-  return fmt::format("a float network (ONNX); {}", float_onnx_cure(path));
+  return is_onnx(first.data(), first.size()) ? describe_onnx(path) : "";
 }
 
 Recipe read_given_recipe(const std::string& path, const std::vector<std::string>& overrides) {

@@ -9,7 +9,7 @@
 namespace octet {
 
 /// "" for a folder, a missing file and any file that may be a recipe; of an ONNX, safetensors or PyTorch file what it
-/// is and which command or recipe key takes it, for messages: "a float network (ONNX); octet train RECIPE --set ...".
+/// is and which command or recipe key takes it, for messages: "a float network; octet train RECIPE --set ...".
 std::string kind_of_network_file(const std::string& path);
 
 /// read_recipe(), but Error(usage) with the kind_of_network_file().

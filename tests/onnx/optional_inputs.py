@@ -12,13 +12,15 @@ import tempfile
 sys.dont_write_bytecode = True
 try:
     import judge
+    import optional_float
+    import optional_plain
     import optional_qdq
     import qdq_operators
 except ImportError as missing:
     print(f"optional_inputs: Skipped\n{missing}; tools/setup.sh --tests installs it into .deps/venv")
     sys.exit(77)
 
-LISTS = [optional_qdq, qdq_operators]
+LISTS = [optional_qdq, qdq_operators, optional_float, optional_plain]
 
 
 def main():

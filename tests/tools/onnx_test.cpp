@@ -99,7 +99,7 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   const std::string net = path("net.onnx");
   const std::string cure = "octet train RECIPE --set model.name=onnx --set model.onnx=" + net;
   for (const char* command : {"train", "calibrate", "analyze", "search"})
-    expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network (ONNX)", cure});
+    expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network", cure});
   expect_refusal(octet({"inspect", net, "--stages", "2"}), 2, {"net.onnx: expected a recipe, found a float network"});
   for (const auto& words : {std::vector<std::string>{"run", net, "x.png"}, {"bench", net}})
     expect_refusal(octet(words), 3, {"net.onnx: a float network; " + cure, "octet inspect " + net});
@@ -119,9 +119,8 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   const std::string quantized = path("quantized.onnx"), checkpoint = path("again.safetensors");
   ASSERT_EQ(octet({"export", path("run"), "--onnx", quantized}).code, 0);
   for (const char* command : {"train", "calibrate", "analyze", "search"})
-    expect_refusal(
-        octet({command, quantized}), 2,
-        {"found a quantized network (ONNX), which is not trained; octet run and bench take it, octet export "});
+    expect_refusal(octet({command, quantized}), 2,
+                   {"found a quantized network, which is not trained; octet run and bench take it, octet export "});
   EXPECT_EQ(octet({"export", quantized, "--out", checkpoint}).code, 0);
   EXPECT_EQ(octet({"bench", quantized, "--seconds", "0.01"}).code, 0);
 
