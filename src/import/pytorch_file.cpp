@@ -12,7 +12,9 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/progress.h"
 #include "src/common/saturating_product.h"
+#include "src/common/text_table.h"
 #include "src/import/pickle.h"
 #include "src/import/zip_directory.h"
 
@@ -122,9 +124,12 @@ class TensorReader {
     return values;
   }
 
-  /// Row-major order from any strides: an odometer over the indices.
-  static void copy(TensorData& tensor, const std::vector<int64_t>& strides, const char* from) {
+  /// Row-major order from any strides: an odometer over the indices. A dimension of one element takes no step: its
+  /// stride means nothing, and may be as large as a file likes (read() has bounded the others).
+  static void copy(TensorData& tensor, std::vector<int64_t> strides, const char* from) {
     const size_t element = dtype_size(tensor.dtype);
+    for (size_t d = 0; d < strides.size(); ++d)
+      if (tensor.shape[d] == 1) strides[d] = 0;
     std::vector<int64_t> index(strides.size(), 0);
     int64_t position = 0;
     for (size_t to = 0; to < tensor.bytes.size(); to += element) {
@@ -152,14 +157,48 @@ const PickleValue* find_key(const Pickle& pickle, const PickleValue& dict, std::
   return nullptr;
 }
 
+/// Where training scripts put a network's weights, the likeliest first: the weights of the last step before their
+/// moving average.
+constexpr std::array<std::string_view, 8> kWeightKeys = {"state_dict",     "model_state_dict", "model",          "net",
+                                                         "state_dict_ema", "model_ema",        "ema_state_dict", "ema"};
+
+/// The dictionary of the weights, at most two keys deep ("ema" may hold a "state_dict"). A second set of weights that
+/// is left out is told to the user.
 const PickleValue& state_dict(const Pickle& pickle, const std::string& where) {
-  const PickleValue& root = pickle.at(pickle.root);
-  if (root.kind != Kind::dict) throw data_error(where + ": holds no dictionary of tensors");
-  for (const std::string_view key : {"state_dict", "model_state_dict", "model", "net"}) {
-    const PickleValue* inner = find_key(pickle, root, key);
-    if (inner != nullptr && inner->kind == Kind::dict) return *inner;
+  constexpr int kDeepest = 2;
+  const PickleValue* dict = &pickle.at(pickle.root);
+  if (dict->kind != Kind::dict) throw data_error(where + ": holds no dictionary of tensors");
+  for (int depth = 0; depth < kDeepest; ++depth) {
+    std::vector<std::string_view> found;
+    for (const std::string_view key : kWeightKeys) {
+      const PickleValue* inner = find_key(pickle, *dict, key);
+      if (inner != nullptr && inner->kind == Kind::dict) found.push_back(key);
+    }
+    if (found.empty()) break;
+    if (found.size() > 1)
+      say(fmt::format("note: {}: the weights of '{}' are taken, not those of '{}'", where, found[0], found[1]));
+    dict = find_key(pickle, *dict, found[0]);
   }
-  return root;
+  return *dict;
+}
+
+/// "'epoch', 'generator' (120 tensors) and 3 more": what a dictionary holds instead of tensors under names.
+std::string keys_of(const Pickle& pickle, const PickleValue& dict) {
+  constexpr size_t kShown = 12;
+  std::vector<std::string> keys;
+  for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+    const PickleValue &key = pickle.item(dict, i), &value = pickle.item(dict, i + 1);
+    if (key.kind != Kind::text) continue;
+    size_t tensors = 0;
+    for (size_t k = 0; value.kind == Kind::dict && k + 1 < value.items.size(); k += 2)
+      tensors += pickle.item(value, k + 1).kind == Kind::tensor ? 1 : 0;
+    keys.push_back(tensors > 0 ? fmt::format("'{}' ({})", key.text, counted(static_cast<long>(tensors), "tensor"))
+                               : fmt::format("'{}'", key.text));
+  }
+  if (keys.empty()) return "no keys";
+  const size_t shown = std::min(keys.size(), kShown);
+  std::string text = fmt::format("the keys {}", fmt::join(keys.begin(), keys.begin() + static_cast<long>(shown), ", "));
+  return keys.size() > shown ? fmt::format("{} and {} more", text, keys.size() - shown) : text;
 }
 
 TensorFile read_tensors(const Pickle& pickle, TensorReader reader, const std::string& where) {
@@ -171,7 +210,11 @@ TensorFile read_tensors(const Pickle& pickle, TensorReader reader, const std::st
     if (key.kind != Kind::text || value.kind != Kind::tensor) continue;
     file.tensors[key.text] = reader.read(key.text, value);
   }
-  if (file.tensors.empty()) throw data_error(where + ": holds no tensors under names");
+  if (file.tensors.empty())
+    throw data_error(
+        fmt::format("{}: holds no tensors under names, but {}; save the weights alone: torch.save(model.state_dict(), "
+                    "FILE)",
+                    where, keys_of(pickle, dict)));
   return file;
 }
 

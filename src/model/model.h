@@ -25,9 +25,10 @@ struct LoadReport {
   std::vector<std::string> missing, unexpected, misshaped;  ///< names; misshaped with both shapes
 };
 
-/// Reads .safetensors or PyTorch's .pth/.th (see src/import/pytorch_file.h) into `weights`, strips a leading "module.",
-/// ignores num_batches_tracked. Throws Error(data) if a tensor is missing or misshaped, after listing all of them;
-/// unexpected ones are reported only. `weights` stay on their device.
+/// Reads .safetensors or PyTorch's .pth/.th (see src/import/pytorch_file.h) into `weights`. Where a name is not one of
+/// the network's, "module.", "_orig_mod." and "model." are taken off its front; num_batches_tracked and n_averaged are
+/// ignored. Throws Error(data) if a tensor is missing or misshaped, after listing all of them; unexpected ones are
+/// reported only. `weights` stay on their device.
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path);
 
 void save_weights(const Weights& weights, const std::string& path);  ///< .safetensors, atomically

@@ -3,7 +3,11 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "src/common/error.h"
 #include "src/import/pytorch_file.h"
@@ -35,6 +39,36 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/// What wrappers put before the names of the network in them: DataParallel, torch.compile, Lightning.
+constexpr std::array<std::string_view, 3> kWrappers = {"module.", "_orig_mod.", "model."};
+
+/// `name` without the wrappers before it, as soon as that is a parameter's; "" where it never is.
+std::string_view unwrapped(std::string_view name, const std::set<std::string_view>& parameters) {
+  while (!parameters.contains(name)) {
+    const auto wrapper = std::find_if(kWrappers.begin(), kWrappers.end(),
+                                      [&](const std::string_view prefix) { return name.starts_with(prefix); });
+    if (wrapper == kWrappers.end()) return "";
+    name.remove_prefix(wrapper->size());
+  }
+  return name;
+}
+
+/// The file's tensors by the names of the network's parameters, the others by their own. Counters of BatchNorm and of
+/// averages of weights are left out. Of two names for one parameter the one without a wrapper is it.
+std::map<std::string, const TensorData*> by_parameter(const TensorFile& file, const std::vector<ParameterSpec>& specs) {
+  std::set<std::string_view> parameters;
+  for (const ParameterSpec& spec : specs) parameters.insert(spec.name);
+  std::map<std::string, const TensorData*> found;
+  for (const auto& [name, data] : file.tensors)
+    if (parameters.contains(name)) found[name] = &data;
+  for (const auto& [name, data] : file.tensors) {
+    if (parameters.contains(name) || ends_with(name, "num_batches_tracked") || name == "n_averaged") continue;
+    const std::string plain(unwrapped(name, parameters));
+    if (plain.empty() || !found.emplace(plain, &data).second) found[name] = &data;
+  }
+  return found;
 }
 
 std::string list(const std::string& title, const std::vector<std::string>& names) {
@@ -91,11 +125,7 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
     throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
   const TensorFile file = pytorch ? read_pytorch_file(path) : read_safetensors(path);
 
-  std::map<std::string, const TensorData*> found;
-  const std::string prefix = "module.";
-  for (const auto& [name, data] : file.tensors)
-    if (!ends_with(name, "num_batches_tracked"))
-      found[name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : name] = &data;
+  std::map<std::string, const TensorData*> found = by_parameter(file, parameters(graph));
 
   LoadReport report;
   std::vector<std::pair<at::Tensor*, const TensorData*>> fitting;  // copied only when all fit

@@ -121,7 +121,8 @@ TEST(PytorchFile, ReadsLibTorchsOwnZip) {
 TEST(PytorchFile, ReadsAZipBuiltByHand) {
   const std::string bytes = zip_of(dict_of("w", pickle({})));
   EXPECT_EQ(to_float(parse(bytes).tensors.at("w")), (std::vector<float>{0, 1, 2, 3, 4, 5}));
-  for (const char* key : {"state_dict", "model_state_dict", "model", "net"}) {
+  for (const char* key :
+       {"state_dict", "model_state_dict", "model", "net", "state_dict_ema", "model_ema", "ema_state_dict", "ema"}) {
     const std::string inner = "}("s + text("v") + pickle({.offset = 3, .sizes = {3}, .strides = {1}}) + "u";
     EXPECT_EQ(to_float(parse(zip_of(dict_of(key, inner))).tensors.at("v")), (std::vector<float>{3, 4, 5})) << key;
   }
@@ -130,6 +131,35 @@ TEST(PytorchFile, ReadsAZipBuiltByHand) {
   const std::string attributes =
       "\x80\x02"s + "ccollections\nOrderedDict\n)R(" + text("p") + parameter + "u}(" + text("_metadata") + "}ub.";
   EXPECT_EQ(parse(zip_of(attributes)).tensors.at("p").shape, (std::vector<int64_t>{2, 3}));
+}
+
+TEST(PytorchFile, ReadsWeightsTwoKeysDeep) {
+  const std::string inner = "}("s + text("v") + pickle({.offset = 3, .sizes = {3}, .strides = {1}}) + "u";
+  const std::string outer = "}("s + text("updates") + number(7) + text("state_dict") + inner + "u";
+  EXPECT_EQ(to_float(parse(zip_of(dict_of("ema", outer))).tensors.at("v")), (std::vector<float>{3, 4, 5}));
+}
+
+TEST(PytorchFile, SaysWhichOfTwoSetsOfWeightsIsRead) {
+  const auto holding = [](int32_t offset) {
+    return "}("s + text("v") + pickle({.offset = offset, .sizes = {1}, .strides = {1}}) + "u";
+  };
+  const std::string both = "\x80\x02}("s + text("state_dict_ema") + holding(2) + text("state_dict") + holding(5) + "u.";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(to_float(parse(zip_of(both)).tensors.at("v")), std::vector<float>{5});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "note: test.pth: the weights of 'state_dict' are taken, not those of 'state_dict_ema'\n");
+}
+
+TEST(PytorchFile, ARefusalListsTheKeys) {
+  const std::string network = "}("s + text("v") + pickle({}) + text("w") + pickle({}) + "u";
+  const std::string message =
+      refusal(zip_of("\x80\x02}("s + text("epoch") + number(3) + text("generator") + network + "u."));
+  EXPECT_EQ(message,
+            "test.pth: holds no tensors under names, but the keys 'epoch', 'generator' (2 tensors); save the weights "
+            "alone: torch.save(model.state_dict(), FILE)");
+  std::string items;
+  for (int i = 0; i < 15; ++i) items += text("k" + std::to_string(i)) + number(i);
+  EXPECT_NE(refusal(zip_of("\x80\x02}("s + items + "u.")).find("'k11' and 3 more;"), std::string::npos);
 }
 
 struct RealFile {
@@ -196,6 +226,23 @@ TEST(PytorchFile, RefusesTensorsOutsideTheirStorage) {
   // A stride of 0 would make gigabytes from nothing.
   EXPECT_NE(tensor_refusal({.sizes = {1 << 30, 1 << 30}, .strides = {0, 0}}).find("repeats"), std::string::npos);
   EXPECT_NE(tensor_refusal({.sizes = {7}, .strides = {0}}).find("repeats"), std::string::npos);
+}
+
+/// PyTorch does not look at the stride of a dimension of one element. The sanitizers see the overflow of adding it up.
+TEST(PytorchFile, TheStrideOfOneElementMayBeAnything) {
+  const std::string huge = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"s;  // 2^63 - 1
+  const auto strided = [&](int32_t rows, const std::string& strides) {
+    return dict_of("w", "ctorch._utils\n_rebuild_tensor_v2\n(("s + text("storage") + "ctorch\nFloatStorage\n" +
+                            text("0") + text("cpu") + number(6) + "tQ" + number(0) + tuple({rows, 1, 3}) + "(" +
+                            strides + "t\x89" + "ccollections\nOrderedDict\n)RtR");
+  };
+  EXPECT_EQ(to_float(parse(zip_of(strided(2, number(3) + huge + number(1)))).tensors.at("w")),
+            (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(to_float(parse(zip_of(strided(1, huge + huge + number(2)))).tensors.at("w")),
+            (std::vector<float>{0, 2, 4}));
+  EXPECT_NE(refusal(zip_of(strided(2, huge + huge + number(1)))).find("points outside its storage"), std::string::npos);
+  EXPECT_NE(refusal(zip_of(strided(3, huge + number(1) + number(1)))).find("points outside its storage"),
+            std::string::npos);
 }
 
 TEST(PytorchFile, BoundsTheSumOfAllCopies) {

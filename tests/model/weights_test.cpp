@@ -86,6 +86,42 @@ TEST_F(WeightsFile, StripsModuleAndReportsUnexpected) {
   EXPECT_TRUE(at::equal(a.at("conv1.weight"), b.at("conv1.weight")));
 }
 
+TEST_F(WeightsFile, StripsTheNamesOfWrappers) {
+  const Graph graph = resnet8();
+  const Weights a = initial_weights(graph, 1);
+  for (const std::string wrapper :
+       {"_orig_mod.", "model.", "module._orig_mod.", "_orig_mod.module.", "model.module."}) {
+    Weights renamed;
+    for (const auto& [name, t] : a) renamed[wrapper + name] = t;
+    renamed["n_averaged"] = at::zeros({1});
+    save_weights(renamed, path_);
+    Weights b = initial_weights(graph, 2);
+    EXPECT_TRUE(load_weights(b, graph, path_).unexpected.empty()) << wrapper;
+    for (const auto& [name, t] : a) ASSERT_TRUE(at::equal(t, b.at(name))) << wrapper << name;
+  }
+}
+
+/// A network whose own names begin as a wrapper's do keeps them, and the plain name is taken before the wrapped one.
+TEST_F(WeightsFile, ANameOfTheNetworkIsNotStripped) {
+  ModelSpec spec;
+  spec.name = "graph";
+  spec.input = {3, 8, 8};
+  spec.classes = 2;
+  spec.graph = {{"model.conv", "conv2d", {}, {{"out_channels", 4}, {"kernel", 3}}},
+                {"pool", "global_avg_pool", {}, {}},
+                {"flat", "flatten", {}, {}},
+                {"fc", "linear", {}, {{"out_channels", 2}}}};
+  const Graph graph = build_model(spec);
+  const Weights a = initial_weights(graph, 1);
+  ASSERT_TRUE(a.contains("model.conv.weight"));
+  Weights saved = a;
+  saved["model.fc.weight"] = at::zeros({2, 4});  // of another network in the same file
+  save_weights(saved, path_);
+  Weights b = initial_weights(graph, 2);
+  EXPECT_EQ(load_weights(b, graph, path_).unexpected, std::vector<std::string>{"model.fc.weight"});
+  for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+}
+
 TEST_F(WeightsFile, ListsAllThatDoesNotFitAndChangesNothing) {
   const Graph graph = resnet8();
   Weights a = initial_weights(resnet8(7), 1);
