@@ -61,7 +61,7 @@ if(OCTET_TRAINING)
     install(FILES ${protobuf_lite} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME liboctet_training_protobuf.a COMPONENT training)
   endif()
   install(FILES include/octet/training.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/octet COMPONENT training)
-  install(FILES ${PROJECT_BINARY_DIR}/octetTraining.cmake cmake/torch_libraries.cmake DESTINATION ${package_dir} COMPONENT training)
+  install(FILES ${PROJECT_BINARY_DIR}/octetTraining.cmake cmake/torch_libraries.cmake cmake/webp.cmake DESTINATION ${package_dir} COMPONENT training)
 endif()
 
 if(NOT OCTET_TRAINING)

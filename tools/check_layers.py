@@ -48,7 +48,7 @@ LIBRARIES = {
     r"yaml-cpp/": ["src/recipe"],
     r"(google/protobuf/|onnx\.pb\.h)": ["src/onnx"],
     r"event\.pb\.h": ["src/events"],
-    r"(jpeglib|png|zlib)\.h": ["src/data", "src/import"],
+    r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/import"],
     r"CLI/": ["tools"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],
 }

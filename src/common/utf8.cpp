@@ -40,6 +40,12 @@ std::string shown_as(std::string_view text, bool keep_line_ends) {
 
 }  // namespace
 
+std::string without_byte_order_mark(std::string text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.erase(0, kMark.size());
+  return text;
+}
+
 std::string printable(std::string_view text) { return shown_as(text, false); }
 
 std::string printable_lines(std::string_view text) { return shown_as(text, true); }

@@ -11,6 +11,9 @@ namespace octet {
 /// surrogates, nothing beyond U+10FFFF).
 size_t utf8_length(std::string_view text);
 
+/// A text file's contents without the byte order mark (U+FEFF) that some editors put before them.
+std::string without_byte_order_mark(std::string text);
+
 /// A name that a file gave, for a terminal: '?' for every control character and for every byte that is no UTF-8.
 std::string printable(std::string_view text);
 

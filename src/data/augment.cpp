@@ -19,8 +19,8 @@ void check_channels(const Image& image, const Transform& t) {
                                image.width, image.channels, t.channels));
 }
 
-/// Shorter side to `shorter`, the other in proportion, rounded down.
-Image resize_shorter(const Image& image, int shorter) {
+/// Shorter side to `shorter`, the other in proportion, rounded down: torchvision.transforms.Resize(shorter).
+PictureSize resized_size(const PictureSize& image, int shorter) {
   constexpr int kLongest = 1 << 15;
   const bool upright = image.height >= image.width;
   const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
@@ -30,7 +30,12 @@ Image resize_shorter(const Image& image, int shorter) {
                                  image.height, image.width, longer, shorter, kLongest));
   }
   const int other = static_cast<int>(longer);
-  return upright ? resize(view(image), other, shorter) : resize(view(image), shorter, other);
+  return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
+}
+
+Image resize_shorter(const Image& image, int shorter) {
+  const PictureSize size = resized_size({image.height, image.width}, shorter);
+  return resize(view(image), size.height, size.width);
 }
 
 /// Copies the height x width pixels that start at (top, left) of the picture; t.outside beyond it.
@@ -79,9 +84,16 @@ void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
   }
 }
 
+/// Of `slack` pixels those before the crop. torchvision.transforms.functional.center_crop: int(round(slack / 2.0)), and
+/// Python rounds a half to the even neighbour.
+int margin(int slack, const Transform& t) {
+  const int down = slack / 2;
+  return t.even_margin && slack % 2 == 1 ? down + down % 2 : down;
+}
+
 void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
   const PictureSize slack = room(size_of(image), 0, t);
-  copy_crop(image, slack.height / 2, slack.width / 2, t, out);
+  copy_crop(image, margin(slack.height, t), margin(slack.width, t), t, out);
 }
 
 /// `image`: resized already, if the transform says so.
@@ -126,6 +138,11 @@ Rectangle random_part(const PictureSize& image, double area_min, Random& random)
   const int width = std::min(image.width, static_cast<int>(std::lround(image.height * kHighest)));
   const int height = std::min(image.height, static_cast<int>(std::lround(image.width / kLowest)));
   return {(image.height - height) / 2, (image.width - width) / 2, height, width};
+}
+
+void check_size(const PictureSize& picture, const Transform& t, bool training) {
+  if (training && t.random_resized_crop) return;
+  room(t.resize > 0 ? resized_size(picture, t.resize) : picture, training ? t.pad : 0, t);
 }
 
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {

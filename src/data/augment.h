@@ -12,6 +12,9 @@ namespace octet {
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
 void check_transform(const Transform& transform);
 
+/// Throws Error(data) if a picture of that size cannot go through the transform: too small for the crop, or too long.
+void check_size(const PictureSize& picture, const Transform& transform, bool training);
+
 /// Evaluation: resize, centre crop. out: [height, width, channels]. Throws Error(data) if the picture has other
 /// channels or is smaller than the crop.
 void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* out);

@@ -1,17 +1,24 @@
 #include <csetjmp>
 #include <cstdio>
+#include <cstring>
 // jpeglib.h needs size_t and FILE.
 #include <jerror.h>
 #include <jpeglib.h>
 
 #include "src/common/error.h"
 #include "src/data/decoders.h"
+#include "src/data/exif.h"
 
 namespace octet {
 namespace {
 
 /// Progressive files have about 10 scans; hostile ones thousands, each a pass over the whole picture.
 constexpr int kMostScans = 64;
+
+/// EXIF data is in APP1, in one marker: at most 64 KiB.
+constexpr int kExifMarker = JPEG_APP0 + 1;
+constexpr unsigned kMostMarkerBytes = 0xFFFF;
+constexpr char kExif[6] = {'E', 'x', 'i', 'f', 0, 0};
 
 struct Handler {
   jpeg_error_mgr errors;  // first: libjpeg hands out pointers to it
@@ -50,9 +57,19 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
+  PictureHeader header() {
+    read_checked_header(/*markers=*/true);
+    PictureHeader header{.height = static_cast<int>(info_.image_height), .width = static_cast<int>(info_.image_width)};
+    for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
+      if (marker->data_length < sizeof(kExif) || std::memcmp(marker->data, kExif, sizeof(kExif)) != 0) continue;
+      header.orientation = exif_orientation(marker->data, marker->data_length);
+      break;
+    }
+    return header;
+  }
+
   Image decode(int channels) {
-    if (!read_header()) fail();
-    check_dimensions(encoded_, info_.image_width, info_.image_height);
+    read_checked_header(/*markers=*/false);
     const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
     info_.out_color_space = inks ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     const int samples = inks ? 4 : channels;
@@ -67,10 +84,16 @@ class JpegDecoder {
  private:
   [[noreturn]] void fail() const { throw data_error(encoded_.name + ": JPEG: " + handler_.message); }
 
-  bool read_header() {
+  void read_checked_header(bool markers) {
+    if (!read_header(markers)) fail();
+    check_dimensions(encoded_, info_.image_width, info_.image_height);
+  }
+
+  bool read_header(bool markers) {
     if (setjmp(handler_.jump)) return false;
     jpeg_create_decompress(&info_);
     info_.progress = &handler_.progress;
+    if (markers) jpeg_save_markers(&info_, kExifMarker, kMostMarkerBytes);
     jpeg_mem_src(&info_, encoded_.data, static_cast<unsigned long>(encoded_.size));
     jpeg_read_header(&info_, TRUE);
     return true;
@@ -105,6 +128,8 @@ class JpegDecoder {
 };
 
 }  // namespace
+
+PictureHeader jpeg_header(const EncodedImage& encoded) { return JpegDecoder(encoded).header(); }
 
 Image decode_jpeg(const EncodedImage& encoded, int channels) { return JpegDecoder(encoded).decode(channels); }
 

@@ -7,10 +7,13 @@
 
 #include "src/common/error.h"
 #include "src/data/decoders.h"
+#include "src/data/exif.h"
 
 namespace octet {
 namespace {
 
+/// Deflate spends at least a bit on 258 bytes and their distance: 1032 of pixels' bytes come from one.
+constexpr uint64_t kMostBytesPerByte = 1032;
 constexpr png_alloc_size_t kMostChunkBytes = png_alloc_size_t{16} << 20;  // texts and profiles, which are not used
 
 /// What libpng's callbacks see.
@@ -44,10 +47,17 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
+  PictureHeader header() {
+    read_checked_header();
+    return {.height = static_cast<int>(png_get_image_height(png_, info_)),
+            .width = static_cast<int>(png_get_image_width(png_, info_)),
+            .orientation = orientation(),
+            .bits = png_get_bit_depth(png_, info_)};
+  }
+
   /// RGB or grey, as the file has it.
   Image decode() {
-    if (!read_header()) fail();
-    check_dimensions(encoded_, png_get_image_width(png_, info_), png_get_image_height(png_, info_));
+    read_checked_header();
     if (!choose_output()) fail();
     Image image{static_cast<int>(png_get_image_height(png_, info_)),
                 static_cast<int>(png_get_image_width(png_, info_)),
@@ -63,6 +73,27 @@ class PngDecoder {
 
  private:
   [[noreturn]] void fail() const { throw data_error(encoded_.name + ": PNG: " + handler_.message); }
+
+  void read_checked_header() {
+    if (!read_header()) fail();
+    const unsigned bits = unsigned{png_get_bit_depth(png_, info_)} * png_get_channels(png_, info_);
+    check_dimensions(encoded_, png_get_image_width(png_, info_), png_get_image_height(png_, info_),
+                     kMostBytesPerByte * 8 / bits);
+  }
+
+  /// Of the chunk eXIf (PNG, third edition, 11.3.4.5), which may also stand behind the pixels. Each chunk: its size,
+  /// its name, so many bytes, a checksum.
+  int orientation() const {
+    constexpr size_t kSignature = 8, kFrame = 12;
+    for (size_t at = kSignature; at < encoded_.size && encoded_.size - at >= kFrame;) {
+      const uint8_t* chunk = encoded_.data + at;
+      const size_t size = size_t{chunk[0]} << 24 | size_t{chunk[1]} << 16 | size_t{chunk[2]} << 8 | chunk[3];
+      if (size > encoded_.size - at - kFrame) return 1;
+      if (std::memcmp(chunk + 4, "eXIf", 4) == 0) return exif_orientation(chunk + 8, size);
+      at += kFrame + size;
+    }
+    return 1;
+  }
 
   bool read_header() {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &handler_, on_error, on_warning);
@@ -103,6 +134,8 @@ class PngDecoder {
 };
 
 }  // namespace
+
+PictureHeader png_header(const EncodedImage& encoded) { return PngDecoder(encoded).header(); }
 
 Image decode_png(const EncodedImage& encoded, int channels) {
   Image image = PngDecoder(encoded).decode();

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -11,27 +14,71 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/common/shell.h"
+#include "src/common/text_table.h"
+#include "src/common/utf8.h"
 
 namespace octet {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_picture(const std::string& name) {
+constexpr std::array<std::string_view, 7> kEndings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp"};
+constexpr const char* kNoEnding = "files without an ending";
+constexpr const char* kInnerFolders = "folders within class folders";
+constexpr const char* kInnerFiles = "files in folders within class folders";
+constexpr const char* kBesideClasses = "files beside the class folders";
+
+/// ".png" of "a/b.PNG"; of a file without an ending kNoEnding.
+std::string ending_of(const std::string& name) {
   std::string ending = fs::path(name).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+  return ending.empty() ? kNoEnding : ending;
+}
+
+bool is_picture(const std::string& name) {
+  return std::find(kEndings.begin(), kEndings.end(), ending_of(name)) != kEndings.end();
+}
+
+/// .DS_Store, ._a.jpg and the like, which systems put beside files.
+bool is_hidden(const std::string& name) { return fs::path(name).filename().string().starts_with('.'); }
+
+/// "imagenet/", where all members lie below that one folder; else "".
+std::string common_folder(const std::vector<TarMember>& members) {
+  std::string common;
+  for (const TarMember& member : members) {
+    const std::string name = member.name.starts_with("./") ? member.name.substr(2) : member.name;
+    const size_t slash = name.find('/');
+    if (slash == std::string::npos) return "";
+    const std::string top = name.substr(0, slash + 1);
+    if (!common.empty() && top != common) return "";
+    common = top;
+  }
+  return common;
+}
+
+/// Refuses archives whose members cannot be read in any order.
+void refuse_compressed(const std::string& path) {
+  const std::string ending = ending_of(path), inner = path.substr(0, path.size() - ending.size());
+  const bool tar = inner.ends_with(".tar");
+  if (ending == ".tgz" || (tar && ending == ".gz"))
+    throw data_error(fmt::format(
+        "{}: compressed, so its pictures cannot be read in any order; decompress it once, gunzip -k {}, and name {}",
+        path, shell_word(path), tar ? inner : inner + ".tar"));
+  if (ending == ".zip" || ending == ".7z" || ending == ".rar" || ending == ".tbz2" || ending == ".txz" || tar)
+    throw data_error(
+        fmt::format("{}: an archive that is not read; unpack it and name the folder, or a .tar of it", path));
 }
 
 std::string folder_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
-/// Lines of a class file, without blanks at the end.
+/// Lines of a class file, without blanks at the end and a byte order mark at the beginning.
 std::vector<std::string> read_classes(const std::string& path) {
   std::vector<std::string> names;
   std::set<std::string> seen;
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(without_byte_order_mark(read_file(path)));
   for (std::string line; std::getline(lines, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    line.erase(line.find_last_not_of(" \t\r") + 1);
     if (line.empty()) continue;
     if (!seen.insert(line).second) throw data_error(path + ": class " + line + " is listed twice");
     names.push_back(line);
@@ -49,7 +96,9 @@ std::string first_few(const std::vector<std::string>& names) {
 
 }  // namespace
 
-ImageFolder::ImageFolder(const DatasetSpec& spec) : root_(spec.path), channels_(spec.channels) {
+ImageFolder::ImageFolder(const DatasetSpec& spec)
+    : root_(spec.path), channels_(spec.channels), orientation_(spec.orientation) {
+  if (!fs::is_directory(root_)) refuse_compressed(root_);
   if (fs::path(spec.path).extension() == ".tar") {
     list_archive(spec.split);
   } else {
@@ -66,17 +115,32 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
     throw data_error(root_ + ": no such folder; see data.path, data.train, data.validation, data.test");
   for (const auto& folder : fs::directory_iterator(root_)) {
     const std::string name = folder.path().filename().string();
-    if (!folder.is_directory() || name.front() == '.') continue;
-    const size_t before = files_.size();
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      const std::string file = entry.path().filename().string();
-      if (entry.is_regular_file() && is_picture(file)) files_.push_back({0, name + "/" + file, 0, 0});
+    if (name.front() == '.') continue;
+    if (!folder.is_directory()) {
+      leave_out(kBesideClasses, name);
+      continue;
     }
+    const size_t before = files_.size();
+    list_class(name);
     if (files_.size() == before && !listed) {
       throw data_error(
           folder.path().string() +
-          ": class folder without a JPEG or PNG file; remove it, or list the classes in a file and name it "
-          "in data.classes");
+          ": class folder without a picture (JPEG, PNG, BMP, WebP); remove it, or list the classes in a file and name "
+          "it in data.classes");
+    }
+  }
+}
+
+void ImageFolder::list_class(const std::string& name) {
+  for (const auto& entry : fs::directory_iterator(fs::path(root_) / name)) {
+    const std::string file = name + "/" + entry.path().filename().string();
+    if (is_hidden(file)) continue;
+    if (entry.is_directory()) {
+      leave_out(kInnerFolders, file);
+    } else if (entry.is_regular_file() && is_picture(file)) {
+      files_.push_back({0, file, 0, 0});
+    } else {
+      leave_out(ending_of(file), file);
     }
   }
 }
@@ -84,20 +148,42 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
 void ImageFolder::list_archive(const std::string& split) {
   archive_ = std::make_unique<TarFile>(root_);
   const std::string prefix = split.empty() ? "" : split + "/";
-  for (const TarMember& member : archive_->members()) {
-    std::string name = member.name;
-    if (name.rfind("./", 0) == 0) name.erase(0, 2);
-    if (name.rfind(prefix, 0) != 0) continue;
-    name.erase(0, prefix.size());
-    if (std::count(name.begin(), name.end(), '/') == 1 && is_picture(name)) {
-      files_.push_back({0, name, member.offset, member.size});
+  const auto list_below = [&](const std::string& top) {
+    files_.clear();
+    left_out_.clear();
+    for (const TarMember& member : archive_->members()) {
+      std::string name = member.name;
+      if (name.starts_with("./")) name.erase(0, 2);
+      if (!name.starts_with(top + prefix) || is_hidden(name)) continue;
+      name.erase(0, top.size() + prefix.size());
+      const auto depth = std::count(name.begin(), name.end(), '/');
+      if (depth == 0) {
+        leave_out(kBesideClasses, name);
+      } else if (depth > 1) {
+        leave_out(kInnerFiles, name);
+      } else if (is_picture(name)) {
+        files_.push_back({0, name, member.offset, member.size});
+      } else {
+        leave_out(ending_of(name), name);
+      }
     }
+  };
+  list_below("");
+  std::string below = split;
+  if (const std::string top = common_folder(archive_->members()); files_.empty() && !top.empty()) {
+    list_below(top);
+    below = top + split;
   }
-  if (!split.empty()) root_ += "/" + split;
+  if (!below.empty()) root_ += "/" + below;
+}
+
+void ImageFolder::leave_out(const std::string& kind, const std::string& name) {
+  LeftOut& of_kind = left_out_[kind];
+  if (++of_kind.count == 1 || name < of_kind.first) of_kind.first = name;
 }
 
 void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
-  if (found.empty()) throw data_error(root_ + ": no class folder with a JPEG or PNG file");
+  if (found.empty()) throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out());
   const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;
@@ -124,11 +210,53 @@ void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> 
 }
 
 Image ImageFolder::read(size_t index) const {
-  const File& file = files_.at(index);
+  const std::string name = describe(index), data = contents(index, std::numeric_limits<uint64_t>::max());
+  return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels_, name, orientation_);
+}
+
+std::optional<PictureHeader> ImageFolder::header(size_t index) const {
+  constexpr uint64_t kStart = uint64_t{128} << 10;  // what cameras write before the pixels, but for large previews
   const std::string name = describe(index);
-  if (!archive_) return read_image(name, channels_);
-  const std::string data = archive_->read(file.offset, file.size);
-  return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels_, name);
+  const auto header_of = [&](const std::string& data) {
+    return decode_header(reinterpret_cast<const uint8_t*>(data.data()), data.size(), name);
+  };
+  // In other formats than JPEG the orientation may stand behind the pixels.
+  if (const std::string start = contents(index, kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
+    try {
+      return header_of(start);
+    } catch (const Error&) {  // the whole file says whether it is damaged
+    }
+  }
+  return header_of(contents(index, std::numeric_limits<uint64_t>::max()));
+}
+
+std::string ImageFolder::contents(size_t index, uint64_t most) const {
+  const File& file = files_.at(index);
+  if (archive_) return archive_->read(file.offset, std::min(file.size, most));
+  const std::string name = describe(index);
+  std::error_code error;
+  const uint64_t size = fs::file_size(name, error);
+  if (error || size <= most) return read_file(name);  // which says what is wrong
+  std::string start(most, '\0');
+  std::ifstream(name, std::ios::binary).read(start.data(), static_cast<std::streamsize>(most));
+  return start;
+}
+
+std::string ImageFolder::left_out() const {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> kinds;
+  for (const auto& [kind, of_kind] : left_out_)
+    kinds.push_back(fmt::format("{} {} ({})", kind, with_thousands(of_kind.count), of_kind.first));
+  if (kinds.empty()) return "";
+  const size_t more = kinds.size() - std::min(kinds.size(), kShown);
+  kinds.resize(kinds.size() - more);
+  return fmt::format(": left out: {}{}", fmt::join(kinds, ", "),
+                     more > 0 ? fmt::format(" and {} more kinds", more) : "");
+}
+
+std::vector<std::string> ImageFolder::notes() const {
+  if (left_out_.empty()) return {};
+  return {fmt::format("{}{}; read are {}", root_, left_out(), fmt::join(kEndings, " "))};
 }
 
 std::string ImageFolder::describe(size_t index) const { return (fs::path(root_) / files_.at(index).name).string(); }

@@ -18,6 +18,9 @@ struct Transform {
   int channels = 3;
   int height = 0, width = 0;  ///< of the batch
   int resize = 0;  ///< shorter side, bilinear with antialiasing; 0: none; not with random_resized_crop in training
+  /// The margin before the centre crop, half of what is left over: rounded to even, as torchvision's CenterCrop does,
+  /// or down, as octet did before version 9 of its checkpoints.
+  bool even_margin = false;
   // Training only:
   bool random_resized_crop = false;  ///< area 8..100 %, aspect 3/4..4/3 (Szegedy et al. 2014), to height x width
   double crop_area_min = 0.08;

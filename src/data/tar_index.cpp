@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "src/common/error.h"
+#include "src/common/shell.h"
 
 namespace octet {
 namespace {
@@ -79,6 +80,12 @@ std::string TarFile::read(uint64_t offset, uint64_t size) const {
 }
 
 void TarFile::read_headers() {
+  if (file_size_ >= 2 && read(0, 2) == "\x1f\x8b") {
+    throw data_error(fmt::format(
+        "{}: compressed by gzip, so its pictures cannot be read in any order; decompress it once, gunzip -c "
+        "{} > FILE.tar, and name that",
+        path_, shell_word(path_)));
+  }
   const std::string empty(kBlock, '\0');
   for (uint64_t at = 0;;) {
     const std::string header = read(at, kBlock);

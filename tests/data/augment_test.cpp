@@ -12,6 +12,50 @@
 namespace octet {
 namespace {
 
+/// A grey picture whose pixels say where they are: the row, or the column.
+Image places(int height, int width, bool rows) {
+  Image image{height, width, 1, {}};
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x) image.pixels.push_back(static_cast<uint8_t>(rows ? y : x));
+  return image;
+}
+
+/// torchvision.transforms.functional.center_crop: int(round((height - crop) / 2.0)), and Python's round() of a half
+/// goes to the even neighbour, as lrint's does.
+TEST(CentreCrop, IsTorchvisions) {
+  for (int crop = 1; crop <= 40; ++crop) {
+    for (int slack = 0; slack <= 60; ++slack) {
+      const int wide = slack * 7 % 61;
+      Transform transform{.channels = 1, .height = crop, .width = crop, .even_margin = true};
+      const long top = std::lrint(slack / 2.0), left = std::lrint(wide / 2.0);
+      ASSERT_EQ(evaluation_image(places(crop + slack, crop + wide, true), transform).pixels.front(), top) << slack;
+      ASSERT_EQ(evaluation_image(places(crop + slack, crop + wide, false), transform).pixels.front(), left) << wide;
+      transform.even_margin = false;  // as older checkpoints say
+      ASSERT_EQ(evaluation_image(places(crop + slack, crop + wide, true), transform).pixels.front(), slack / 2);
+    }
+  }
+  // What torchvision 0.20 gives.
+  Transform transform{.channels = 1, .height = 8, .width = 8, .even_margin = true};
+  const std::pair<int, int> tops[] = {{9, 0}, {10, 1}, {11, 2}, {12, 2}, {13, 2}, {15, 4}, {17, 4}, {19, 6}};
+  for (const auto& [height, top] : tops)
+    EXPECT_EQ(evaluation_image(places(height, 8, true), transform).pixels.front(), top) << height;
+}
+
+/// torchvision.transforms.functional._compute_resized_output_size: int(size * long / short), in double.
+TEST(ResizeShorter, IsTorchvisions) {
+  for (const int size : {32, 37, 232, 256}) {
+    for (int low = 1; low < 400; low += 7) {
+      for (int high = low; high < 3 * low; high += 1 + low / 5) {
+        const int other = static_cast<int>(static_cast<double>(size) * high / low);
+        EXPECT_NO_THROW(check_size({high, low}, {.height = other, .width = size, .resize = size}, false));
+        EXPECT_NO_THROW(check_size({low, high}, {.height = size, .width = other, .resize = size}, false));
+        EXPECT_THROW(check_size({high, low}, {.height = other + 1, .width = size, .resize = size}, false), Error);
+        EXPECT_THROW(check_size({low, high}, {.height = size, .width = other + 1, .resize = size}, false), Error);
+      }
+    }
+  }
+}
+
 using testing::data_refusal;
 using testing::expect_part;
 using testing::noise;

@@ -80,7 +80,7 @@ TEST(ImageFolder, TheTrainingSetNamesTheClassesOfOtherSplits) {
     folder.write(file, png_bytes(noise(2, 2, 3, 3)));
   std::filesystem::create_directory(folder.path("test/cat"));  // empty, and there is no dog
   DatasetSpec spec = spec_of(folder.path(), "test");
-  expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without a JPEG or PNG file");
+  expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without a picture (JPEG, PNG, BMP, WebP)");
   spec.class_names = open_dataset(spec_of(folder.path(), "train"))->class_names();
   ::testing::internal::CaptureStderr();
   const auto test = open_dataset(spec);
@@ -118,7 +118,7 @@ TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
   std::filesystem::remove_all(folder.path("data/dog"));
   std::filesystem::remove_all(folder.path("data/eel"));
   expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt"))); }),
-              "no class folder with a JPEG or PNG file");
+              "no class folder with a picture (JPEG, PNG, BMP, WebP)");
 }
 
 TEST(ImageFolder, DamageNamesTheFile) {
@@ -144,6 +144,129 @@ TEST(ImageFolder, TarIsReadInPlace) {
   EXPECT_EQ(dataset->read(0).pixels, cat.pixels);
   EXPECT_EQ(dataset->read(1).pixels, dog.pixels);
   EXPECT_EQ(dataset->describe(1), folder.path("a.tar") + "/val/dog/1.png");
+}
+
+TEST(ImageFolder, EveryEndingOfAPictureIsRead) {
+  const TemporaryFolder folder;
+  const Image image = noise(4, 5, 3, 1);
+  for (const char* name : {"a.jfif", "b.JPE", "c.jpg", "d.jpeg"})
+    folder.write(std::string("cat/") + name, testing::jpeg_bytes(image, 90));
+  folder.write("cat/e.webp", testing::webp_bytes(image));
+  folder.write("cat/f.png", png_bytes(image));
+  const auto dataset = open_dataset(spec_of(folder.path()));
+  ASSERT_EQ(dataset->size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(dataset->read(i).width, 5);
+  EXPECT_TRUE(dataset->notes().empty());
+}
+
+TEST(ImageFolder, WhatIsLeftOutIsCountedAndNamed) {
+  const TemporaryFolder folder;
+  const std::string png = png_bytes(noise(2, 2, 3, 2));
+  for (const char* name : {"cat/1.png", "cat/b.TIFF", "cat/a.tiff", "dog/c.tiff", "dog/2.png", "dog/notes.txt",
+                           "dog/old/3.png", "cat/newer/4.png", "loose.png", "cat/README", "cat/.DS_Store"})
+    folder.write("data/" + std::string(name), png);
+  const auto dataset = open_dataset(spec_of(folder.path("data")));
+  EXPECT_EQ(dataset->size(), 2u);
+  const std::string read = "; read are .jpg .jpeg .jpe .jfif .png .bmp .webp";
+  ASSERT_EQ(dataset->notes().size(), 1u);
+  EXPECT_EQ(dataset->notes()[0], folder.path("data") +
+                                     ": left out: .tiff 3 (cat/a.tiff), .txt 1 (dog/notes.txt), files beside the class "
+                                     "folders 1 (loose.png), files without an ending 1 (cat/README), folders within "
+                                     "class folders 2 (cat/newer)" +
+                                     read);
+  folder.write("a.tar", tar_member("cat/1.png", png) + tar_member("cat/a.gif", png) + tar_member("cat/b.gif", png) +
+                            tar_member("cat/old/c.png", png) + tar_member("d.png", png) +
+                            tar_member("cat/._1.png", png) + kEnd);
+  const auto archive = open_dataset(spec_of(folder.path("a.tar")));
+  EXPECT_EQ(archive->size(), 1u);
+  ASSERT_EQ(archive->notes().size(), 1u);
+  EXPECT_EQ(archive->notes()[0],
+            folder.path("a.tar") +
+                ": left out: .gif 2 (cat/a.gif), files beside the class folders 1 (d.png), files in "
+                "folders within class folders 1 (cat/old/c.png)" +
+                read);
+  std::filesystem::remove(folder.path("data/cat/1.png"));
+  std::filesystem::remove(folder.path("data/dog/2.png"));
+  DatasetSpec spec = spec_of(folder.path("data"));
+  spec.class_names = {"cat", "dog"};
+  expect_part(data_refusal([&] { open_dataset(spec); }), "(JPEG, PNG, BMP, WebP): left out: .tiff 3 (cat/a.tiff)");
+}
+
+/// As editors of other systems write it: a byte order mark, tabs and blanks behind names, carriage returns.
+TEST(ImageFolder, AClassFileFromAnySystem) {
+  const TemporaryFolder folder;
+  for (const char* file : {"data/dog/b.png", "data/cat/a.png", "data/sea lion/c.png"})
+    folder.write(file, png_bytes(noise(2, 2, 3, 2)));
+  folder.write("classes.txt",
+               "\xEF\xBB\xBF"
+               "dog\t\r\nsea lion \t \r\ncat\t\n\t\n");
+  const auto dataset = open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt")));
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"dog", "sea lion", "cat"}));
+}
+
+TEST(ImageFolder, OrientationIsFollowedWhereTheRecipeSaysSo) {
+  const TemporaryFolder folder;
+  const Image stored = noise(4, 6, 3, 1);
+  const std::string png = testing::png_with_exif(png_bytes(stored), testing::exif_bytes(6, true));
+  const std::string jpeg =
+      testing::jpeg_with_exif(testing::jpeg_bytes(noise(300, 400, 3, 2), 100), testing::exif_bytes(3, false));
+  ASSERT_GT(jpeg.size(), size_t{128} << 10);  // its header alone is read from a part
+  folder.write("cat/a.png", png);
+  folder.write("cat/b.jpg", jpeg);
+  folder.write("a.tar", tar_member("cat/a.png", png) + tar_member("cat/b.jpg", jpeg) + kEnd);
+  for (const char* path : {"", "a.tar"}) {
+    DatasetSpec spec = spec_of(folder.path(path));
+    EXPECT_EQ(open_dataset(spec)->read(0).pixels, stored.pixels);
+    spec.orientation = Orientation::exif;
+    const auto dataset = open_dataset(spec);
+    EXPECT_EQ(dataset->orientation(), Orientation::exif);
+    const Image turned = dataset->read(0);
+    EXPECT_EQ(turned.height, 6);
+    EXPECT_EQ(turned.width, 4);
+    const uint8_t* lower_left = &stored.pixels[3 * 6 * 3];  // comes to the upper left
+    EXPECT_TRUE(std::equal(lower_left, lower_left + 3, turned.pixels.begin()));
+    EXPECT_EQ(dataset->header(0)->orientation, 6);
+    EXPECT_EQ(dataset->header(1)->orientation, 3);
+    EXPECT_EQ(dataset->header(1)->width, 400);
+  }
+}
+
+/// tar -cf imagenet.tar imagenet
+TEST(ImageFolder, ATarMayHaveOneFolderOnTop) {
+  const TemporaryFolder folder;
+  const std::string png = png_bytes(noise(4, 5, 3, 1));
+  for (const std::string dot : {"", "./"}) {
+    folder.write("a.tar", tar_member(dot + "all/", "", '5') + tar_member(dot + "all/train/cat/1.png", png) +
+                              tar_member(dot + "all/train/dog/1.png", png) +
+                              tar_member(dot + "all/val/cat/2.png", png) + kEnd);
+    const auto train = open_dataset(spec_of(folder.path("a.tar"), "train"));
+    EXPECT_EQ(train->class_names(), (std::vector<std::string>{"cat", "dog"}));
+    EXPECT_EQ(train->describe(0), folder.path("a.tar") + "/all/train/cat/1.png");
+    EXPECT_EQ(train->read(1).width, 5);
+    EXPECT_TRUE(train->notes().empty());
+    EXPECT_EQ(open_dataset(spec_of(folder.path("a.tar"), "val"))->size(), 1u);
+    folder.write("b.tar", tar_member(dot + "all/cat/1.png", png) + tar_member(dot + "all/dog/1.png", png) + kEnd);
+    EXPECT_EQ(open_dataset(spec_of(folder.path("b.tar")))->size(), 2u);
+  }
+  folder.write("two.tar", tar_member("a/train/cat/1.png", png) + tar_member("b/train/cat/1.png", png) + kEnd);
+  expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("two.tar"), "train")); }), "no class folder with");
+}
+
+TEST(ImageFolder, CompressedArchivesNameTheCure) {
+  const TemporaryFolder folder;
+  const std::string tar = tar_member("cat/1.png", png_bytes(noise(4, 5, 3, 1))) + kEnd;
+  const auto refusal = [&](const std::string& name) {
+    folder.write(name, testing::gzip_bytes(tar));
+    return data_refusal([&] { open_dataset(spec_of(folder.path(name), "train")); });
+  };
+  expect_part(refusal("a.tar.gz"),
+              "a.tar.gz: compressed, so its pictures cannot be read in any order; decompress it "
+              "once, gunzip -k " +
+                  folder.path("a.tar.gz") + ", and name " + folder.path("a.tar"));
+  expect_part(refusal("b.tgz"), "and name " + folder.path("b.tar"));
+  expect_part(refusal("c.tar.zst"), "c.tar.zst: an archive that is not read; unpack it");
+  expect_part(refusal("d.zip"), "d.zip: an archive that is not read");
+  expect_part(refusal("e.tar"), "e.tar: compressed by gzip");
 }
 
 TEST(Tar, DamageIsNamed) {

@@ -6,6 +6,7 @@
 #include <jpeglib.h>
 #include <png.h>
 #include <unistd.h>
+#include <webp/encode.h>
 #include <zlib.h>
 
 #include <atomic>
@@ -88,6 +89,62 @@ std::string png_bytes(const Image& image) {
   png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
   bytes.resize(size);
   return bytes;
+}
+
+std::string webp_bytes(const Image& image) {
+  uint8_t* buffer = nullptr;
+  const size_t size = WebPEncodeLosslessRGB(image.pixels.data(), image.width, image.height, image.width * 3, &buffer);
+  std::string bytes(reinterpret_cast<char*>(buffer), size);
+  WebPFree(buffer);
+  return bytes;
+}
+
+namespace {
+
+/// `value` in so many bytes.
+std::string bytes_of(uint32_t value, size_t count, bool big_endian) {
+  std::string bytes(count, '\0');
+  for (size_t i = 0; i < count; ++i) bytes[big_endian ? count - 1 - i : i] = static_cast<char>(value >> 8 * i & 0xff);
+  return bytes;
+}
+
+std::string riff_chunk(const std::string& name, const std::string& data) {
+  return name + bytes_of(static_cast<uint32_t>(data.size()), 4, false) + data + std::string(data.size() % 2, '\0');
+}
+
+}  // namespace
+
+std::string exif_bytes(int orientation, bool big_endian) {
+  const auto number = [&](uint32_t value, size_t bytes) { return bytes_of(value, bytes, big_endian); };
+  const auto entry = [&](uint32_t tag, uint32_t type, uint32_t value) {
+    const std::string in_place = type == 3 ? number(value, 2) + std::string(2, '\0') : number(value, 4);
+    return number(tag, 2) + number(type, 2) + number(1, 4) + in_place;
+  };
+  return (big_endian ? "MM" : "II") + number(42, 2) + number(8, 4) + number(3, 2) + entry(0x0106, 3, 2) +
+         entry(0x0112, 3, static_cast<uint32_t>(orientation)) + entry(0x8769, 4, 0) + number(0, 4);
+}
+
+std::string jpeg_with_exif(const std::string& file, const std::string& exif) {
+  const std::string data = std::string("Exif\0\0", 6) + exif;
+  const std::string marker = "\xFF\xE1" + bytes_of(static_cast<uint32_t>(data.size() + 2), 2, true) + data;
+  return file.substr(0, 2) + marker + file.substr(2);
+}
+
+std::string png_with_exif(const std::string& file, const std::string& exif, bool behind_pixels) {
+  const std::string body = "eXIf" + exif;
+  const auto sum = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size()));
+  const std::string chunk = bytes_of(static_cast<uint32_t>(exif.size()), 4, true) + body + bytes_of(sum, 4, true);
+  constexpr size_t kSignatureAndHeader = 8 + 12 + 13, kEnd = 12;
+  const size_t place = behind_pixels ? file.size() - kEnd : kSignatureAndHeader;
+  return file.substr(0, place) + chunk + file.substr(place);
+}
+
+std::string webp_with_exif(const std::string& file, const std::string& exif, const Image& image) {
+  constexpr char kHasExif = 0x08;
+  const std::string extended = std::string(1, kHasExif) + std::string(3, '\0') +
+                               bytes_of(static_cast<uint32_t>(image.width - 1), 3, false) +
+                               bytes_of(static_cast<uint32_t>(image.height - 1), 3, false);
+  return riff_chunk("RIFF", "WEBP" + riff_chunk("VP8X", extended) + file.substr(12) + riff_chunk("EXIF", exif));
 }
 
 std::string gzip_bytes(const std::string& data) {

@@ -31,7 +31,15 @@ Image noise(int height, int width, int channels, uint64_t seed);
 
 std::string jpeg_bytes(const Image& image, int quality, bool progressive = false);
 std::string png_bytes(const Image& image);
+std::string webp_bytes(const Image& image);  ///< RGB, lossless
 std::string gzip_bytes(const std::string& data);
+
+/// EXIF data as cameras write it: a TIFF structure whose directory has the orientation between two other entries.
+std::string exif_bytes(int orientation, bool big_endian);
+/// `file`, as the functions above give it, with EXIF data where its format keeps it.
+std::string jpeg_with_exif(const std::string& file, const std::string& exif);
+std::string png_with_exif(const std::string& file, const std::string& exif, bool behind_pixels = false);
+std::string webp_with_exif(const std::string& file, const std::string& exif, const Image& image);
 
 /// What Error(data) of `body` says; fails the test when nothing is thrown.
 template <class Body>
