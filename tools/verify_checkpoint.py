@@ -19,11 +19,12 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 NEW_IN |= {"matmul": 8, "softmax": 8}
 PACKED_SINCE = 6
 SPARSE_SINCE = 7
+ORIENTED_SINCE = 9
 DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -98,6 +99,9 @@ def read_checkpoint(path):
             check_node(graph["nodes"], index, node)
         except BadFile as error:
             raise BadFile(f"node {index} '{node['name']}' ({node['op']}): {error}") from error
+    for key, choices in (("orientation", ("exif", "as_stored")), ("crop_margin", ("half_to_even", "down"))):
+        check((key in graph["preprocessing"]) == (graph["format_version"] >= ORIENTED_SINCE), f"preprocessing: {key} in this version")
+        check(graph["preprocessing"].get(key, choices[1]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
     check(len(mean) == len(std) == graph["nodes"][0]["shape"][0], "one mean and std a channel")
     return graph

@@ -56,7 +56,8 @@ OCTET_API void octet_free(octet_network* network); /* NULL is nothing to free */
 /* Lives as long as the network. NULL for NULL. */
 OCTET_API const octet_description* octet_describe(const octet_network* network);
 
-/* A JPEG or PNG file as the network's input, resized and cut as in validation: height * width * channels bytes. */
+/* A JPEG, PNG, BMP or WebP file as the network's input, turned (EXIF), resized and cut as the checkpoint says, which is
+   as in validation: height * width * channels bytes. */
 OCTET_API octet_status octet_read_picture(const octet_network* network, const char* file, uint8_t* pixels);
 
 /* images: uint8 [batch, height, width, channels], 1 <= batch <= max_batch. outputs: memory for [batch, height, width,

@@ -38,7 +38,7 @@ class Network {
     return index < static_cast<size_t>(about.classes) ? about.class_names[index] : "class " + std::to_string(index);
   }
 
-  /// A JPEG or PNG file as the network's input.
+  /// A JPEG, PNG, BMP or WebP file as the network's input.
   std::vector<uint8_t> read_picture(const std::string& file) const {
     std::vector<uint8_t> pixels(elements(describe().input));
     check(octet_read_picture(network_.get(), file.c_str(), pixels.data()));

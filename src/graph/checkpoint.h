@@ -12,7 +12,7 @@
 namespace octet {
 
 /// The newest format version. All from 1 on are read.
-inline constexpr int kCheckpointVersion = 8;
+inline constexpr int kCheckpointVersion = 9;
 
 /// The version that this graph is written in: the oldest that has all it needs, so that older readers take it.
 int checkpoint_version(const Int8Graph& graph);

@@ -25,6 +25,10 @@ constexpr int kPackedVersion = 6;
 constexpr int kSparseVersion = 7;
 constexpr const char *kDense = "none", *kTwoOfFour = "2:4";
 
+/// Says how pictures are turned, and how the margin of the centre crop is rounded.
+constexpr int kOrientationVersion = 9;
+constexpr const char *kExif = "exif", *kAsStored = "as_stored", *kHalfToEven = "half_to_even", *kDown = "down";
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -79,11 +83,12 @@ json write_node(const Int8Node& node, int version) {
   return out;
 }
 
-bool read_sparsity(JsonObject& object) {
-  const std::string sparsity = object.string("sparsity");
-  if (sparsity == kTwoOfFour) return true;
-  if (sparsity == kDense) return false;
-  throw data_error(fmt::format("{}: sparsity '{}', allowed are {}, {}", object.where(), sparsity, kDense, kTwoOfFour));
+/// Whether the text of `key` is `yes`; the only other one is `no`.
+bool read_choice(JsonObject& object, const char* key, const char* yes, const char* no) {
+  const std::string choice = object.string(key);
+  if (choice == yes) return true;
+  if (choice == no) return false;
+  throw data_error(fmt::format("{}: {} '{}', allowed are {}, {}", object.where(), key, choice, no, yes));
 }
 
 Int8Op read_op(JsonObject& object, const std::string& node) {
@@ -117,22 +122,31 @@ Int8Node read_node(JsonObject object, int version) {
   }
   if (has_residual(node)) node.residual_multiplier = object.float32("residual_multiplier");
   if (version >= kPackedVersion && has_weight(node.op)) node.weight_bits = object.integer("weight_bits");
-  if (version >= kSparseVersion && has_weight(node.op)) node.two_of_four = read_sparsity(object);
+  if (version >= kSparseVersion && has_weight(node.op))
+    node.two_of_four = read_choice(object, "sparsity", kTwoOfFour, kDense);
   if (node.op == Int8Op::lookup) node.function = object.string("function");
   object.done();
   return node;
 }
 
-json write_preprocessing(const Preprocessing& p) {
-  return {{"resize", p.resize}, {"crop", p.crop}, {"mean", p.mean}, {"std", p.std}};
+json write_preprocessing(const Preprocessing& p, int version) {
+  json out = {{"resize", p.resize}, {"crop", p.crop}, {"mean", p.mean}, {"std", p.std}};
+  if (version < kOrientationVersion) return out;
+  out["orientation"] = p.exif_orientation ? kExif : kAsStored;
+  out["crop_margin"] = p.even_margin ? kHalfToEven : kDown;
+  return out;
 }
 
-Preprocessing read_preprocessing(JsonObject object) {
+Preprocessing read_preprocessing(JsonObject object, int version) {
   Preprocessing p;
   p.resize = object.integer("resize");
   p.crop = object.integer("crop");
   p.mean = object.float32s("mean");
   p.std = object.float32s("std");
+  if (version >= kOrientationVersion) {
+    p.exif_orientation = read_choice(object, "orientation", kExif, kAsStored);
+    p.even_margin = read_choice(object, "crop_margin", kHalfToEven, kDown);
+  }
   object.done();
   return p;
 }
@@ -162,6 +176,8 @@ int checkpoint_version(const Int8Graph& graph) {
   const bool last_classifies =
       is_classifier(graph) && graph.outputs.front() + 1 == static_cast<int>(graph.nodes.size());
   int version = last_classifies ? 1 : kOutputsVersion;
+  const Preprocessing& p = graph.preprocessing;
+  if (p.exif_orientation || p.even_margin) version = kOrientationVersion;
   for (const Int8Node& node : graph.nodes)
     version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
                         node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1});
@@ -180,7 +196,7 @@ std::string write_checkpoint_json(const Int8Graph& graph) {
                    {"recipe_hash", graph.recipe_hash},
                    {"accuracies", json::object_t(graph.accuracies.begin(), graph.accuracies.end())},
                    {"class_names", graph.class_names},
-                   {"preprocessing", write_preprocessing(graph.preprocessing)},
+                   {"preprocessing", write_preprocessing(graph.preprocessing, version)},
                    {"nodes", nodes}};
   if (version >= kOutputsVersion) document["outputs"] = graph.outputs;
   return write_json(document, "checkpoint");
@@ -194,7 +210,7 @@ Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) 
   graph.name = object.string("name");
   graph.recipe_hash = object.string("recipe_hash");
   graph.class_names = object.strings("class_names");
-  graph.preprocessing = read_preprocessing(object.object("preprocessing"));
+  graph.preprocessing = read_preprocessing(object.object("preprocessing"), version);
   JsonObject accuracies = object.object("accuracies");
   for (const auto& [name, value] : object.take("accuracies").items()) graph.accuracies[name] = accuracies.number(name);
   const json& nodes = object.array("nodes");

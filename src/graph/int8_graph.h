@@ -77,9 +77,11 @@ struct Int8Node {
 
 /// How a picture becomes the uint8 input [H, W, C].
 struct Preprocessing {
-  int resize = 0;                ///< shorter side to this many pixels (bilinear); 0: none
-  int crop = 0;                  ///< centre crop to crop x crop; 0: none
-  std::vector<float> mean, std;  ///< one a channel, on the 0..1 scale
+  int resize = 0;                 ///< shorter side to this many pixels (bilinear); 0: none
+  int crop = 0;                   ///< centre crop to crop x crop; 0: none
+  bool exif_orientation = false;  ///< before all, pictures are turned as their EXIF data says; else taken as stored
+  bool even_margin = false;       ///< half of an odd number of pixels before the crop is rounded to even, else down
+  std::vector<float> mean, std;   ///< one a channel, on the 0..1 scale
   bool operator==(const Preprocessing&) const = default;
 };
 

@@ -262,6 +262,8 @@ std::string OnnxWriter::finish(const Preprocessing& preprocessing, const std::ve
   add("std", fmt::format("{}", fmt::join(preprocessing.std, " ")));
   add("resize", fmt::format("{}", preprocessing.resize));
   add("crop", fmt::format("{}", preprocessing.crop));
+  if (preprocessing.exif_orientation) add("orientation", "exif");
+  if (preprocessing.even_margin) add("crop_margin", "half_to_even");
   if (!class_names.empty()) add("class_names", fmt::format("{}", fmt::join(class_names, "\n")));
   std::string bytes;
   if (!model_.SerializeToString(&bytes)) throw usage_error("larger than 2 GB, which no ONNX file may be");

@@ -354,6 +354,7 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   if (!data.validation.empty() && places.count("data.validation_fraction") == 0) data.validation_fraction = 0;
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
+  if (data.format == "image_folder" && places.count("data.orientation") == 0) data.orientation = "exif";
   if (data.channels == 0) data.channels = format.channels;
   if (data.image_size == 0) data.image_size = format.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {

@@ -8,6 +8,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/common/utf8.h"
 #include "src/recipe/checks.h"
 #include "src/recipe/schema.h"
 #include "src/recipe/value.h"
@@ -90,6 +91,11 @@ class RecipeParser {
     places_[field->key] = source;
   }
 
+  /// Of a recipe that an earlier octet wrote, with every key it knew.
+  void keep_earlier_meanings() {
+    places_.emplace("data.orientation", name_);  // as the struct has it, not what follows from the format
+  }
+
   Recipe finish() {
     for (const Field& field : schema()) {
       if (field.required && places_.count(field.key) == 0) {
@@ -131,21 +137,34 @@ class RecipeParser {
   Places places_;
 };
 
-}  // namespace
+Recipe parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, bool of_run) {
+  if (text.size() > kLargestRecipe) throw usage_error(name + ": larger than 1 MiB: not a recipe");
+  RecipeParser parser(name);
+  parser.read_document(parse_yaml(without_byte_order_mark(text), name));
+  if (of_run) parser.keep_earlier_meanings();
+  for (const std::string& text_of_override : overrides) parser.read_override(text_of_override);
+  return parser.finish();
+}
 
-Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+std::string read_text(const std::string& path) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (!error && size > kLargestRecipe) throw usage_error(path + ": larger than 1 MiB: not a recipe");
-  return parse_recipe(read_file(path), path, overrides);
+  return read_file(path);
+}
+
+}  // namespace
+
+Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse(read_text(path), path, overrides, /*of_run=*/false);
+}
+
+Recipe read_run_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse(read_text(path), path, overrides, /*of_run=*/true);
 }
 
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
-  if (text.size() > kLargestRecipe) throw usage_error(name + ": larger than 1 MiB: not a recipe");
-  RecipeParser parser(name);
-  parser.read_document(parse_yaml(text, name));
-  for (const std::string& text_of_override : overrides) parser.read_override(text_of_override);
-  return parser.finish();
+  return parse(text, name, overrides, /*of_run=*/false);
 }
 
 std::string write_recipe(const Recipe& recipe) {

@@ -21,7 +21,9 @@ struct DataRecipe {
   double validation_fraction = 0.02;     ///< share of the training set, by seed; parsing: 0 where validation is named
   int channels = 0;                      ///< parsing replaces 0 by the format's
   int image_size = 0;  ///< height and width of the network's input; parsing replaces 0 by the format's
-  int resize = 0;      ///< shorter side before the crop; 0: none. Training uses it if random_resized_crop is off
+  /// exif: pictures are turned as their EXIF data says; as_stored. Parsing: exif for image_folder that says nothing.
+  std::string orientation = "as_stored";
+  int resize = 0;  ///< shorter side before the crop; 0: none. Training uses it if random_resized_crop is off
   std::vector<double> mean, std;  ///< one a channel, of pixels in 0..1; parsing replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
@@ -189,6 +191,10 @@ bool tests_on_training_images(const DataRecipe& data);
 /// allowed: ...". Paths inside a recipe are relative to the working directory.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+
+/// The recipe of a run directory, which write_recipe() wrote. A key that the octet which wrote it did not know has the
+/// meaning that it had then: without data.orientation pictures were read as stored.
+Recipe read_run_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The resolved recipe with every key, as YAML that read_recipe accepts and that gives the same Recipe.
 std::string write_recipe(const Recipe& recipe);

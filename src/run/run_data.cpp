@@ -34,6 +34,7 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                     .classes = from.classes,
                     .class_names = classes,
                     .channels = from.channels,
+                    .orientation = from.orientation == "exif" ? Orientation::exif : Orientation::as_stored,
                     .image_size = from.image_size,
                     .synthetic_size = from.synthetic_size,
                     .synthetic_classes = from.synthetic_classes,
@@ -100,11 +101,11 @@ RunData open_run_data(const Recipe& recipe) {
   data.tests_on_training_images = tests_on_training_images(from);
   data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test, classes);
   if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
-  const bool cut = from.validation.empty();
-  data.validation_set = cut ? data.train_set : open_split(recipe, "data.validation", from.validation, classes);
+  const bool split_off = from.validation.empty();
+  data.validation_set = split_off ? data.train_set : open_split(recipe, "data.validation", from.validation, classes);
   Split split = split_indices({.train_images = data.train_set->size(),
                                .test_images = data.test_set->size(),
-                               .validation_images = cut ? 0 : data.validation_set->size(),
+                               .validation_images = split_off ? 0 : data.validation_set->size(),
                                .validation_fraction = from.validation_fraction,
                                .limit_train = static_cast<size_t>(from.limit_train),
                                .limit_validation = static_cast<size_t>(from.limit_validation),
@@ -117,9 +118,19 @@ RunData open_run_data(const Recipe& recipe) {
   data.test = std::move(split.test);
   data.train_transform = train_transform(from);
   data.evaluation_transform = evaluation_transform(from);
+  // Where every picture has the network's size nothing is cut, and the checkpoint need not say how.
+  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.image_size};
+  data.train_transform.even_margin = data.evaluation_transform.even_margin = cut;
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());
   data.workers = from.workers;
+  const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {
+    for (const std::string& note : dataset->notes()) data.notes.push_back(fmt::format("{}: {}", key, note));
+  };
+  add_notes("data.train", data.train_set);
+  if (data.validation_set != data.train_set) add_notes("data.validation", data.validation_set);
+  if (data.test_set != data.train_set) add_notes(kTest, data.test_set);
+  for (const std::string& note : data.notes) say("note: " + note);
   return data;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/eval/evaluate.h"
@@ -28,6 +29,7 @@ struct RunData {
   /// data.train and data.test name the same images, as with a sample that has no test part: allowed for PTQ, whose
   /// calibration looks at a few of them, but accuracies are not those of unseen images.
   bool tests_on_training_images = false;
+  std::vector<std::string> notes;          ///< about files that are not read, and such; said already, for the report
   std::shared_ptr<const Sharing> sharing;  ///< of the validation and test images; null: this process has them alone
 
   int classes() const { return static_cast<int>(train_set->class_names().size()); }

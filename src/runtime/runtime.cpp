@@ -141,9 +141,8 @@ octet_status octet_read_picture(const octet_network* network, const char* file, 
     require(network, "octet_read_picture: network");
     require(file, "octet_read_picture: file");
     require(pixels, "octet_read_picture: pixels");
-    const octet::Transform transform = octet::transform_of(network->graph);
-    std::string left_out;  // the program `octet run` tells it; a library has nobody to tell
-    const octet::Image image = octet::fit(octet::read_image(file, transform.channels), transform, file, left_out);
+    std::vector<std::string> notes;  // the program `octet run` tells them; a library has nobody to tell
+    const octet::Image image = octet::network_picture(network->graph, file, notes);
     std::copy(image.pixels.begin(), image.pixels.end(), pixels);
   });
 }

@@ -91,6 +91,25 @@ std::string png_bytes(const Image& image) {
   return bytes;
 }
 
+std::string png_of_16_bits(int height, int width, const std::vector<uint16_t>& pixels) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  std::string bytes;
+  const auto append = [](png_structp writer, png_bytep data, size_t size) {
+    static_cast<std::string*>(png_get_io_ptr(writer))->append(reinterpret_cast<char*>(data), size);
+  };
+  png_set_write_fn(png, &bytes, append, nullptr);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 16, PNG_COLOR_TYPE_GRAY,
+               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  png_set_swap(png);  // from this machine's order
+  for (int y = 0; y < height; ++y)
+    png_write_row(png, reinterpret_cast<png_const_bytep>(pixels.data() + static_cast<size_t>(y) * width));
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
 std::string webp_bytes(const Image& image) {
   uint8_t* buffer = nullptr;
   const size_t size = WebPEncodeLosslessRGB(image.pixels.data(), image.width, image.height, image.width * 3, &buffer);

@@ -31,7 +31,8 @@ Image noise(int height, int width, int channels, uint64_t seed);
 
 std::string jpeg_bytes(const Image& image, int quality, bool progressive = false);
 std::string png_bytes(const Image& image);
-std::string webp_bytes(const Image& image);  ///< RGB, lossless
+std::string png_of_16_bits(int height, int width, const std::vector<uint16_t>& pixels);  ///< grey
+std::string webp_bytes(const Image& image);                                              ///< RGB, lossless
 std::string gzip_bytes(const std::string& data);
 
 /// EXIF data as cameras write it: a TIFF structure whose directory has the orientation between two other entries.

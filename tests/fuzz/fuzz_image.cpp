@@ -1,7 +1,8 @@
-// JPEG and PNG, in colour and grey, and the resize behind them.
+// JPEG, PNG, BMP and WebP with their EXIF data, in colour and grey, and the resize behind them.
 #include <cstdlib>
 
 #include "src/common/error.h"
+#include "src/data/exif.h"
 #include "src/data/loader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -9,8 +10,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   transform.height = transform.width = 8;
   transform.resize = 9;
   transform.channels = size % 2 == 0 ? 3 : 1;
+  transform.even_margin = true;
+  const int of_exif = octet::exif_orientation(data, size);  // the data itself as EXIF
+  if (of_exif < 1 || of_exif > 8) std::abort();
   try {
-    const octet::Image image = octet::decode_image(data, size, transform.channels, "fuzz");
+    const octet::Image image = octet::decode_image(data, size, transform.channels, "fuzz", octet::Orientation::exif);
+    const octet::PictureHeader header = octet::decode_header(data, size, "fuzz");
+    const octet::PictureSize seen = octet::upright(octet::PictureSize{header.height, header.width}, header.orientation);
+    if (seen.height != image.height || seen.width != image.width) std::abort();
     if (octet::evaluation_image(image, transform).pixels.size() != size_t{64} * transform.channels) std::abort();
   } catch (const octet::Error& error) {
     if (error.code() != octet::ExitCode::data) std::abort();

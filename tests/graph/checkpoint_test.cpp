@@ -95,7 +95,7 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "9"}) {
+  for (const char* version : {"0", "10"}) {
     const std::string message = refusal(edited("\"format_version\":8", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
@@ -140,6 +140,8 @@ TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   };
   EXPECT_EQ(version_with([](Int8Graph&) {}), 1);
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.outputs.push_back(4); }), 3);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.exif_orientation = true; }), 9);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.even_margin = true; }), 9);
   EXPECT_EQ(version_with([](Int8Graph& graph) { node_named(graph, "conv2").window.pad = {1, 2, 3, 2}; }), 3);
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.nodes.back().float_output = false; }), 3);
   EXPECT_EQ(version_with([](Int8Graph& graph) {
@@ -160,6 +162,8 @@ TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
 TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
   const std::string first = serialize_checkpoint(graph_of_version_1());
   const std::string second = serialize_checkpoint(graph_of_version_2());
+  EXPECT_EQ(sha256(serialize_checkpoint(every_op_graph())),
+            "c6d122c5763b08c73b648973f4e7c22f547843fdb8c72a4d6428a60388efa79d");  // version 8
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_5())),
             "e9372639eda909a53d199610619b0f3ad5252dc2cbffa2d0f735d4a142e2b599");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_4())),
@@ -174,6 +178,34 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
     EXPECT_EQ(node_named(graph, "conv2").window.pad, even_padding(2, 2));
     EXPECT_EQ(serialize_checkpoint(graph), bytes);
   }
+}
+
+/// Since version 9; what an older file means is what octet did then.
+TEST(Checkpoint, HowPicturesAreTurnedAndCutComesBack) {
+  for (const bool exif : {false, true}) {
+    for (const bool even : {false, true}) {
+      Int8Graph graph = graph_of_version_1();
+      graph.preprocessing.exif_orientation = exif;
+      graph.preprocessing.even_margin = even;
+      const std::string bytes = serialize_checkpoint(graph);
+      EXPECT_EQ(parse(bytes).preprocessing, graph.preprocessing);
+      EXPECT_EQ(serialize_checkpoint(parse(bytes)), bytes);
+    }
+  }
+  Int8Graph graph = every_op_graph();
+  const std::string older = serialize_checkpoint(graph);
+  EXPECT_FALSE(parse(older).preprocessing.exif_orientation);
+  EXPECT_FALSE(parse(older).preprocessing.even_margin);
+  graph.preprocessing.exif_orientation = true;
+  const std::string bytes = serialize_checkpoint(graph);
+  EXPECT_NE(refusal(edited("\"orientation\":\"exif\"", "\"orientation\":\"sideways\"", bytes))
+                .find("octet.preprocessing: orientation 'sideways', allowed are as_stored, exif"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"crop_margin\":\"down\",", "", bytes)).find("'crop_margin' is missing"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":9", "\"format_version\":8", bytes)).find("unknown key"),
+            std::string::npos)
+      << refusal(edited("\"format_version\":9", "\"format_version\":8", bytes));
 }
 
 TEST(Checkpoint, SeveralOutputsComeBack) {

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <random>
 
 #include "src/common/error.h"
@@ -118,6 +121,34 @@ TEST(Resolved, ValuesOfTheFormat) {
   EXPECT_EQ(folder.data.std, (std::vector<double>{0.229, 0.224, 0.225}));
   const Recipe own = parse_recipe(kMinimal, "r.yaml", {"data.mean=[0, 0, 0]", "data.std=[1, 1, 1]"});
   EXPECT_EQ(own.data.mean, (std::vector<double>{0, 0, 0}));
+}
+
+/// A user of photos expects them upright; a run that an octet without the key began goes on as it did.
+TEST(Resolved, OrientationFollowsTheFormatAndOlderRunsKeepTheirs) {
+  const std::string folder = "data: {format: image_folder, path: x}\nmodel: {name: resnet50}";
+  EXPECT_EQ(parse_recipe(folder, "r.yaml").data.orientation, "exif");
+  EXPECT_EQ(parse_recipe(folder, "r.yaml", {"data.orientation=as_stored"}).data.orientation, "as_stored");
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.orientation, "as_stored");
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.orientation=exif"}).data.orientation, "exif");
+  EXPECT_THROW(parse_recipe(folder, "r.yaml", {"data.orientation=upright"}), Error);
+
+  const std::string path = ::testing::TempDir() + "octet_older_run_" + std::to_string(::getpid()) + ".yaml";
+  std::string text = write_recipe(parse_recipe(folder, "r.yaml"));
+  write_file_atomically(path, text);
+  EXPECT_EQ(read_run_recipe(path).data.orientation, "exif");
+  const std::string line = "  orientation: exif\n";
+  ASSERT_NE(text.find(line), std::string::npos);
+  text.erase(text.find(line), line.size());
+  write_file_atomically(path, text);
+  EXPECT_EQ(read_run_recipe(path).data.orientation, "as_stored");
+  EXPECT_EQ(read_run_recipe(path, {"data.orientation=exif"}).data.orientation, "exif");
+  EXPECT_EQ(read_recipe(path).data.orientation, "exif");
+  std::filesystem::remove(path);
+}
+
+/// Some editors write one, and it is not part of the first key.
+TEST(Resolved, AByteOrderMarkBeforeTheRecipe) {
+  EXPECT_EQ(parse_recipe("\xEF\xBB\xBF" + kMinimal, "r.yaml"), parse_recipe(kMinimal, "r.yaml"));
 }
 
 }  // namespace

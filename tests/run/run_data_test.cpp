@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/common/progress.h"
+#include "src/run/picture_check.h"
 #include "tests/data/pictures.h"
 
 namespace octet {
@@ -125,6 +126,105 @@ TEST(RunData, PicturesWithoutATestPartAreRefusedWithTheCureAndAllowedForPtq) {
   const std::string other = data_refusal([&] { open_run_data(pictures(folder, {"data.test=tset"})); });
   expect_part(other, "data.test: " + folder.path("tset"));
   EXPECT_EQ(other.find("quantized"), std::string::npos) << other;
+}
+
+TEST(RunData, SaysWhatIsLeftOut) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "test", 4);
+  folder.write("train/cat/a.tiff", "x");
+  folder.write("test/dog/b.gif", "x");
+  set_verbosity(Verbosity::normal);
+  ::testing::internal::CaptureStderr();
+  const RunData data = open_run_data(pictures(folder, {"data.validation_fraction=0.1"}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  ASSERT_EQ(data.notes.size(), 2u);
+  expect_part(data.notes[0], "data.train: " + folder.path("train") + ": left out: .tiff 1 (cat/a.tiff)");
+  expect_part(data.notes[1], "data.test: " + folder.path("test") + ": left out: .gif 1 (dog/b.gif)");
+  EXPECT_EQ(said, "note: " + data.notes[0] + "\nnote: " + data.notes[1] + "\n");
+}
+
+TEST(RunData, TheCropIsRoundedAsTorchvisionsWhereAnythingIsCut) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "test", 4);
+  const RunData data = open_run_data(pictures(folder, {"data.validation_fraction=0.1"}));
+  EXPECT_TRUE(data.evaluation_transform.even_margin);
+  EXPECT_TRUE(data.train_transform.even_margin);
+  EXPECT_FALSE(open_run_data(synthetic()).evaluation_transform.even_margin);
+  EXPECT_TRUE(open_run_data(synthetic({"data.resize=9"})).evaluation_transform.even_margin);
+}
+
+TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "test", 4);
+  const auto refusal = [&](std::vector<std::string> set = {}) {
+    set.push_back("data.validation_fraction=0.1");
+    const RunData data = open_run_data(pictures(folder, set));
+    return data_refusal([&] { check_pictures(data); });
+  };
+  const std::string good = testing::png_bytes(testing::noise(8, 8, 1, 1));
+  for (const char* workers : {"data.workers=0", "data.workers=4"}) {
+    folder.write("test/dog/2.png", "no picture");
+    folder.write("test/dog/3.png", good.substr(0, 20));
+    EXPECT_EQ(refusal({workers}),
+              "data.test: " + folder.path("test/dog/2.png") + ": neither JPEG nor PNG, BMP or WebP");
+    folder.write("test/dog/2.png", good);
+    expect_part(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") + ": PNG: ");
+    folder.write("test/dog/3.png", testing::png_bytes(testing::noise(8, 7, 1, 1)));
+    EXPECT_EQ(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") +
+                                      ": picture of 8x7 is smaller than the crop of 8x8; set data.resize");
+    folder.write("test/dog/3.png", good);
+    EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, {workers, "data.validation_fraction=0.1"}))).empty());
+  }
+  // What training pads is large enough; the test image is not padded.
+  folder.write("train/cat/0.png", testing::png_bytes(testing::noise(6, 6, 1, 1)));
+  expect_part(refusal(), "/train/cat/0.png: picture of 6x6 is smaller");
+  EXPECT_TRUE(check_pictures(open_run_data(synthetic())).empty());
+}
+
+/// What is long as stored may be too narrow once it is upright.
+TEST(PictureCheck, CountsOrientationsAndChecksTheUprightPicture) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "test", 4);
+  const auto turned = [](int height, int width, int orientation) {
+    return testing::png_with_exif(testing::png_bytes(testing::noise(height, width, 1, 3)),
+                                  testing::exif_bytes(orientation, true));
+  };
+  folder.write("test/cat/0.png", turned(8, 9, 6));
+  folder.write("test/cat/1.png", turned(8, 9, 3));
+  folder.write("test/cat/2.png", turned(8, 9, 1));
+  const std::vector<std::string> set = {"data.validation_fraction=0.1"};
+  EXPECT_EQ(check_pictures(open_run_data(pictures(folder, set))),
+            std::vector<std::string>{"data.test: 2 of 8 pictures carry an EXIF orientation: they are turned upright"});
+  EXPECT_EQ(check_pictures(open_run_data(pictures(folder, {set[0], "data.orientation=as_stored"}))),
+            std::vector<std::string>{"data.test: 2 of 8 pictures carry an EXIF orientation: they are read as stored "
+                                     "(data.orientation: as_stored)"});
+  EXPECT_EQ(open_run_data(pictures(folder, set)).test_set->read(0).height, 9);
+  EXPECT_EQ(open_run_data(pictures(folder, {set[0], "data.orientation=as_stored"})).test_set->read(0).height, 8);
+}
+
+TEST(PictureCheck, SixteenBitPicturesOfFewerAreSaidToBeBlack) {
+  const TemporaryFolder folder;
+  write_split(folder, "train", 10);
+  write_split(folder, "test", 4);
+  std::vector<uint16_t> pixels(64, 100);
+  for (int i = 0; i < 40; ++i) {
+    pixels[3] = i == 25 ? 4095 : 2000;
+    folder.write("test/dog/" + std::to_string(i) + ".png", testing::png_of_16_bits(8, 8, pixels));
+  }
+  const std::vector<std::string> set = {"data.validation_fraction=0.1"};
+  const auto notes = check_pictures(open_run_data(pictures(folder, set)));
+  ASSERT_EQ(notes.size(), 1u);
+  expect_part(notes[0], "data.test: 40 of 44 pictures are 16-bit PNGs, and of 16 looked at none uses more than 1");
+  expect_part(notes[0], "bits: read as 16 they are nearly black; multiply their values by ");
+  for (int i = 0; i < 40; i += 2) {
+    pixels[3] = 65535;
+    folder.write("test/dog/" + std::to_string(i) + ".png", testing::png_of_16_bits(8, 8, pixels));
+  }
+  EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, set))).empty());
 }
 
 }  // namespace

@@ -159,6 +159,27 @@ TEST_F(CApi, ADamagedCheckpointIsRefusedOrRuns) {
   EXPECT_LT(refused, 3000);
 }
 
+/// A checkpoint that says nothing of the kind reads pictures as octet did when it was written.
+TEST_F(CApi, TurnsPicturesWhereTheCheckpointSaysSo) {
+  Int8Graph graph = random_convolution(5);
+  const Shape in = graph.input_shape();
+  const Image seen = testing::noise(in.h, in.w, in.c == 1 ? 1 : 3, 9);
+  Image stored{in.h, in.w, seen.channels, {}};  // upside down: orientation 3
+  for (size_t i = seen.pixels.size() / seen.channels; i-- > 0;)
+    stored.pixels.insert(stored.pixels.end(), &seen.pixels[i * seen.channels],
+                         &seen.pixels[i * seen.channels] + seen.channels);
+  const std::string file = testing::png_with_exif(testing::png_bytes(stored), testing::exif_bytes(3, false));
+  folder_.write("turned.png", file);
+  for (const bool exif : {false, true}) {
+    graph.preprocessing.exif_orientation = exif;
+    octet_network* network = load(graph);
+    std::vector<uint8_t> pixels(seen.pixels.size());
+    ASSERT_EQ(octet_read_picture(network, folder_.path("turned.png").c_str(), pixels.data()), OCTET_OK) << last_error();
+    EXPECT_EQ(pixels, exif ? seen.pixels : stored.pixels);
+    octet_free(network);
+  }
+}
+
 TEST_F(CApi, ReadsPicturesAsValidationDoes) {
   octet_network* network = load(random_convolution(5));
   const octet_tensor in = octet_describe(network)->input;

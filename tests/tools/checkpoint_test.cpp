@@ -72,6 +72,35 @@ TEST_F(Checkpoint, ALargerPictureIsSeenAsInValidation) {
   EXPECT_EQ(run(path("resizes.safetensors"), path("large.png")).err, "");
 }
 
+TEST_F(Checkpoint, RunTurnsPicturesAsTheCheckpointSaysAndSaysWhereItDoesNot) {
+  const Image seen = testing::noise(32, 32, 3, 7);
+  Image stored{32, 32, 3, {}};
+  for (size_t i = 32 * 32; i-- > 0;)
+    stored.pixels.insert(stored.pixels.end(), &seen.pixels[i * 3], &seen.pixels[i * 3] + 3);
+  write("seen.png", testing::png_bytes(seen));
+  write("stored.png", testing::png_bytes(stored));
+  write("turned.png", testing::png_with_exif(testing::png_bytes(stored), testing::exif_bytes(3, true)));
+  const auto top = [&](const std::string& checkpoint, const std::string& picture) {
+    return nlohmann::json::parse(run(checkpoint, path(picture), {"--json", "--quiet"}).out).at(0).at("top");
+  };
+  ASSERT_NE(top(checkpoint_, "seen.png"), top(checkpoint_, "stored.png"));
+  EXPECT_EQ(top(checkpoint_, "turned.png"), top(checkpoint_, "stored.png"));
+  expect_part(run(checkpoint_, path("turned.png")).err,
+              "note: " + path("turned.png") + ": read as stored, not turned as its EXIF data says (orientation 3)");
+  Int8Graph graph = read_checkpoint(checkpoint_);
+  graph.preprocessing.exif_orientation = true;
+  write_checkpoint(path("turns.safetensors"), graph);
+  EXPECT_EQ(top(path("turns.safetensors"), "turned.png"), top(checkpoint_, "seen.png"));
+  EXPECT_EQ(run(path("turns.safetensors"), path("turned.png")).err, "");
+  expect_part(octet({"inspect", path("turns.safetensors")}).out, "preprocessing: orientation exif, resize 0");
+  expect_part(octet({"inspect", checkpoint_}).out, "preprocessing: orientation as stored, resize 0");
+  std::vector<uint16_t> dark(32 * 32, 4000);
+  write("dark.png", testing::png_of_16_bits(32, 32, dark));
+  expect_part(
+      run(checkpoint_, path("dark.png")).err,
+      "note: " + path("dark.png") + ": a 16-bit PNG whose values use 12 bits: it is nearly black; multiply them by 16");
+}
+
 TEST_F(Checkpoint, EnginesAndKernelsGiveTheSameAnswer) {
   const std::string expected = run(checkpoint_, path("picture.png"), {"--engine", "reference"}).out;
   EXPECT_NE(expected, "");

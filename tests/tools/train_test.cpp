@@ -13,6 +13,7 @@
 #include "src/graph/checkpoint.h"
 #include "src/run/run_directory.h"
 #include "src/tensor_files/safetensors.h"
+#include "tests/data/pictures.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"
 
@@ -68,6 +69,48 @@ TEST_F(Train, AnEngineThatCannotRunHereIsRefusedBeforeTraining) {
   expect_refusal(train("run", {"--set", "evaluate.engines=[cpu, cuda]", "--quiet"}), 2,
                  {"engine cuda cannot run on this machine", "--set evaluate.engines=[auto]"});
   EXPECT_FALSE(fs::exists(path("run")));
+}
+
+/// Pictures with and without an orientation, one file that is no picture's, and one that is damaged.
+TEST_F(Train, PhotosAreTurnedCheckedBeforeTrainingAndTheCheckpointSaysSo) {
+  for (const char* split : {"train", "test"}) {
+    for (int i = 0; i < 48; ++i) {
+      const std::string name = fmt::format("photos/{}/{}/{}.png", split, i % 2 ? "cat" : "dog", i);
+      const std::string png = testing::png_bytes(testing::noise(8, 8 + i % 4, 1, static_cast<uint64_t>(i)));
+      write(name, i % 6 ? png : testing::png_with_exif(png, testing::exif_bytes(6, true)));
+    }
+  }
+  write("photos/train/cat/scan.tiff", "x");
+  const std::vector<std::string> set = {
+      "--set", "data.format=image_folder", "--set", "data.path=" + path("photos"), "--set", "qat.epochs=0", "--device",
+      "cpu"};
+  write("photos/test/dog/99.png", "damaged");
+  expect_refusal(train("refused", set), 3, {"data.test: " + path("photos/test/dog/99.png") + ": neither JPEG nor PNG"});
+  EXPECT_FALSE(fs::exists(path("refused")));
+  fs::remove(path("photos/test/dog/99.png"));
+
+  const Answer answer = train("run", set);
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const std::vector<std::string> wanted = {"left out: .tiff 1 (cat/scan.tiff)",
+                                           "data.test: 8 of 48 pictures carry an EXIF orientation: they are turned"};
+  const auto notes = nlohmann::json::parse(read_file(directory("run").report_json())).at("notes");
+  for (const std::string& part : wanted) {
+    expect_part(answer.err, part);
+    EXPECT_EQ(answer.err.find(part), answer.err.rfind(part)) << "said twice: " << part;
+    expect_part(notes.dump(), part);
+  }
+  const Int8Graph graph = read_checkpoint(directory("run").int8());
+  EXPECT_TRUE(graph.preprocessing.exif_orientation);
+  EXPECT_TRUE(graph.preprocessing.even_margin);
+  EXPECT_EQ(octet({"compare", path("run"), "--device", "cpu", "--quiet"}).code, 0);
+
+  // A run, or a checkpoint, that an octet wrote which did not know the key.
+  const std::string recipe = read_file(directory("run").recipe()), line = "  orientation: exif\n";
+  const size_t place = recipe.find(line);
+  ASSERT_NE(place, std::string::npos);
+  write("run/recipe.yaml", recipe.substr(0, place) + recipe.substr(place + line.size()));
+  EXPECT_EQ(octet({"export", path("run"), "--out", path("older.safetensors"), "--device", "cpu"}).code, 0);
+  EXPECT_FALSE(read_checkpoint(path("older.safetensors")).preprocessing.exif_orientation);
 }
 
 TEST_F(Train, ExportWritesTheVeryBytesOfTraining) {

@@ -217,6 +217,10 @@ TEST_F(Witness, ReadsEveryVersion) {
     EXPECT_EQ(checkpoint_version(graphs[i]), i + 1);
     expect_equal(graphs[i]);
   }
+  Int8Graph turns = graphs[0];
+  turns.preprocessing.exif_orientation = turns.preprocessing.even_margin = true;
+  EXPECT_EQ(checkpoint_version(turns), 9);
+  expect_equal(turns);
 }
 
 TEST_F(Witness, NamesTheFirstLayerThatDiffers) {

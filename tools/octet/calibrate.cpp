@@ -85,7 +85,9 @@ ExitCode calibrate(const Common& common, const Options& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const at::Device device = choose_device(common.device);
-  Run run = open_run(read_given_recipe(is_run ? directory.recipe() : options.target, common.set), directory, device);
+  Run run =
+      open_run(is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set),
+               directory, device);
   if (!is_run && run.recipe.model.weights.empty() && run.recipe.model.onnx.empty()) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));

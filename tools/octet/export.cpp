@@ -46,7 +46,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
   const std::string out = common.out.empty() ? directory.int8(run.recipe.export_.file) : common.out;
   require_free_name(directory, out);
   Int8Graph graph = to_int8(run, load_quantized(run));
-  graph.recipe_hash = recipe_hash(read_recipe(directory.recipe()));  // the trained one, whatever --set said
+  graph.recipe_hash = recipe_hash(read_run_recipe(directory.recipe()));  // the trained one, whatever --set said
   graph.accuracies = measured(directory);
   write_checkpoint(out, graph);
   print_result(common, fmt::format("wrote {}", out), [&] { return nlohmann::json{{"checkpoint", out}}.dump(2); });

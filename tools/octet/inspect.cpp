@@ -102,9 +102,10 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                      graph.input_shape().h, graph.input_shape().w, outputs_text(graph), with_thousands(weights),
                      human_count(static_cast<double>(multiply_adds(graph))),
                      human_bytes(static_cast<double>(std::filesystem::file_size(path))));
-  out += fmt::format("preprocessing: resize {}, crop {}, mean {}, std {}\n", graph.preprocessing.resize,
-                     graph.preprocessing.crop, fmt::join(graph.preprocessing.mean, " "),
-                     fmt::join(graph.preprocessing.std, " "));
+  const Preprocessing& p = graph.preprocessing;
+  out += fmt::format("preprocessing: orientation {}, resize {}, crop {} (margin rounded {}), mean {}, std {}\n",
+                     p.exif_orientation ? "exif" : "as stored", p.resize, p.crop,
+                     p.even_margin ? "half to even" : "down", fmt::join(p.mean, " "), fmt::join(p.std, " "));
   out += sparsity_text(graph);
   out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
   for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));

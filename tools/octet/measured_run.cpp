@@ -35,7 +35,10 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   Checkpoint checkpoint = open_checkpoint(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
   run.checkpoint = std::move(checkpoint.file);
   run.graph = std::move(checkpoint.graph);
+  // Pictures as the checkpoint says, which an octet may have written that knew neither.
+  run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? "exif" : "as_stored";
   run.data = open_run_data(run.recipe);
+  run.data.evaluation_transform.even_margin = run.graph.preprocessing.even_margin;
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);

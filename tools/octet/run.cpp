@@ -166,16 +166,15 @@ ExitCode run(const Common& common, const Options& options) {
   check_fallback("run: ", options.fallback, {engine});
   check_kernels("run: ", options.kernels, {engine});
   const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
-  const Transform transform = transform_of(graph);
 
   std::vector<Prediction> predictions;
   const OutputBuffers outputs(graph, 1);
   CodeDump dump(graph);  // what tools/verify_checkpoint.py --against reads
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
-    std::string note;
-    const Image image = fit(read_image(path, graph.input_shape().c), transform, path, note);
-    if (!note.empty()) say("note: " + note);
+    std::vector<std::string> notes;
+    const Image image = network_picture(graph, path, notes);
+    for (const std::string& note : notes) say("note: " + note);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, outputs.memory(), options.dump.empty() ? nullptr : tap);
     if (only_dump) continue;
@@ -203,7 +202,8 @@ ExitCode run(const Common& common, const Options& options) {
 
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("run", "top-5 of pictures (JPEG, PNG), or the classes of their pixels");
+  CLI::App* command =
+      app.add_subcommand("run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");

@@ -110,7 +110,8 @@ ExitCode search(const Common& common, Options options) {
     if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
-  const Recipe recipe = read_given_recipe(is_run ? directory.recipe() : options.target, common.set);
+  const Recipe recipe =
+      is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set);
   require_apart(options.target, recipe, {{"--out", common.out}, {"--svg", options.svg}, {"--html", options.html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(

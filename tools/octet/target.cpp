@@ -20,7 +20,7 @@ std::string checkpoint_of(const std::string& path) {
   if (!fs::exists(path)) throw data_error(fmt::format("{}: no such checkpoint or run directory", path));
   if (!fs::is_directory(path)) return path;
   const RunDirectory directory = run_directory(path);
-  const std::string file = directory.int8(read_recipe(directory.recipe()).export_.file);
+  const std::string file = directory.int8(read_run_recipe(directory.recipe()).export_.file);
   if (!fs::exists(file)) {
     throw data_error(fmt::format("{}: this run has no int8 checkpoint yet; finish it with octet train {} --resume",
                                  file, shell_word(path)));
@@ -93,8 +93,8 @@ RunDirectory run_directory(const std::string& path) {
 }
 
 Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& overrides) {
-  const Recipe trained = read_recipe(directory.recipe());
-  Recipe recipe = read_recipe(directory.recipe(), overrides);
+  const Recipe trained = read_run_recipe(directory.recipe());
+  Recipe recipe = read_run_recipe(directory.recipe(), overrides);
   if (recipe.model != trained.model || recipe.quant != trained.quant) {
     throw usage_error(fmt::format("--set: model and quant of {} are what was trained; train another run to change them",
                                   directory.root));

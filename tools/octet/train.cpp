@@ -67,8 +67,7 @@ ChosenRun choose_run(const Common& common, const std::string& path) {
     throw usage_error(fmt::format("--out {}: {} --resume goes on in its own folder", common.out, path));
   RunDirectory directory = is_run ? run_directory(path) : RunDirectory{common.out};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();
-  const std::string file = is_run ? directory.recipe() : path;
-  const Recipe recipe = read_given_recipe(file, common.set);
+  const Recipe recipe = is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(path, common.set);
   if (directory.root.empty()) {
     if (common.resume) throw usage_error("--resume needs the run to go on with: octet train RUN --resume");
     directory = new_run_directory("runs", std::filesystem::path(path).stem().string());
@@ -84,7 +83,7 @@ bool is_finished(const ChosenRun& run) {
   const auto report = nlohmann::json::parse(read_file(directory.report_json()), nullptr, /*allow_exceptions=*/false);
   const auto identical = nlohmann::json::json_pointer("/headline/identical");  // null: nothing was promised
   return report.is_object() && report.contains(identical) && report.at(identical) != false &&
-         write_recipe(read_recipe(directory.recipe())) == write_recipe(run.recipe);
+         write_recipe(read_run_recipe(directory.recipe())) == write_recipe(run.recipe);
 }
 
 ExitCode tell_finished(const Common& common, const RunDirectory& directory) {

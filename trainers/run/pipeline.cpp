@@ -7,6 +7,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/run/picture_check.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/stages.h"
 #include "trainers/run/events.h"
@@ -64,6 +65,12 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   require_trainable(run);
   require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run, engines);
+  if (run.writes()) {
+    for (const std::string& note : check_pictures(run.data)) {
+      say("note: " + note);
+      run.data.notes.push_back(note);
+    }
+  }
   Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   std::optional<FolderLock> lock;

@@ -32,6 +32,7 @@ Report report_so_far(const Run& run) {
   report.labels = run.data.task().labels;
   report.title = recipe.model.name + " on " + recipe.data.format;
   if (run.data.tests_on_training_images) report.notes.push_back(kSameImages);
+  report.notes.insert(report.notes.end(), run.data.notes.begin(), run.data.notes.end());
   if (run.ranks) report.notes.push_back(fmt::format("{} processes trained together", run.ranks->size()));
   report.model = run.graph.name;
   report.recipe = write_recipe(recipe);

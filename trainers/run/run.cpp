@@ -150,8 +150,12 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   }
   run.graph = network(recipe, run.data);
   require_trained_answers(run.graph, run.data.task());
-  run.preprocessing = {
-      .resize = recipe.data.resize, .crop = recipe.data.image_size, .mean = run.data.mean, .std = run.data.std};
+  run.preprocessing = {.resize = recipe.data.resize,
+                       .crop = recipe.data.image_size,
+                       .exif_orientation = recipe.data.orientation == "exif",
+                       .even_margin = run.data.evaluation_transform.even_margin,
+                       .mean = run.data.mean,
+                       .std = run.data.std};
   return run;
 }
 

@@ -35,7 +35,7 @@ void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
   if (!fs::exists(directory.recipe())) {
     throw usage_error(fmt::format("{}: --resume, but there is no run (no recipe.yaml)", directory.root));
   }
-  if (training_part(read_recipe(directory.recipe())) != training_part(recipe)) {
+  if (training_part(read_run_recipe(directory.recipe())) != training_part(recipe)) {
     throw usage_error(
         fmt::format("{}: --resume with another recipe than the run's own {} (only `evaluate` may differ); pass that "
                     "file, or train into another --out",

@@ -122,7 +122,7 @@ class Network:
         return results
 
     def read_picture(self, file):
-        """A JPEG or PNG file as validation sees it, uint8 [H, W, C]."""
+        """A JPEG, PNG, BMP or WebP file as validation sees it, uint8 [H, W, C]."""
         pixels = np.empty(self.input_shape, np.uint8)
         _check(_library.octet_read_picture(self._handle, os.fsencode(file), pixels.ctypes.data))
         return pixels
