@@ -14,7 +14,6 @@
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
 #include "src/data/augment.h"
-#include "src/data/exif.h"
 
 namespace octet {
 namespace {
@@ -38,9 +37,7 @@ struct Found {
 std::optional<PictureHeader> checked_header(const List& list, size_t index) try {
   const std::optional<PictureHeader> header = list.dataset.header(index);
   if (!header) return header;
-  const PictureSize stored{header->height, header->width};
-  const bool turns = list.dataset.orientation() == Orientation::exif;
-  check_size(turns ? upright(stored, header->orientation) : stored, list.transform, list.training);
+  check_size({header->height, header->width}, list.transform, list.training);  // crops are square: turned or not
   return header;
 } catch (const Error& error) {
   const std::string name = list.dataset.describe(index), what = error.what();

@@ -163,7 +163,8 @@ std::string webp_with_exif(const std::string& file, const std::string& exif, con
   const std::string extended = std::string(1, kHasExif) + std::string(3, '\0') +
                                bytes_of(static_cast<uint32_t>(image.width - 1), 3, false) +
                                bytes_of(static_cast<uint32_t>(image.height - 1), 3, false);
-  return riff_chunk("RIFF", "WEBP" + riff_chunk("VP8X", extended) + file.substr(12) + riff_chunk("EXIF", exif));
+  return riff_chunk("RIFF", "WEBP" + riff_chunk("VP8X", extended) + file.substr(12) + riff_chunk("ABCD", "odd") +
+                                riff_chunk("EXIF", exif));
 }
 
 std::string gzip_bytes(const std::string& data) {

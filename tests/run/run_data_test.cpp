@@ -184,8 +184,7 @@ TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
   EXPECT_TRUE(check_pictures(open_run_data(synthetic())).empty());
 }
 
-/// What is long as stored may be too narrow once it is upright.
-TEST(PictureCheck, CountsOrientationsAndChecksTheUprightPicture) {
+TEST(PictureCheck, CountsOrientationsAndSaysWhatBecomesOfThem) {
   const TemporaryFolder folder;
   write_split(folder, "train", 10);
   write_split(folder, "test", 4);
