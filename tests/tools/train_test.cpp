@@ -74,6 +74,7 @@ TEST_F(Train, AnEngineThatCannotRunHereIsRefusedBeforeTraining) {
 /// Pictures with and without an orientation, one file that is no picture's, and one that is damaged.
 TEST_F(Train, PhotosAreTurnedCheckedBeforeTrainingAndTheCheckpointSaysSo) {
   for (const char* split : {"train", "test"}) {
+    for (const char* name : {"cat", "dog"}) fs::create_directories(path(fmt::format("photos/{}/{}", split, name)));
     for (int i = 0; i < 48; ++i) {
       const std::string name = fmt::format("photos/{}/{}/{}.png", split, i % 2 ? "cat" : "dog", i);
       const std::string png = testing::png_bytes(testing::noise(8, 8 + i % 4, 1, static_cast<uint64_t>(i)));
