@@ -26,7 +26,7 @@ struct Usable {
 
 #if OCTET_CUDA
 Usable usable_gpu() {
-  const GpuStatus& status = gpu_status();
+  const GpuStatus& status = gpu_status(0);  // the one that choose_device() gives
   return {status.usable, status.reason, status.name, status.visible};
 }
 #else

@@ -37,7 +37,7 @@ struct Epoch {
 struct Options {
   std::string directory;                         ///< of the run, made here; "": runs/RECIPE-1, -2, ...
   std::vector<std::string> set;                  ///< "train.epochs=3": overrides keys of the recipe, checked like it
-  std::string device = "auto";                   ///< auto (the GPU where one can be used), cpu, cuda
+  std::string device = "auto";                   ///< auto (cuda where a GPU can be used), cpu, cuda: the first GPU
   bool resume = false;                           ///< goes on with the run in `directory`, which has this very recipe
   bool quiet = false;                            ///< no progress on stderr
   std::function<void(const Epoch&)> epoch_done;  ///< on the thread of train(); what it throws ends training

@@ -1,14 +1,28 @@
 #include "src/cuda/device.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "src/cuda/check.h"
 
 namespace octet {
 namespace {
 
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
-GpuStatus ask() {
+int attribute(cudaDeviceAttr which, int gpu) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, which, gpu) == cudaSuccess) return value;
+  cudaGetLastError();
+  return 0;
+}
+
+GpuStatus ask(int gpu) {
   GpuStatus status;
   cudaDriverGetVersion(&status.driver);
   cudaRuntimeGetVersion(&status.runtime);
@@ -28,16 +42,27 @@ GpuStatus ask() {
     cudaGetLastError();  // clears it: a missing GPU is an answer, not a failure
     return status;
   }
+  status.visible = count;
+  if (gpu >= count) {
+    status.reason = fmt::format("there is no GPU {}: {}", gpu,
+                                count == 1 ? std::string("the only one is number 0")
+                                           : fmt::format("there are {}, numbers 0 to {}", count, count - 1));
+    return status;
+  }
   cudaDeviceProp properties{};
-  if (const cudaError_t asked = cudaGetDeviceProperties(&properties, 0); asked != cudaSuccess) {
+  if (const cudaError_t asked = cudaGetDeviceProperties(&properties, gpu); asked != cudaSuccess) {
+    cudaGetLastError();
     status.reason = cudaGetErrorString(asked);
     return status;
   }
-  status.visible = count;
   status.name = properties.name;
   status.capability = 10 * properties.major + properties.minor;
   status.multiprocessors = properties.multiProcessorCount;
   status.memory_bytes = properties.totalGlobalMem;
+  status.clock_khz = attribute(cudaDevAttrClockRate, gpu);
+  status.memory_clock_khz = attribute(cudaDevAttrMemoryClockRate, gpu);
+  status.memory_bus_bits = attribute(cudaDevAttrGlobalMemoryBusWidth, gpu);
+  status.integrated = properties.integrated != 0;
   status.usable = status.capability >= kOldestCapability;
   if (!status.usable) {
     status.reason =
@@ -47,11 +72,81 @@ GpuStatus ask() {
   return status;
 }
 
+/// Functions of the driver's library, which programs are not linked with: octet also starts where there is none. Asked
+/// for by dlsym, because CUDA's runtime may begin to use the current GPU when it is asked.
+class Driver {
+ public:
+  decltype(&cuDeviceGet) device_get = find<decltype(&cuDeviceGet)>("cuDeviceGet");
+  decltype(&cuDevicePrimaryCtxRetain) retain_primary =
+      find<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain");
+  decltype(&cuCtxGetDevice) current_device = find<decltype(&cuCtxGetDevice)>("cuCtxGetDevice");
+  decltype(&cuCtxPushCurrent) push = find<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent_v2");
+  decltype(&cuCtxPopCurrent) pop = find<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent_v2");
+
+ private:
+  template <typename Function>
+  static Function find(const char* name) {
+    static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const auto function = library ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
+    if (function == nullptr) throw promise_error(std::string("the NVIDIA driver has no ") + name);
+    return function;
+  }
+};
+
+const Driver& driver() {
+  static const Driver kDriver;
+  return kDriver;
+}
+
+void check_driver(CUresult status, const char* what) {
+  if (status != CUDA_SUCCESS)
+    throw promise_error(fmt::format("{}: the NVIDIA driver answers error {}", what, static_cast<int>(status)));
+}
+
+/// The context of a GPU that CUDA's runtime, and so LibTorch, works in. Kept until the process ends.
+CUcontext primary_context(int gpu) {
+  static std::mutex mutex;
+  static std::map<int, CUcontext> known;
+  const std::scoped_lock lock(mutex);
+  CUcontext& context = known[gpu];
+  if (context == nullptr) {
+    CUdevice device = 0;
+    check_driver(driver().device_get(&device, gpu), "choosing a GPU");
+    check_driver(driver().retain_primary(&context, device), "beginning to use a GPU");
+  }
+  return context;
+}
+
 }  // namespace
 
-const GpuStatus& gpu_status() {
-  static const GpuStatus kStatus = ask();
-  return kStatus;
+int current_gpu() {
+  int gpu = 0;
+  if (cudaGetDevice(&gpu) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  CUdevice of_context = 0;  // a context that is current counts more than what the runtime was told last
+  return driver().current_device(&of_context) == CUDA_SUCCESS ? of_context : gpu;
+}
+
+const GpuStatus& gpu_status(int gpu) {
+  static std::mutex mutex;
+  static std::map<int, GpuStatus> known;
+  if (gpu == kCurrentGpu) gpu = current_gpu();
+  const std::scoped_lock lock(mutex);
+  const auto found = known.find(gpu);
+  return found != known.end() ? found->second : known.emplace(gpu, ask(gpu)).first->second;
+}
+
+GpuGuard::GpuGuard(int gpu) {
+  if (gpu == kCurrentGpu) gpu = current_gpu();
+  if (const GpuStatus& status = gpu_status(gpu); !status.usable) throw promise_error(status.reason);
+  check_driver(driver().push(primary_context(gpu)), "choosing a GPU");
+}
+
+GpuGuard::~GpuGuard() {
+  CUcontext popped = nullptr;
+  driver().pop(&popped);
 }
 
 bool gpu_finishes_its_work() { return cudaDeviceSynchronize() == cudaSuccess; }

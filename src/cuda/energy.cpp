@@ -3,6 +3,9 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
+
 #include "src/cuda/device.h"
 
 namespace octet {
@@ -21,15 +24,15 @@ struct Counter {
 };
 
 /// Stays open: the driver's library is not to be unloaded while others may use it.
-Counter open_counter() {
-  if (!gpu_status().usable) return {};
+Counter open_counter(int gpu) {
+  if (!gpu_status(gpu).usable) return {};
   void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return {};
   const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
   const auto find = reinterpret_cast<DeviceByBusId>(::dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
   const auto read = reinterpret_cast<TotalEnergy>(::dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
   char bus_id[32] = "";  // NVML numbers all GPUs of the machine, CUDA the visible ones
-  if (!init || !find || !read || cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0) != cudaSuccess) return {};
+  if (!init || !find || !read || cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu) != cudaSuccess) return {};
   Device device = nullptr;
   if (init() != kSuccess || find(bus_id, &device) != kSuccess) return {};
   return {device, read};
@@ -38,9 +41,14 @@ Counter open_counter() {
 }  // namespace
 
 std::optional<double> gpu_joules() {
-  static const Counter kCounter = open_counter();
+  static std::mutex mutex;
+  static std::map<int, Counter> counters;  // by GPU
+  const int gpu = current_gpu();
+  const std::scoped_lock lock(mutex);
+  if (!counters.contains(gpu)) counters.emplace(gpu, open_counter(gpu));
+  const Counter& counter = counters.at(gpu);
   unsigned long long millijoules = 0;
-  if (kCounter.read == nullptr || kCounter.read(kCounter.device, &millijoules) != kSuccess) return std::nullopt;
+  if (counter.read == nullptr || counter.read(counter.device, &millijoules) != kSuccess) return std::nullopt;
   return 1e-3 * static_cast<double>(millijoules);
 }
 

@@ -1,4 +1,4 @@
-// The GPU of this process as kernels are asked about it.
+// The calling thread's current GPU as kernels are asked about it.
 #pragma once
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/cuda/device.h"
 #include "src/graph/int8_graph.h"
 
 namespace octet {
@@ -32,6 +33,9 @@ struct CompileOptions {
   std::string kernels = "auto";
   /// cudnn and cutlass engines: the engine that runs the nodes they cannot, "cuda"; "none": such a node is an error.
   std::string fallback = "none";
+  /// cuda, cudnn and cutlass engines: the GPU that the program runs on, whichever is current in the threads that use
+  /// it.
+  int gpu = kCurrentGpu;
 };
 
 /// What ran where, for reports and `octet inspect`.
@@ -101,7 +105,10 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual std::string_view name() const = 0;
-  virtual Support available() const = 0;         ///< can this machine (and this build) run it at all
+  /// Can this machine (and this build) run it at all: an engine that needs a GPU, on the thread's current one.
+  virtual Support available() const = 0;
+  /// The same on the GPU of that number, or kCurrentGpu; engines on the host do not mind it.
+  virtual Support available_on(int) const { return available(); }
   virtual bool on_gpu() const { return false; }  ///< needs a GPU
   /// Promises the reference's bytes at every node. Differences of one that does not are counted and reported, no
   /// failure.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "src/common/error.h"
 
@@ -20,6 +21,21 @@ void check_usable(const std::string& name, EngineDevices devices) {
 }
 
 }  // namespace
+
+EngineChoice parse_engine(const std::string& name) {
+  const size_t colon = name.find(':');
+  const Engine& engine = find_engine(name.substr(0, colon));
+  if (colon == std::string::npos) return {&engine};
+  if (!engine.on_gpu())
+    throw usage_error(fmt::format("engine '{}': {} runs on no GPU and takes no number", name, engine.name()));
+  EngineChoice choice{&engine};
+  const char *begin = name.data() + colon + 1, *end = name.data() + name.size();
+  const auto [last, failed] = std::from_chars(begin, end, choice.gpu);
+  if (failed != std::errc() || last != end || choice.gpu < 0)
+    throw usage_error(fmt::format("engine '{0}': behind the colon stands the number of a GPU, 0 for the first: {1}:0",
+                                  name, engine.name()));
+  return choice;
+}
 
 Support usable(const Engine& engine, EngineDevices devices) {
   if (!allowed(engine, devices))

@@ -8,6 +8,17 @@
 
 namespace octet {
 
+/// An engine and the GPU that it is to run on.
+struct EngineChoice {
+  const Engine* engine = nullptr;
+  int gpu = kCurrentGpu;
+};
+
+/// "cuda:1" is engine cuda on GPU 1, as PyTorch names devices; a name alone leaves the GPU open. Throws Error(usage)
+/// for an unknown engine, for a number behind one that runs on no GPU, and for what is no number. Does not ask the
+/// machine.
+EngineChoice parse_engine(const std::string& name);
+
 /// What --device leaves: any engine, or those that need no GPU.
 enum class EngineDevices { any, cpu };
 

@@ -15,8 +15,12 @@ std::string absolute_variable(const char* name) {
   return value != nullptr && value[0] == '/' ? value : "";
 }
 
-std::string& folder_of_this_process() {
-  static std::string folder;
+struct Folder {
+  std::mutex mutex;
+  std::string path;
+};
+Folder& folder_of_this_process() {
+  static Folder folder;
   return folder;
 }
 
@@ -35,9 +39,15 @@ std::string kernel_cache_folder() {
   return "";
 }
 
-void set_kernel_cache(const std::string& folder) { folder_of_this_process() = folder; }
+void set_kernel_cache(const std::string& folder) {
+  const std::scoped_lock lock(folder_of_this_process().mutex);
+  folder_of_this_process().path = folder;
+}
 
-const std::string& kernel_cache() { return folder_of_this_process(); }
+std::string kernel_cache() {
+  const std::scoped_lock lock(folder_of_this_process().mutex);
+  return folder_of_this_process().path;
+}
 
 std::optional<std::string> cached_kernel(const std::string& folder, const std::string& key) {
   if (folder.empty()) return std::nullopt;

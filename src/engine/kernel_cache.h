@@ -11,9 +11,9 @@ namespace octet {
 std::string kernel_cache_folder();
 
 /// The folder in which this process keeps choices; "", as it begins, for none: programs of tests measure beside each
-/// other, which nobody should keep. A program sets it before it compiles anything.
+/// other, which nobody should keep. What is compiled from then on looks there; any thread may set it.
 void set_kernel_cache(const std::string& folder);
-const std::string& kernel_cache();
+std::string kernel_cache();
 
 /// The name kept under `key`: everything that the choice depends on, on one line.
 std::optional<std::string> cached_kernel(const std::string& folder, const std::string& key);

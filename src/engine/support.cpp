@@ -32,7 +32,7 @@ void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOp
     throw usage_error(who + ": max_batch " + std::to_string(options.max_batch) + " must be 1 or more, threads " +
                       std::to_string(options.threads) + " 0 (all cores) or more");
   }
-  const Support machine = engine.available();
+  const Support machine = engine.available_on(options.gpu);
   if (!machine.ok) throw promise_error(who + " cannot run on this machine: " + machine.reason);
   validate(graph);
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {

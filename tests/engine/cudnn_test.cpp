@@ -42,6 +42,20 @@ TEST(Cudnn, LayersOfRandomNetworksDifferByOneAtMost) {
   }
 }
 
+TEST(Cudnn, EveryGpuHasItsOwnHandlesAndPlans) {
+  OCTET_NEEDS_CUDNN();
+  OCTET_NEEDS_GPUS(2);
+  for (const int gpu : {1, 0}) {
+    SCOPED_TRACE(gpu);
+    CompileOptions options = kMixed;
+    options.gpu = gpu;
+    const Int8Graph graph = residual_network(4);
+    const auto [shown, found] = run_peer("cudnn", options, graph, 4);
+    expect_close(found);
+    EXPECT_EQ(shown.outputs.at(0), logits_of_last_codes(graph, shown, 2)) << "cuBLASLt";
+  }
+}
+
 class CudnnZoo : public testing::TestWithParam<const char*> {};
 
 TEST_P(CudnnZoo, LayersDifferByOneAtMost) {

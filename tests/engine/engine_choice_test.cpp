@@ -53,5 +53,36 @@ TEST(ResolveEngines, WhatCannotRunIsRefusedWithReasonAndCure) {
     expect_refusal({"cpu", "cuda"}, EngineDevices::any, {"engine cuda", cuda.reason, "evaluate.engines=[auto]"});
 }
 
+TEST(ParseEngine, ANumberBehindTheColonIsTheGpu) {
+  for (const char* name : {"cuda", "cudnn", "cutlass"}) {
+    EXPECT_EQ(parse_engine(name).engine, &find_engine(name));
+    EXPECT_EQ(parse_engine(name).gpu, kCurrentGpu);
+    EXPECT_EQ(parse_engine(std::string(name) + ":0").gpu, 0);
+    EXPECT_EQ(parse_engine(std::string(name) + ":12").engine, &find_engine(name));
+    EXPECT_EQ(parse_engine(std::string(name) + ":12").gpu, 12);
+  }
+  EXPECT_EQ(parse_engine("cpu").engine, &find_engine("cpu"));
+}
+
+TEST(ParseEngine, WhatIsNoNumberIsRefusedWithTheCure) {
+  const auto refusal = [](const std::string& name) -> std::string {
+    try {
+      parse_engine(name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* wrong :
+       {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda: 1", "cuda:+1", "cuda:99999999999", "cuda:0:1"})
+    EXPECT_EQ(refusal(wrong), "engine '" + std::string(wrong) +
+                                  "': behind the colon stands the number of a GPU, 0 for the first: cuda:0");
+  for (const char* wrong : {"cpu:0", "reference:1"})
+    EXPECT_NE(refusal(wrong).find("runs on no GPU and takes no number"), std::string::npos) << refusal(wrong);
+  for (const char* wrong : {"abacus:0", ":0", "auto:1", ""})
+    EXPECT_NE(refusal(wrong).find("unknown engine '"), std::string::npos) << refusal(wrong);
+}
+
 }  // namespace
 }  // namespace octet

@@ -1,5 +1,6 @@
 #include "trainers/run/pipeline.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <fmt/core.h>
 
 #include <chrono>
@@ -53,6 +54,9 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
 
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
   const auto begin = std::chrono::steady_clock::now();
+  c10::OptionalDeviceGuard
+      current;  // a program that trains by the library may have chosen another GPU for its own work
+  if (start.device.is_cuda()) current.reset_device(start.device);
   if (recipe.train.epochs == 0 && recipe.model.weights.empty() && recipe.model.onnx.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }

@@ -8,7 +8,8 @@ namespace octet {
 class CudaEngine final : public Engine {
  public:
   std::string_view name() const override { return "cuda"; }
-  Support available() const override;
+  Support available() const override { return available_on(kCurrentGpu); }
+  Support available_on(int gpu) const override;
   bool on_gpu() const override { return true; }
   Support supports(const Int8Graph& graph, int node) const override;
   /// Also throws Error(promise) when the GPU has no memory for options.max_batch images (the message says which batch

@@ -4,6 +4,7 @@
 
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/on_gpu.h"
 #include "src/engine/cuda/peer.h"
 #include "src/engine/cudnn/cudnn_steps.h"
 #include "src/engine/cudnn/libraries.h"
@@ -52,7 +53,10 @@ void build_all_plans(const CudnnEngine& engine, const Int8Graph& graph, int imag
 
 }  // namespace
 
-Support CudnnEngine::available() const { return cudnn_libraries(); }
+Support CudnnEngine::available_on(int gpu) const {
+  const GpuStatus& status = gpu_status(gpu);
+  return status.usable ? cudnn_libraries() : Support{false, status.reason};
+}
 
 Support CudnnEngine::supports(const Int8Graph& graph, int node) const {
   std::string reason = fault(graph, node);
@@ -65,14 +69,16 @@ void CudnnEngine::check(const Int8Graph& graph, const CompileOptions& options) c
 
 std::unique_ptr<Program> CudnnEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
   check(graph, options);
-  const bool every_plan = options.kernels == "auto";
-  build_all_plans(*this, graph, options.max_batch, every_plan);
-  const auto make_step = [&](const Lowering& lowering, int node) {
-    if (!supports(lowering.graph, node).ok) return make_cuda_step(lowering, node, "auto");
-    return lowering.graph.nodes[node].op == Int8Op::linear ? make_cudnn_linear_step(lowering, node)
-                                                           : make_cudnn_conv_step(lowering, node, every_plan);
-  };
-  return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
+  return compile_on_gpu(options.gpu, [&] {
+    const bool every_plan = options.kernels == "auto";
+    build_all_plans(*this, graph, options.max_batch, every_plan);
+    const auto make_step = [&](const Lowering& lowering, int node) {
+      if (!supports(lowering.graph, node).ok) return make_cuda_step(lowering, node, "auto");
+      return lowering.graph.nodes[node].op == Int8Op::linear ? make_cudnn_linear_step(lowering, node)
+                                                             : make_cudnn_conv_step(lowering, node, every_plan);
+    };
+    return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
+  });
 }
 
 }  // namespace octet

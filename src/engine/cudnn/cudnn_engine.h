@@ -9,7 +9,8 @@ namespace octet {
 class CudnnEngine final : public Engine {
  public:
   std::string_view name() const override { return "cudnn"; }
-  Support available() const override;  ///< a GPU, and cuDNN 9 and cuBLASLt 13 where the loader finds them
+  Support available() const override { return available_on(kCurrentGpu); }
+  Support available_on(int gpu) const override;  ///< and whether the loader finds cuDNN 9 and cuBLASLt 13
   bool on_gpu() const override { return true; }
   bool exact() const override { return false; }
   /// Convolutions and linears of int8 codes with zero point 0; what else a network has, options.fallback may run.

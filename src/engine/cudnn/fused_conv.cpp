@@ -14,7 +14,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/thread_pool.h"
-#include "src/cuda/check.h"
+#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
@@ -41,20 +41,23 @@ void check(const fe::error_t& status, const char* what) {
   if (status.is_bad()) fail(what, status.err_msg);
 }
 
-/// cuDNN's handle of this process and the lock that its users take. Never freed: at exit the CUDA runtime may be gone
-/// before statics are.
+/// cuDNN's handle of one GPU and the lock that its users take. Never freed: at exit the CUDA runtime may be gone before
+/// statics are.
 struct Handle {
   std::mutex mutex;
   cudnnHandle_t get = nullptr;
 };
+/// Of the thread's current GPU: cuDNN binds a handle to the GPU that is current when it is made.
 Handle& handle() {
-  static Handle& kHandle = *[] {
-    auto* made = new Handle;
-    const cudnnStatus_t status = fe::detail::create_handle(&made->get);
+  static std::mutex mutex;
+  static auto& handles = *new std::map<int, Handle>;  // by GPU
+  const std::lock_guard lock(mutex);
+  Handle& of_gpu = handles[current_gpu()];
+  if (of_gpu.get == nullptr) {
+    const cudnnStatus_t status = fe::detail::create_handle(&of_gpu.get);
     if (status != CUDNN_STATUS_SUCCESS) fail("cudnnCreate", fe::detail::get_error_string(status));
-    return made;
-  }();
-  return kHandle;
+  }
+  return of_gpu;
 }
 
 /// Everything of a spec that a plan depends on; two specs with one text share plans.
@@ -235,7 +238,7 @@ class Plans final : public FusedConv {
 /// The plans of this process; never freed, as the handle.
 struct Cache {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Plans>> plans;
+  std::map<std::pair<int, std::string>, std::shared_ptr<Plans>> plans;  ///< by GPU and describe()
 };
 Cache& cache() {
   static Cache& kCache = *new Cache;
@@ -243,13 +246,14 @@ Cache& cache() {
 }
 
 std::shared_ptr<Plans> plans_of(const FusedConvSpec& spec) {
-  const std::string key = describe(spec);
+  const std::string text = describe(spec);
+  const auto key = std::pair(current_gpu(), text);
   {
     const std::lock_guard lock(cache().mutex);
     const auto found = cache().plans.find(key);
     if (found != cache().plans.end()) return found->second;
   }
-  auto built = with_errors(fmt::format("{}: {}", cudnn_version(), key), [&] { return std::make_shared<Plans>(spec); });
+  auto built = with_errors(fmt::format("{}: {}", cudnn_version(), text), [&] { return std::make_shared<Plans>(spec); });
   const std::lock_guard lock(cache().mutex);
   return cache().plans.emplace(key, std::move(built)).first->second;
 }
@@ -268,10 +272,11 @@ void build_plans(const std::vector<FusedConvSpec>& specs) {
   for (const FusedConvSpec& spec : specs) distinct.emplace(describe(spec), &spec);
   std::vector<const FusedConvSpec*> work;
   for (const auto& [key, spec] : distinct) work.push_back(spec);
+  const int gpu = current_gpu();
   ThreadPool pool(0);
   pool.run(static_cast<int>(work.size()), [&](int task, int) {
     try {
-      check_cuda(cudaSetDevice(0), "choosing the GPU");  // the thread's context: cuDNN loads code into it
+      const GpuGuard on_gpu(gpu);  // this thread has one of its own: cuDNN loads code into it
       plans_of(*work[task]);
     } catch (const std::exception&) {
       // Nothing may leave a thread of the pool. fused_conv() meets the same refusal and can name the node.

@@ -3,9 +3,12 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "src/common/error.h"
+#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/timing.h"
@@ -50,14 +53,15 @@ void check(cublasStatus_t status, const char* what) {
   throw promise_error(fmt::format("cuBLASLt, {}: {}", what, lt().GetStatusString(status)));
 }
 
-/// Of this process; never freed: at exit the CUDA runtime may be gone before statics are.
+/// Of the thread's current GPU, as cuBLASLt wants it; never freed: at exit the CUDA runtime may be gone before statics
+/// are.
 cublasLtHandle_t handle() {
-  static const cublasLtHandle_t kHandle = [] {
-    cublasLtHandle_t made = nullptr;
-    check(lt().Create(&made), "cublasLtCreate");
-    return made;
-  }();
-  return kHandle;
+  static std::mutex mutex;
+  static std::map<int, cublasLtHandle_t> handles;  // by GPU
+  const std::scoped_lock lock(mutex);
+  cublasLtHandle_t& of_gpu = handles[current_gpu()];
+  if (of_gpu == nullptr) check(lt().Create(&of_gpu), "cublasLtCreate");
+  return of_gpu;
 }
 
 struct FreeLayout {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "src/common/error.h"
-#include "src/cuda/device.h"
 #include "src/engine/cudnn/library_version.h"
 
 // Declared by cudnn_frontend (NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING): where it looks functions of cuDNN up.
@@ -60,7 +59,6 @@ void* load(const Library& library, Support& support, LibraryVersion& version) {
 
 Libraries load_all() {
   Libraries all{{true, ""}};
-  if (!gpu_status().usable) return {{false, gpu_status().reason}};
   // cudnn_frontend loads the CUDA runtime itself; octet may have been linked with a static one.
   if (!load("libcudart.so.13", "nvidia-cuda-runtime", all.support)) return all;
   LibraryVersion version;

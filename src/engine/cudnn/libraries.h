@@ -7,7 +7,7 @@
 
 namespace octet {
 
-/// Loads the libraries once. Not ok: the reason names the GPU's or the library's fault, and the cure. Never throws.
+/// Loads the libraries once. Not ok: the reason names the library's fault and the cure. Never throws.
 const Support& cudnn_libraries();
 
 /// "cuDNN 9.19.0", once cudnn_libraries() is ok.

@@ -5,7 +5,9 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
+#include "src/cuda/device.h"
 #include "src/engine/cuda/fastest_candidate.h"
 #include "src/engine/cuda/peer_conv.h"
 #include "src/engine/cuda/timing.h"
@@ -18,7 +20,7 @@ namespace {
 constexpr int kTimedReplays = 5;
 constexpr double kSlowRatio = 3;  ///< times the best so far: measured only once
 
-/// Everything that the time of a kernel depends on.
+/// Everything that the time of a kernel depends on, but the GPU.
 std::string signature(const FusedConvSpec& spec) {
   const kernels::Conv2dShape& s = spec.shape;
   const int numbers[] = {spec.images, s.in_c,     s.in_h,  s.in_w,  s.out_c,      s.kernel_h,   s.kernel_w,
@@ -32,9 +34,9 @@ bool is_pointwise(const kernels::Conv2dShape& s) {
 
 const CutlassKernel& fastest_kernel(const FusedConvSpec& spec, const FusedConvTensors& tensors, const Stream& stream) {
   static std::mutex mutex;
-  static std::map<std::string, const CutlassKernel*> known;  // by signature
+  static std::map<std::pair<int, std::string>, const CutlassKernel*> known;  // by GPU and signature
   const std::scoped_lock lock(mutex);
-  const CutlassKernel*& chosen = known[signature(spec)];
+  const CutlassKernel*& chosen = known[{current_gpu(), signature(spec)}];
   if (chosen != nullptr) return *chosen;
   std::vector<const CutlassKernel*> candidates;
   std::vector<std::string> names;

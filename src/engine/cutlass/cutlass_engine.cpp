@@ -7,6 +7,7 @@
 #include "kernels/conv2d_int8/cuda_conv2d.h"
 #include "src/cuda/device.h"
 #include "src/engine/cuda/cuda_program.h"
+#include "src/engine/cuda/on_gpu.h"
 #include "src/engine/cuda/peer.h"
 #include "src/engine/cutlass/conv_step.h"
 #include "src/engine/cutlass/kernel.h"
@@ -52,11 +53,11 @@ std::string fault(const Int8Graph& graph, int node) {
 
 }  // namespace
 
-Support CutlassEngine::available() const {
+Support CutlassEngine::available_on(int number) const {
   if (cutlass_kernels().empty()) {
     return {false, "built without CUTLASS: configure with -DOCTET_CUTLASS=ON (src/engine/README.md)"};
   }
-  const GpuStatus& gpu = gpu_status();
+  const GpuStatus& gpu = gpu_status(number);
   if (!gpu.usable) return {false, gpu.reason};
   if (gpu.capability != kHopper) {
     return {false, fmt::format("{} has compute capability {}.{}; these kernels of CUTLASS are for 9.0 (Hopper)",
@@ -76,11 +77,13 @@ void CutlassEngine::check(const Int8Graph& graph, const CompileOptions& options)
 
 std::unique_ptr<Program> CutlassEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
   check(graph, options);
-  const auto make_step = [&](const Lowering& lowering, int node) {
-    return supports(lowering.graph, node).ok ? make_cutlass_step(lowering, node)
-                                             : make_cuda_step(lowering, node, "auto");
-  };
-  return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
+  return compile_on_gpu(options.gpu, [&] {
+    const auto make_step = [&](const Lowering& lowering, int node) {
+      return supports(lowering.graph, node).ok ? make_cutlass_step(lowering, node)
+                                               : make_cuda_step(lowering, node, "auto");
+    };
+    return std::make_unique<CudaProgram>(graph, options, make_step, fallback_groups(*this));
+  });
 }
 
 }  // namespace octet

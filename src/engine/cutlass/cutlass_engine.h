@@ -9,7 +9,8 @@ namespace octet {
 class CutlassEngine final : public Engine {
  public:
   std::string_view name() const override { return "cutlass"; }
-  Support available() const override;  ///< a GPU of compute capability 9.0, and a build with OCTET_CUTLASS
+  Support available() const override { return available_on(kCurrentGpu); }
+  Support available_on(int gpu) const override;  ///< compute capability 9.0, and a build with OCTET_CUTLASS
   bool on_gpu() const override { return true; }
   /// The epilogue is octet's rule, but what else CUTLASS does with codes is its own: differences are counted.
   bool exact() const override { return false; }
