@@ -21,9 +21,10 @@ class Error : public std::runtime_error {
   octet_status status_;
 };
 
-/// For one thread at a time; make one a thread.
+/// For one thread at a time, any thread.
 class Network {
  public:
+  /// As octet_load: "cuda:1" is the second GPU.
   explicit Network(const std::string& checkpoint, const std::string& engine = "auto", int max_batch = 1,
                    int threads = 0) {
     octet_network* network = nullptr;
@@ -77,5 +78,10 @@ class Network {
   }
   std::unique_ptr<octet_network, Free> network_;
 };
+
+/// As octet_keep_kernels: the folder in which engine cuda keeps which kernels were the fastest; "" keeps none.
+inline void keep_kernels(const std::string& folder) {
+  if (const octet_status status = octet_keep_kernels(folder.c_str()); status != OCTET_OK) throw Error(status);
+}
 
 }  // namespace octet::runtime

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "src/common/utf8.h"
 #include "src/engine/engine.h"
 #include "src/engine/engine_choice.h"
+#include "src/engine/kernel_cache.h"
 #include "src/eval/picture.h"
 #include "src/graph/checkpoint.h"
 
@@ -75,16 +77,21 @@ void require(const void* argument, const char* what) {
   if (argument == nullptr) throw octet::usage_error(std::string(what) + " is NULL");
 }
 
-/// octet_load()'s engine; NULL is "auto".
-std::string engine_of(const char* engine) {
-  const std::string name = engine == nullptr ? "auto" : engine;
-  if (name == "auto") return std::string(octet::preferred_engine().name());
-  if (const octet::Support machine = octet::find_engine(name).available(); !machine.ok)
+/// octet_load()'s engine; "auto" has been one.
+octet::EngineChoice engine_of(const std::string& name) {
+  const octet::EngineChoice choice = octet::parse_engine(name);
+  if (const octet::Support machine = choice.engine->available_on(choice.gpu); !machine.ok)
     throw octet::promise_error(
-        fmt::format("octet_load: engine '{}' cannot run on this machine ({}); 'auto' is the "
-                    "fastest that can",
-                    name, machine.reason));
-  return name;
+        fmt::format("octet_load: engine '{}' cannot run on this machine ({}); 'auto' is the fastest that can", name,
+                    machine.reason));
+  return choice;
+}
+
+/// Choices are kept from the first octet_load() on, unless octet_keep_kernels() was called before: a program that is
+/// linked to the library and does not use it writes nothing.
+void keep_kernels_from_now_on() {
+  static std::once_flag begun;
+  std::call_once(begun, [] { octet::set_kernel_cache(octet::kernel_cache_folder()); });
 }
 
 octet_tensor describe_node(const octet::Int8Node& node) {
@@ -122,9 +129,12 @@ octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_
     require(checkpoint, "octet_load: checkpoint");
     auto loaded = std::make_unique<octet_network>();
     loaded->graph = octet::read_checkpoint(checkpoint);
-    loaded->engine = engine_of(engine);
+    loaded->engine = engine == nullptr ? "auto" : engine;
+    if (loaded->engine == "auto") loaded->engine = octet::preferred_engine().name();
+    const octet::EngineChoice choice = engine_of(loaded->engine);
+    keep_kernels_from_now_on();
     loaded->program =
-        octet::find_engine(loaded->engine).compile(loaded->graph, {.max_batch = max_batch, .threads = threads});
+        choice.engine->compile(loaded->graph, {.max_batch = max_batch, .threads = threads, .gpu = choice.gpu});
     describe_network(*loaded, max_batch);
     *network = loaded.release();
   });
@@ -155,6 +165,13 @@ octet_status octet_run(octet_network* network, const uint8_t* images, int32_t ba
     for (size_t i = 0; i < network->outputs.size(); ++i)
       require(outputs[i], fmt::format("octet_run: outputs[{}], '{}',", i, network->outputs[i].name).c_str());
     network->program->run(images, batch, std::span<void* const>(outputs, network->outputs.size()));
+  });
+}
+
+octet_status octet_keep_kernels(const char* folder) {
+  return guarded([&] {
+    keep_kernels_from_now_on();
+    octet::set_kernel_cache(folder == nullptr ? octet::kernel_cache_folder() : folder);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <octet/octet.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -130,6 +131,88 @@ TEST_F(CApi, ErrorsAreAStatusAndAText) {
   EXPECT_EQ(octet_describe(nullptr), nullptr);
   octet_free(nullptr);
   octet_free(network);
+}
+
+TEST_F(CApi, ANumberBehindTheEngineIsTheGpu) {
+  write_checkpoint(folder_.path("int8.safetensors"), random_convolution(5));
+  const std::string file = folder_.path("int8.safetensors");
+  octet_network* network = nullptr;
+  const auto refused = [&](const char* engine, octet_status status, const std::vector<std::string>& parts) {
+    expect_error(octet_load(file.c_str(), engine, 1, 1, &network), status, parts);
+    EXPECT_EQ(network, nullptr);
+  };
+  for (const char* wrong : {"cuda:", "cuda:x", "cuda:-1"})
+    refused(wrong, OCTET_USAGE, {"engine '" + std::string(wrong) + "'", "the number of a GPU", "cuda:0"});
+  refused("cpu:0", OCTET_USAGE, {"engine 'cpu:0'", "takes no number"});
+  const Support cuda = find_engine("cuda").available();
+  refused("cuda:99", OCTET_PROMISE,
+          {"octet_load: engine 'cuda:99'", cuda.ok ? "there is no GPU 99: " : cuda.reason, "'auto' is"});
+}
+
+/// Files that engine cuda has kept.
+size_t kept_in(const std::string& folder) {
+  std::error_code none;
+  const std::filesystem::directory_iterator files(folder, none);
+  return none ? 0 : std::distance(begin(files), end(files));
+}
+
+TEST_F(CApi, KeepsKernelsWhereItIsToldOrNowhere) {
+  if (const Support cuda = find_engine("cuda").available(); !cuda.ok) GTEST_SKIP() << "needs a GPU: " << cuda.reason;
+  const std::string told = folder_.path("told"), cache = folder_.path("cache");
+  const auto load_cuda = [&](uint64_t seed) { octet_free(load(random_network(seed), "cuda")); };
+  ASSERT_EQ(octet_keep_kernels(told.c_str()), OCTET_OK);
+  load_cuda(21);
+  const size_t kept = kept_in(told);
+  EXPECT_GT(kept, 0u);
+  ASSERT_EQ(octet_keep_kernels(""), OCTET_OK);
+  load_cuda(22);
+  EXPECT_EQ(kept_in(told), kept);
+  folder_.write("file", "where no folder can be made");
+  ASSERT_EQ(octet_keep_kernels(folder_.path("file/kernels").c_str()), OCTET_OK);
+  load_cuda(23);
+  ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  ASSERT_EQ(octet_keep_kernels(nullptr), OCTET_OK);
+  load_cuda(24);
+  EXPECT_GT(kept_in(cache + "/octet/kernels"), 0u);
+  EXPECT_EQ(kept_in(told), kept);
+  octet_keep_kernels("");
+}
+
+TEST(CApiDeathTest, KeepsKernelsWithoutBeingTold) {  // in a process of its own, whose first load this is
+  if (const Support cuda = find_engine("cuda").available(); !cuda.ok) GTEST_SKIP() << "needs a GPU: " << cuda.reason;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto load_one = [] {
+    const TemporaryFolder folder;
+    ::setenv("XDG_CACHE_HOME", folder.path("cache").c_str(), 1);
+    write_checkpoint(folder.path("int8.safetensors"), random_network(25));
+    octet_network* network = nullptr;
+    const octet_status status = octet_load(folder.path("int8.safetensors").c_str(), "cuda", 2, 1, &network);
+    octet_free(network);
+    return status == OCTET_OK && kept_in(folder.path("cache/octet/kernels")) > 0 ? 0 : 1;
+  };
+  EXPECT_EXIT(std::exit(load_one()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CApi, ANetworkOnAGpuRunsInAnyThread) {
+  if (const Support cuda = find_engine("cuda").available(); !cuda.ok) GTEST_SKIP() << "needs a GPU: " << cuda.reason;
+  const Int8Graph graph = random_network(26);
+  const std::vector<uint8_t> images = random_images(graph, 3, 26);
+  Outputs expected(graph, 3);
+  find_engine("reference")
+      .compile(graph, {.max_batch = 3})
+      ->run(images.data(), 3, std::span<void* const>(expected.pointers));
+  octet_keep_kernels("");
+  for (int gpu = 0; find_engine("cuda").available_on(gpu).ok; ++gpu) {
+    const std::string engine = "cuda:" + std::to_string(gpu);
+    Outputs got(graph, 3);
+    octet_network* network = nullptr;
+    std::thread([&] { network = load(graph, engine.c_str()); }).join();
+    ASSERT_NE(network, nullptr);
+    EXPECT_EQ(octet_describe(network)->engine, engine);
+    std::thread([&] { EXPECT_EQ(octet_run(network, images.data(), 3, got.pointers.data()), OCTET_OK); }).join();
+    EXPECT_EQ(got.memory, expected.memory) << engine;
+    std::thread([&] { octet_free(network); }).join();
+  }
 }
 
 TEST_F(CApi, ADamagedCheckpointIsRefusedOrRuns) {

@@ -110,6 +110,10 @@ class Module(unittest.TestCase):
         self.assertIn("none.safetensors", str(caught.exception))
         with self.assertRaisesRegex(octet.Error, "'abacus'.*reference"):
             octet.load(self.checkpoint, engine="abacus")
+        with self.assertRaisesRegex(octet.Error, "'cuda:x': behind the colon stands the number of a GPU"):
+            octet.load(self.checkpoint, engine="cuda:x")
+        for folder in (self.folder / "kernels", "", None):
+            octet.keep_kernels(folder)
         with self.assertRaisesRegex(octet.Error, "random.onnx: an ONNX file.*octet export FILE.onnx --out int8.safetensors"):
             model = self.folder / "random.onnx"  # as onnx's Python begins a file
             model.write_bytes(b"\x08\x08\x12\x07pytorch" + bytes(100))

@@ -11,7 +11,7 @@ import threading
 
 import numpy as np
 
-__all__ = ["Error", "Network", "load", "version"]
+__all__ = ["Error", "Network", "keep_kernels", "load", "version"]
 _SONAME = "liboctet_runtime.so.0.1"
 _MOST = 2**31 - 1  # of an int32
 _TYPES = {0: np.float32, 1: np.int8, 2: np.uint8}  # octet_type
@@ -51,6 +51,7 @@ def _open():
             ("octet_describe", ctypes.POINTER(_Description), [pointer]),
             ("octet_read_picture", ctypes.c_int, [pointer, text, pointer]),
             ("octet_run", ctypes.c_int, [pointer, pointer, whole, ctypes.POINTER(pointer)]),
+            ("octet_keep_kernels", ctypes.c_int, [text]),
             ("octet_last_error", text, []),
             ("octet_version", text, [])):
         function = getattr(library, name)
@@ -78,9 +79,16 @@ def version():
     return _library.octet_version().decode()
 
 
+def keep_kernels(folder):
+    """The folder in which engine cuda keeps which kernels were the fastest, for all networks loaded from now on. "" keeps none;
+    None is where they are kept unless this is called: $XDG_CACHE_HOME/octet/kernels or ~/.cache/octet/kernels."""
+    _check(_library.octet_keep_kernels(None if folder is None else os.fsencode(folder)))
+
+
 def load(checkpoint, engine="auto", max_batch=64, threads=0):
-    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cpu, reference. max_batch: memory is taken
-    for so many images, 1 or more. threads: 0 for all cores. Raises ValueError for other numbers, Error for what the library refuses."""
+    """The network of an int8.safetensors. engine: auto (the fastest here), cuda, cpu, reference; "cuda:1" is the second GPU,
+    "cuda" the thread's current one, as torch.cuda.set_device() chose it. max_batch: memory is taken for so many images, 1 or
+    more. threads: 0 for all cores. Raises ValueError for other numbers, Error for what the library refuses."""
     return Network(checkpoint, engine, max_batch, threads)
 
 
