@@ -1,5 +1,7 @@
 #include "src/bench/conv_floor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "src/bench/network.h"
@@ -10,12 +12,54 @@ namespace {
 /// Rows (or columns) that windows read: windows further apart than they are wide leave some out.
 long rows_read(int in, int out, int kernel, int stride) { return kernel >= stride ? in : std::min(in, out * kernel); }
 
+/// Of one multiprocessor in one clock: int8 operations of its tensor cores without sparsity, a multiply-add being two;
+/// 0: not known. From NVIDIA's white papers, by the peak, the multiprocessors and the clock of the GPU named.
+double operations_per_clock(int capability) {
+  switch (capability) {
+    case 80:
+      return 4096;  // "A100 Tensor Core GPU Architecture", 2020: A100, 624 TOPS, 108 at 1,410 MHz
+    case 86:
+      return 2048;  // "Ampere GA102 GPU Architecture", 2021: RTX 3090, 284 TOPS, 82 at 1,695 MHz
+    case 89:
+      return 2048;  // "Ada GPU Architecture", 2023: RTX 4090, 660.6 TOPS, 128 at 2,520 MHz
+    case 90:
+      return 8192;  // "H100 Tensor Core GPU Architecture", 2022: H100 SXM5, 1,979 TOPS, 132 at 1,830 MHz
+    case 100:
+      return 16384;  // "HGX B200" data sheet, 2024: 4,500 TOPS a GPU; 148 multiprocessors
+    case 120:
+      return 2048;  // "RTX Blackwell GPU Architecture", 2025: RTX 5090, 838 TOPS, 170 at 2,407 MHz
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
-std::optional<ChipRates> chip_rates(const std::string& machine) {
-  if (machine.find("NVIDIA H200") != std::string::npos)
-    return ChipRates{4.28e12, 1.6e15};  // why not the peak of 1.93e15: kernels/conv2d_int8/NOTES.md
+std::optional<ChipRates> chip_rates(const GpuStatus& gpu) {
+  if (gpu.name.starts_with("NVIDIA H200") && gpu.multiprocessors == 132)  // all of it, no part (MIG)
+    return ChipRates{4.28e12, 1.6e15, true};  // why not the peak of 1.93e15: kernels/conv2d_int8/NOTES.md
+  if (!gpu.usable || gpu.integrated) return std::nullopt;
+  // All of these GPUs' memories transfer twice a clock, or count their clock so that this is right (GDDR6X, GDDR7).
+  const ChipRates peaks{2e3 * gpu.memory_clock_khz * gpu.memory_bus_bits / 8,
+                        1e3 * gpu.clock_khz * gpu.multiprocessors * operations_per_clock(gpu.capability)};
+  if (peaks.bytes_per_second <= 0 || peaks.operations_per_second <= 0) return std::nullopt;
+  return peaks;
+}
+
+std::optional<ChipRates> chip_rates() {
+#if OCTET_CUDA
+  return chip_rates(gpu_status());
+#else
   return std::nullopt;
+#endif
+}
+
+std::string describe(const std::optional<ChipRates>& rates) {
+  if (!rates) return "no floors: the peaks of this GPU are not known";
+  return fmt::format("floors: at {:.2f} TB/s and {:.0f} TOPS, {}", rates->bytes_per_second / 1e12,
+                     rates->operations_per_second / 1e12,
+                     rates->measured ? "measured on such a GPU: a large copy, and good kernels"
+                                     : "the peaks by this GPU's own clocks");
 }
 
 long pixels_not_read(const Int8Graph& graph, int node) {

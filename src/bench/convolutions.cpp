@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 
-#include "src/bench/conv_floor.h"
 #include "src/bench/network.h"
 #include "src/common/text_table.h"
 
@@ -116,9 +115,10 @@ std::string describe(const ConvBench& bench) {
   return fmt::format(
       "{} on {}, batch {}: its distinct convolutions, random data\n\n{}\n{}\nweighted by how often each occurs, over "
       "the {} of {} that all "
-      "run: {}; cuda takes {} of cudnn int8's time, {} of the floor's\n",
+      "run: {}; cuda takes {} of cudnn int8's time, {} of the floor's\n{}\n",
       bench.network, bench.machine, bench.batch, table.render(), reasons, bench.compared, bench.convs.size(),
-      fmt::join(sums, ", "), ratio(sum[kCudaInt8], sum[kCudnnInt8]), ratio(sum[kCudaInt8], bench.weighted_floor));
+      fmt::join(sums, ", "), ratio(sum[kCudaInt8], sum[kCudnnInt8]), ratio(sum[kCudaInt8], bench.weighted_floor),
+      describe(bench.rates));
 }
 
 ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options) {
@@ -131,7 +131,7 @@ ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& option
   bench.machine = timed.machine;
   bench.batch = options.batch;
   bench.contestants = timed.contestants;
-  const std::optional<ChipRates> rates = chip_rates(timed.machine);
+  bench.rates = chip_rates();
   for (size_t i = 0; i < convs.size(); ++i) {
     ConvRow row;
     row.conv = convs[i];
@@ -139,7 +139,7 @@ ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& option
     row.bytes[kCudaInt8] = row.bytes[kCudnnInt8] = row.bytes[kCutlassInt8] = node_bytes(graph, nodes[i], options.batch);
     row.bytes[kCudnnFp16] = 2 * row.bytes[kCudaInt8];
     row.times = timed.times[i];
-    if (rates) row.floor_ms = floor_milliseconds(graph, nodes[i], options.batch, *rates);
+    if (bench.rates) row.floor_ms = floor_milliseconds(graph, nodes[i], options.batch, *bench.rates);
     add_row(bench, std::move(row));
   }
   return bench;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "src/bench/conv_floor.h"
 #include "src/engine/time_convolutions.h"
 
 namespace octet {
@@ -25,7 +27,7 @@ struct ConvRow {
   long multiply_adds = 0;                  ///< of one batch
   std::array<long, kContestants> bytes{};  ///< of one batch: input, residual, weights and output, each once
   ConvolutionTimes times{};
-  double floor_ms = 0;  ///< the least time on this GPU; 0: it has not been measured (chip_rates)
+  double floor_ms = 0;  ///< the least time on this GPU; 0: its rates are not known (chip_rates)
 };
 
 struct ConvBench {
@@ -36,6 +38,7 @@ struct ConvBench {
   int compared = 0;                             ///< rows that all contestants ran
   std::array<double, kContestants> weighted{};  ///< milliseconds of those rows, times their counts
   double weighted_floor = 0;                    ///< the same of their floors
+  std::optional<ChipRates> rates = {};          ///< of the GPU, for floors
 };
 
 /// `graph` has symmetric_s8 edges. Throws as time_convolutions() does.

@@ -228,7 +228,8 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
     const std::vector<double> layers =
         runs > 0 ? program.time_layers_on_device(options.batch, kLayerRuns) : time_between_taps(graph, options, run);
     result.layers = layer_table(graph, options.batch, program.layers(), layers);
-    if (runs > 0 && options.rates) set_floors(graph, options.batch, *options.rates, result.layers);
+    result.rates = options.rates;
+    if (runs > 0 && result.rates) set_floors(graph, options.batch, *result.rates, result.layers);
   }
   return result;
 }

@@ -43,6 +43,7 @@ struct BenchResult {
   /// engine on the host while they did not, and no GPU's. 0: no counter, or measured for less than a second.
   double gpu_joules = 0, cpu_joules = 0;
   double gpu_watts = 0;
+  std::optional<ChipRates> rates = {};  ///< of the GPU, by which layers have floors
   /// By node. On the host: the time between taps. A tap waits for each layer and may copy its output into the graph's
   /// layout, so that the sum exceeds median_ms; compare layers with each other. On the GPU: device events around each
   /// node alone, replayed; nodes without a kernel take 0.

@@ -74,7 +74,7 @@ std::string describe(const BenchResult& r) {
     }
     table.add_row(std::move(row));
   }
-  if (device && !floors) text += "no floors: what this GPU can give was not measured\n";
+  if (device) text += describe(r.rates) + "\n";
   return text + fmt::format("\n{}\nlayers: {} in all, {}\n", table.render(), human_seconds(sum / 1e3),
                             device ? "each replayed alone, so that its inputs may lie in the cache"
                                    : "timed one by one with their outputs copied out");

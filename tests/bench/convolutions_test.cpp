@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "src/bench/conv_floor.h"
 #include "src/bench/convolutions.h"
 #include "src/bench/layer_bars.h"
@@ -12,6 +14,17 @@ namespace {
 Int8Graph network(const char* model) {
   return random_int8_graph(build_model({.name = model, .input = {3, 224, 224}, .classes = 1000}),
                            {.activation = ActivationScheme::symmetric_s8}, 1);
+}
+
+/// As CUDA describes it: clocks in MHz, the memory's bus in bits.
+GpuStatus gpu(const std::string& name, int capability, int multiprocessors, int clock, int memory_clock, int bus) {
+  GpuStatus status;
+  status.usable = true;
+  status.name = name;
+  status.capability = capability;
+  status.multiprocessors = multiprocessors;
+  status.clock_khz = 1000 * clock, status.memory_clock_khz = 1000 * memory_clock, status.memory_bus_bits = bus;
+  return status;
 }
 
 int count_of(const std::vector<DistinctConv>& convs, const std::string& description) {
@@ -36,7 +49,7 @@ TEST(BenchLayers, FindsResNet50sDistinctConvolutions) {
 // By hand, for a H200: 4.28 TB/s, 1,600 TOPS.
 TEST(BenchLayers, FloorIsTheLargerOfBytesAndOperations) {
   const Int8Graph graph = network("resnet50");
-  const ChipRates rates = chip_rates("NVIDIA H200, cuDNN 9.19.0").value();
+  const ChipRates rates = chip_rates(gpu("NVIDIA H200", 90, 132, 1'980, 3'201, 6'144)).value();
   const auto floor_of = [&](const std::string& description) {
     for (const DistinctConv& conv : distinct_convolutions(graph)) {
       if (conv.description == description) return floor_milliseconds(graph, conv.node, 128, rates);
@@ -50,7 +63,60 @@ TEST(BenchLayers, FloorIsTheLargerOfBytesAndOperations) {
   // A 1x1 window of stride 2 reads a quarter of its input.
   EXPECT_NEAR(floor_of("256, 56x56 -> 512, 1x1/2, no ReLU"),
               1e3 * (kPixels * 256 / 4 + kPixels / 4 * 512 + 256 * 512) / 4.28e12, 1e-9);
-  EXPECT_FALSE(chip_rates("NVIDIA L4, cuDNN 9.19.0").has_value());
+}
+
+// What CUDA tells of GPUs, beside the peaks of NVIDIA's data sheets: TB/s, and int8 TOPS without sparsity. Hopper's and
+// Blackwell's data sheets count tensor cores at a lower clock than the highest (H100: 1,830 of 1,980 MHz).
+TEST(ChipRates, ArePeaksByTheGpusOwnNumbers) {
+  struct Published {
+    GpuStatus status;
+    double terabytes, tops;
+  };
+  const Published gpus[] = {
+      {gpu("NVIDIA A100-SXM4-80GB", 80, 108, 1'410, 1'593, 5'120), 2.039, 624},
+      {gpu("NVIDIA A100-SXM4-40GB", 80, 108, 1'410, 1'215, 5'120), 1.555, 624},
+      {gpu("NVIDIA GeForce RTX 3090", 86, 82, 1'695, 9'751, 384), 0.936, 284},
+      {gpu("NVIDIA L4", 89, 58, 2'040, 6'251, 192), 0.3, 242.5},
+      {gpu("NVIDIA GeForce RTX 4090", 89, 128, 2'520, 10'501, 384), 1.008, 660.6},
+      {gpu("NVIDIA H100 80GB HBM3", 90, 132, 1'980, 2'619, 5'120), 3.35, 1'979},
+      {gpu("NVIDIA H100 PCIe", 90, 114, 1'755, 1'593, 5'120), 2.039, 1'513},
+      {gpu("NVIDIA GeForce RTX 5090", 120, 170, 2'407, 14'001, 512), 1.792, 838},
+  };
+  for (const Published& of : gpus) {
+    SCOPED_TRACE(of.status.name);
+    const std::optional<ChipRates> rates = chip_rates(of.status);
+    ASSERT_TRUE(rates.has_value());
+    EXPECT_FALSE(rates->measured);
+    EXPECT_NEAR(rates->bytes_per_second, of.terabytes * 1e12, 0.003 * of.terabytes * 1e12);
+    const double share = rates->operations_per_second / (of.tops * 1e12);
+    EXPECT_GT(share, 0.997);
+    EXPECT_LT(share, of.status.capability == 90 ? 1.085 : 1.003);
+  }
+  EXPECT_EQ(describe(chip_rates(gpus[5].status)),
+            "floors: at 3.35 TB/s and 2141 TOPS, the peaks by this GPU's own clocks");
+}
+
+TEST(ChipRates, OfAnH200AreThoseThatWereMeasured) {
+  const GpuStatus h200 = gpu("NVIDIA H200", 90, 132, 1'980, 3'201, 6'144);
+  const std::optional<ChipRates> rates = chip_rates(h200);
+  ASSERT_TRUE(rates.has_value());
+  EXPECT_EQ(std::tuple(rates->bytes_per_second, rates->operations_per_second, rates->measured),
+            std::tuple(4.28e12, 1.6e15, true));
+  EXPECT_EQ(describe(rates),
+            "floors: at 4.28 TB/s and 1600 TOPS, measured on such a GPU: a large copy, and good kernels");
+  // A part of one (MIG) has not been measured.
+  EXPECT_FALSE(chip_rates(gpu("NVIDIA H200 MIG 1g.18gb", 90, 16, 1'980, 3'201, 768))->measured);
+}
+
+TEST(ChipRates, AreNoneWhereTheyAreNotKnown) {
+  EXPECT_FALSE(chip_rates(gpu("NVIDIA B300", 103, 148, 1'920, 3'996, 8'192)).has_value());
+  EXPECT_FALSE(chip_rates(gpu("NVIDIA L4", 89, 58, 2'040, 0, 192)).has_value()) << "no clock of its memory";
+  GpuStatus orin = gpu("Orin", 87, 16, 1'300, 1'300, 256);
+  EXPECT_FALSE(chip_rates(orin).has_value());
+  orin.capability = 80, orin.integrated = true;
+  EXPECT_FALSE(chip_rates(orin).has_value()) << "the clock told is not the memory's";
+  EXPECT_FALSE(chip_rates(GpuStatus{}).has_value());
+  EXPECT_EQ(describe(std::nullopt), "no floors: the peaks of this GPU are not known");
 }
 
 TEST(BenchLayers, NamesDepthwise) {

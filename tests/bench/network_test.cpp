@@ -135,12 +135,14 @@ TEST(Bench, HoldsLayersToTheirFloors) {
   DeviceProgram program;
   const std::string without = describe(bench_program(program, graph, {2, 0.01, true}));
   EXPECT_EQ(without.find("x floor"), std::string::npos) << without;
-  EXPECT_NE(without.find("no floors: what this GPU can give was not measured"), std::string::npos) << without;
+  EXPECT_NE(without.find("no floors: the peaks of this GPU are not known"), std::string::npos) << without;
   const BenchResult r = bench_program(program, graph, {2, 0.01, true, ChipRates{2e3, 1e12}});
   EXPECT_DOUBLE_EQ(r.layers[0].floor_ms, 0);                      // the picture is nobody's work
   EXPECT_DOUBLE_EQ(r.layers[3].floor_ms, 2 * (2 + 5 * 4) / 2.0);  // bytes at 2 a millisecond
   const std::string text = describe(r);
   EXPECT_NE(text.find("x floor"), std::string::npos) << text;
+  EXPECT_NE(text.find("floors: at 0.00 TB/s and 1 TOPS, the peaks by this GPU's own clocks\n"), std::string::npos)
+      << text;
 }
 
 TEST(Bench, AMergedLookupsTimeIsItsConvolutions) {

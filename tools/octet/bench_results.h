@@ -35,7 +35,7 @@ class BenchResults {
   bool draws_layers() const;
 
   const std::string machine = machine_model();
-  const std::optional<ChipRates> rates = chip_rates(machine);
+  const std::optional<ChipRates> rates = chip_rates();
   std::optional<Error> failed;  ///< the first that was not measured
 
  private:
