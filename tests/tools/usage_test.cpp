@@ -69,6 +69,26 @@ TEST_F(Usage, CudaIsRefusedWithTheReason) {
   expect_refusal(octet({"bench", "--layers-of", "resnet8"}), 2, {"cuda cannot run here", reason});
 }
 
+TEST_F(Usage, DeviceNamesOneOfSeveralGpus) {
+  for (const char* wrong : {"cuda:", "cuda:x", "cuda:-1", "cuda1", "cpu:0", "gpu", "cuda:12345678901234567890"})
+    expect_refusal(octet({"bench", "--model", "resnet8", "--device", wrong}), 2,
+                   {"--device", "'" + std::string(wrong) + "'", "cuda:1"});
+  const auto seeing = [&](const char* visible, const std::string& device) {
+    return command({"env", std::string("CUDA_VISIBLE_DEVICES=") + visible, OCTET_PROGRAM, "bench", "--model", "resnet8",
+                    "--size", "32", "--seconds", "0.01", "--device", device});
+  };
+  expect_refusal(seeing("4,7", "cuda:2"), 2, {"--device cuda:2", "CUDA_VISIBLE_DEVICES=4,7", "2 GPUs", "cuda:0"});
+  expect_refusal(seeing("7", "cuda:1"), 2, {"--device cuda:1", "1 GPU, from cuda:0"});
+  const Support cuda = find_engine("cuda").available();
+  if (!cuda.ok) {
+    expect_refusal(seeing("4,7", "cuda:1"), 2, {"--device cuda:1: " + cuda.reason, "--device cpu"});
+    return;
+  }
+  EXPECT_EQ(octet({"bench", "--model", "resnet8", "--size", "32", "--seconds", "0.01", "--device", "cuda:0"}).code, 0);
+  expect_refusal(octet({"bench", "--model", "resnet8", "--device", "cuda:99"}), 2,
+                 {"--device cuda:99", "this machine has"});
+}
+
 TEST_F(Usage, DeviceCpuLeavesTheGpuOut) {
   expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "cuda", "--device", "cpu"}), 2,
                  {"engine cuda", "--device cpu excludes it"});

@@ -15,7 +15,7 @@ namespace octet::cli {
 struct Common {
   std::vector<std::string> set;  ///< key.path=value, checked like the recipe file
   std::string out;               ///< train: the run directory; calibrate, export: the checkpoint; search: the recipe
-  std::string device = "auto";
+  std::string device = "auto";   ///< auto, cpu, cuda, or cuda:N
   bool resume = false;
   bool quiet = false;
   bool json = false;         ///< one JSON document on stdout, everything else on stderr
@@ -39,7 +39,14 @@ void add_search(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);
 #endif
 
-/// --device cuda where no GPU can be used: Error(usage) that says what is missing.
+/// What is wrong with --device's value, or "".
+std::string check_device_name(const std::string& device);
+
+/// --device cuda:N leaves this process that GPU alone, of those that CUDA_VISIBLE_DEVICES names; it is GPU 0 from then
+/// on. Before anything asks for a GPU. Throws Error(usage) where that variable names too few.
+void choose_gpu(const Common& common);
+
+/// --device cuda or cuda:N where no GPU can be used: Error(usage) that says what is missing.
 void check_device(const Common& common);
 
 /// The engines that --device leaves.

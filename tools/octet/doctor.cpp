@@ -51,10 +51,11 @@ std::vector<Finding> examine() {
   }
   for (const char* name : {"avx512_vnni", "avx2", "portable"})
     findings.push_back({fmt::format("cpu kernels {}", name), kernels(name)});
-  const Support gpu = cuda_gpu();
-  findings.push_back({"NVIDIA GPU", gpu});
+  const std::vector<Support> gpus = cuda_gpus();
+  for (size_t gpu = 0; gpu < gpus.size(); ++gpu)
+    findings.push_back({gpus.size() == 1 ? "NVIDIA GPU" : fmt::format("NVIDIA GPU cuda:{}", gpu), gpus[gpu]});
 #if OCTET_TRAINING
-  const bool on_gpu = gpu.ok && find_engine("cuda").available().ok;
+  const bool on_gpu = gpus.front().ok && find_engine("cuda").available().ok;
   findings.push_back({"training", {true, on_gpu ? "LibTorch on the GPU and on the CPU" : "LibTorch on the CPU"}});
 #else
   findings.push_back({"training", {false, "built with -DOCTET_TRAINING=OFF"}});

@@ -1,10 +1,14 @@
-// The machine's GPU, as doctor shows it.
+// The machine's GPUs, as doctor shows them.
 #pragma once
+
+#include <vector>
 
 #include "src/engine/engine.h"
 
 namespace octet::cli {
 
-Support cuda_gpu();  ///< the NVIDIA GPU and its driver; the reason why it is not usable
+/// The NVIDIA GPUs that this process sees, with their driver, in CUDA's order; one entry with the reason where none is
+/// usable.
+std::vector<Support> cuda_gpus();
 
 }  // namespace octet::cli

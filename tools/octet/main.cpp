@@ -34,7 +34,8 @@ constexpr const char* kFooter =
 
 /// Flags that make sense for every command; on the program too, so that they may stand on either side of the command.
 void add_general_flags(CLI::App& app, Common& common) {
-  app.add_option("--device", common.device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--device", common.device, "auto, cpu, cuda (the first GPU), or cuda:1 for the second")
+      ->check(check_device_name);
   app.add_flag("--quiet", common.quiet, "no progress, errors only");
   app.add_flag("--json", common.json, "one JSON document on stdout");
 }
@@ -152,6 +153,7 @@ ExitCode run(int argc, char** argv) {
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "doctor" && common.device != "auto")
     throw usage_error("doctor: --device would change nothing: it looks at all of the machine");
+  choose_gpu(common);
   check_device(common);
   return action();
 }

@@ -159,6 +159,11 @@ void add_train(CLI::App& app, const Common& common, Action& action) {
     if (environment)
       ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(*environment, from_process("CUDA_VISIBLE_DEVICES")).c_str(), 1);
     action = [&common, path, ranks, environment] {
+      if (common.device.starts_with("cuda:") && (environment || *ranks > 0))
+        throw usage_error(
+            fmt::format("--device {} is one GPU, and several processes train on one each; choose theirs by "
+                        "CUDA_VISIBLE_DEVICES, and leave --device out",
+                        common.device));
       if (*ranks > 0) return launch(common, *path, *ranks);
       return explain_failures([&] { return train(common, *path, environment); });
     };
