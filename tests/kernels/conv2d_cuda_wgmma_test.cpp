@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 #include "src/common/error.h"
 #include "src/cuda/device.h"
 #include "tests/cuda/gpu.h"
+#include "tests/error_of.h"
 #include "tests/kernels/conv2d_cuda.h"
 
 #define OCTET_NEEDS_HOPPER() \
@@ -65,6 +67,43 @@ TEST(Conv2dCudaWgmma, OneTileIsExact) {
     expect_every_tile_exact(case_of(shape, 1, false, random));
     if (HasFailure()) return;
   }
+}
+
+// A kernel's shared memory is told to CUDA before each launch: that of one thread's shape must hold for its own.
+TEST(Conv2dCudaWgmma, TwoThreadsLaunchOneTileForTwoShapesAtOnce) {
+  OCTET_NEEDS_HOPPER();
+  const CudaConvFamily often{nullptr, cuda_wgmma_family().pack, nullptr,
+                             [](const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                                const CudaConv2dData& data, CudaStream stream) {
+                               for (int i = 0; i < 500; ++i)
+                                 cuda_wgmma_family().launch(conv, shape, params, data, stream);
+                             }};
+  std::mt19937 random(5);
+  const ConvCase cases[] = {case_of({.in_c = 64, .in_h = 8, .in_w = 8, .out_c = 64}, 1, false, random),
+                            case_of({.in_c = 512, .in_h = 8, .in_w = 8, .out_c = 64}, 1, false, random)};
+  int tiles = 0;
+  for (int tile = 0; tile < static_cast<int>(kWgmmaTiles.size()); ++tile) {
+    const auto shared = [&](const ConvCase& c) {
+      return wgmma_fits(kWgmmaTiles[tile], c.shape, c.images)
+                 ? WgmmaPlan(kWgmmaTiles[tile], c.shape, c.images, false).shared_bytes()
+                 : 0;
+    };
+    if (kWgmmaTiles[tile].sparse || shared(cases[0]) * shared(cases[1]) == 0 || shared(cases[0]) == shared(cases[1]))
+      continue;
+    ++tiles;
+    std::vector<std::thread> threads;
+    for (const ConvCase& c : cases) {
+      threads.emplace_back([&often, &c, tile] {
+        const std::string failed = error_of([&] {
+          const CudaConv2d conv = wgmma_choice(tile);
+          expect_exact(c, conv.name, run_family(c, often, conv), run_reference(c));
+        });
+        EXPECT_EQ(failed, "");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_GT(tiles, 0) << "no tile has two sizes of shared memory for these shapes";
 }
 
 TEST(Conv2dCudaWgmma, WindowsAreExact) {

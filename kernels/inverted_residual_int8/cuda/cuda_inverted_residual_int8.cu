@@ -1,6 +1,8 @@
 // Launches the kernels of quads_*.cu and, of blocks that take turns, turns_*.cu.
 #include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
 
+#include <mutex>
+
 #include "kernels/inverted_residual_int8/cuda/args.cuh"
 #include "src/common/error.h"
 
@@ -69,7 +71,12 @@ void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedRe
       break;
   }
   if (launch == nullptr) throw promise_error("cuda inverted residual: no kernel " + choice.name());
-  launch(arguments(choice, block, data), stream);
+  const InvertedArgs args = arguments(choice, block, data);
+  // A launch first tells CUDA how much shared memory the kernel may have, which depends on the shape: another thread
+  // must not tell it anew in between.
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time);
+  launch(args, stream);
 }
 
 }  // namespace octet::kernels

@@ -2,6 +2,7 @@
 #include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
 
 #include <array>
+#include <mutex>
 
 #include "kernels/conv2d_int8/cuda/wgmma/args.cuh"
 #include "kernels/conv2d_int8/cuda/wgmma/maps.h"
@@ -74,6 +75,10 @@ void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
             CudaStream stream) {
   constexpr std::array<WgmmaLaunch (*)(int), kWgmmaParts> kParts = {wgmma_launch<0>, wgmma_launch<1>, wgmma_launch<2>};
   const WgmmaArgs args = arguments(kWgmmaTiles[conv.variant], g, p, data);
+  // A launch first tells CUDA how much shared memory the kernel may have, which depends on the shape: another thread
+  // must not tell it anew in between.
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time);
   kParts[conv.variant % kWgmmaParts](conv.variant)(args, p.x.is_signed, stream);
 }
 
