@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstdint>
@@ -22,12 +23,17 @@ namespace {
 /// Closes and, unless released, removes a half-written temporary file.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string target)
-      : target_(std::move(target)), path_(fmt::format("{}.tmp.{}", target_, ::getpid())) {
+  explicit TemporaryFile(std::string target) : target_(std::move(target)) {
     struct stat there {};
     if (::stat(target_.c_str(), &there) == 0 && !S_ISREG(there.st_mode))  // a rename would take a device's place
       throw data_error(fmt::format("{}: no regular file, which it would replace; give the name of a file", target_));
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    // Another thread takes another number; a file that is there is another container's, or was left by a killed
+    // process.
+    static std::atomic<uint64_t> number{0};
+    do {
+      path_ = fmt::format("{}.tmp.{}.{}", target_, ::getpid(), number++);
+      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    } while (fd_ < 0 && errno == EEXIST);
     if (fd_ < 0) fail("cannot create");
   }
   ~TemporaryFile() {

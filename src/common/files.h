@@ -11,8 +11,9 @@ namespace octet {
 /// Reads a whole regular file. Throws Error(data) naming path and reason.
 std::string read_file(const std::string& path);
 
-/// Writes path atomically: `path.tmp.PID` beside it, fsync, rename. On any failure the old file stays, the temporary
-/// goes, and Error(data) says why ("No space left on device").
+/// Writes path atomically: `path.tmp.PID.N` beside it, fsync, rename. Threads and processes that write one path at a
+/// time each have a temporary file of their own: what stays is whole, and one of theirs. On any failure the old file
+/// stays, the temporary goes, and Error(data) says why ("No space left on device").
 void write_file_atomically(const std::string& path, std::string_view contents);
 
 /// SHA-256 as 64 hex digits (FIPS 180-4).
