@@ -1,23 +1,18 @@
 #include "src/common/thread_pool.h"
 
-#include <sched.h>
+#include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "src/common/cores.h"
+#include "src/common/start_thread.h"
+
 namespace octet {
 namespace {
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more cores than cpu_set_t has bits
-}
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -49,7 +44,17 @@ class alignas(64) Share {
 };
 
 struct ThreadPool::State {
-  explicit State(int count) : shares(count) {}
+  explicit State(int count) : shares(count) { threads.reserve(count - 1); }
+
+  /// Also where only some of the threads could start: those end.
+  ~State() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
 
   std::vector<Share> shares;  // one a thread
   std::vector<std::thread> threads;
@@ -93,18 +98,14 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(threads > 0 ? threads : usable_cores())) {
-  for (int thread = 1; thread < size(); ++thread)
-    state_->threads.emplace_back([s = state_.get(), thread] { s->loop(thread); });
+  for (int thread = 1; thread < size(); ++thread) {
+    state_->threads.push_back(start_thread([s = state_.get(), thread] { s->loop(thread); },
+                                           fmt::format("thread {} of {}", thread + 1, size()),
+                                           "ask for fewer threads"));
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return static_cast<int>(state_->shares.size()); }
 

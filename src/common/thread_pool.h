@@ -8,7 +8,9 @@ namespace octet {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  ///< 0: all cores this process may use; the caller is one of them
+  /// 0: as many as there are usable cores (cores.h); the caller is one of them. If the system refuses one of them, none
+  /// stays and Error(usage) says which.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "src/common/error.h"
+#include "src/common/start_thread.h"
 #include "src/data/augment.h"
 #include "src/data/epoch.h"
 
@@ -61,7 +62,12 @@ struct Loader::State {
 
   /// Not in the constructor: if a thread cannot start, the destructor must end those that run.
   void start_workers() {
-    for (int i = 0; i < options.workers; ++i) workers.emplace_back([this] { work(); });
+    workers.reserve(options.workers);
+    for (int i = 0; i < options.workers; ++i) {
+      workers.push_back(start_thread([this] { work(); },
+                                     fmt::format("worker {} of {} that decodes pictures", i + 1, options.workers),
+                                     "ask for fewer by data.workers; 0: none"));
+    }
   }
 
   ~State() {

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <thread>
+
+#include "src/common/cores.h"
 
 #if OCTET_CUDA
 #include "src/cuda/device.h"
@@ -20,7 +21,7 @@ std::string cpu_model() {
       break;
     }
   }
-  return fmt::format("{}, {} cores", model, std::thread::hardware_concurrency());
+  return fmt::format("{}, {}", model, described_cores());
 }
 
 std::string machine_model() {

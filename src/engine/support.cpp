@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/common/cores.h"
 #include "src/common/error.h"
 
 namespace octet {
@@ -28,9 +29,9 @@ void Engine::check(const Int8Graph& graph, const CompileOptions& options) const 
 void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
                    const Fallback& fallback) {
   const std::string who = "engine " + std::string(engine.name());
-  if (options.max_batch < 1 || options.threads < 0) {
+  if (options.max_batch < 1 || options.threads < 0 || options.threads > kMostThreads) {
     throw usage_error(who + ": max_batch " + std::to_string(options.max_batch) + " must be 1 or more, threads " +
-                      std::to_string(options.threads) + " 0 (all cores) or more");
+                      std::to_string(options.threads) + " 0 (all cores) to " + std::to_string(kMostThreads));
   }
   const Support machine = engine.available_on(options.gpu);
   if (!machine.ok) throw promise_error(who + " cannot run on this machine: " + machine.reason);

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "src/common/cores.h"
 #include "src/common/precision.h"
 #include "src/graph/zoo.h"
 #include "src/quant/calibrator.h"
@@ -289,8 +290,8 @@ std::vector<Field> make_schema() {
   std::vector<Field> fields;
   fields.push_back({"seed", Reference<uint64_t>([](Recipe& r) -> uint64_t& { return r.seed; }), at_least(0),
                     "of weights, order, augmentation and splits"});
-  fields.push_back({"threads", Reference<int>([](Recipe& r) -> int& { return r.threads; }), range(0, 1024),
-                    "of training and engines; 0: all cores"});
+  fields.push_back({"threads", Reference<int>([](Recipe& r) -> int& { return r.threads; }), range(0, kMostThreads),
+                    "of training and engines; 0: all usable cores"});
   add_data(fields);
   add_model(fields);
   add_training(fields);

@@ -7,6 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "src/common/cores.h"
+#include "tests/common/thread_limit.h"
+
 namespace octet {
 namespace {
 
@@ -48,6 +51,13 @@ TEST(ThreadPool, LateWorkersServeTheLoopThatIsOn) {
     pool.run(tasks, [&ran, own, loop](int task, int) { ran[task] += own == loop ? 1 : 1000; });
     for (int task = 0; task < tasks; ++task) ASSERT_EQ(ran[task], 1) << "loop " << loop << ", task " << task;
   }
+}
+
+TEST(ThreadPool, TakesAllUsableCores) { EXPECT_EQ(ThreadPool(0).size(), usable_cores()); }
+
+TEST(ThreadPoolDeathTest, AThreadThatDoesNotStartIsAnErrorAndTheOthersEnd) {
+  EXPECT_EXIT(testing::run_with_few_threads([] { const ThreadPool pool(40); }), ::testing::ExitedWithCode(1),
+              "thread [0-9]+ of 40 did not start \\(.*\\): .*ulimit -u.*; ask for fewer threads");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "src/common/random.h"
+#include "tests/common/thread_limit.h"
 #include "tests/data/pictures.h"
 
 namespace octet {
@@ -241,6 +242,17 @@ TEST(Loader, WrongOptionsAreRefused) {
   Transform t = augmented();
   t.fill.clear();
   EXPECT_THROW(Loader(*dataset, all(19), t, options_of(false, 1)), Error);
+}
+
+TEST(LoaderDeathTest, AWorkerThatDoesNotStartIsAnErrorAndTheOthersEnd) {
+  const auto start = [] {
+    const auto dataset = open_dataset(synthetic());
+    LoaderOptions options;
+    options.workers = 40;
+    const Loader loader(*dataset, all(dataset->size()), augmented(), options);
+  };
+  EXPECT_EXIT(testing::run_with_few_threads(start), ::testing::ExitedWithCode(1),
+              "worker [0-9]+ of 40 that decodes pictures did not start .*; ask for fewer by data.workers");
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ TEST_F(CApi, ErrorsAreAStatusAndAText) {
   load_error(nullptr, "cpu", 1, 1, OCTET_USAGE, {"checkpoint is NULL"});
   load_error(good.c_str(), "abacus", 1, 1, OCTET_USAGE, {"abacus", "reference"});
   load_error(good.c_str(), "cpu", 0, 1, OCTET_USAGE, {"max_batch 0"});
+  load_error(good.c_str(), "cpu", 1, 100000, OCTET_USAGE, {"threads 100000", "to 1024"});
   load_error(good.c_str(), "cpu", 1, -1, OCTET_USAGE, {"threads -1"});
   folder_.write("cut.safetensors", serialize_checkpoint(graph).substr(0, 100));
   load_error(folder_.path("cut.safetensors").c_str(), "cpu", 1, 1, OCTET_DATA, {"cut.safetensors"});

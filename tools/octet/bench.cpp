@@ -2,6 +2,7 @@
 // by bench_layers.cpp.
 #include <memory>
 
+#include "src/common/cores.h"
 #include "src/quant/convert.h"
 #include "tools/octet/bench_options.h"
 #include "tools/octet/commands.h"
@@ -55,7 +56,7 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--kernels", options->kernels,
                       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, separate, fused or part of the names of the "
                       "only ones allowed");
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--seconds", options->seconds, "of measuring, each; joules are told from 1 s on")
       ->check(CLI::Range(0.01, 600.0));
   command->add_flag("--layers", options->layers, "time every layer too");

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/common/cores.h"
 #include "src/common/error.h"
 #include "src/engine/engine_choice.h"
 #include "src/recipe/fallback.h"
@@ -17,7 +18,8 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
       ->delimiter(',');
   add_fallback(command, options.fallback);
   command.add_option("--images", options.images, "only the first N test images")->check(CLI::PositiveNumber);
-  command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")->check(CLI::Range(0, 1024));
+  command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")
+      ->check(CLI::Range(0, kMostThreads));
 }
 
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,

@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 
+#include "src/common/cores.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
@@ -210,7 +211,7 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--kernels", options->kernels,
                       "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, separate, fused or part of kernels' names");
   add_fallback(*command, options->fallback);
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--top", options->top, "how many classes to print (default: 5)")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
   command->add_option("--masks", options->masks,

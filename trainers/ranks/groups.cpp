@@ -21,6 +21,7 @@
 #include "src/common/error.h"
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
+#include "src/common/start_thread.h"
 #include "trainers/ranks/sockets.h"
 
 namespace octet {
@@ -57,13 +58,14 @@ StorePointer connected(const std::string& address, const c10d::TCPStoreOptions& 
 StorePointer connected_in_time(const std::string& address, const c10d::TCPStoreOptions& options) {
   const auto promised = std::make_shared<std::promise<StorePointer>>();
   std::future<StorePointer> store = promised->get_future();
-  std::thread([promised, address, options] {
+  const auto connect = [promised, address, options] {
     try {
       promised->set_value(connected(address, options));
     } catch (...) {
       promised->set_exception(std::current_exception());
     }
-  }).detach();
+  };
+  start_thread(connect, "a thread that asks rank 0", "raise that limit").detach();
   const auto until = std::chrono::steady_clock::now() + kUntilAnswered;
   while (store.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
     throw_if_interrupted();

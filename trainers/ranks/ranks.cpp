@@ -9,6 +9,7 @@
 
 #include "src/common/interrupt.h"
 #include "src/common/split.h"
+#include "src/common/start_thread.h"
 #include "src/common/utf8.h"
 #include "trainers/ranks/connected.h"
 
@@ -87,12 +88,16 @@ std::string Ranks::stops_because(const std::string& why) {
 void Ranks::end(const std::string& why) {
   const auto told = std::make_shared<std::promise<void>>();
   const std::future<void> done = told->get_future();
-  std::thread([this, why, told] {
+  const auto tell = [this, why, told] {
     const std::lock_guard<std::mutex> lock(parting_);
     if (tell_) tell_(why);
     told->set_value();
-  }).detach();
-  done.wait_for(kToTell);
+  };
+  try {
+    start_thread(tell, "a thread that tells why", "raise that limit").detach();
+    done.wait_for(kToTell);
+  } catch (const Error&) {  // the process ends all the same, and says why on stderr
+  }
   faults_.end(why);
 }
 

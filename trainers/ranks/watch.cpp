@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "src/common/start_thread.h"
+
 namespace octet {
 namespace {
 
@@ -13,6 +15,9 @@ constexpr const char* kWhoIsLost = "lost";
 constexpr const char* kNoStep =
     "no step ended in {} s: a GPU waits for another's, or steps, or their pictures, take that long. Where several runs "
     "share GPUs their exchanges may wait for each other: run one at a time; else take a smaller batch_size";
+
+constexpr const char* kWatching = "a thread that watches the other ranks";
+constexpr const char* kCure = "raise that limit";
 
 std::string beats_of(int rank) { return fmt::format("beats/{}", rank); }
 
@@ -27,18 +32,26 @@ Watch::Watch(c10d::Store& store, const std::string& holder, int rank, int size, 
     others_.push_back({.rank = other});
     keys_.push_back(beats_of(other));
   }
-  beating_ = std::thread([this] { beat(); });
-  listening_ = std::thread([this] { listen(); });
+  try {
+    beating_ = start_thread([this] { beat(); }, kWatching, kCure);
+    listening_ = start_thread([this] { listen(); }, kWatching, kCure);
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-Watch::~Watch() {
+Watch::~Watch() { end(); }
+
+void Watch::end() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ends_ = true;
   }
   ending_.notify_all();
-  beating_.join();  // it may hang in a store that answers no more: the other thread goes on until it ended
-  listening_.join();
+  // The first may hang in a store that answers no more: the other thread goes on until it ended.
+  for (std::thread* thread : {&beating_, &listening_})
+    if (thread->joinable()) thread->join();
 }
 
 void Watch::due_within(std::chrono::milliseconds time) {

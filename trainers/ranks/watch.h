@@ -37,6 +37,7 @@ class Watch {
   void nothing_due() { due_ = kNever; }
 
  private:
+  void end();
   void beat();
   bool look();
   void look_at_beats();

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 #include <utility>
 
+#include "src/common/cores.h"
 #include "src/common/error.h"
 #include "src/common/progress.h"
 #include "src/common/shell.h"
@@ -130,7 +130,7 @@ void require_stages(const Run& run) {
 
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device, std::shared_ptr<Ranks> ranks) {
   set_switches(device, recipe.cuda);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / (ranks ? ranks->local_size() : 1);
+  const int cores = usable_cores() / (ranks ? ranks->local_size() : 1);
   set_threads(recipe.threads > 0 ? recipe.threads : std::max(1, cores));
   Run run{.recipe = recipe,
           .directory = directory,

@@ -1,0 +1,128 @@
+#include "src/common/cores.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/common/split.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kCgroups = "/sys/fs/cgroup";
+
+int online_cores() { return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))); }
+
+using CoreSet = std::array<cpu_set_t, 64>;  // of 1,024 cores each; with fewer bits than the kernel has cores calls fail
+
+/// Of this thread, before it was bound; empty: it is not.
+thread_local std::vector<int> before_binding;
+
+/// `quota` of each `period`, in microseconds, as cores; none where the quota is "max" (v2) or -1 (v1).
+std::optional<double> cores_of(std::istream& quota_in, std::istream& period_in) {
+  double quota = 0, period = 0;
+  if (!(quota_in >> quota) || quota <= 0 || !(period_in >> period) || period <= 0) return std::nullopt;
+  return quota / period;
+}
+
+/// What one folder of a cgroup hierarchy allows (Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.max", and
+/// Documentation/scheduler/sched-bwc.rst).
+std::optional<double> quota_of(const std::string& folder, bool v2) {
+  if (v2) {
+    std::ifstream both(folder + "/cpu.max");
+    return cores_of(both, both);
+  }
+  std::ifstream quota(folder + "/cpu.cfs_quota_us"), period(folder + "/cpu.cfs_period_us");
+  return cores_of(quota, period);
+}
+
+/// The least quota of `group` and of the groups around it. In a container whose /proc shows the host's path, the
+/// container's own group is mounted at `mount` itself: folders of the path that are not there are passed over.
+std::optional<double> least_quota(const std::string& mount, std::string group, bool v2) {
+  std::optional<double> least;
+  for (;;) {
+    if (group == "/") group.clear();
+    const std::optional<double> quota = quota_of(mount + group, v2);
+    if (quota && (!least || *quota < *least)) least = quota;
+    if (group.empty()) return least;
+    group.erase(group.rfind('/'));
+  }
+}
+
+/// Where the hierarchy may be mounted whose line in /proc/self/cgroup names these controllers: none for v2.
+std::vector<std::string> mounts_of(const std::string& controllers) {
+  if (controllers.empty()) return {"", "/unified"};
+  const std::vector<std::string> names = split(controllers, ',');
+  if (std::find(names.begin(), names.end(), "cpu") == names.end()) return {};
+  return {"/cpu", "/" + controllers};  // on most systems the first is a link to the second
+}
+
+}  // namespace
+
+int quota_cores(const std::string& root) {
+  std::optional<double> least;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/docker/5a17", v2: "0::/user.slice"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos || line[second + 1] != '/') continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    for (const std::string& mount : mounts_of(controllers)) {
+      const std::optional<double> quota =
+          least_quota(root + kCgroups + mount, line.substr(second + 1), controllers.empty());
+      if (quota && (!least || *quota < *least)) least = quota;
+    }
+  }
+  if (!least) return 0;
+  return static_cast<int>(std::clamp(std::ceil(*least), 1.0, 1e6));
+}
+
+std::vector<int> affinity() {
+  if (is_bound()) return before_binding;
+  CoreSet set{};
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof(set), set.data()) == 0) {
+    for (int core = 0; core < static_cast<int>(8 * sizeof(set)); ++core)
+      if (CPU_ISSET_S(core, sizeof(set), set.data())) cores.push_back(core);
+  } else {  // forbidden, by seccomp
+    for (int core = 0; core < online_cores(); ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+void bind_to_cores(const std::vector<int>& cores) {
+  CoreSet set{};
+  for (const int core : cores) CPU_SET_S(core, sizeof(set), set.data());
+  ::sched_setaffinity(0, sizeof(set), set.data());  // refused where a core is gone, or by seccomp: the thread runs on
+}
+
+bool is_bound() { return !before_binding.empty(); }
+
+void bind_to_core(int core) {
+  before_binding = affinity();
+  bind_to_cores({core});
+}
+
+void unbind() {
+  if (is_bound()) bind_to_cores(std::exchange(before_binding, {}));
+}
+
+int usable_cores() {
+  const int cores = static_cast<int>(affinity().size()), quota = quota_cores();
+  return quota > 0 ? std::min(cores, quota) : cores;
+}
+
+std::string described_cores() {
+  const int online = online_cores(), usable = usable_cores();
+  const std::string cores = fmt::format("{} {}", online, online == 1 ? "core" : "cores");
+  return usable < online ? fmt::format("{}, of which octet may use {}", cores, usable) : cores;
+}
+
+}  // namespace octet
