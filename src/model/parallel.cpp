@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 
-// The only file built with OpenMP (CMakeLists.txt): in any other, at::parallel_for is a plain loop.
+// Built with OpenMP (CMakeLists.txt), beside own_cores.cpp alone: in any other, at::parallel_for is a plain loop.
 #ifndef INTRA_OP_PARALLEL
 #error "at::parallel_for runs on one thread here: build this file with OpenMP"
 #endif

@@ -9,6 +9,7 @@
 #include "src/common/interrupt.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
+#include "src/model/own_cores.h"
 #include "src/qat/sensitivity.h"
 #include "src/run/given_recipe.h"
 #include "tools/octet/analyze_page.h"
@@ -65,6 +66,7 @@ ExitCode analyze(const Common& common, const Options& options) {
     throw usage_error(
         fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
   const Run run = open_run(recipe, directory, choose_device(common.device));
+  const OwnCores own_cores(run.device.is_cpu());
   say(fmt::format("device: {}", describe_device(run.device)));
   QuantizedModel model = is_run ? load_quantized(run) : make_quantized(run, starting_weights(run));
   if (!is_run) calibrate(model, run);

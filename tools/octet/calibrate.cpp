@@ -9,6 +9,7 @@
 #include "src/common/text_table.h"
 #include "src/engine/engine.h"
 #include "src/graph/checkpoint.h"
+#include "src/model/own_cores.h"
 #include "src/report/headline.h"
 #include "src/run/given_recipe.h"
 #include "tools/octet/commands.h"
@@ -88,6 +89,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
   Run run =
       open_run(is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set),
                directory, device);
+  const OwnCores own_cores(run.device.is_cpu());
   if (!is_run && run.recipe.model.weights.empty() && run.recipe.model.onnx.empty()) {
     throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
                                   options.target));

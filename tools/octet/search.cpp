@@ -9,6 +9,7 @@
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
+#include "src/model/own_cores.h"
 #include "src/report/svg.h"
 #include "src/run/given_recipe.h"
 #include "tools/octet/commands.h"
@@ -117,6 +118,7 @@ ExitCode search(const Common& common, Options options) {
     throw usage_error(
         fmt::format("{}: search needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
   const Run run = open_run(recipe, directory, choose_device(common.device));
+  const OwnCores own_cores(run.device.is_cpu());
   say(fmt::format("device: {}", describe_device(run.device)));
   const std::string engine = resolve_engines(recipe.evaluate.engines, devices(common)).front();
   const BitSearch result =

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "src/common/cores.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
 #include "src/common/text_table.h"
@@ -110,7 +111,9 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                   costs(result, ranks)));
   if (const std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe); !warning.empty())
     say(warning);
-  if (run.epoch_done) run.epoch_done(metrics);
+  if (!run.epoch_done) return;
+  unbind();  // from its core (OwnCores): what the caller may start here has all cores
+  run.epoch_done(metrics);
 }
 
 void say_what_it_costs(const Run& run, const std::string& phase, const std::string& precision) {

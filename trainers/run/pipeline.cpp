@@ -8,6 +8,7 @@
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/model/own_cores.h"
 #include "src/run/picture_check.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/stages.h"
@@ -63,6 +64,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   const EngineNames engines = engines_of(recipe, start.device);  // throws: told now, not after training
   // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
   Run run = open_run(recipe, directory, start.device, start.ranks);
+  const OwnCores own_cores(start.device.is_cpu() && start.ranks == nullptr);
   run.command = start.command;
   run.machine = start.machine;
   run.epoch_done = start.epoch_done;

@@ -1,0 +1,109 @@
+#include "src/model/own_cores.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/common/cores.h"
+#include "src/common/start_thread.h"
+
+extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+
+namespace octet {
+namespace {
+
+/// The cores of those threads of this process that are bound to one, one entry a thread.
+std::multiset<int> bound_threads() {
+  std::multiset<int> cores;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(std::stoi(task.path().filename()), sizeof(set), &set) != 0 || CPU_COUNT(&set) != 1)
+      continue;
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) cores.insert(core);
+  }
+  return cores;
+}
+
+class OwnCoresTest : public testing::Test {
+ protected:
+  OwnCoresTest() : all_(affinity()), before_(at::get_num_threads()) {
+    at::set_num_threads(static_cast<int>(all_.size()));
+  }
+  ~OwnCoresTest() override { at::set_num_threads(before_); }
+  void SetUp() override {
+    if (all_.size() < 2) GTEST_SKIP() << "needs two cores";
+  }
+
+  static void work_of_libtorch() { at::ones({1 << 20}).mul_(2); }
+
+  const std::vector<int> all_;
+  const int before_;
+};
+
+TEST_F(OwnCoresTest, EachThreadOfLibTorchHasOne) {
+  ASSERT_TRUE(bound_threads().empty());
+  {
+    const OwnCores own_cores(true);
+    work_of_libtorch();
+    EXPECT_EQ(bound_threads(), std::multiset<int>(all_.begin(), all_.end()));
+  }
+  EXPECT_TRUE(bound_threads().empty()) << "they have their affinity back";
+  EXPECT_EQ(affinity(), all_);
+}
+
+// libgomp ends threads that a region does not need, as oneDNN asks, and starts others for the next: as the first is
+// then.
+TEST_F(OwnCoresTest, SoHaveThreadsThatBeginLater) {
+  if (all_.size() < 3) GTEST_SKIP() << "needs three cores: libgomp keeps the second thread";
+  {
+    const OwnCores own_cores(true);
+    for (int time = 0; time < 3; ++time) {
+      GOMP_parallel([](void*) {}, nullptr, static_cast<unsigned>(all_.size()) - 1, 0);
+      work_of_libtorch();
+      EXPECT_EQ(bound_threads(), std::multiset<int>(all_.begin(), all_.end()));
+    }
+  }
+  EXPECT_TRUE(bound_threads().empty()) << "none took over that the first was bound";
+}
+
+TEST_F(OwnCoresTest, FewerThreadsThanCoresAreLeftToTheKernel) {
+  at::set_num_threads(static_cast<int>(all_.size()) - 1);
+  const OwnCores own_cores(true);
+  work_of_libtorch();
+  EXPECT_TRUE(bound_threads().empty());
+}
+
+TEST_F(OwnCoresTest, OtherThreadsHaveAllCores) {
+  const OwnCores own_cores(true);
+  work_of_libtorch();
+  ASSERT_TRUE(is_bound());
+  EXPECT_EQ(usable_cores(), static_cast<int>(all_.size()));  // not the one of this thread
+  std::vector<int> seen;
+  start_thread([&] { seen = affinity(); }, "a thread", "none").join();
+  EXPECT_EQ(seen, all_);
+  unbind();  // before others' code
+  std::thread([&] { seen = affinity(); }).join();
+  EXPECT_EQ(seen, all_);
+  work_of_libtorch();
+  EXPECT_TRUE(is_bound()) << "bound again";
+}
+
+TEST_F(OwnCoresTest, ChangeNoBit) {
+  at::manual_seed(3);
+  const at::Tensor x = at::rand({1 << 20});
+  const at::Tensor free = x.sum();
+  const OwnCores own_cores(true);
+  EXPECT_TRUE(at::equal(x.sum(), free));
+}
+
+}  // namespace
+}  // namespace octet
