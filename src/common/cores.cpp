@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,23 @@ std::vector<int> affinity() {
     for (int core = 0; core < online_cores(); ++core) cores.push_back(core);
   }
   return cores;
+}
+
+double busy_seconds(const std::vector<int>& cores, const std::string& root) {
+  double ticks = 0;
+  std::ifstream stat(root + "/proc/stat");
+  for (std::string line; std::getline(stat, line);) {  // "cpu0 user nice system idle iowait irq softirq steal ..."
+    std::istringstream fields(line);
+    std::string name;
+    int core = -1;
+    std::array<double, 7> spent{};
+    fields >> name;
+    if (!name.starts_with("cpu") || !(std::istringstream(name.substr(3)) >> core)) continue;  // "cpu" is their sum
+    for (double& part : spent) fields >> part;
+    if (std::binary_search(cores.begin(), cores.end(), core))
+      ticks += spent[0] + spent[1] + spent[2] + spent[5] + spent[6];
+  }
+  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 void bind_to_cores(const std::vector<int>& cores) {

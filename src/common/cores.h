@@ -19,6 +19,10 @@ int quota_cores(const std::string& root = "");
 /// Numbers of the cores in the calling thread's affinity, rising; where bind_to_core() changed it, of those before.
 std::vector<int> affinity();
 
+/// Seconds that these cores have worked since the machine started, for any process: /proc/stat, whose ticks are 10 ms;
+/// 0 where it cannot be read. `root` is put before its name: for tests.
+double busy_seconds(const std::vector<int>& cores, const std::string& root = "");
+
 /// Binds the calling thread to one core until unbind(), where the system lets it. What start_thread() starts meanwhile
 /// is not bound; any other thread, and any process, that the calling thread starts is.
 void bind_to_core(int core);

@@ -4,8 +4,11 @@
 #include <dlfcn.h>
 #include <omp.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <utility>
 #include <vector>
 
 #include "src/common/cores.h"
@@ -17,24 +20,70 @@ namespace {
 using Body = void (*)(void*);
 using Parallel = void (*)(Body, void*, unsigned, unsigned);
 
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPeriod{500};
+
+/// What other processes do on `cores`: all that these have worked, without this process's share.
+class Others {
+ public:
+  explicit Others(std::vector<int> cores) : cores_(std::move(cores)) {}
+
+  /// Cores kept busy since the last call; the first returns 0.
+  double operator()() {
+    timespec own{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+    const double seconds =
+        busy_seconds(cores_) - (static_cast<double>(own.tv_sec) + 1e-9 * static_cast<double>(own.tv_nsec));
+    const Clock::time_point now = Clock::now();
+    const double elapsed = std::chrono::duration<double>(now - asked_).count();
+    const double busy = asked_ == Clock::time_point() ? 0 : (seconds - seconds_) / elapsed;
+    asked_ = now;
+    seconds_ = seconds;
+    return busy;
+  }
+
+ private:
+  const std::vector<int> cores_;
+  Clock::time_point asked_;
+  double seconds_ = 0;
+};
+
 /// Of a thread that has OwnCores; `cores` is empty in every other one.
 struct Binding {
   std::vector<int> cores;
+  std::function<double()> others;
+  Clock::time_point next_look;
+  bool binds = false;    ///< others are busy
   unsigned threads = 0;  ///< of its last parallel region: libgomp ends those that the next one does not need
 };
 thread_local Binding binding;
 
+/// Ticks and clocks disagree by a hundredth of what the cores do. Between the two bounds all stays as it is.
+void look_around() {
+  const Clock::time_point now = Clock::now();
+  if (now < binding.next_look) return;
+  binding.next_look = now + kPeriod;
+  const double busy = binding.others() - 0.01 * static_cast<double>(binding.cores.size());
+  if (busy > 0.25 || busy < 0.1) binding.binds = busy > 0.25;
+}
+
 struct Region {
   Body body = nullptr;
   void* data = nullptr;
-  const std::vector<int>& cores;
+  const Binding& binding;
 };
 
-/// What each thread of a region runs. A thread that is new is bound here; all others are.
-void run_bound(void* data) {
+/// What each thread of a region runs: it binds itself, or no longer.
+void run_placed(void* data) {
   const Region& region = *static_cast<const Region*>(data);
   const auto thread = static_cast<size_t>(omp_get_thread_num());
-  if (!is_bound() && thread < region.cores.size()) bind_to_core(region.cores[thread]);
+  if (region.binding.binds != is_bound()) {
+    if (is_bound())
+      unbind();
+    else if (thread < region.binding.cores.size())
+      bind_to_core(region.binding.cores[thread]);
+  }
   region.body(region.data);
 }
 
@@ -49,11 +98,11 @@ Parallel libgomps_parallel() {
 
 }  // namespace
 
-OwnCores::OwnCores(bool wanted) {
+OwnCores::OwnCores(bool wanted, std::function<double()> others) {
   const std::vector<int> cores = affinity();
   binds_ =
       wanted && binding.cores.empty() && cores.size() > 1 && at::get_num_threads() == static_cast<int>(cores.size());
-  if (binds_) binding = {.cores = cores};
+  if (binds_) binding = {.cores = cores, .others = others ? std::move(others) : Others(cores)};
 }
 
 OwnCores::~OwnCores() {
@@ -75,6 +124,7 @@ extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads,
   const unsigned team = threads > 0 ? threads : static_cast<unsigned>(omp_get_max_threads());
   if (team > binding.threads) unbind();  // new threads have the affinity of this one
   binding.threads = team;
-  Region region{body, data, binding.cores};
-  libgomps_parallel()(run_bound, &region, threads, flags);
+  look_around();
+  Region region{body, data, binding};
+  libgomps_parallel()(run_placed, &region, threads, flags);
 }

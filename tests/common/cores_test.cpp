@@ -92,6 +92,17 @@ TEST_F(Cgroups, TheHostsPathInAContainer) {  // docker without a namespace of cg
   EXPECT_EQ(cores(), 1);
 }
 
+TEST_F(Cgroups, BusySecondsAreOfTheNamedCores) {
+  write("/proc/stat",
+        "cpu  9999 9999 9999 9999 9999 9999 9999 0 0 0\ncpu0 100 20 3 70000 5000 4 50 9 0 0\n"
+        "cpu1 1000 0 0 1 1 0 0 0 0 0\ncpu12 10000 0 0 1 1 0 0 0 0 0\nintr 5 6\ncpu_x 7\n");
+  const double second = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  EXPECT_DOUBLE_EQ(busy_seconds({0}, root_.string()) * second, 177);
+  EXPECT_DOUBLE_EQ(busy_seconds({0, 12}, root_.string()) * second, 10177);
+  EXPECT_EQ(busy_seconds({3}, root_.string()), 0);
+  EXPECT_EQ(busy_seconds({0}, "/none"), 0);
+}
+
 TEST(UsableCores, FollowTheAffinity) {
   const int before = usable_cores();
   ASSERT_GE(before, 1);
