@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cuda_launch.h"
 #include "kernels/cuda_values.cuh"
 #include "kernels/max_pool/cuda_max_pool.h"

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #if OCTET_CUDA
 #include "src/cuda/energy.h"
 #endif

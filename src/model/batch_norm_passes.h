@@ -2,6 +2,8 @@
 // kernels on a GPU.
 #pragma once
 
+#include <cstdint>
+
 #include "src/common/error.h"
 #include "src/model/shared_batch_norm.h"
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "src/graph/graph.h"

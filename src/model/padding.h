@@ -5,6 +5,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 
 #include <array>
+#include <cstdint>
 
 #include "src/graph/graph.h"
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/var_mean.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <cstdint>
 #include <tuple>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "src/common/error.h"
 #include "src/common/saturating_product.h"

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <numbers>
+#include <system_error>
 
 namespace octet {
 namespace {

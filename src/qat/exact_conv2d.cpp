@@ -8,6 +8,7 @@
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "src/model/convolve.h"
 #include "src/model/padding.h"

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace octet {
@@ -12,6 +13,6 @@ namespace octet {
 using FloatParams = std::map<std::string, std::vector<float>>;
 
 /// params[name]; throws Error(data) if it is missing or does not have `size` values.
-const std::vector<float>& find_parameter(const FloatParams& params, const std::string& name, size_t size);
+const std::vector<float>& find_parameter(const FloatParams& params, std::string_view name, size_t size);
 
 }  // namespace octet

@@ -8,12 +8,12 @@
 
 namespace octet {
 
-const std::vector<float>& find_parameter(const FloatParams& params, const std::string& name, size_t size) {
-  const auto found = params.find(name);
-  if (found == params.end()) throw data_error("parameter '" + name + "' is missing");
+const std::vector<float>& find_parameter(const FloatParams& params, std::string_view name, size_t size) {
+  const auto found = params.find(std::string(name));
+  if (found == params.end()) throw data_error("parameter '" + std::string(name) + "' is missing");
   if (found->second.size() != size) {
-    throw data_error("parameter '" + name + "' has " + std::to_string(found->second.size()) + " values, expected " +
-                     std::to_string(size));
+    throw data_error("parameter '" + found->first + "' has " + std::to_string(found->second.size()) +
+                     " values, expected " + std::to_string(size));
   }
   return found->second;
 }

@@ -1,6 +1,7 @@
 // JPEG and PNG: what comes back, and damaged files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "src/common/random.h"

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/conv2d_int8/cpu_conv2d.h"
 #include "src/engine/engine.h"
 #include "tests/engine/network_builder.h"

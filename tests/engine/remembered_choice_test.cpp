@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
 
 #include "src/common/files.h"
 #include "src/engine/kernel_cache.h"

@@ -1,6 +1,7 @@
 // validate() accepts a good graph and names the node of every kind of bad one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 

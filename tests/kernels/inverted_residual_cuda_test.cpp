@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 
 #include "kernels/cuda_shared_memory.h"

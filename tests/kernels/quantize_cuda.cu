@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "tests/kernels/quantize_cuda.h"
 

@@ -1,6 +1,7 @@
 // The rounding rule gives the same bits on the GPU as on the CPU: the ground under "every engine, every byte".
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>

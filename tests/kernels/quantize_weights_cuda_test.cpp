@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <tuple>
 
 #include "kernels/fake_quantize/fake_quantize.h"
 #include "src/quant/weight_scales.h"

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "tests/cuda/gpu.h"

@@ -6,6 +6,7 @@
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 

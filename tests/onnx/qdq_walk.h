@@ -1,6 +1,7 @@
 // Computes what an ONNX model means, by the operators' definitions (onnx.ai/onnx/operators), in plain loops.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

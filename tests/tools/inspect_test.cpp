@@ -1,6 +1,8 @@
 // octet inspect: what it shows of a checkpoint.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "src/graph/checkpoint.h"
 #include "src/graph/zoo.h"
 #include "src/quant/convert.h"

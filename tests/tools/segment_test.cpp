@@ -3,6 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <map>
+
 #include "src/common/files.h"
 #include "src/data/dataset.h"
 #include "src/run/run_directory.h"

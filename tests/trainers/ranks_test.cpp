@@ -12,6 +12,7 @@
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "src/common/error.h"
 #include "tests/trainers/ranks.h"

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "src/model/shared_batch_norm.h"
 #include "tests/cuda/gpu.h"
 #include "tests/error_of.h"

@@ -3,6 +3,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "src/quant/fuse.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/comparable.h"

@@ -5,6 +5,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "src/quant/fuse.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"

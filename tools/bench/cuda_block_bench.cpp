@@ -11,6 +11,8 @@
 // what ReLU6 clamps hidden codes to; tile: the only one that is run, by its name without "inverted_residual_".
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <exception>
 #include <string>
 
 #include "kernels/inverted_residual_int8/cuda/plan.h"

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <iostream>
+#include <new>
 
 #include "src/common/files.h"
 #include "src/common/interrupt.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <optional>
 
 #include "kernels/image_float/cuda_image_float.h"

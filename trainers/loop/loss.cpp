@@ -4,6 +4,8 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
 
+#include <cstdint>
+
 namespace octet {
 namespace {
 

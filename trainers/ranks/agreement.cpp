@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "src/common/error.h"
 #include "trainers/ranks/connected.h"

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <system_error>
 #include <vector>
 
 #include "src/common/error.h"

@@ -1,5 +1,6 @@
 // Which tiles of an inverted residual to try, the likely fastest first: a model of the multiprocessor, in clocks. It
 // need not be right, only rank well: the engine measures.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda_shared_memory.h"
