@@ -1,0 +1,46 @@
+"""tools/check_syntax.py compiles the sources of a build with another compiler and names those that fail."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_syntax.py"
+
+
+class Syntax(unittest.TestCase):
+    def check(self, sources, *arguments):
+        """(exit code, output, files left in the build folder) for a build of these sources, {name: text}."""
+        with tempfile.TemporaryDirectory() as folder:
+            commands = []
+            for name, text in sources.items():
+                path = pathlib.Path(folder) / name
+                path.write_text(text)
+                command = f"/usr/bin/ccache /nowhere/c++ -DVALUE=1 -Wall -std=c++20 -o {name}.o -c {path}"
+                commands.append({"directory": folder, "command": command, "file": str(path)})
+            (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps(commands))
+            done = subprocess.run([sys.executable, TOOL, folder, "g++", *arguments], capture_output=True, text=True)
+            left = sorted(path.name for path in pathlib.Path(folder).iterdir())
+        return done.returncode, done.stdout + done.stderr, left
+
+    def test_a_source_that_compiles(self):
+        code, said, left = self.check({"good.cpp": "int a = VALUE;\n"})
+        self.assertEqual((code, said), (0, "1 sources, 0 do not compile with g++\n"))
+        self.assertEqual(left, ["compile_commands.json", "good.cpp"])
+
+    def test_errors_and_warnings_fail_by_name(self):
+        code, said, _ = self.check({"good.cpp": "int a;\n", "bad.cpp": "int a = b;\n", "warned.cpp": "int f(int a) { if (a = 1) return 2; return 3; }\n"})
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"bad.cpp does not compile with g\+\+:\n(.|\n)*not declared")
+        self.assertRegex(said, "warned.cpp does not compile with g")
+        self.assertRegex(said, "3 sources, 2 do not compile")
+
+    def test_a_pattern_chooses_and_nothing_chosen_fails(self):
+        sources = {"good.cpp": "int a;\n", "bad.cpp": "int a = b;\n", "device.cu": "no C++\n"}
+        self.assertEqual(self.check(sources, "good")[0], 0)
+        self.assertEqual(self.check(sources, "device")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
