@@ -22,7 +22,7 @@ ALLOWED = {
     "src/quant": BASE + ["src/graph"],
     "src/recipe": BASE + ["src/graph", "src/quant"],
     "src/engine": BASE + ["src/cuda", "src/graph", "src/quant"],
-    "src/eval": BASE + ["src/data", "src/graph", "src/engine"],
+    "src/eval": BASE + ["src/data", "src/graph", "src/quant", "src/engine"],
     "src/runtime": BASE + ["src/data", "src/graph", "src/engine", "src/eval"],
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],
     "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],

@@ -262,7 +262,9 @@ int Comparison::first_differing_layer() const {
 
 bool Comparison::promised() const { return std::find(exact.begin(), exact.end(), true) != exact.end(); }
 
-bool Comparison::identical() const { return promised() && codes() > 0 && first_differing_layer() < 0; }
+bool Comparison::identical() const {
+  return promised() && codes() > 0 && first_differing_layer() < 0 && constants.wrong == 0;
+}
 
 long Comparison::codes() const {
   long sum = 0;

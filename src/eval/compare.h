@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
+#include "src/eval/constants.h"
 #include "src/eval/evaluate.h"
 
 namespace octet {
@@ -31,10 +32,11 @@ struct Comparison {
   /// Which further programs promise the bytes of program 0. Differences of the others are counted and shown, they break
   /// no promise.
   std::vector<bool> exact;
+  DerivedConstants constants;  ///< for the caller to fill in: compare() runs programs, which share them
 
   bool promised() const;   ///< by at least one further program
-  bool identical() const;  ///< promised, and not one of the codes or logits compared differs
-  bool broken() const { return promised() && !identical(); }
+  bool identical() const;  ///< promised, not one of the codes or logits compared differs, and no constant is wrong
+  bool broken() const { return (promised() && !identical()) || constants.wrong > 0; }
   int first_differing_layer() const;           ///< of an exact program: index into layers; -1: none
   long codes() const;                          ///< codes and logits of program 0
   long codes(size_t program) const;            ///< that a further program was compared over, 0 being the first of them
@@ -70,10 +72,10 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
 
 /// One line: "identical: 0 of 12,345,678 codes differ in 3 programs over 10,000 images", or "BROKEN: first at ...".
 /// A program that was compared over fewer images is named with their number, one that promises nothing with what
-/// differs.
+/// differs. Wrong constants come before that: "BROKEN: 3 of 1,234 constants ...; codes: identical ...".
 std::string verdict(const Comparison& comparison);
 
-/// A table for people: one line a layer, differing layers marked; and the verdict.
+/// A table for people: one line a layer, differing layers marked; the constants; and the verdict.
 std::string describe(const Comparison& comparison);
 
 }  // namespace octet

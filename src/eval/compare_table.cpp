@@ -37,9 +37,7 @@ std::string inexact_programs(const Comparison& c) {
   return text;
 }
 
-}  // namespace
-
-std::string verdict(const Comparison& c) {
+std::string verdict_on_codes(const Comparison& c) {
   if (c.codes() == 0 || c.programs.size() < 2) return "nothing was compared";
   const int first = c.first_differing_layer();
   const auto exact = std::count(c.exact.begin(), c.exact.end(), true);
@@ -60,6 +58,16 @@ std::string verdict(const Comparison& c) {
     separator = "; ";
   }
   return text + shorter_comparisons(c) + inexact_programs(c);
+}
+
+}  // namespace
+
+std::string verdict(const Comparison& c) {
+  const DerivedConstants& constants = c.constants;
+  if (constants.wrong == 0) return verdict_on_codes(c);
+  return fmt::format("BROKEN: {} of {} constants do not follow from what was trained, first at {}; codes: {}",
+                     with_thousands(constants.wrong), with_thousands(constants.count()), constants.first.front().node,
+                     verdict_on_codes(c));
 }
 
 std::string describe(const Comparison& c) {
@@ -92,7 +100,8 @@ std::string describe(const Comparison& c) {
   }
   table.add_row(std::move(predictions));
   const std::string against = c.programs.empty() ? "" : c.programs[0];
-  return fmt::format("codes that differ from {}, layer by layer\n\n{}\n{}\n", against, table.render(), verdict(c));
+  return fmt::format("codes that differ from {}, layer by layer\n\n{}\n{}\n{}\n", against, table.render(),
+                     describe(c.constants), verdict(c));
 }
 
 }  // namespace octet

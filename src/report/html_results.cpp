@@ -88,11 +88,13 @@ std::string comparison_section(const Report& report) {
   std::string html = fmt::format(
       "<section id=\"codes\"><h2>Codes, layer by layer</h2>\n<p class=\"lead {}\">{}</p>\n"
       "<p>Every code of every layer, held against <b>{}</b>; the last layer's float logits by their bits.</p>\n"
+      "<p class=\"{}\">{}.</p>\n"
       "<table><thead><tr><th scope=\"col\">layer</th><th scope=\"col\">codes</th>",
       c.identical() ? "good-text"
       : c.broken()  ? "bad-text"
                     : "",
-      html_escape(verdict(c)), html_escape(c.programs[0]));
+      html_escape(verdict(c)), html_escape(c.programs[0]), c.constants.wrong > 0 ? "bad-text" : "note",
+      html_escape(describe(c.constants)));
   for (size_t p = 1; p < c.programs.size(); ++p) {
     html += fmt::format("<th scope=\"col\">{}{}</th>", html_escape(c.programs[p]),
                         c.exact[p - 1] ? "" : " <small>promises no equal codes</small>");

@@ -42,7 +42,7 @@ Json headline_json(const Report& report) {
   json["qat_points_back"] = known(h.both() && h.ptq_row && h.qat, h.qat_points_back);
   json["size_ratio"] = known(h.size_ratio > 0, h.size_ratio);
   json["speed_up"] = known(h.speed_up > 0, h.speed_up);
-  json["identical"] = known(promised, report.comparison.identical());
+  json["identical"] = known(promised || report.comparison.broken(), report.comparison.identical());
   json["differing_codes"] = known(promised, report.comparison.differing_codes());
   json["compared_codes"] = known(compared, report.comparison.codes());
   return json;
@@ -167,9 +167,11 @@ Json comparison_json(const Comparison& c) {
   json["images"] = c.images;
   json["program_images"] = c.program_images;
   json["exact"] = c.exact;
-  json["identical"] = known(c.promised(), c.identical());
+  json["identical"] = known(c.promised() || c.broken(), c.identical());
   json["verdict"] = verdict(c);
   json["differing_predictions"] = c.differing_predictions;
+  json["constants"] = known(c.constants.derived, c.constants.count());
+  json["wrong_constants"] = known(c.constants.derived, c.constants.wrong);
   json["layers"] = std::move(layers);
   return json;
 }

@@ -29,6 +29,10 @@ Card accuracy_card(const Headline& h) {
 
 Card codes_card(const Comparison& c) {
   if (c.codes() == 0) return {Card::Kind::plain, "differing codes", "not compared", "run octet compare"};
+  if (c.constants.wrong > 0) {
+    return {Card::Kind::bad, "wrong constants", with_thousands(c.constants.wrong),
+            fmt::format("of {}, which engines and QAT graph share", with_thousands(c.constants.count()))};
+  }
   if (!c.promised()) return {Card::Kind::plain, "differing codes", "not promised", "by any engine of this run"};
   return {c.identical() ? Card::Kind::good : Card::Kind::bad, "differing codes", with_thousands(c.differing_codes()),
           fmt::format("of {} in {} programs over {}", human_count(static_cast<double>(c.codes())),

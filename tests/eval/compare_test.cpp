@@ -53,6 +53,29 @@ TEST_F(Compare, EqualProgramsAreIdentical) {
   EXPECT_EQ(third.batches, first.batches);
 }
 
+TEST_F(Compare, WrongConstantsBreakThePromiseThoughNoCodeDiffers) {
+  Comparison c = run();
+  EXPECT_NE(describe(c).find("\nconstants: not derived again"), std::string::npos) << describe(c);
+  c.constants = {.derived = true, .multipliers = 1200, .table_entries = 512, .weights = 9, .edges = 6};
+  EXPECT_TRUE(c.identical());
+  EXPECT_NE(describe(c).find("\nconstants: 1,200 multipliers and biases, 512 table entries, 9 weights and 6 bounds and "
+                             "scales of edges derived again in double from what was trained: none is wrong\n"),
+            std::string::npos)
+      << describe(c);
+  c.constants.wrong = 3;
+  c.constants.first = {{"layer1.0.conv1", "bias", 2, 0.5, 0.25}, {"fc", "scale", -1, 1, 2}};
+  EXPECT_FALSE(c.identical());
+  EXPECT_TRUE(c.broken());
+  EXPECT_EQ(verdict(c),
+            "BROKEN: 3 of 1,727 constants do not follow from what was trained, first at layer1.0.conv1; codes: "
+            "identical: 0 of 253 codes differ in 3 programs over 11 images");
+  EXPECT_EQ(describe(c.constants),
+            "constants: 3 of 1,727 do not follow from what was trained: 'layer1.0.conv1': bias 2 is 0.5, the trained "
+            "weights give 0.25; 'fc': scale is 1, the trained weights give 2");
+  c.exact = {false, false};  // nothing promised equal codes: wrong constants are wrong all the same
+  EXPECT_TRUE(c.broken());
+}
+
 TEST_F(Compare, ASlowProgramSeesTheFirstPicturesAndTheOthersAll) {
   const auto change_picture = [](long at) {
     return [at](int node, long image, uint8_t* codes) {
@@ -267,6 +290,7 @@ TEST_F(Compare, TableMarksTheFirstDifference) {
             "          fc                 55    0                   0\n"
             "          predictions        11    0                   0\n"
             "\n"
+            "constants: not derived again from what was trained; octet compare RUN does, in a build with training\n"
             "BROKEN: first at layer1.0.conv1: reference differs from qat_graph in 11 codes, largest 2 LSB\n");
 }
 

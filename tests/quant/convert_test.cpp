@@ -14,8 +14,7 @@
 #include "src/quant/fold.h"
 #include "src/quant/fuse.h"
 #include "src/quant/prepare.h"
-#include "src/quant/qparams.h"
-#include "src/quant/weight_scales.h"
+#include "tests/quant/quantized_network.h"
 #include "tests/quant/walks.h"
 
 namespace octet {
@@ -23,6 +22,8 @@ namespace {
 
 using testing::graph_of;
 using testing::Image;
+using testing::preprocessing_of;
+using Network = testing::QuantizedNetwork;
 
 constexpr std::array kSchemes = {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8,
                                  ActivationScheme::affine_u8};
@@ -36,43 +37,6 @@ void expect_error(ExitCode code, const std::string& part, const std::function<vo
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
-
-Preprocessing preprocessing_of(const Graph& graph) {
-  const size_t channels = static_cast<size_t>(graph.nodes[0].shape.c);
-  return {.mean = std::vector<float>(channels, 0.45f), .std = std::vector<float>(channels, 0.22f)};
-}
-
-/// A network with everything convert needs: qparams from one image, min-max.
-struct Network {
-  Prepared prepared;
-  FloatParams params, scales;
-  std::vector<QParams> edges;
-  std::vector<uint8_t> pixels;
-
-  Network(const Graph& graph, const QuantSpec& spec) : prepared(prepare(fuse(graph), spec)) {
-    const Graph& fused = prepared.graph;
-    params = testing::random_params(fused, 21);
-    pixels = testing::random_pixels(fused.nodes[0].shape, 22);
-    const auto values = testing::walk_float(fused, params, image());
-    for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {
-      const Node& node = fused.nodes[n];
-      const auto [lo, hi] = std::minmax_element(values[n].begin(), values[n].end());
-      edges.push_back(prepared.root[n] == n ? choose_qparams(static_cast<float>(*lo), static_cast<float>(*hi),
-                                                             prepared.range[n], prepared.affine[n])
-                                            : edges[prepared.root[n]]);
-      if (node.op != Op::conv2d && node.op != Op::linear) continue;
-      const std::vector<float>& weight = params.at(node.name + ".weight");
-      scales[node.name] =
-          weight_scales(weight.data(), node.out_channels, static_cast<long>(weight.size()) / node.out_channels,
-                        {prepared.weight_codes(n), spec.weight_granularity});
-    }
-  }
-
-  Image image() const {
-    return testing::normalized(pixels, prepared.graph.nodes[0].shape, preprocessing_of(prepared.graph));
-  }
-  Int8Graph converted() const { return convert(prepared, params, edges, scales, preprocessing_of(prepared.graph), {}); }
-};
 
 double squares(const Image& image) {
   double sum = 0;

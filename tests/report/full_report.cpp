@@ -69,6 +69,8 @@ Report full_report(int classes) {
   report.comparison.differing_predictions = {0, 0};
   report.comparison.program_images = {100, 100};
   report.comparison.exact = {true, true};
+  report.comparison.constants = {
+      .derived = true, .multipliers = 1200, .table_entries = 256, .weights = 4000, .edges = 12};
   report.notes = {"a <note>"};
   return report;
 }

@@ -120,6 +120,20 @@ TEST(ReportHtml, ABrokenPromiseIsNamed) {
   EXPECT_EQ(text.find("identical:"), std::string::npos);
 }
 
+TEST(ReportHtml, WrongConstantsBreakThePromiseThoughNoCodeDiffers) {
+  Report report = full_report(10);
+  const std::string kept = parse_markup(report_html(report)).text;
+  EXPECT_NE(kept.find("constants: 1,200 multipliers and biases"), std::string::npos);
+  EXPECT_NE(kept.find("none is wrong."), std::string::npos);
+  report.comparison.constants.wrong = 2;
+  report.comparison.constants.first = {{"conv<1>", "multiplier", 7, 0.5, 0.25}};
+  const std::string html = report_html(report), text = parse_markup(html).text;
+  EXPECT_NE(html.find("<div class=\"card bad\"><span class=\"name\">wrong constants</span><b>2"), std::string::npos);
+  EXPECT_NE(html.find("lead bad-text"), std::string::npos);
+  EXPECT_NE(text.find("'conv<1>': multiplier 7 is 0.5, the trained weights give 0.25"), std::string::npos);
+  EXPECT_EQ(html.find("lead good-text"), std::string::npos);
+}
+
 TEST(ReportHtml, AnInexactEngineIsCountedWithoutBreakingThePromise) {
   Report report = full_report(10);
   report.comparison.exact = {true, false};

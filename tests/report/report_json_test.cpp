@@ -130,6 +130,25 @@ TEST(ReportJson, WhatNobodyPromisesIsNeitherKeptNorBroken) {
   EXPECT_TRUE(j["comparison"]["identical"].is_null());
 }
 
+TEST(ReportJson, ConstantsAreCountedAndWrongOnesBreakThePromise) {
+  Report report = full_report(10);
+  const json kept = json::parse(report_json(report));
+  EXPECT_EQ(kept["comparison"]["constants"], 5468);
+  EXPECT_EQ(kept["comparison"]["wrong_constants"], 0);
+  EXPECT_EQ(kept["headline"]["identical"], true);
+  report.comparison.constants.wrong = 1;
+  report.comparison.constants.first = {{"conv<1>", "bias", 0, 1, 2}};
+  for (const bool promised : {true, false}) {
+    report.comparison.exact = {promised, promised};
+    const json broken = json::parse(report_json(report));
+    EXPECT_EQ(broken["comparison"]["wrong_constants"], 1);
+    EXPECT_EQ(broken["comparison"]["identical"], false);
+    EXPECT_EQ(broken["headline"]["identical"], false) << "or octet train --resume takes the run for a good one";
+  }
+  report.comparison.constants = {};
+  EXPECT_TRUE(json::parse(report_json(report))["comparison"]["constants"].is_null());
+}
+
 TEST(ReportJson, InfiniteSqnrIsNull) {
   Report report = full_report(3);
   report.layers[0].statistics.sqnr_db = report.layers[0].statistics.weight_sqnr_db =

@@ -177,6 +177,38 @@ TEST_F(Train, CompareFindsOneChangedWeightCode) {
   expect_part(broken.out.substr(verdict), "conv3");
 }
 
+/// Three units in the last place change no code of a few pictures: only the second derivation sees them.
+TEST_F(Train, CompareFindsAConstantThatDoesNotFollowFromTheTrainedWeights) {
+  ASSERT_EQ(train("run").code, 0);
+  const auto report = nlohmann::json::parse(read_file(directory("run").report_json())).at("comparison");
+  EXPECT_GT(report.at("constants"), 1000);
+  EXPECT_EQ(report.at("wrong_constants"), 0);
+  expect_part(read_file(directory("run").report_html()),
+              "derived again in double from what was trained: none is wrong");
+  const Answer good = octet({"compare", path("run"), "--quiet"});
+  EXPECT_EQ(good.code, 0) << good.err;
+  expect_part(good.out, "derived again in double from what was trained: none is wrong");
+
+  Int8Graph graph = read_checkpoint(directory("run").int8());
+  Int8Node& layer = graph.nodes[1];
+  ASSERT_FALSE(layer.multiplier.empty());
+  for (int i = 0; i < 3; ++i) layer.multiplier[2] = std::nextafter(layer.multiplier[2], INFINITY);
+  write_checkpoint(path("changed.safetensors"), graph);
+  const Answer broken = octet({"compare", path("run"), "--checkpoint", path("changed.safetensors"), "--images", "1",
+                               "--engine", "reference", "--json", "--quiet"});
+  EXPECT_EQ(broken.code, 1) << broken.err;
+  const auto document = nlohmann::json::parse(broken.out);
+  expect_part(document.at("verdict"), "BROKEN: 1 of ");
+  expect_part(document.at("verdict"), "first at " + layer.name + "; codes: identical: 0 of ");
+  EXPECT_EQ(document.at("identical"), false);
+  const auto& constants = document.at("constants");
+  EXPECT_EQ(constants.at("derived"), report.at("constants"));
+  EXPECT_EQ(constants.at("wrong"), 1);
+  EXPECT_EQ(constants.at("first_wrong").at(0).at("node"), layer.name);
+  EXPECT_EQ(constants.at("first_wrong").at(0).at("what"), "multiplier");
+  EXPECT_EQ(constants.at("first_wrong").at(0).at("index"), 2);
+}
+
 TEST_F(Train, WhatWasTrainedCannotBeSetAfterwards) {
   ASSERT_EQ(train("run").code, 0);
   for (const char* command : {"compare", "evaluate", "export"}) {

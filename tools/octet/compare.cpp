@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "src/onnx/import.h"
 #include "tools/octet/commands.h"
@@ -15,6 +16,19 @@
 namespace octet::cli {
 namespace {
 
+nlohmann::json constants_json(const DerivedConstants& constants) {
+  if (!constants.derived) return nullptr;
+  nlohmann::json first = nlohmann::json::array();
+  for (const WrongConstant& wrong : constants.first) {
+    first.push_back({{"node", wrong.node},
+                     {"what", wrong.what},
+                     {"index", wrong.index < 0 ? nlohmann::json() : nlohmann::json(wrong.index)},
+                     {"stored", wrong.stored},
+                     {"expected", wrong.expected}});
+  }
+  return {{"derived", constants.count()}, {"wrong", constants.wrong}, {"first_wrong", first}};
+}
+
 std::string json(const Comparison& comparison) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerDifference& layer : comparison.layers) {
@@ -24,7 +38,8 @@ std::string json(const Comparison& comparison) {
     layers.push_back(
         {{"layer", layer.layer}, {"codes", layer.codes}, {"differing", differing}, {"largest_lsb", largest}});
   }
-  const nlohmann::json identical = comparison.promised() ? nlohmann::json(comparison.identical()) : nullptr;
+  const nlohmann::json identical =
+      comparison.promised() || comparison.broken() ? nlohmann::json(comparison.identical()) : nullptr;
   return nlohmann::json{{"identical", identical},
                         {"verdict", verdict(comparison)},
                         {"programs", comparison.programs},
@@ -32,18 +47,21 @@ std::string json(const Comparison& comparison) {
                         {"images", comparison.images},
                         {"program_images", comparison.program_images},
                         {"differing_predictions", comparison.differing_predictions},
+                        {"constants", constants_json(comparison.constants)},
                         {"layers", layers}}
       .dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Comparison compare_trained(const Common& common, const MeasureOptions& options) {
   const MeasuredRun run = open_measured_run(common, options, {"auto"});
-  std::vector<OwnedProgram> programs = compared_programs(run.recipe, run.directory, common.device);
+  auto [programs, constants] = trained_side(run.recipe, run.directory, common.device, run.graph);
   add_engines(run.graph, run.engines, run.compile, programs);
   if (programs.size() < 2)
     throw usage_error("compare needs two programs: name more engines, or use a build with training");
-  return octet::compare(run.graph, named(programs), run.data.test_images(options.images),
-                        run.recipe.evaluate.batch_size);
+  Comparison comparison =
+      octet::compare(run.graph, named(programs), run.data.test_images(options.images), run.recipe.evaluate.batch_size);
+  comparison.constants = std::move(constants);
+  return comparison;
 }
 
 ExitCode compare(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
@@ -58,8 +76,9 @@ ExitCode compare(const Common& common, const MeasureOptions& options, const std:
 void add_compare(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<MeasureOptions>();
   auto against = std::make_shared<std::vector<std::string>>();
-  CLI::App* command =
-      app.add_subcommand("compare", "layer by layer: does every engine give the codes of the QAT graph?");
+  CLI::App* command = app.add_subcommand("compare",
+                                         "layer by layer: does every engine give the codes of the QAT graph, with "
+                                         "constants that follow from the weights?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
   command->get_option("RUN")->description(std::string("a run directory; with --against also an int8.safetensors") +
                                           (has_onnx() ? " or a quantized .onnx file" : ""));

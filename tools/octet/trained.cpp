@@ -6,11 +6,12 @@
 
 namespace octet::cli {
 
-std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
-                                            const std::string& device) {
+TrainedSide trained_side(const Recipe& recipe, const RunDirectory& directory, const std::string& device,
+                         const Int8Graph& graph) {
   return explain_failures([&] {
     const Run run = open_run(recipe, directory, choose_device(device));
-    return trained_programs(run, load_quantized(run));
+    const QuantizedModel model = load_quantized(run);
+    return TrainedSide{trained_programs(run, model), derived_constants(run, model, graph)};
   });
 }
 

@@ -14,11 +14,17 @@
 
 namespace octet::cli {
 
-/// `recipe`: the run's, see recipe_of(); `device`: the command line's --device. The QAT graph of a run, and what is
-/// counted against it (trained_programs() of trainers/run/measure.h). Without LibTorch: none, after saying so on
-/// stderr.
-std::vector<OwnedProgram> compared_programs(const Recipe& recipe, const RunDirectory& directory,
-                                            const std::string& device);
+/// What a trained network is held against.
+struct TrainedSide {
+  std::vector<OwnedProgram> programs;  ///< the QAT graph, and what is counted against it
+  DerivedConstants constants;          ///< those of the int8 network, derived again
+};
+
+/// `recipe`: the run's, see recipe_of(); `device`: the command line's --device; `graph`: the int8 network that is
+/// compared. trained_programs() and derived_constants() of trainers/run/measure.h. Without LibTorch: no programs and
+/// no constants, after saying so on stderr.
+TrainedSide trained_side(const Recipe& recipe, const RunDirectory& directory, const std::string& device,
+                         const Int8Graph& graph);
 
 /// The run's float network, float control if it has one, simulation and QAT graph, by name. Without LibTorch: empty,
 /// after saying so.

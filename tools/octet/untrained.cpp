@@ -4,7 +4,7 @@
 
 namespace octet::cli {
 
-std::vector<OwnedProgram> compared_programs(const Recipe&, const RunDirectory&, const std::string&) {
+TrainedSide trained_side(const Recipe&, const RunDirectory&, const std::string&, const Int8Graph&) {
   say("this build has no LibTorch (-DOCTET_TRAINING=OFF): the QAT graph is left out, engines are held against each "
       "other");
   return {};

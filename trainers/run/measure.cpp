@@ -7,6 +7,7 @@
 #include "src/common/progress.h"
 #include "src/engine/engine_choice.h"
 #include "src/engine/fusion.h"
+#include "src/eval/derive_constants.h"
 #include "src/graph/checkpoint.h"
 #include "src/qat/layer_statistics.h"
 #include "src/qat/trained_forward.h"
@@ -105,7 +106,9 @@ Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<
                        const Int8Graph& graph) {
   std::vector<OwnedProgram> programs = trained_programs(run, model);
   for (OwnedProgram& engine : engines) programs.push_back(std::move(engine));
-  return compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
+  Comparison comparison = compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
+  comparison.constants = derived_constants(run, model, graph);
+  return comparison;
 }
 
 }  // namespace
@@ -158,6 +161,16 @@ std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel&
        kCountedImages,
        /*exact=*/false});
   return programs;
+}
+
+DerivedConstants derived_constants(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  return derive_constants({.written = run.graph,
+                           .prepared = model.prepared(),
+                           .params = float_params(model.used_weights()),
+                           .weight_scales = model.weight_scales(),
+                           .edges = model.edges(),
+                           .preprocessing = run.preprocessing},
+                          graph);
 }
 
 Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names) {

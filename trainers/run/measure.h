@@ -36,8 +36,12 @@ std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engin
 std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel& model);
 inline constexpr long kCountedImages = 1000;  ///< shares of differing codes need no more; they run at training's speed
 
+/// The constants of `graph`, an int8 network of this run, held against a second derivation from the model.
+DerivedConstants derived_constants(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
+
 /// The report of a trained run, all but its time: rows of what the phases made, `ptq` and the engines on the test
-/// images (from here on nothing is chosen any more), layers, pictures, codes compared. Writes the int8 checkpoint.
+/// images (from here on nothing is chosen any more), layers, pictures, codes compared, constants derived again. Writes
+/// the int8 checkpoint.
 Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names);
 
 }  // namespace octet

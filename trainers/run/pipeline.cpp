@@ -102,7 +102,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   record_report(run, *report);
   write_report(directory, *report);
   if (report->comparison.broken()) {
-    throw promise_error("the engines' codes differ from the QAT graph's:\n" + describe(report->comparison));
+    throw promise_error("what runs is not what was trained:\n" + describe(report->comparison));
   }
   return report;
 }

@@ -25,8 +25,9 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
 Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
 
 /// The whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; every file of the run directory.
-/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's. Several
-/// ranks train, measure and compare together; the first alone reports: the others return nothing.
+/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's, or a constant
+/// does not follow from what was trained. Several ranks train, measure and compare together; the first alone reports:
+/// the others return nothing.
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
 
 }  // namespace octet

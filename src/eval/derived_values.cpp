@@ -1,0 +1,100 @@
+#include "src/eval/derived_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace octet {
+namespace {
+
+constexpr double kHalfUlp = 0x1p-24;         ///< of a float32, relative to it
+constexpr double kHalfSubnormal = 0x1p-150;  ///< half of the least float32
+constexpr double kNoise = 1 + 0x1p-20;       ///< both sides compute in double, with errors far below a float32's
+constexpr double kCancelled = 0x1p-49;       ///< error of a sum in double, relative to its terms
+
+/// Codes of everything in [t - within, t + within], t in units of the output's scale.
+DerivedCodes codes_near(double t, double within, int zero_point, const CodeRange& range) {
+  const auto code = [&](double x) {
+    return static_cast<int>(
+        std::clamp(std::nearbyint(x) + zero_point, static_cast<double>(range.lo), static_cast<double>(range.hi)));
+  };
+  return {code(t - within), code(t + within)};
+}
+
+/// The steepest that any of the functions is; hard_swish's is 1.5.
+double steepness(const Curve& curve) { return std::max(1.5, std::fabs(static_cast<double>(curve.slope))); }
+
+}  // namespace
+
+DerivedReal rounded_to_float(double value, int times) {
+  return {value, times * (std::fabs(value) * kHalfUlp + kHalfSubnormal) * kNoise};
+}
+
+LayerChannelConstants layer_constants(const LayerChannel& c) {
+  double slope = 1, offset = c.bias, terms = std::fabs(c.bias);
+  if (c.batch_norm) {
+    const BatchNormChannel& b = *c.batch_norm;
+    const double deviation = std::sqrt(b.variance + b.epsilon);
+    slope = b.gamma / deviation;
+    offset = b.gamma * (c.bias - b.mean) / deviation + b.beta;
+    terms = std::fabs(b.gamma) * (std::fabs(c.bias) + std::fabs(b.mean)) / deviation + std::fabs(b.beta);
+  }
+  LayerChannelConstants result;
+  result.multiplier = rounded_to_float(slope * c.weight_scale * c.x_scale / c.y_scale, 2);
+  result.multiplier.within += kHalfSubnormal * c.x_scale / c.y_scale;
+  result.bias = rounded_to_float(offset / c.y_scale, 2);
+  result.bias.within += (kHalfSubnormal + kCancelled * terms) / c.y_scale;
+  return result;
+}
+
+double curve_value(const Curve& curve, double x) {
+  switch (curve.function) {
+    case Function::silu:
+      return x / 2 * (1 + std::tanh(x / 2));
+    case Function::hard_swish:
+      return x <= -3 ? 0 : x >= 3 ? x : (x * x + 3 * x) / 6;
+    case Function::hard_sigmoid:
+      return x <= -3 ? 0 : x >= 3 ? 1 : x / 6 + 0.5;
+    case Function::sigmoid:
+      return (1 + std::tanh(x / 2)) / 2;
+    case Function::tanh: {
+      const double less = std::expm1(-2 * std::fabs(x));
+      return std::copysign(-less / (2 + less), x);
+    }
+    case Function::gelu:
+      return x / 2 * std::erfc(-x * std::numbers::sqrt2 / 2);
+    case Function::leaky_relu:
+      return std::max(x, 0.0) + static_cast<double>(curve.slope) * std::min(x, 0.0);
+  }
+  return NAN;
+}
+
+DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const QParams& y, const CodeRange& range) {
+  const int code = x.quant_min < 0 && byte > 127 ? byte - 256 : byte;
+  const double input = static_cast<double>(x.scale) * (code - x.zero_point);
+  const double output = curve_value(curve, input);
+  // The input is rounded to float32, the function's value and its quotient by the scale.
+  const double within =
+      kHalfUlp * (steepness(curve) * std::fabs(input) + 2 * std::fabs(output)) * kNoise + kHalfSubnormal;
+  return codes_near(output / y.scale, within / y.scale, y.zero_point, range);
+}
+
+DerivedCodes pixel_codes(int pixel, double mean, double deviation, const QParams& y) {
+  const double share = pixel / 255.0, distance = share - mean;
+  // The quotient, the difference, and two quotients of it are rounded to float32.
+  const double within = kHalfUlp * (share + 3 * std::fabs(distance)) * kNoise;
+  const double unit = deviation * y.scale;
+  return codes_near(distance / unit, within / unit, y.zero_point, {y.quant_min, y.quant_max});
+}
+
+DerivedCodes exponential_codes(int distance, double scale) {
+  const double value = std::exp2(15 - distance * scale * std::numbers::log2e);
+  return codes_near(value, value * kCancelled * (4 + distance * scale), 0, {0, 1 << 15});
+}
+
+int nearest_code(float value, float scale, int zero_point, const CodeRange& range) {
+  const auto quotient = static_cast<float>(static_cast<double>(value) / static_cast<double>(scale));
+  return codes_near(quotient, 0, zero_point, range).lowest;
+}
+
+}  // namespace octet
