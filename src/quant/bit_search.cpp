@@ -46,6 +46,14 @@ std::vector<BitStep> bit_steps(const std::vector<BitChoice>& choices,
   }
 }
 
+size_t last_that_keeps(size_t kept, size_t lost, const std::function<bool(size_t step)>& keeps) {
+  while (lost - kept > 1) {
+    const size_t middle = kept + (lost - kept) / 2;
+    (keeps(middle) ? kept : lost) = middle;
+  }
+  return kept;
+}
+
 std::vector<BitChoice> bit_choices(const Graph& fused, const QuantSpec& spec, bool edges) {
   const auto with_general_bits = [&](int bits) {
     QuantSpec general = spec;

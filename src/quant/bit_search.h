@@ -37,6 +37,10 @@ struct BitStep {
 std::vector<BitStep> bit_steps(const std::vector<BitChoice>& choices,
                                const std::function<double(const BitLevels&)>& cost);
 
+/// The last step found to keep a promise, by halving between `kept`, which does, and `lost`, a later one which does not
+/// (or the number of steps). Of two steps in the middle the one of more bits is asked.
+size_t last_that_keeps(size_t kept, size_t lost, const std::function<bool(size_t step)>& keeps);
+
 /// What is chosen of a fused graph: every layer's weights, and with `edges` every edge that a layer writes, that have
 /// the general weight_bits and activation_bits of `spec`: neither pinned by name, nor first, last or picture.
 std::vector<BitChoice> bit_choices(const Graph& fused, const QuantSpec& spec, bool edges);

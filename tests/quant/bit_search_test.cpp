@@ -60,6 +60,24 @@ TEST(BitSearch, AChoiceThatSavesNothingIsNotTaken) {
   EXPECT_DOUBLE_EQ(steps[1].cost, 6);
 }
 
+TEST(BitSearch, TheLastStepThatKeepsIsFoundByHalving) {
+  std::vector<size_t> asked;
+  const auto found = [&](size_t kept, size_t lost, size_t last) {
+    asked.clear();
+    return last_that_keeps(kept, lost, [&](size_t step) {
+      asked.push_back(step);
+      return step <= last;
+    });
+  };
+  for (size_t last = 3; last < 20; ++last) EXPECT_EQ(found(3, 20, last), last);
+  EXPECT_EQ(found(2, 5, 2), 2u);
+  EXPECT_EQ(asked, std::vector<size_t>{3});  // of 3 and 4 the one of more bits: nothing else is left to measure
+  EXPECT_EQ(found(0, 8, 5), 5u);
+  EXPECT_EQ(asked, (std::vector<size_t>{4, 6, 5}));
+  EXPECT_EQ(found(7, 8, 7), 7u);
+  EXPECT_TRUE(asked.empty());
+}
+
 class BitSearchOfResNet20 : public testing::Test {
  protected:
   const Graph fused_ = fuse(build_model({.name = "resnet20", .shortcut = 'A'}));

@@ -135,6 +135,28 @@ TEST(Equalize, LogitsStayAndRangesBecomeOne) {
   }
 }
 
+/// Channel 3 is apart from the others, with one range on both sides of each pair: it never moves, and the others do,
+/// in more than one sweep.
+TEST(Equalize, GoesOnUntilTheChannelThatMovesMostHasSettled) {
+  for (const size_t still : {size_t{0}, size_t{3}}) {
+    const Graph graph =
+        fuse(graph_of({conv("a", 4), node("r", "relu"), conv("b", 4), node("r2", "relu"), conv("c", 4)}));
+    FloatParams params = uneven_params(graph, 9);
+    for (const char* name : {"a.weight", "b.weight", "c.weight"})
+      for (size_t i = 0; i < 16; ++i)
+        if (i / 4 == still || i % 4 == still) params.at(name)[i] = i / 4 == i % 4 ? 1 : 0;
+    const FloatParams before = params;
+    equalize(graph, params);
+    EXPECT_EQ(params.at("b.weight")[5 * still], 1);
+    EXPECT_LT(moved(graph, before, params, 9), 1e-5);
+    for (const LayerPair& pair : layer_pairs(graph)) {
+      const std::vector<double> writes = ranges(graph.nodes[pair.first], params, 4, false),
+                                reads = ranges(graph.nodes[pair.second], params, 4, true);
+      for (size_t c = 0; c < 4; ++c) EXPECT_NEAR(writes[c] / reads[c], 1, 1e-3) << "channel " << c << " of " << still;
+    }
+  }
+}
+
 TEST(Equalize, LogitsOfRandomNetworksStay) {
   int pairs = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +63,53 @@ TEST_F(Search, PlansFallInBitsAndInPredictedSqnr) {
                                     layer.at("what") == "output" ? "outputs" : "weights", bits,
                                     db.is_null() ? "lossless" : fmt::format("{:.1f} dB", db.get<double>())));
     }
+  }
+}
+
+/// Where the cost is a sum over choices, each step pays more noise than the one before for what it saves of the cost
+/// that was asked for.
+TEST_F(Search, StepsTakeTheLeastNoiseForTheCostThatWasAskedFor) {
+  for (const auto& [cost, key] : {std::pair{"size", "weight_bytes"}, std::pair{"operations", "bit_operations"}}) {
+    const Answer answer = octet({"search", path("run"), "--quiet", "--images", "16", "--points", "1000", "--json",
+                                 "--bits", "8,4,3,2", "--cost", cost});
+    ASSERT_EQ(answer.code, 0) << answer.err;
+    const auto document = nlohmann::json::parse(answer.out);
+    const auto& plans = document.at("plans");
+    ASSERT_GE(plans.size(), 4u);
+    const auto noise = [&](size_t i) { return std::pow(10, -plans[i].at("predicted_sqnr_db").get<double>() / 10); };
+    const auto of = [&, key = key](size_t i) { return plans[i].at(key).get<double>(); };
+    double last = 0;
+    for (size_t i = 1; i < plans.size() && std::string(cost) == "size"; ++i) {
+      const double ratio = (noise(i) - noise(i - 1)) / (of(i - 1) - of(i));
+      EXPECT_GE(ratio, last * (1 - 1e-6)) << cost << ": step " << i << " of " << plans.size();
+      last = ratio;
+    }
+    size_t edges = 0, searched = 0;  // all of them have the fewest bits at last
+    for (const auto& layer : plans.back().at("layers")) edges += layer.value("activation_bits", 0) == 2;
+    for (const auto& layer : document.at("searched")) searched += layer.at("what") == "output";
+    EXPECT_EQ(edges, searched) << cost;
+    EXPECT_EQ(searched > 0, std::string(cost) == "operations");
+  }
+}
+
+/// What a layer costs with the most bits is none of what fewer bits cost: from 8 to 4 and from 4 to 2 is from 8 to 2.
+TEST_F(Search, TheNoiseOfTheMostBitsIsNotCounted) {
+  const auto searched = [&](const char* bits) {
+    const Answer answer = search({"--json", "--bits", bits});
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    return nlohmann::json::parse(answer.out).at("searched");
+  };
+  const auto from_eight = searched("8,4,2"), from_four = searched("4,2");
+  ASSERT_GE(from_eight.size(), 2u);
+  ASSERT_EQ(from_four.size(), from_eight.size());
+  for (size_t i = 0; i < from_eight.size(); ++i) {
+    const auto noise = [i](const nlohmann::json& layers, const char* bits) {
+      return std::pow(10, -layers[i].at("alone_db").at(bits).get<double>() / 10);
+    };
+    const double eight_to_four = noise(from_eight, "4"), eight_to_two = noise(from_eight, "2");
+    EXPECT_GT(eight_to_four, 0);
+    EXPECT_NEAR((eight_to_four + noise(from_four, "2")) / eight_to_two, 1, 1e-3 * eight_to_four / eight_to_two)
+        << from_eight[i];
   }
 }
 

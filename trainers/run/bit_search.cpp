@@ -179,12 +179,7 @@ class Search {
     for (const auto& [step, plan] : plans_) known.push_back(step);
     const auto good = std::find_if(known.rbegin(), known.rend(), keeps);
     if (good == known.rend()) return std::nullopt;
-    size_t kept = *good, lost = good == known.rbegin() ? kept + 1 : *std::prev(good);
-    while (lost - kept > 1) {
-      const size_t middle = kept + (lost - kept) / 2;
-      (keeps(middle) ? kept : lost) = middle;
-    }
-    return kept;
+    return last_that_keeps(*good, good == known.rbegin() ? *good + 1 : *std::prev(good), keeps);
   }
 
   Run run_;
