@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """The thresholds that NVIDIA's calibrators choose for values that anybody can make again; octet's are held to them.
+Octet's entropy counts what a range clips, NVIDIA's scales it away: its own thresholds come from a second form of both,
+in numpy, which must choose as NVIDIA's does where it scales.
 
   golden_calibration.py tests/quant/golden_calibration.json
 
@@ -84,17 +86,46 @@ def entropy_over_octets_bins(values, bits, unsigned):
     return calibrator.compute_amax("entropy", start_bin=-(-bins // 16)).item()
 
 
+def entropy_by_numpy(values, bits, unsigned, scaled_up):
+    """`scaled_up`: as NVIDIA's, whose levels stand for the clipped values, too. Otherwise those are missing there."""
+    magnitudes = np.abs(values.astype(np.float64))
+    width = 2.0 ** np.ceil(np.log2(magnitudes.max() / BINS))
+    counts = np.bincount((magnitudes / width).astype(int)).astype(np.float64)
+    counts[0] = counts[1]  # zero has a code of its own
+    bins, total, levels = len(counts), counts.sum(), 2**bits if unsigned else 2 ** (bits - 1)
+    least, threshold = np.inf, None
+    for size in range(bins, -(-bins // 16) - 1, -1):
+        inside = counts[:size]
+        level = np.arange(size) * levels // size
+        filled = inside > 0
+        with np.errstate(invalid="ignore", divide="ignore"):  # levels without values, which nothing below reads
+            spread = (np.bincount(level, inside) / np.bincount(level, filled))[level]
+        clipped = inside.copy()
+        clipped[-1] += total - inside.sum()
+        if clipped[-1] > 0 and not filled[-1]:
+            continue
+        divergence = (clipped[filled] / total * np.log(clipped[filled] / spread[filled])).sum()
+        if scaled_up:
+            divergence += np.log(inside.sum() / total)
+        if divergence < least:
+            least, threshold = divergence, size * width
+    return threshold if scaled_up else min(threshold, magnitudes.max())
+
+
 def thresholds(values, bits):
     unsigned = bool((values >= 0).all())
     calibrator = HistogramCalibrator(num_bits=bits, unsigned=unsigned, num_bins=BINS)
     calibrator.collect(torch.from_numpy(values))
+    nvidias = entropy_over_octets_bins(values, bits, unsigned)
+    assert entropy_by_numpy(values, bits, unsigned, scaled_up=True) == nvidias
     return {
         "bits": bits,
         "unsigned": unsigned,
         "percentile": {str(p): calibrator.compute_amax("percentile", percentile=p).item() for p in PERCENTILES},
         "mse": least_squares(values, bits, unsigned),
         "entropy": calibrator.compute_amax("entropy").item(),  # writes into the counts: last
-        "entropy_over_octets_bins": entropy_over_octets_bins(values, bits, unsigned),
+        "entropy_over_octets_bins": nvidias,
+        "entropy_of_octet": entropy_by_numpy(values, bits, unsigned, scaled_up=False),
     }
 
 

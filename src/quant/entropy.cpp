@@ -39,7 +39,10 @@ Distribution distribution_of(const Statistics& s, bool fold) {
 }
 
 /// KL divergence of the bins [begin, end), which take the values outside at their ends, from what `levels` codes make
-/// of them. Infinite where an end takes outliers but is empty itself: a narrower range clips no more.
+/// of the values within. The values outside are missing there, and the rest is not scaled up to stand for them as in
+/// the paper: that adds -log(1 - their share). Scaled up, one value in the last bin would stand for all that a range
+/// clips, and the divergence of a range that clips nearly everything would be 0. Infinite where an end takes outliers
+/// but is empty itself: a narrower range clips no more.
 double divergence(const std::vector<double>& bins, int begin, int end, int levels) {
   const int size = end - begin;
   std::vector<double> p(bins.begin() + begin, bins.begin() + end), q(static_cast<size_t>(size));
@@ -60,15 +63,12 @@ double divergence(const std::vector<double>& bins, int begin, int end, int level
       if (bins[begin + i] > 0) q[i] = sum / filled;
     }
   }
-  double p_sum = 0, q_sum = 0, result = 0;
-  for (int i = 0; i < size; ++i) {
-    p_sum += p[i];
-    q_sum += q[i];
-  }
+  double total = 0, result = 0;
+  for (const double count : bins) total += count;
   for (int i = 0; i < size; ++i) {
     if (p[i] == 0) continue;
     if (q[i] == 0) return INFINITY;
-    result += p[i] / p_sum * std::log(p[i] / p_sum / (q[i] / q_sum));
+    result += p[i] / total * std::log(p[i] / q[i]);
   }
   return result;
 }
@@ -90,7 +90,10 @@ ChosenRange entropy_range(const Statistics& statistics, const QParams& range, bo
       best = {(begin - d.zero) * d.width, (begin + size - d.zero) * d.width};
     }
   }
-  return best;
+  // The outer bins reach beyond the values.
+  const double low = fold ? 0.0 : std::min(statistics.lo, 0.0);
+  const double high = std::max(fold ? -statistics.lo : 0.0, statistics.hi);
+  return {std::clamp(best.lo, low, high), std::clamp(best.hi, low, high)};
 }
 
 }  // namespace octet

@@ -19,7 +19,8 @@ ChosenRange least_squares_range(const Statistics& statistics, const QParams& ran
 
 /// Migacz, "8-bit inference with TensorRT", GTC 2017: of the clipped ranges the one whose distribution, merged into as
 /// many levels as there are codes and spread out again, has the least KL divergence from the clipped original, over
-/// 2048 bins. Signed codes see the histogram of |x|; affine codes shrink both ends alike.
+/// 2048 bins. What a range clips is missing from the levels (entropy.cpp), so that values far from zero keep theirs.
+/// Signed codes see the histogram of |x|; affine codes shrink both ends alike. No end lies beyond the values.
 ChosenRange entropy_range(const Statistics& statistics, const QParams& range, bool affine);
 
 }  // namespace octet
