@@ -51,6 +51,10 @@ size_t display_width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+std::string whole_number(double value) {
+  return std::abs(value) < 1e15 ? with_thousands(std::lround(value)) : decimal(value);  // NaN is not below
+}
+
 std::string with_thousands(long value) {
   std::string digits = std::to_string(value);
   const size_t first = value < 0 ? 1 : 0;
@@ -88,6 +92,7 @@ std::string human_seconds(double seconds) {
   if (seconds < 0.9995e-3) return decimal(seconds * 1e6) + " \xC2\xB5s";
   if (seconds < 0.9995) return decimal(seconds * 1e3) + " ms";
   if (seconds < 59.95) return decimal(seconds) + " s";
+  if (seconds >= 1e15) return decimal(seconds) + " s";
   const long whole = std::lround(seconds);
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
@@ -112,6 +117,7 @@ std::string counted(long n, std::string_view one) {
 }
 
 std::string decibels(double db, std::string_view unit) {
+  if (std::isnan(db)) return "not finite";
   if (std::isinf(db)) return db > 0 ? "lossless" : "no signal";
   return fmt::format("{:.1f}{}", db, unit);
 }

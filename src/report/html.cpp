@@ -153,8 +153,7 @@ std::string html_breakable(std::string_view text) {
 }
 
 std::string html_page(std::string_view title, std::string_view body, int reload_seconds) {
-  const std::string reload =
-      reload_seconds > 0 ? fmt::format("<meta http-equiv=\"refresh\" content=\"{}\"/>\n", reload_seconds) : "";
+  const std::string reload = reload_seconds > 0 ? fmt::format("{} content=\"{}\"/>\n", kReload, reload_seconds) : "";
   return fmt::format(R"(<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -17,6 +17,9 @@ std::string html_breakable(std::string_view text);
 /// `reload_seconds` is not 0, itself.
 std::string html_page(std::string_view title, std::string_view body, int reload_seconds = 0);
 
+/// What makes a browser load the page again begins so.
+inline constexpr std::string_view kReload = "<meta http-equiv=\"refresh\"";
+
 /// Okabe & Ito's palette (2008): told apart with every kind of colour vision.
 namespace colour {
 inline constexpr const char* kBlue = "#0072b2";

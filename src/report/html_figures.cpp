@@ -72,14 +72,13 @@ std::string layer_card(const ReportLayer& shown) {
   if (!layer.qparams.empty()) html += "<br/>" + html_escape(layer.qparams);
   if (!layer.weight_codes.empty()) html += "<br/>weight codes " + html_escape(layer.weight_codes);
   html += "</p><div class=\"pair\">";
-  if (!layer.weights.counts.empty()) {
-    html += figure(svg_histogram(layer.weights, layer.name + ", weights", colour::kGrey),
-                   "weights, " + decibels(layer.weight_sqnr_db));
-  }
-  if (!layer.activations.counts.empty()) {
-    html += figure(svg_histogram(layer.activations, layer.name + ", activations", colour::kBlue),
-                   "activations, " + decibels(layer.sqnr_db));
-  }
+  const auto histogram = [&](const std::string& what, const Histogram& values, const char* hue, double db) {
+    if (values.counts.empty()) return;
+    const std::string bad = values.not_finite > 0 ? "; not finite: " + counted(values.not_finite, "value") : "";
+    html += figure(svg_histogram(values, layer.name + ", " + what, hue), what + ", " + decibels(db) + bad);
+  };
+  histogram("weights", layer.weights, colour::kGrey, layer.weight_sqnr_db);
+  histogram("activations", layer.activations, colour::kBlue, layer.sqnr_db);
   return html + "</div></div>\n";
 }
 
@@ -129,8 +128,7 @@ std::string training_costs(const Report& report) {
     const EpochMetrics& m = report.epochs[i];
     if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
     text += fmt::format("{}{} {} images/s, {} of the time waiting for pictures", text.empty() ? "" : "; ",
-                        html_escape(m.phase), with_thousands(std::lround(m.images_per_second)),
-                        percent(m.data_wait_share, 1));
+                        html_escape(m.phase), whole_number(m.images_per_second), percent(m.data_wait_share, 1));
     if (m.gpu_memory_bytes > 0)
       text += fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(m.gpu_memory_bytes) / 1e9);
   }
@@ -152,7 +150,7 @@ std::string ranks_table(const Report& report) {
           "<tr><th scope=\"row\">{}</th><td data-label=\"process\">{}</td><td data-label=\"images/s\">{}</td>"
           "<td data-label=\"exchanging\">{}</td><td data-label=\"waiting\">{}</td><td data-label=\"GPU "
           "memory\">{}</td></tr>\n",
-          html_escape(m.phase), rank, with_thousands(std::lround(r.images_per_second)), percent(r.exchange_share, 1),
+          html_escape(m.phase), rank, whole_number(r.images_per_second), percent(r.exchange_share, 1),
           percent(r.data_wait_share, 1), memory(r.gpu_memory_bytes));
     }
   }

@@ -67,6 +67,10 @@ struct ReportPicture {
 struct RunState {
   std::string text;      ///< at the page's top: "qat: epoch 3 of 10 done, 12:04:05 UTC"; "": a run that is done
   bool running = false;  ///< the page asks the browser to load it again every few seconds
+  // Of a run that goes on: by these the page itself says when no word has come for too long.
+  int64_t written = 0;   ///< seconds since 1970; 0: the page does not say it
+  int64_t patience = 0;  ///< seconds
+  std::string overdue;   ///< what it says then: "process 4711 on host may have ended"
 };
 
 struct Report {
@@ -89,6 +93,9 @@ struct Report {
 std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
 /// Self-contained: inline SVG and CSS, legible on a phone and on paper. Of a run that goes on: what there is so far.
 std::string report_html(const Report& report);
+/// What report_html() wrote of a run that went on, once it has ended without a word: the page says `why`, and is not
+/// loaded again and again. nullopt: `page` is not of a run that goes on.
+std::optional<std::string> ended_page(const std::string& page, const std::string& why);
 /// Its results as one picture that stands alone, on a ground of its own: for a README, light or dark.
 std::string report_svg(const Report& report);
 std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal

@@ -110,6 +110,7 @@ Json histogram_json(const Histogram& h) {
   json["lo"] = h.lo;
   json["hi"] = h.hi;
   json["counts"] = h.counts;
+  json["not_finite"] = h.not_finite;
   return json;
 }
 

@@ -81,7 +81,9 @@ std::string Canvas::str() const {
 }
 
 std::vector<double> nice_ticks(double lo, double hi, int count) {
-  if (!(hi > lo) || count < 1 || !std::isfinite(hi - lo)) return {lo};
+  // Steps that are subnormal, too small to move what they are added to, or overflow would never come to the end.
+  const double least = std::max(1e-300, 1e-9 * std::max(std::abs(lo), std::abs(hi)));
+  if (!(hi - lo > least && hi - lo < 1e300) || count < 1) return {lo};
   const double raw = (hi - lo) / count;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   // The limits between the steps are the geometric means of neighbours.
@@ -98,9 +100,11 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
   if (ticks.size() > 1) step = ticks[1] - ticks[0];
   const int decimals = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
   std::vector<std::string> labels;
+  constexpr double kLargest = 1e7;  // in digits: there is room for no more
+  const bool large = std::any_of(ticks.begin(), ticks.end(), [](double tick) { return std::abs(tick) > kLargest; });
   for (const double tick : ticks) {
     // Adding 0 turns -0 into 0.
-    labels.push_back(fmt::format("{:.{}f}", tick + 0.0, decimals));
+    labels.push_back(large ? fmt::format("{:.3g}", tick + 0.0) : fmt::format("{:.{}f}", tick + 0.0, decimals));
   }
   return labels;
 }

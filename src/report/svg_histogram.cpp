@@ -41,7 +41,7 @@ std::string svg_histogram(const Histogram& h, const std::string& title, const st
   canvas.path(d, {.fill = colour},
               fmt::format("{}: {} values in [{}, {}]", title, human_count(total), decimal(h.lo), decimal(h.hi)));
   if (h.lo < 0 && h.hi > 0) {
-    const double zero = kWidth * -h.lo / (h.hi - h.lo);
+    const double zero = kWidth * -h.lo / (static_cast<double>(h.hi) - h.lo);
     canvas.path(fmt::format("M{:.1f} {:.1f}V{:.1f}", zero, kTop, kBottom + 4),
                 {.stroke = "#1c2530", .stroke_width = 0.8});
     if (zero > 50 && zero < kWidth - 50) canvas.text(zero, kHeight - 4, "0", {.size = 11, .anchor = Anchor::middle});

@@ -14,10 +14,13 @@ constexpr double kLeft = 52, kRight = kChartWidth - 10, kBottomMargin = 36, kPlo
 constexpr double kBandStrip = 15;  ///< above the plot: names of the bands
 constexpr int kMostDots = 60;      ///< longer series are lines without dots
 
+/// What is so large that differences overflow is left out like what is no number.
+bool drawable(double v) { return std::abs(v) < 1e300; }
+
 struct Range {
   double lo = std::numeric_limits<double>::infinity(), hi = -std::numeric_limits<double>::infinity();
   void include(double v) {
-    if (!std::isfinite(v)) return;
+    if (!drawable(v)) return;
     lo = std::min(lo, v);
     hi = std::max(hi, v);
   }
@@ -86,7 +89,7 @@ void draw_line(const Line& line, const LineChart& chart, const Frame& frame, Can
   std::string d;
   bool drawing = false;
   for (size_t i = 0; i < line.x.size(); ++i) {
-    if (!std::isfinite(line.y[i])) {
+    if (!drawable(line.y[i])) {
       drawing = false;
       continue;
     }
@@ -97,7 +100,7 @@ void draw_line(const Line& line, const LineChart& chart, const Frame& frame, Can
   canvas.path(d, {.stroke = line.colour, .stroke_width = 2, .dash = line.dashed ? "4 3" : ""}, line.name);
   if (line.x.size() > kMostDots) return;
   for (size_t i = 0; i < line.x.size(); ++i) {
-    if (!std::isfinite(line.y[i])) continue;
+    if (!drawable(line.y[i])) continue;
     canvas.dot(frame.to_x(line.x[i]), frame.to_y(line.y[i]), line.colour,
                fmt::format("{}, {} {:.6g}: {}", line.name, chart.x_label, line.x[i], decimal(line.y[i], 4)));
   }
