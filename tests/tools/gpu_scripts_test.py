@@ -146,21 +146,27 @@ class Pictures(WithFolder):
 
 
 class StepModel(unittest.TestCase):
-    row = {"milliseconds": [40.0, 41.0], "exchange_ms": 0.4, "gradient_bytes": 100_000_000, "batch": 256}
+    row = {"gradient_bytes": 100_000_000, "batch": 256,
+           "by_gpus": {"1": {"ms": 40.0}, "2": {"ms": 41.0, "exchange_ms": 0.4}, "4": {"ms": 42.0, "exchange_ms": 0.7}}}
 
     def test_measured_steps_stay_and_a_ring_of_eight_sends_seven_quarters(self):
-        self.assertEqual([step_model.step(self.row, 2, gpus, 50) for gpus in (1, 2)], [40.0, 41.0])
-        self.assertAlmostEqual(step_model.step(self.row, 2, 8, 50), 40 + 1.75 * 0.4 + 0.6)
+        self.assertEqual([step_model.step(self.row, gpus, 50) for gpus in (1, 2)], [40.0, 41.0])
+        self.assertAlmostEqual(step_model.step(self.row, 8, 50), 40 + 1.75 * 0.4 + 0.6)
 
     def test_between_hosts_each_gpu_sends_its_eighth(self):
-        over_two_hosts = step_model.exchange(self.row, 2, 16, 50) - step_model.exchange(self.row, 2, 8, 50)
+        over_two_hosts = step_model.exchange(self.row, 16, 50) - step_model.exchange(self.row, 8, 50)
         self.assertAlmostEqual(over_two_hosts, 2 * 0.5 * 100_000_000 / 8 / 50e9 * 1e3)
 
+    def test_what_was_measured_is_held_against_the_model_that_one_and_two_gpus_give(self):
+        self.assertAlmostEqual(step_model.off_by(self.row, 4, 50), (40 + 1.5 * 0.4 + 0.6) / 42 - 1)
+        self.assertEqual([step_model.off_by(self.row, gpus, 50) for gpus in (1, 2, 8)], [None, None, None])
+
     def test_the_table_says_what_was_measured(self):
-        lines = step_model.table({"processes": 2, "speed": {"good": True, "resnet50": self.row}}, [8], 50).splitlines()
-        self.assertEqual([line.split()[1] for line in lines], ["1", "2", "8"])
-        self.assertEqual([line.split()[-1] for line in lines], ["measured", "measured", "model"])
+        lines = step_model.table({"good": True, "resnet50": self.row}, [8], 50).splitlines()
+        self.assertEqual([line.split()[1] for line in lines], ["1", "2", "4", "8"])
+        self.assertEqual([line.split("x  ")[-1] for line in lines], ["measured", "measured", "measured, model -1.9 %", "model"])
         self.assertIn("1.95x", lines[1])
+        self.assertIn("3.81x", lines[2])
 
 
 class Sharing(unittest.TestCase):

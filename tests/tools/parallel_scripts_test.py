@@ -4,6 +4,7 @@ import os
 import pathlib
 import struct
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -13,7 +14,9 @@ import accuracy_scripts_test  # noqa: E402
 
 sys.path.insert(0, str(accuracy_scripts_test.TOOLS))
 import parallel_agree  # noqa: E402
+import parallel_folder  # noqa: E402
 import parallel_report  # noqa: E402
+import parallel_speed  # noqa: E402
 
 REPORT = ("--only", "report", "--seeds", "0,1", "--set", "train.epochs=3")
 RUNS = [f"report/{count}_gpus/resnet18-seed{seed}" for count in (2, 1) for seed in (0, 1)]
@@ -75,6 +78,35 @@ def state(folder, epoch, weight, finished=False):
     header = json.dumps({"__metadata__": {"octet_state": position}, **tensors}).encode()
     (folder / "new").write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", weight, 7))
     os.replace(folder / "new", folder / "float.state.safetensors")
+
+
+class Speed(unittest.TestCase):
+    def test_one_two_four_eight_and_all(self):
+        self.assertEqual([parallel_speed.counts(available) for available in (2, 3, 4, 8)], [[2], [2, 3], [2, 4], [2, 4, 8]])
+
+
+class Folder(unittest.TestCase):
+    def test_pictures_of_an_archive_are_resized_once_and_linked_as_often_as_asked(self):
+        try:
+            from PIL import Image
+        except ImportError:
+            self.skipTest("needs Pillow")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for number in range(3):
+                Image.new("RGB", (30, 20), (number * 80, 0, 0)).save(folder / f"{number}.jpg")
+            with tarfile.open(folder / "some.tar", "w") as tar:
+                for number in (2, 0, 1):
+                    tar.add(folder / f"{number}.jpg", f"n01/{number}.jpg")
+            sources = parallel_folder.jpegs(folder / "some.tar")
+            self.assertEqual(sources, [(folder / f"{number}.jpg").read_bytes() for number in range(3)])
+            parallel_folder.write_folder(folder / "out", sources, 25)
+            files = sorted((folder / "out/train").rglob("*.jpg"))
+            self.assertEqual(len(files), 25)
+            self.assertEqual(len({path.stat().st_ino for path in files}), 3)
+            self.assertEqual(len(list((folder / "out/val").rglob("*.jpg"))), 64)
+            with Image.open(files[-1]) as image:
+                self.assertEqual(image.size, parallel_folder.SIZE)
 
 
 class Following(unittest.TestCase):

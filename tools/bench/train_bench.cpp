@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -75,6 +76,8 @@ std::string run(StepBench bench, const Options& options) {
   if (!std::isfinite(times.loss)) throw promise_error("the loss is not a number: what was timed does not train");
   const int ranks = bench.ranks == nullptr ? 1 : bench.ranks->size();
   const bool staged = !bench.parallel.stages.empty();
+  // Processes that each take a batch of their own: all of them, or the replicas of a network that is cut into stages.
+  const int shares = staged ? std::max(1, ranks / static_cast<int>(bench.parallel.stages.size() + 1)) : ranks;
   const auto& ms = times.milliseconds;
   const double median = ms[ms.size() / 2];
   nlohmann::json result{{"program", "octet"},
@@ -90,12 +93,13 @@ std::string run(StepBench bench, const Options& options) {
                         {"median_ms", median},
                         {"p10_ms", ms[ms.size() / 10]},
                         {"p90_ms", ms[ms.size() * 9 / 10]},
-                        {"images_per_second", 1e3 * bench.optimizer.batch_size * (staged ? 1 : ranks) / median},
+                        {"images_per_second", 1e3 * bench.optimizer.batch_size * shares / median},
                         {"peak_gib", static_cast<double>(times.peak_bytes) / kGiB},
                         {"loss", times.loss}};
   if (bench.ranks != nullptr) {
     if (staged) {
       result["stages"] = bench.parallel.stages;
+      result["replicas"] = shares;
       result["micro_batches"] = bench.parallel.micro_batches;
     } else {
       result["exchange_ms"] = times.exchange_milliseconds;

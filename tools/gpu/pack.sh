@@ -15,7 +15,7 @@ usage: tools/gpu/pack.sh DIR [--data FOLDER] [--tiny FILE] [--wheels FOLDER] [--
   --wheels FOLDER Python packages for stage training: the *.whl in it, for the GPU machine's python3 (README.md beside this)
   --build FOLDER  the build to take programs from (default: build); needs octet and, with -DOCTET_CUDA=ON, the tests with label gpu
   --limit MIB     largest size of a part (default: 48)
-  --no-tests      of the programs octet alone: what stages choose, final, science and parallel need
+  --no-tests      no test programs: octet and train_bench are what stages choose, final, science, parallel and training need
 Not packed, since run.sh finds them there: LibTorch and CUDA's libraries (a python3 with torch).
 END
 }
@@ -42,7 +42,7 @@ done
 if [ -e "$build/CMakeCache.txt" ]; then  # what is packed is what the sources say, tests that the build did not know yet included
   cmake --build "$build" ${no_tests:+--target octet} >&2 || fail "$build does not build"
   targets=$(cmake --build "$build" --target help) || fail "$build does not say what it builds"
-  if [ -z "$no_tests" ] && grep -q train_bench <<<"$targets"; then  # built by no other command; a build without CUDA has none
+  if grep -q train_bench <<<"$targets"; then  # built by no other command; a build without CUDA has none
     cmake --build "$build" --target train_bench >&2 || fail "$build does not build train_bench"
   fi
 fi
@@ -60,12 +60,10 @@ for name in $tests; do
   cp "$build/bin/$name" "$stage/bin/"
   echo "$name" >>"$stage/gpu_tests.txt"
 done
-if [ -n "$no_tests" ]; then
-  :
-elif [ -x "$build/bin/train_bench" ]; then
+if [ -x "$build/bin/train_bench" ]; then
   cp "$build/bin/train_bench" "$stage/bin/"
 else
-  echo "pack: no train_bench in $build/bin: stage bench will lack it" >&2
+  echo "pack: no train_bench in $build/bin: stages training, bench and parallel will lack it" >&2
 fi
 strip "$stage"/bin/*
 

@@ -2,8 +2,11 @@
 """Several processes that train one network, a GPU each: how fast beside one, whether alike, what happens when one dies.
 
 Parts, each with a time limit of its own; what is known is in parallel.json after every part:
-    speed    a QAT step in fp16 on random pictures: images/s of all GPUs beside one, in this call
-    pipeline ResNet-50 cut in two where the GPU's own times say, 8 micro-batches of 128 and of 32: images/s and peak memory beside one GPU
+    speed    a QAT step in fp16 on random pictures: images/s of 2, 4, 8 and all GPUs beside one, in this call; and how far the model of a
+             step's time that one and two GPUs give (tools/bench/step_model.py) is from what more of them take
+    pipeline ResNet-50 cut in two where the GPU's own times say, 8 micro-batches of 128 and of 32: images/s and peak memory beside one GPU;
+             with four GPUs and more also by replicas of the two stages on all of them
+    folder   ResNet-50 from one folder of JPEG files (--pictures): images/s and the share of time that GPUs wait for pictures
     agree    fp32, deterministic: 50 steps with the same batches on one GPU and on all; how far apart the weights are, and, as a control
              (other_order), those of one GPU that gets the pictures of each batch in another order. After each step octet itself holds
              the bits of all ranks together, ranges included, and stops where they differ. Good: within 1e-5, or twice the control's distance;
@@ -23,12 +26,13 @@ import time
 import gpus
 import parallel_agree
 import parallel_faults
+import parallel_folder
 import parallel_report
 import parallel_runs
 import parallel_speed
 import programs
 
-PARTS = {"speed": parallel_speed.speed, "pipeline": parallel_speed.pipeline, "agree": parallel_agree.agree, "faults": parallel_faults.faults,
+PARTS = {"speed": parallel_speed.speed, "pipeline": parallel_speed.pipeline, "folder": parallel_folder.folder, "agree": parallel_agree.agree, "faults": parallel_faults.faults,
          "hang": parallel_faults.hang, "report": parallel_report.report}
 
 
@@ -36,6 +40,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--data", type=pathlib.Path, default=programs.ROOT / "data/binary", help="CIFAR-10's binary files, for part report")
+    parser.add_argument("--pictures", type=pathlib.Path, metavar="TAR|FOLDER", help="JPEG files, for part folder")
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[1, 2, 3], metavar="LIST", help="report")
     parser.add_argument("--minutes", type=float, help="report: stop then, with every run saved; the same command goes on")

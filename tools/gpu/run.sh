@@ -39,19 +39,20 @@ options:
   --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
   --turns N        training, bench (default: 2)
   --programs LIST  tests: only these, in this order (test_qat_cuda,test_engine_cuda)
-  --parts LIST     parallel: of speed,pipeline,agree,faults,hang,report (default: all)
+  --parts LIST     parallel: of speed,pipeline,folder,agree,faults,hang,report (default: all)
+  --pictures FILE  parallel's part folder: a .tar file or a folder with JPEG files
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
 }
 fail() { echo "run: $*" >&2; exit 2; }
 
-stages=() home=$HOME/octet-gpu out='' dry='' data='' models='' turns='' parts='' programs='' rows='' accuracy=() science=() report=() given=("$@")
+stages=() home=$HOME/octet-gpu out='' dry='' data='' pictures='' models='' turns='' parts='' programs='' rows='' accuracy=() science=() report=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     build | unpack | tests | sanitize | choose | final | science | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
     --few-bits) accuracy+=("$1"); shift ;;
-    --out | --home | --data | --models | --turns | --parts | --programs)
+    --out | --home | --data | --pictures | --models | --turns | --parts | --programs)
       [ $# -ge 2 ] || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     --seeds | --minutes | --set)
@@ -147,7 +148,7 @@ bench() {
   cat "$out"/bench_*.txt "$out/engines.txt" "$out/layers.txt" "$out/inference.txt"
   return $failed
 }
-parallel() { python3 "$here/parallel.py" --out "$out" ${data:+--data "$data"} ${parts:+--only "$parts"} "${report[@]}" $dry; }
+parallel() { python3 "$here/parallel.py" --out "$out" ${data:+--data "$data"} ${pictures:+--pictures "$pictures"} ${parts:+--only "$parts"} "${report[@]}" $dry; }
 
 failed=()
 for stage in "${stages[@]}"; do
