@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "src/common/error.h"
 #include "src/common/files.h"

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+
 #include "src/data/decoders.h"
 #include "tests/data/pictures.h"
 

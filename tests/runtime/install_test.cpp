@@ -83,7 +83,7 @@ TEST_F(Install, HeadersAreCAndTheLibraryShowsItsFunctionsOnly) {
 TEST_F(Install, AnotherVersionOrComponentIsRefused) {
   const auto project = [&](const std::string& wanted) {
     write("CMakeLists.txt",
-          "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\nfind_package(octet " + wanted + ")\n");
+          "cmake_minimum_required(VERSION 3.24)\nproject(p LANGUAGES CXX)\nfind_package(octet " + wanted + ")\n");
     return configure(path("."));
   };
   EXPECT_EQ(project("0.1 REQUIRED").code, 0);
@@ -109,7 +109,7 @@ TEST_F(Install, AProgramOutsideTheTreeTrains) {
   fs::remove_all(path("build"));
   fs::create_directory(path("needs"));
   write("needs/CMakeLists.txt",
-        "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\n"
+        "cmake_minimum_required(VERSION 3.24)\nproject(p LANGUAGES CXX)\n"
         "find_package(octet REQUIRED COMPONENTS training)\n");
   const Answer needs = configure(path("needs"), "-DOCTET_TORCH_DIR=/none");
   EXPECT_NE(needs.code, 0);

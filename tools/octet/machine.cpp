@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "src/common/split.h"
 #include "src/common/text_table.h"
