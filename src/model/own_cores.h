@@ -5,8 +5,8 @@
 // put both threads of LibTorch on one core from time to time, where the one waits, spinning, for the other that does
 // not run: each wait takes a time slice, and oneDNN's barriers spin whatever OMP_WAIT_POLICY says. Bound, they never
 // share a core. On a quiet machine they stay free: bound ones cannot get out of the way of the threads that load
-// pictures (30 % of the speed of a small network). The number of threads never changes, and with it no bit: sums are
-// cut by threads.
+// pictures (up to 30 % of the speed of a small network). The number of threads never changes, and with it no bit: sums
+// are cut by threads.
 #pragma once
 
 #include <functional>
