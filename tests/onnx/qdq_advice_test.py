@@ -6,6 +6,8 @@ usage: qdq_advice_test.py OCTET ONNX_LOGITS. Exits 77 (skipped) where onnx or on
 """
 import logging
 import pathlib
+import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -135,6 +137,18 @@ class Advice(unittest.TestCase):
         self.assertIn("beyond int8", message)
         self.assertIn("ONNX Runtime's quantize_static does with weight_type=QuantType.QInt8", message)
         self.check_quantized_again(self.quantize())
+
+    def test_an_open_size_is_given(self):
+        onnx.save(float_network(), self.source)
+        fixed = self.quantize()
+        quantized = onnx.load(fixed)
+        height, width = quantized.graph.input[0].type.tensor_type.shape.dim[2:]
+        height.dim_param, width.dim_param = "height", "width"
+        message = self.refusal(self.save(quantized, "open.onnx"))
+        self.assertIn("its height is open ('height')", message)
+        command = re.search(r"python (-m .*FIXED.onnx) gives it a size", message)[1].replace("H,W", "8,8")
+        subprocess.run([sys.executable, *shlex.split(command)], cwd=self.folder, check=True, capture_output=True)
+        np.testing.assert_array_equal(self.outputs(self.folder / "FIXED.onnx", X[:1])[0], self.outputs(fixed, X[:1])[0])
 
     def test_batch_norm_is_folded_first(self):
         onnx.save(float_network(norm=True), self.source)
