@@ -127,7 +127,7 @@ uint8_t* align(std::vector<uint8_t>& buffer) {
 /// A network's convolutions with random weights, and two buffers that take turns as input and output.
 class Network {
  public:
-  Network(const std::vector<Layer>& layers, int batch, CpuIsa isa) : layers_(layers), batch_(batch) {
+  Network(const std::vector<Layer>& layers, int batch, CpuIsa isa) : batch_(batch) {
     std::mt19937 random(1);
     size_t largest = 0, workspace = 0;
     for (const Layer& l : layers) {
@@ -170,7 +170,6 @@ class Network {
   const CpuConv2d& conv(size_t i) const { return *convs_[i]; }
 
  private:
-  const std::vector<Layer>& layers_;
   int batch_;
   std::vector<std::unique_ptr<CpuConv2d>> convs_;
   std::vector<uint8_t> buffers_[3], workspaces_;
