@@ -33,7 +33,7 @@ HEADERS = {
     "cstdio": "FILE fclose fflush fgets fopen fprintf fputs fread fwrite printf puts remove rename snprintf",
     "cstdlib": "_Exit abort abs aligned_alloc atexit atof atoi atol calloc exit free getenv malloc quick_exit realloc strtod strtol strtoull system",
     "cstring": "memchr memcmp memcpy memmove memset strchr strcmp strerror strlen strncmp strrchr strstr",
-    "ctime": "time",
+    "ctime": "time time_t",
     "deque": "deque",
     "exception": "current_exception exception exception_ptr rethrow_exception terminate uncaught_exceptions",
     "filesystem": "filesystem",

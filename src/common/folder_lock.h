@@ -10,6 +10,10 @@ class FolderLock {
  public:
   /// Throws Error(usage) when somebody else holds it. A file system without locks gives none, and that is no error.
   explicit FolderLock(const std::string& folder);
+
+  enum class Taken { no, yes, unknown };
+  /// Whether somebody holds it; unknown where the folder cannot be opened or its file system has no locks.
+  static Taken taken(const std::string& folder);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
   ~FolderLock();

@@ -81,9 +81,9 @@ class NodeCheck {
   }
 
   void check_factors(std::string_view what, const std::vector<float>& values) const {
-    for (const float value : values) {
-      if (!(std::abs(value) <= kMaxMultiplier)) {
-        fail(fmt::format("{} {} is not finite or beyond {}", what, value, kMaxMultiplier));
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!(std::abs(values[i]) <= kMaxMultiplier)) {
+        fail(fmt::format("{} {}, number {}, is not finite or beyond {}", what, values[i], i, kMaxMultiplier));
       }
     }
   }
@@ -120,8 +120,10 @@ class NodeCheck {
     check_factors("bias", node_.bias);
     check_factors("residual multiplier", {node_.residual_multiplier});
     require(has_residual() || node_.residual_multiplier == 0, "a residual multiplier without a residual");
-    for (const float scale : node_.weight_scale) {
-      if (!std::isfinite(scale) || scale <= 0) fail(fmt::format("weight scale {} is not positive and finite", scale));
+    for (size_t i = 0; i < node_.weight_scale.size(); ++i) {
+      const float scale = node_.weight_scale[i];
+      if (!std::isfinite(scale) || scale <= 0)
+        fail(fmt::format("weight scale {}, number {}, is not positive and finite", scale, i));
     }
   }
 

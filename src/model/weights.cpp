@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "src/common/error.h"
 #include "src/import/pytorch_file.h"
@@ -128,7 +129,7 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
   std::map<std::string, const TensorData*> found = by_parameter(file, parameters(graph));
 
   LoadReport report;
-  std::vector<std::pair<at::Tensor*, const TensorData*>> fitting;  // copied only when all fit
+  std::vector<std::tuple<std::string, at::Tensor*, const TensorData*>> fitting;  // copied only when all fit
   for (const ParameterSpec& spec : parameters(graph)) {
     const auto it = found.find(spec.name);
     if (it == found.end()) {
@@ -139,7 +140,7 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
       report.misshaped.push_back(spec.name + " is " + shape_text(it->second->shape) + ", the network needs " +
                                  shape_text(sizes(spec)));
     else
-      fitting.emplace_back(&weights.at(spec.name), it->second);
+      fitting.emplace_back(spec.name, &weights.at(spec.name), it->second);
     found.erase(it);
   }
   for (const auto& [name, data] : found) report.unexpected.push_back(name);
@@ -149,7 +150,8 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
                      list("unexpected:", report.unexpected) +
                      "\nUse the model, number of classes and shortcut that the file was trained with.");
   const c10::NoGradGuard no_grad;
-  for (const auto& [tensor, data] : fitting) {
+  for (const auto& [name, tensor, data] : fitting) require_usable_weights(path, name, *data);
+  for (const auto& [name, tensor, data] : fitting) {
     const std::vector<float> values = to_float(*data);
     tensor->copy_(at::from_blob(const_cast<float*>(values.data()), data->shape, at::kFloat));
   }

@@ -112,8 +112,10 @@ void batch_normalization(NodeReader& node) {
   const double epsilon = node.real("epsilon", 1e-5f);
   const float momentum = node.real("momentum", 0.9f);
   const bool trains = is_in_training_mode(node);
-  for (const float v : variance)
-    if (!(v + epsilon > 0)) node.fail(fmt::format("variance {} and epsilon {}: their sum is not positive", v, epsilon));
+  for (size_t c = 0; c < variance.size(); ++c)
+    if (!(variance[c] + epsilon > 0))
+      node.fail(fmt::format("variance {} at [{}] of tensor '{}' and epsilon {}: their sum is not positive", variance[c],
+                            c, shown_name(node.name_of_input(4)), epsilon));
   const bool own = x.direct && node.readers(0) == 1 && has_weight(network.node(x).op);
   const std::vector<std::string> names = node.names(1);
   OnnxValue y;

@@ -10,6 +10,7 @@
 #include "src/common/error.h"
 #include "src/graph/limits.h"
 #include "src/onnx/rules.h"
+#include "src/tensor_files/tensor_data.h"
 
 namespace octet {
 namespace {
@@ -128,9 +129,8 @@ const Constant& NodeReader::bound(int i) {
 const Constant& NodeReader::constant(int i) {
   const Constant& found = bound(i);
   if (!found.is_finite)
-    throw data_error(fmt::format(
-        "{}: weights '{}': holds {}", network_.file().name, shown_name(node_.input(i)),
-        *std::find_if_not(found.reals.begin(), found.reals.end(), [](float value) { return std::isfinite(value); })));
+    throw data_error(fmt::format("{}: weights '{}': {}", network_.file().name, shown_name(node_.input(i)),
+                                 not_finite(found.reals, found.shape)));
   return found;
 }
 

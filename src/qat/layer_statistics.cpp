@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "src/model/device.h"
@@ -21,17 +22,23 @@ Histogram histogram(const at::Tensor& x) {
   const at::Tensor flat = to_host(x.detach());
   const float* data = flat.const_data_ptr<float>();
   const int64_t count = flat.numel();
-  const auto [lo, hi] = std::minmax_element(data, data + count);
-  Histogram result{*lo, *hi, std::vector<double>(kBins)};
+  Histogram result{0, 0, std::vector<double>(kBins)};
+  std::vector<float> values;
+  std::copy_if(data, data + count, std::back_inserter(values), [](float value) { return std::isfinite(value); });
+  result.not_finite = static_cast<long>(count - static_cast<int64_t>(values.size()));
+  if (values.empty()) return result;
+  const auto [lo, hi] = std::minmax_element(values.begin(), values.end());
+  result.lo = *lo;
+  result.hi = *hi;
   const double width = (static_cast<double>(*hi) - *lo) / kBins;
-  for (int64_t i = 0; i < count; ++i) {
-    const int bin = width > 0 ? static_cast<int>((data[i] - static_cast<double>(*lo)) / width) : 0;
+  for (const float value : values) {
+    const int bin = width > 0 ? static_cast<int>((value - static_cast<double>(*lo)) / width) : 0;
     ++result.counts[std::min(bin, kBins - 1)];
   }
   return result;
 }
 
-/// 10 log10(E[x^2] / E[(x - y)^2]); infinite where x is y.
+/// 10 log10(E[x^2] / E[(x - y)^2]); infinite where x is y, NaN where x is not finite.
 double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
   const at::Tensor wide = x.to(at::kDouble);
   const double signal = wide.square().sum().item().toDouble();

@@ -123,7 +123,8 @@ struct QuantRecipe {
   bool operator==(const QuantRecipe&) const = default;
 };
 
-struct QatRecipe : OptimizerRecipe {    ///< epochs 0: PTQ only
+struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only; learning_rate 0: as suits the network, trainers/run
+  QatRecipe() { learning_rate = 0; }
   double freeze_batch_norm = 0.5;       ///< after this share of the QAT steps
   int reestimate_batch_norm = 0;        ///< after the last step, over so many training images; 0: not
   double freeze_observers = 0.75;       ///< scales observed: later than BatchNorm, whose freezing moves the ranges

@@ -124,12 +124,12 @@ void add_model(std::vector<Field>& fields) {
 }
 
 template <auto Section>
-void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning) {
+void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning, const Rule& rates, const char* rate_meaning) {
   using O = OptimizerRecipe;
   s.add("epochs", &O::epochs, range(0, 100000), epochs_meaning);
   s.add("batch_size", &O::batch_size, range(1, 65536), "images a step");
   s.add("optimizer", &O::optimizer, one_of(names_in(kOptimizers)), "SGD with momentum, or AdamW");
-  s.add("learning_rate", &O::learning_rate, above_to(0, 1000), "peak of the schedule");
+  s.add("learning_rate", &O::learning_rate, rates, rate_meaning);
   s.add("momentum", &O::momentum, from_below(0, 1), "sgd");
   s.add("nesterov", &O::nesterov, {}, "sgd: Nesterov's momentum");
   s.add("beta1", &O::beta1, from_below(0, 1), "adamw: decay of the mean");
@@ -150,7 +150,8 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning) {
 
 void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::train> train(fields, "train");
-  add_optimizer(train, "of float training; 0: none, start from model.weights");
+  add_optimizer(train, "of float training; 0: none, start from model.weights", above_to(0, 1000),
+                "peak of the schedule");
 
   using C = CalibrateRecipe;
   SectionFields<&Recipe::calibrate> s(fields, "calibrate");
@@ -221,7 +222,8 @@ void add_training(std::vector<Field>& fields) {
 
   using A = QatRecipe;
   SectionFields<&Recipe::qat> qat(fields, "qat");
-  add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only");
+  add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
+                "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
   qat.add("reestimate_batch_norm", &A::reestimate_batch_norm, range(0, 10000000),
           "after the last step statistics are computed anew over so many training images, augmented (over all, when "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -78,6 +79,46 @@ std::string write_json(const nlohmann::json& json, const std::string& where) {
   } catch (const nlohmann::json::exception&) {
     throw data_error(fmt::format("{}: a name is not valid UTF-8", where));
   }
+}
+
+namespace {
+
+constexpr std::array<std::pair<const char*, double>, 3> kSpelled = {{
+    {"NaN", std::numeric_limits<double>::quiet_NaN()},
+    {"Infinity", std::numeric_limits<double>::infinity()},
+    {"-Infinity", -std::numeric_limits<double>::infinity()},
+}};
+
+/// Every value that holds no others.
+template <typename Change>
+void for_leaves(nlohmann::json& json, const Change& change) {
+  if (!json.is_structured()) return change(json);
+  for (nlohmann::json& inner : json) for_leaves(inner, change);
+}
+
+}  // namespace
+
+nlohmann::json spell_numbers(nlohmann::json json) {
+  for_leaves(json, [](nlohmann::json& value) {
+    if (!value.is_number_float() || std::isfinite(value.get<double>())) return;
+    const auto number = value.get<double>();
+    value = std::isnan(number) ? kSpelled[0].first : number > 0 ? kSpelled[1].first : kSpelled[2].first;
+  });
+  return json;
+}
+
+nlohmann::json read_numbers(nlohmann::json json) {
+  for_leaves(json, [](nlohmann::json& value) {
+    if (value.is_null()) value = kSpelled[0].second;
+    if (!value.is_string()) return;
+    for (const auto& [word, number] : kSpelled) {
+      if (value == word) {
+        value = number;
+        return;
+      }
+    }
+  });
+  return json;
 }
 
 JsonObject::JsonObject(const nlohmann::json& json, std::string where) : json_(json), where_(std::move(where)) {

@@ -18,6 +18,13 @@ nlohmann::json parse_json(std::string_view text, const std::string& where);
 /// `json` on one line. Throws Error(data) for strings that are not UTF-8.
 std::string write_json(const nlohmann::json& json, const std::string& where);
 
+/// `json` with every NaN and infinity in it as "NaN", "Infinity" or "-Infinity", as protobuf's JSON has them: JSON has
+/// no such numbers, and nlohmann would write null for all three.
+nlohmann::json spell_numbers(nlohmann::json json);
+
+/// The numbers again. null becomes NaN: octet wrote it once, where a number is not known it still does.
+nlohmann::json read_numbers(nlohmann::json json);
+
 /// One object whose keys are taken one by one; done() refuses the keys nobody took.
 class JsonObject {
  public:

@@ -1,7 +1,9 @@
 #include "src/tensor_files/tensor_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -89,6 +91,39 @@ std::vector<float> to_float(const TensorData& tensor) {
     default:
       throw data_error(fmt::format("a tensor of type {} where floats are needed", dtype_name(tensor.dtype)));
   }
+}
+
+std::string place_in(const std::vector<int64_t>& shape, size_t index) {
+  std::vector<size_t> place(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    place[d] = index % static_cast<size_t>(shape[d]);
+    index /= static_cast<size_t>(shape[d]);
+  }
+  return fmt::format("[{}]", fmt::join(place, ", "));
+}
+
+std::string not_finite(const std::vector<float>& values, const std::vector<int64_t>& shape) {
+  const auto is_bad = [](float value) { return !std::isfinite(value); };
+  const auto first = std::find_if(values.begin(), values.end(), is_bad);
+  if (first == values.end()) return "";
+  const auto bad = std::count_if(first, values.end(), is_bad);
+  return fmt::format("holds {} at {}{}", *first, place_in(shape, static_cast<size_t>(first - values.begin())),
+                     bad == 1 ? "" : fmt::format(", the first of {} such values", bad));
+}
+
+void require_usable_weights(const std::string& file, const std::string& name, const TensorData& tensor) {
+  const std::vector<float> values = to_float(tensor);
+  std::string what = not_finite(values, tensor.shape);
+  if (what.empty() && name.ends_with("running_var")) {
+    const auto first = std::find_if(values.begin(), values.end(), [](float value) { return value < 0; });
+    if (first != values.end())
+      what = fmt::format("holds {} at {}, and a variance is not negative", *first,
+                         place_in(tensor.shape, static_cast<size_t>(first - values.begin())));
+  }
+  if (what.empty()) return;
+  throw data_error(fmt::format(
+      "{}: tensor '{}' {}; the training that wrote it diverged, or the file is damaged: take one from before", file,
+      name, what));
 }
 
 TensorData float_tensor(std::vector<int64_t> shape, const float* values) {

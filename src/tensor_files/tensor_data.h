@@ -31,6 +31,16 @@ struct TensorFile {
 /// integer types.
 std::vector<float> to_float(const TensorData& tensor);
 
+/// "[3, 0, 1, 1]": where element `index` of a row-major tensor lies.
+std::string place_in(const std::vector<int64_t>& shape, size_t index);
+
+/// "holds nan at [3, 0, 1, 1], the first of 2 such values"; "" where all are finite.
+std::string not_finite(const std::vector<float>& values, const std::vector<int64_t>& shape);
+
+/// Throws Error(data), naming `file`, the tensor and the first such value, for a weight that is NaN or infinite and for
+/// a variance of BatchNorm (running_var) below zero.
+void require_usable_weights(const std::string& file, const std::string& name, const TensorData& tensor);
+
 /// An f32 tensor from `shape`'s number of floats.
 TensorData float_tensor(std::vector<int64_t> shape, const float* values);
 

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 
 #include "src/common/files.h"
@@ -52,6 +54,20 @@ TEST(EventFile, ScalarsAreReadBackWhileItIsOpen) {
             (std::map<std::string, float>{{"loss/float/training", 1.5f}, {"top1/float/validation", 0.25f}}));
   EXPECT_EQ(records[2].step, 300);
   EXPECT_EQ(records[2].scalars, (std::map<std::string, float>{{"loss/float/training", -0.125f}}));
+}
+
+TEST(EventFile, EveryNumberIsReadBack) {
+  using Limits = std::numeric_limits<float>;
+  const TemporaryFolder folder;
+  const std::map<std::string, float> all = {{"inf", Limits::infinity()},  {"minus inf", -Limits::infinity()},
+                                            {"max", Limits::max()},       {"denormal", Limits::denorm_min()},
+                                            {"nan", Limits::quiet_NaN()}, {"minus zero", -0.0f}};
+  EventFile(folder.path(), 0).add(1, {all.begin(), all.end()}, {{"h", -Limits::max(), Limits::max(), {1, 2}}});
+  const std::vector<test::EventRecord> records = test::read_events(read_file(files_in(folder.path()).at(0)));
+  const std::map<std::string, float>& scalars = records.at(1).scalars;
+  ASSERT_EQ(scalars.size(), all.size());
+  for (const auto& [tag, value] : all)
+    EXPECT_TRUE(std::isnan(value) ? std::isnan(scalars.at(tag)) : scalars.at(tag) == value) << tag;
 }
 
 TEST(EventFile, HistogramsKeepTheirBins) {

@@ -56,7 +56,7 @@ const Corruption kCorruptions[] = {
     {"ClampEmpty", "add", "clamp", [](Int8Node& n) { n.clamp_min = 200, n.clamp_max = 100; }},
     {"MultiplierCount", "conv1", "3 multipliers, needs 4", [](Int8Node& n) { n.multiplier.pop_back(); }},
     {"MultiplierOfPool", "max_pool", "1 multipliers, needs 0", [](Int8Node& n) { n.multiplier = {1}; }},
-    {"MultiplierNan", "conv1", "multiplier nan", [](Int8Node& n) { n.multiplier[2] = kNan; }},
+    {"MultiplierNan", "conv1", "multiplier nan, number 2, is not finite", [](Int8Node& n) { n.multiplier[2] = kNan; }},
     {"MultiplierHuge", "conv1", "beyond", [](Int8Node& n) { n.multiplier[2] = 2e28f; }},
     {"BiasCount", "conv1", "5 biases", [](Int8Node& n) { n.bias.push_back(0); }},
     {"BiasInfinite", "fc", "bias inf", [](Int8Node& n) { n.bias[0] = kInfinity; }},

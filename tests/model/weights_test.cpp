@@ -142,6 +142,31 @@ TEST_F(WeightsFile, ListsAllThatDoesNotFitAndChangesNothing) {
   EXPECT_TRUE(at::equal(before, b.at("conv1.weight")));
 }
 
+TEST_F(WeightsFile, NamesTheTensorThatIsNoNumberAndLeavesWeightsAlone) {
+  const Graph graph = resnet8();
+  const auto refused = [&](const std::string& name, float value) {
+    Weights a = initial_weights(graph, 1), b = initial_weights(graph, 2);
+    a.at(name).detach().view({-1})[3] = value;
+    save_weights(a, path_);
+    const at::Tensor before = b.at("conv1.weight").clone();
+    try {
+      load_weights(b, graph, path_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_TRUE(at::equal(before, b.at("conv1.weight")));
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused("linear.bias", std::nanf("")).find(path_ + ": tensor 'linear.bias' holds nan at [3];"), 0u)
+      << refused("linear.bias", std::nanf(""));
+  EXPECT_EQ(refused("conv1.weight", -INFINITY).find(path_ + ": tensor 'conv1.weight' holds -inf at [0, 0, 1, 0];"), 0u)
+      << refused("conv1.weight", -INFINITY);
+  EXPECT_EQ(refused("bn1.running_var", -0.5f).find(path_ + ": tensor 'bn1.running_var' holds -0.5 at [3], and a "), 0u)
+      << refused("bn1.running_var", -0.5f);
+  EXPECT_EQ(refused("bn1.running_mean", -0.5f), "accepted");
+}
+
 TEST(LoadWeights, RefusesOtherFiles) {
   const Graph graph = resnet8();
   Weights weights = initial_weights(graph, 1);

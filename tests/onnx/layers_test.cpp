@@ -140,6 +140,20 @@ TEST(OnnxLayers, BatchNormInTrainingModeTrainsOnBatches) {
   }
 }
 
+TEST(OnnxLayers, ANegativeVarianceIsNamedWithItsTensor) {
+  ModelBuilder model;
+  for (const char* name : {"g", "b", "m"}) model.weight(name, {3});
+  model.weight("bn.running_var", {3}, -1, -0.5f);
+  model.node("BatchNormalization", {"image", "g", "b", "m", "bn.running_var"}, "y");
+  try {
+    imported(model.bytes("y"));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(" at [0] of tensor 'bn.running_var' and epsilon "), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(OnnxLayers, BatchNormOfASharedConvolutionKeepsBoth) {
   ModelBuilder model;
   model.weight("w", {4, 3, 1, 1});

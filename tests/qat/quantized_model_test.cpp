@@ -336,6 +336,30 @@ TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
   EXPECT_GT(convolutions, 5);
 }
 
+/// What a diverged training leaves: weights whose float network overflows, behind fake quantizers that clip.
+TEST(QuantizedModel, StatisticsCountWhatIsNotFinite) {
+  const Graph graph = resnet8();
+  const Weights weights = test::random_weights(graph, 1);
+  QuantizedModel model(prepare(fuse(graph), {}), weights, {});
+  const at::Tensor images = batch(3);
+  const c10::NoGradGuard no_grad;
+  model.forward(images, {.observe = true, .quantize = false});
+  model.calibrate(CalibrationMethod::minmax, 100);
+  for (const auto& [name, tensor] : weights)
+    if (name.ends_with("conv1.weight") || name.ends_with("conv2.weight")) tensor.mul_(1e9);
+  int overflowing = 0;
+  for (const LayerStatistics& layer : layer_statistics(model, images)) {
+    double counted = 0;
+    for (const double count : layer.activations.counts) counted += count;
+    EXPECT_TRUE(std::isfinite(layer.activations.lo) && std::isfinite(layer.activations.hi)) << layer.name;
+    EXPECT_GT(counted + static_cast<double>(layer.activations.not_finite), 0) << layer.name;
+    if (layer.activations.not_finite == 0) continue;
+    ++overflowing;
+    EXPECT_FALSE(std::isfinite(layer.sqnr_db)) << layer.name;
+  }
+  EXPECT_GT(overflowing, 0);
+}
+
 /// Wherever the largest, the smallest or a damaged value stands, whichever thread has it sees it.
 TEST(QuantizedModel, ThreadsSeeEveryValue) {
   const Graph graph = resnet8();

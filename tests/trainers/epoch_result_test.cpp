@@ -32,14 +32,17 @@ TEST(EpochResult, LossAndTop1AreTheMeansOverTheEpochsBatches) {
   const auto batches = make_batches(training.data, {.batch_size = recipe.batch_size});
   ASSERT_EQ(training.epochs.size(), 3u);
   for (int epoch = 0; epoch < 3; ++epoch) {
-    double loss = 0, correct = 0;
+    double loss = 0, correct = 0, first = 0;
     batches->begin({step_seed(training.phase.seed, "float", 0, 0), epoch}, 0);
     while (const Batches::Labelled* batch = batches->next()) {
       const at::Tensor logits = walk(training.graph, training.weights, batch->images, {.batch_norm_training = true});
+      if (first == 0) first = at::cross_entropy_loss(logits, batch->labels).item<double>();
+      if (epoch > 0) first = training.epochs[0].first_loss.value();  // the phase's, not the epoch's
       loss += at::cross_entropy_loss(logits, batch->labels, {}, at::Reduction::Mean, -100, recipe.label_smoothing)
                   .item<double>();
       correct += logits.argmax(1).eq(batch->labels).sum().item<double>();
     }
+    EXPECT_NEAR(training.epochs[epoch].first_loss.value(), first, 1e-6);
     EXPECT_NEAR(training.epochs[epoch].train_loss, loss / kSteps, 1e-6);
     EXPECT_EQ(training.epochs[epoch].train_top1, correct / (kSteps * recipe.batch_size));
   }

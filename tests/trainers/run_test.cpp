@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
@@ -111,6 +114,55 @@ TEST(Metrics, ARepeatedEpochReplacesItsLine) {
   EXPECT_NE(message_of(ExitCode::data, [&] { read_metrics(path); }).find(path + ":4"), std::string::npos);
 }
 
+TEST(Metrics, EveryNumberIsReadAgain) {
+  using Limits = std::numeric_limits<double>;
+  const Folder folder("metrics_numbers");
+  const std::string path = folder.path() + "/metrics.jsonl";
+  const std::vector<double> numbers = {Limits::quiet_NaN(),
+                                       Limits::infinity(),
+                                       -Limits::infinity(),
+                                       Limits::max(),
+                                       Limits::lowest(),
+                                       Limits::denorm_min(),
+                                       -0.0,
+                                       1.0 / 3};
+  int epoch = 0;
+  for (const double x : numbers)
+    add_metrics(path, {.phase = "float",
+                       .epoch = ++epoch,
+                       .train_loss = x,
+                       .train_cross_entropy = x,
+                       .train_top1 = x,
+                       .validation_loss = x,
+                       .validation_top1 = x,
+                       .learning_rate = x,
+                       .images_per_second = x,
+                       .data_wait_share = x,
+                       .seconds = x,
+                       .validation_mean_iou = x,
+                       .ranks = {{x, x, x, 5}}});
+  const std::vector<EpochMetrics> read = read_metrics(path);
+  ASSERT_EQ(read.size(), numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const EpochMetrics& m = read[i];
+    for (const double number : {m.train_loss, m.train_cross_entropy, m.train_top1, m.validation_loss, m.validation_top1,
+                                m.learning_rate, m.images_per_second, m.data_wait_share, m.seconds,
+                                m.validation_mean_iou.value(), m.ranks.at(0).exchange_share}) {
+      if (std::isnan(numbers[i])) {
+        EXPECT_TRUE(std::isnan(number));
+      } else {
+        EXPECT_EQ(std::bit_cast<uint64_t>(number), std::bit_cast<uint64_t>(numbers[i])) << numbers[i];
+      }
+    }
+  }
+  // As octet wrote it before it spelled them.
+  std::string line = read_file(path);
+  line = line.substr(0, line.find('\n') + 1);
+  for (size_t at = 0; (at = line.find("\"NaN\"")) != std::string::npos;) line.replace(at, 5, "null");
+  write_file_atomically(path, line);
+  EXPECT_TRUE(std::isnan(read_metrics(path).at(0).validation_loss));
+}
+
 TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
   Recipe recipe;
   recipe.qat.epochs = 6;
@@ -130,6 +182,11 @@ TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
             "warning: float: the loss was 0.200 in epoch 3 and is 2.400 in epoch 4; lower train.learning_rate");
   EXPECT_EQ(said("qat", {0.3, 2.4, 2.3}), "");  // said before
   EXPECT_EQ(said("qat", {2.3}), "");
+  const std::vector<EpochMetrics> one{{.phase = "float", .epoch = 9, .train_cross_entropy = 0.1},
+                                      {.phase = "qat", .epoch = 1, .train_cross_entropy = 11.8}};
+  EXPECT_EQ(runaway_loss(one, recipe, 0.3),
+            "warning: qat: the loss was 0.300 in the first step and is 11.800 in epoch 1; lower qat.learning_rate");
+  EXPECT_EQ(runaway_loss(one, recipe, 9), "");
   EXPECT_EQ(said("qat", {0.01, 0.5}), "");  // small losses scatter
   EXPECT_EQ(said("qat", {1.0, 2.4}), "");
 }

@@ -6,7 +6,9 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "src/common/error.h"
 #include "tests/trainers/tiny.h"
@@ -53,6 +55,38 @@ TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
   restore_tensors(read, "weights", {{"conv.weight", target}, {"count", at::zeros({}, at::kInt)}}, path_);
   EXPECT_TRUE(target.equal(weight));
   EXPECT_TRUE(target.is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST_F(TrainingState, EveryNumberIsReadAgain) {
+  using Limits = std::numeric_limits<double>;
+  for (const double x :
+       {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), Limits::max(), Limits::denorm_min(), 0.1 + 0.2}) {
+    write_state(path_, owner_, {.loss_sum = x, .cross_entropy_sum = x, .seconds = x}, {});
+    TensorFile file;
+    const Position back = read_state(path_, owner_, file);
+    for (const double number : {back.loss_sum, back.cross_entropy_sum, back.seconds}) {
+      if (std::isnan(x)) {
+        EXPECT_TRUE(std::isnan(number));
+      } else {
+        EXPECT_EQ(number, x);
+      }
+    }
+  }
+}
+
+TEST_F(TrainingState, AWeightThatIsNoNumberIsNamedWithItsPlace) {
+  at::Tensor weight = at::arange(24, at::kFloat).view({2, 3, 4});
+  const auto message_for = [&](const std::string& name) {
+    TensorFile file;
+    put_tensors(file, "weights", {{name, weight}});
+    return message_of(ExitCode::data, [&] { restore_weights(file, {{name, at::zeros({2, 3, 4})}}, path_); });
+  };
+  weight[1][2][3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(message_for("conv.weight").find(path_ + ": tensor 'weights.conv.weight' holds nan at [1, 2, 3];"),
+            std::string::npos)
+      << message_for("conv.weight");
+  weight[1][2][3] = -1;
+  EXPECT_NE(message_for("bn.running_var").find("'weights.bn.running_var' holds -1 at [1, 2, 3]"), std::string::npos);
 }
 
 TEST_F(TrainingState, RefusesAnotherRunAndAnotherPhase) {

@@ -76,9 +76,8 @@ ExitCode compare(const Common& common, const MeasureOptions& options, const std:
 void add_compare(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<MeasureOptions>();
   auto against = std::make_shared<std::vector<std::string>>();
-  CLI::App* command = app.add_subcommand("compare",
-                                         "layer by layer: does every engine give the codes of the QAT graph, with "
-                                         "constants that follow from the weights?");
+  CLI::App* command = app.add_subcommand(
+      "compare", "layer by layer: do codes and constants of every engine follow from what was trained?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
   command->get_option("RUN")->description(std::string("a run directory; with --against also an int8.safetensors") +
                                           (has_onnx() ? " or a quantized .onnx file" : ""));

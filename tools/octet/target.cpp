@@ -11,6 +11,7 @@
 #include "src/graph/checkpoint.h"
 #include "src/onnx/import.h"
 #include "src/run/given_recipe.h"
+#include "tools/octet/ended_run.h"
 
 namespace octet::cli {
 namespace {
@@ -89,6 +90,7 @@ RunDirectory run_directory(const std::string& path) {
                          ? fmt::format("{}: not a run directory (no recipe.yaml in it); octet train makes one", path)
                          : fmt::format("{}: no such run directory; octet train makes one", path));
   }
+  tell_ended_run(directory);
   return directory;
 }
 

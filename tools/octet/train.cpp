@@ -1,6 +1,7 @@
 // octet train RECIPE: from a recipe and images to an int8 checkpoint, with a report.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -75,6 +76,12 @@ ChosenRun choose_run(const Common& common, const std::string& path) {
   return {recipe, directory};
 }
 
+/// A loss that is not finite is null in report.json.
+bool is_finite(const nlohmann::json& report) {
+  const nlohmann::json rows = report.value("rows", nlohmann::json::array());
+  return std::none_of(rows.begin(), rows.end(), [](const nlohmann::json& row) { return row.at("loss").is_null(); });
+}
+
 /// A run that has ended, and kept its promise, has nothing to go on with, unless `evaluate` asks for something else.
 bool is_finished(const ChosenRun& run) {
   const RunDirectory& directory = run.directory;
@@ -82,7 +89,7 @@ bool is_finished(const ChosenRun& run) {
     if (!std::filesystem::exists(file)) return false;
   const auto report = nlohmann::json::parse(read_file(directory.report_json()), nullptr, /*allow_exceptions=*/false);
   const auto identical = nlohmann::json::json_pointer("/headline/identical");  // null: nothing was promised
-  return report.is_object() && report.contains(identical) && report.at(identical) != false &&
+  return report.is_object() && report.contains(identical) && report.at(identical) != false && is_finite(report) &&
          write_recipe(read_run_recipe(directory.recipe())) == write_recipe(run.recipe);
 }
 

@@ -3,7 +3,11 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
+
+#include "src/data/loader.h"
+#include "src/model/device.h"
 
 namespace octet {
 namespace {
@@ -19,10 +23,16 @@ std::string kept_state(const Phase& phase) {
 }
 
 Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where) {
+  const std::string place = position.finished ? "after the last epoch"
+                                              : fmt::format("epoch {}, step {}", position.epoch + 1, position.step + 1);
+  const std::string section = phase.name == "float" ? "train" : "qat";
+  const double rate = phase.recipe->learning_rate;
+  const std::string anew =
+      phase.anew.empty() ? "" : fmt::format(": {} --set {}.learning_rate={:g}", phase.anew, section, rate / 10);
   return promise_error(fmt::format(
-      "phase {}, epoch {}, step {}: {}; first at {}. A lower learning_rate, a longer warmup_epochs or clip_gradient "
-      "help. {}",
-      phase.name, position.epoch + 1, position.step + 1, what, where, kept_state(phase)));
+      "phase {}, {}: training diverged: {}; first at {}. Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs and "
+      "{}.clip_gradient help, too",
+      phase.name, place, what, where, section, rate, anew, section, section));
 }
 
 std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode) {
@@ -32,7 +42,23 @@ std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, cons
   return !found.empty() ? found : qat ? "a fake quantizer" : "the loss itself";
 }
 
-void require_finite(const Phase& phase, const Position& position) {
+std::string non_finite_output(const Phase& phase, const RunData& data) {
+  constexpr size_t kPictures = 8;
+  const std::vector<size_t> indices(data.train.begin(),
+                                    data.train.begin() + static_cast<long>(std::min(kPictures, data.train.size())));
+  Loader loader(*data.train_set, indices, data.evaluation_transform,
+                {.batch_size = static_cast<int>(indices.size()), .workers = 0});
+  Batch batch;
+  loader.next(batch);
+  const at::Tensor x = images_to_tensor({batch.images.data(), batch.size, phase.graph->nodes.front().shape}, data.mean,
+                                        data.std, phase.device());
+  const FullPrecision full;
+  return first_non_finite(phase.trained_graph(), *phase.weights, x, {});
+}
+
+void require_finite(const Phase& phase, const Position& done) {
+  Position position = done;
+  position.step = std::max(0L, position.step - 1);
   try {
     if (phase.quantized != nullptr) phase.quantized->require_finite();
   } catch (const Error& error) {

@@ -10,6 +10,7 @@
 
 #include "src/common/error.h"
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/reestimate.h"
 #include "trainers/loop/stages.h"
@@ -61,6 +62,7 @@ void Trainer::run() {
   for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
     run_epoch();
     require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
+    require_finite_outputs();
     save();  // before validation, which may be interrupted too
     if (phase_.epoch_done) validate();
   }
@@ -139,7 +141,9 @@ void Trainer::launch_step(const Batches::Labelled& batch) {
 /// Takes in what is known of the steps so far; `wait`: of all of them.
 void Trainer::follow(bool wait) {
   while (const std::optional<StepTotals> totals = under_way_.next(wait)) {
-    if (!std::isfinite(totals->loss_sum)) explain(totals->step, fmt::format("the loss is {}", totals->loss_sum));
+    if (!std::isfinite(totals->loss_sum)) explain(totals->step, "the loss is " + decimal(totals->loss_sum));
+    if (position_.epoch == 0 && totals->step == 0) first_loss_ = totals->cross_entropy_sum;
+    last_loss_ = totals->loss_sum - position_.loss_sum;
     position_.loss_sum = totals->loss_sum;
     position_.cross_entropy_sum = totals->cross_entropy_sum;
     position_.correct = totals->correct;
@@ -157,6 +161,7 @@ TrainStep::Mode Trainer::mode() const {
 EpochResult Trainer::result() const {
   EpochResult result;
   result.epoch = position_.epoch;
+  result.first_loss = first_loss_;
   const double seen = static_cast<double>(position_.seen);
   result.train_loss = position_.loss_sum / (seen / recipe_.batch_size);
   result.train_cross_entropy = position_.cross_entropy_sum / (seen / recipe_.batch_size);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct EpochResult {
   int epoch = 0;                          ///< from 0
   double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1, of
                                           ///< pixels' labels the share of those
+  std::optional<double> first_loss;       ///< cross-entropy of the phase's first step; none: done by another process
   double train_cross_entropy = 0;         ///< train_loss without label smoothing, as a validation loss is
   double learning_rate = 0;               ///< of the last step
   double images_per_second = 0, seconds = 0;
@@ -27,6 +29,12 @@ struct EpochResult {
                                ///< of stages on GPUs the sum over two streams, which may pass 1
   double data_wait_share = 0;  ///< GPU: between steps; a batch's augmentation there counts as waiting
   size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
+};
+
+/// What Phase::epoch_done throws when the loss on the validation images is not finite: the phase says that it diverged.
+class NotFinite : public Error {
+ public:
+  explicit NotFinite(const std::string& what) : Error(ExitCode::promise, what) {}
 };
 
 /// A phase ("float", "qat" or "float_control"): trains weights in place and where they are, from `checkpoint` if that
@@ -49,6 +57,7 @@ struct Phase {
   uint64_t seed = 0;
   std::string pictures_of;  ///< the phase whose order and augmentation of pictures this one repeats; "": its own
   std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
+  std::string anew;         ///< the command that trains from where the phase begins into another folder; "": not said
   std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
   bool resume = false;
   std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics; with EMA it sees the averages
@@ -65,9 +74,9 @@ struct Phase {
 /// are then theirs.
 /// With ranks every one calls it alike; the first alone writes `checkpoint`, which all of them read. After each epoch
 /// weights and quantizers must have the same bits everywhere: Error(promise) naming the first that has not.
-/// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss or a
-/// weight is not finite (the state file then still holds the last good state); Error(usage) for a batch larger than the
-/// training set or a state file of another run.
+/// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss, a
+/// weight or, after an epoch, an output of the float network is not finite (the state file then still holds the last
+/// good state); Error(usage) for a batch larger than the training set or a state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
 
 }  // namespace octet

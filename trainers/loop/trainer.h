@@ -33,10 +33,12 @@ class Trainer {
   void validate();
   void finish();
   void validate_epoch() const;
+  void require_finite_outputs() const;
   void require_scales() const;
   void launch_step(const Batches::Labelled& batch);
   void follow(bool wait);
-  [[noreturn]] void explain(long step, const std::string& what);
+  [[noreturn]] void explain(long step, const std::string& reason);
+  [[noreturn]] void explain_epoch(const std::string& what, const std::string& where) const;
   TrainStep::Mode mode() const;
   bool observes() const { return phase_.quantized != nullptr && phase_.freeze_observers > 0; }
   EpochResult result() const;
@@ -59,8 +61,9 @@ class Trainer {
   StepGraph graph_;
   std::unique_ptr<Batches> batches_;
   StepsUnderWay under_way_;
-  double exchange_share_ = 0;  // of the last epoch, or of what was left of it when it was resumed
-  Position position_;          // steps launched; sums of those that are known to be done
+  std::optional<double> first_loss_, last_loss_;  // of the phase's first step, of the last that is known to be done
+  double exchange_share_ = 0;                     // of the last epoch, or of what was left of it when it was resumed
+  Position position_;                             // steps launched; sums of those that are known to be done
 };
 
 }  // namespace octet

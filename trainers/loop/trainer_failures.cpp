@@ -1,6 +1,8 @@
 // What a phase cannot begin or go on with, in a sentence.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "src/common/error.h"
 #include "src/model/autocast.h"
 #include "trainers/gpu.h"
@@ -31,15 +33,33 @@ void Trainer::validate_epoch() const {
                             "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
   } catch (const OthersLost&) {
     throw;
+  } catch (const NotFinite& error) {
+    const std::string where = non_finite_output(phase_, data_);
+    explain_epoch(error.what(), where.empty() ? "a picture of the validation" : where);
   } catch (const Error& error) {
     if (error.code() != ExitCode::promise) throw;
     throw validation_failed(phase_, position_, error.what());
   }
 }
 
+void Trainer::explain_epoch(const std::string& what, const std::string& where) const {
+  Position last = position_;
+  last.step = std::max(0L, last.step - 1);
+  throw diverged(phase_, last, what, where);
+}
+
+/// All ranks have the same weights, and look at the same pictures.
+void Trainer::require_finite_outputs() const {
+  if (phase_.quantized == nullptr) return;
+  if (const std::string where = non_finite_output(phase_, data_); !where.empty())
+    explain_epoch("the float network with these weights overflows", where);
+}
+
 /// Runs the forward of a step of this epoch again, to find where it went wrong: no step since has changed the weights.
-void Trainer::explain(long step, const std::string& what) {
+void Trainer::explain(long step, const std::string& reason) {
   position_.step = step;
+  const std::string what =
+      last_loss_ ? fmt::format("{} (a step before the loss was {:.4g})", reason, *last_loss_) : reason;
   if (phase_.ranks != nullptr && !phase_.parallel.stages.empty())  // whose weights of other stages are old
     throw diverged(phase_, position_, what, "a layer of some stage: one process without parallel.stages can name it");
   batches_->begin({pictures_seed(), position_.epoch}, step);

@@ -18,7 +18,7 @@ void Trainer::resume() {
   if (position_.epoch > recipe_.epochs || position_.step > steps_)
     throw data_error(fmt::format("{}: damaged: epoch {}, step {} of {} epochs of {} steps", phase_.checkpoint,
                                  position_.epoch, position_.step, recipe_.epochs, steps_));
-  restore_tensors(file, "weights", *phase_.weights, phase_.checkpoint);
+  restore_weights(file, *phase_.weights, phase_.checkpoint);
   if (phase_.quantized != nullptr) phase_.quantized->load_state(get_tensors(file, "quantizer"));
   if (position_.finished) {
     say(fmt::format("{}: finished before, loaded from {}", phase_.name, phase_.checkpoint));

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/common/error.h"
+#include "src/tensor_files/json.h"
 
 namespace octet {
 namespace {
@@ -112,21 +113,30 @@ void restore_tensors(const TensorFile& file, const std::string& prefix, const Na
   }
 }
 
+void restore_weights(const TensorFile& file, const NamedTensors& targets, const std::string& path) {
+  const std::string prefix = "weights";
+  for (const auto& [name, target] : targets) {
+    const auto found = file.tensors.find(prefix + "." + name);
+    if (found != file.tensors.end() && found->second.dtype == DType::f32)  // restore_tensors() refuses the others
+      require_usable_weights(path, found->first, found->second);
+  }
+  restore_tensors(file, prefix, targets, path);
+}
+
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
-  file.metadata[kMetadataKey] = nlohmann::json{
-      {"version", kStateVersion},
-      {"phase", owner.phase},
-      {"fingerprint", owner.fingerprint},
-      {"epoch", position.epoch},
-      {"step", position.step},
-      {"finished", position.finished},
-      {"loss_sum", position.loss_sum},
-      {"cross_entropy_sum", position.cross_entropy_sum},
-      {"correct", position.correct},
-      {"seen", position.seen},
-      {"seconds", position.seconds},
-      {"waited_seconds",
-       position.waited_seconds}}.dump();
+  file.metadata[kMetadataKey] = spell_numbers(nlohmann::json{{"version", kStateVersion},
+                                                             {"phase", owner.phase},
+                                                             {"fingerprint", owner.fingerprint},
+                                                             {"epoch", position.epoch},
+                                                             {"step", position.step},
+                                                             {"finished", position.finished},
+                                                             {"loss_sum", position.loss_sum},
+                                                             {"cross_entropy_sum", position.cross_entropy_sum},
+                                                             {"correct", position.correct},
+                                                             {"seen", position.seen},
+                                                             {"seconds", position.seconds},
+                                                             {"waited_seconds", position.waited_seconds}})
+                                    .dump();
   write_safetensors(path, file);
 }
 
@@ -140,7 +150,7 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
   if (found == file.metadata.end())
     throw data_error(fmt::format("{}: not a training state of octet; remove it to start anew", path));
   try {
-    const auto json = nlohmann::json::parse(found->second);
+    const auto json = read_numbers(nlohmann::json::parse(found->second));
     if (const int version = json.at("version").get<int>(); version != kStateVersion) {
       throw data_error(
           fmt::format("{}: state version {} of {} octet, this one reads {}; finish the run with the octet "

@@ -37,6 +37,9 @@ NamedTensors get_tensors(const TensorFile& file, const std::string& prefix);
 void restore_tensors(const TensorFile& file, const std::string& prefix, const NamedTensors& targets,
                      const std::string& path);
 
+/// restore_tensors() of "weights", refused as require_usable_weights() does.
+void restore_weights(const TensorFile& file, const NamedTensors& targets, const std::string& path);
+
 /// Adds position and owner to `file` (metadata "octet_state", a JSON document) and writes it atomically.
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file);
 

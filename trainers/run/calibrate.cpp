@@ -175,6 +175,33 @@ void find_ranges(QuantizedModel& model, const Run& run) {
                   wide.front().reach.values));
 }
 
+/// find_ranges(), whose observers refuse what is not finite.
+void find_finite_ranges(QuantizedModel& model, const Run& run) try {
+  find_ranges(model, run);
+} catch (const OthersLost&) {
+  throw;
+} catch (const Error& error) {
+  if (error.code() != ExitCode::promise) throw;
+  const Recipe& recipe = run.recipe;
+  const std::string cure = recipe.train.epochs > 0
+                               ? fmt::format("lower train.learning_rate, now {:g}", recipe.train.learning_rate)
+                               : fmt::format("the weights of {} are not fit for this network or these pictures",
+                                             recipe.model.weights.empty() ? recipe.model.onnx : recipe.model.weights);
+  throw promise_error(fmt::format("phase calibrate: {}: the float network overflows; {}", error.what(), cure));
+}
+
+void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recipe) {
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.detach().isfinite().all().item<bool>()) continue;
+    const bool distills = recipe.distill_steps > 0;
+    throw promise_error(
+        fmt::format("phase calibrate: the repairs diverged: weights '{}' are not finite; lower "
+                    "calibrate.{}, now {:g}",
+                    name, distills ? "distill_learning_rate" : "rounding_learning_rate",
+                    distills ? recipe.distill_learning_rate : recipe.rounding_learning_rate));
+  }
+}
+
 }  // namespace
 
 void calibrate(QuantizedModel& model, const Run& run) {
@@ -185,8 +212,9 @@ void calibrate(QuantizedModel& model, const Run& run) {
   try {
     say_sparse_layers(model.prepared());
     if (recipe.equalize) equalize_model(model, run);
-    find_ranges(model, run);
+    find_finite_ranges(model, run);
     if (repairs) repair(model, run);
+    if (repairs) require_finite_repairs(model.weights(), recipe);
   } catch (const Error& error) {
     if (error.code() == ExitCode::interrupted)
       throw Error(error.code(), "interrupted in calibration, which begins anew");

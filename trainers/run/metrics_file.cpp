@@ -8,6 +8,7 @@
 
 #include "src/common/error.h"
 #include "src/common/files.h"
+#include "src/tensor_files/json.h"
 
 namespace octet {
 
@@ -27,7 +28,7 @@ nlohmann::json line_of(const EpochMetrics& metrics) {
   nlohmann::json line = metrics;
   if (metrics.validation_mean_iou) line[kMeanIou] = *metrics.validation_mean_iou;
   if (!metrics.ranks.empty()) line[kRanks] = metrics.ranks;
-  return line;
+  return spell_numbers(std::move(line));
 }
 
 EpochMetrics metrics_of(const nlohmann::json& line) {
@@ -46,7 +47,7 @@ std::vector<EpochMetrics> read_metrics(const std::string& path) {
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     try {
-      metrics.push_back(metrics_of(nlohmann::json::parse(line)));
+      metrics.push_back(metrics_of(read_numbers(nlohmann::json::parse(line))));
     } catch (const nlohmann::json::exception& error) {
       throw data_error(fmt::format("{}:{}: not a line of metrics: {}", path, number, error.what()));
     }

@@ -3,11 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "src/common/cores.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/common/shell.h"
 #include "src/common/text_table.h"
 #include "src/quant/fuse.h"
 #include "trainers/loop/precision.h"
@@ -16,6 +18,7 @@
 #include "trainers/run/metrics_file.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/progress_page.h"
+#include "trainers/run/qat_rate.h"
 #include "trainers/run/runaway_loss.h"
 
 namespace octet {
@@ -79,6 +82,9 @@ std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ran
   return text;
 }
 
+/// Of a training that diverges a loss may have any number of digits.
+std::string loss_text(double loss) { return std::abs(loss) < 1e6 ? fmt::format("{:.4f}", loss) : decimal(loss); }
+
 /// Validates, tells the user, adds a line to metrics.jsonl and shows it on the page and to TensorBoard.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
                   const QuantizedModel* model = nullptr) {
@@ -86,7 +92,11 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       evaluate(phase, program, run.data.validation_images(),
                {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   const std::vector<RankMetrics> ranks = of_all_ranks(run, result);
-  if (!run.writes()) return;
+  const auto require_finite = [&] {
+    if (!std::isfinite(evaluation.loss))
+      throw NotFinite(fmt::format("the loss on the validation images is {}", decimal(evaluation.loss)));
+  };
+  if (!run.writes()) return require_finite();
   const EpochMetrics metrics = {
       .phase = phase,
       .epoch = result.epoch + 1,
@@ -105,15 +115,27 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
   add_metrics(run.directory.metrics(), metrics);
   record_epoch(run, metrics, model);
   show_running(run, progress(phase, epochs, result));
-  say(fmt::format("{} {}/{}: loss {:.4f}, validation loss {:.4f}, {} {:.2f} %, {:.0f} images/s{}", phase,
-                  result.epoch + 1, epochs, result.train_cross_entropy, evaluation.loss,
+  say(fmt::format("{} {}/{}: loss {}, validation loss {}, {} {:.2f} %, {:.0f} images/s{}", phase, result.epoch + 1,
+                  epochs, loss_text(result.train_cross_entropy), loss_text(evaluation.loss),
                   score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
                   costs(result, ranks)));
-  if (const std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe); !warning.empty())
+  if (const std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
+      !warning.empty())
     say(warning);
-  if (!run.epoch_done) return;
-  unbind();  // from its core (OwnCores): what the caller may start here has all cores
-  run.epoch_done(metrics);
+  if (run.epoch_done) {
+    unbind();  // from its core (OwnCores): what the caller may start here has all cores
+    run.epoch_done(metrics);
+  }
+  require_finite();
+}
+
+/// The command that trains `run` anew into another folder; `behind_float`: from the float weights that are there.
+std::string anew(const Run& run, bool behind_float) {
+  std::string command = fmt::format("octet train {} --out ANOTHER", shell_word(run.directory.recipe()));
+  if (behind_float)
+    command +=
+        fmt::format(" --set train.epochs=0 --set {}", shell_word("model.weights=" + run.directory.float_weights()));
+  return command;
 }
 
 void say_what_it_costs(const Run& run, const std::string& phase, const std::string& precision) {
@@ -149,6 +171,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
     phase.parallel = run.recipe.parallel;
     phase.seed = run.recipe.seed;
     phase.fingerprint = fingerprint(run);
+    phase.anew = anew(run, /*behind_float=*/false);
     phase.checkpoint = run.directory.float_state();
     phase.resume = resume;
     phase.epoch_done = [&](const EpochResult& result) {
@@ -161,8 +184,11 @@ void train_float(const Run& run, Weights& weights, bool resume) {
 }
 
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
-  const QatRecipe& recipe = run.recipe.qat;
+  const QatRate rate = qat_rate(run.recipe, run.graph);
+  QatRecipe recipe = run.recipe.qat;
+  recipe.learning_rate = rate.rate;
   if (recipe.epochs == 0) return;
+  if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
   if (const std::string note = qat_precision_note(value_named(kPrecisions, recipe.precision, "qat.precision"));
       !note.empty())
     say(note);
@@ -186,6 +212,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.seed = run.recipe.seed;
   phase.fingerprint = fingerprint(run) + hash_of(weights);
+  phase.anew = anew(run, /*behind_float=*/true);
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;
@@ -196,7 +223,8 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
 }
 
 Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
-  const QatRecipe& recipe = run.recipe.qat;
+  QatRecipe recipe = run.recipe.qat;
+  recipe.learning_rate = qat_rate(run.recipe, run.graph).rate;
   Weights weights = load_float(run);    // what QAT began with
   const Graph fused = fuse(run.graph);  // as in QAT: without dropout
   Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
@@ -207,6 +235,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   phase.seed = run.recipe.seed;
   phase.pictures_of = "qat";
   phase.fingerprint = fingerprint(run) + hash_of(weights);
+  phase.anew = anew(run, /*behind_float=*/true);
   phase.checkpoint = run.directory.float_control_state();
   phase.resume = resume;
   phase.stop = stop;

@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "src/common/error.h"
 #include "src/common/files.h"
 #include "src/common/progress.h"
+#include "src/common/text_table.h"
 #include "src/model/own_cores.h"
 #include "src/run/picture_check.h"
 #include "trainers/gpu.h"
@@ -20,9 +22,21 @@ namespace octet {
 namespace {
 
 void write_report(const RunDirectory& directory, const Report& report) {
-  write_file_atomically(directory.report_json(), report_json(report));
   write_file_atomically(directory.report_html(), report_html(report));
   write_file_atomically(directory.report_svg(), report_svg(report));
+  write_file_atomically(directory.report_json(), report_json(report));  // last: a run that has one is finished
+}
+
+/// What was measured, and still computes nothing: fake quantizers clip what overflows in the float network.
+void require_finite_rows(const Report& report, const RunDirectory& directory) {
+  for (const Row& row : report.rows) {
+    const Evaluation& e = row.evaluation;
+    if (std::isfinite(e.loss)) continue;
+    throw promise_error(fmt::format(
+        "the network diverged: the loss of {} on the test images is {}; lower the learning rate of the phase "
+        "before. What was measured: {}",
+        e.name, decimal(e.loss), directory.report_html()));
+  }
 }
 
 /// Float phase, PTQ, QAT and float control, all ranks alike. Returns PTQ's program: QAT changes weights and ranges.
@@ -104,6 +118,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   if (report->comparison.broken()) {
     throw promise_error("what runs is not what was trained:\n" + describe(report->comparison));
   }
+  require_finite_rows(*report, directory);
   return report;
 }
 

@@ -287,7 +287,7 @@ QuantizedModel load_quantized(const Run& run) {
                                  version->second, kQuantizedVersion));
   }
   Weights weights = initial_weights(run.graph, run.recipe.seed);
-  restore_tensors(file, "weights", weights, path);
+  restore_weights(file, weights, path);
   QuantizedModel model = make_quantized(run, to_device(weights, run.device));
   model.load_state(get_tensors(file, "quantizer"));
   return model;

@@ -15,19 +15,22 @@ bool ran_away(const EpochMetrics& epoch, double least) { return epoch.train_cros
 
 }  // namespace
 
-std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe) {
+std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe, std::optional<double> first) {
   std::vector<EpochMetrics> epochs = all;
   std::erase_if(epochs, [&](const EpochMetrics& epoch) { return epoch.phase != all.back().phase; });
-  if (epochs.size() < 2) return "";
   const EpochMetrics& now = epochs.back();
+  const std::string key = fmt::format("{}.learning_rate", now.phase == "float" ? "train" : "qat");
+  if (epochs.size() == 1 && first && ran_away(now, *first))
+    return fmt::format("warning: {}: the loss was {:.3f} in the first step and is {:.3f} in epoch {}; lower {}",
+                       now.phase, *first, now.train_cross_entropy, now.epoch, key);
+  if (epochs.size() < 2) return "";
   const auto least = std::min_element(epochs.begin(), epochs.end() - 1, [](const auto& a, const auto& b) {
     return a.train_cross_entropy < b.train_cross_entropy;
   });
   if (!ran_away(now, least->train_cross_entropy) || ran_away(epochs.end()[-2], least->train_cross_entropy)) return "";
-  const bool is_float = now.phase == "float";
-  std::string cure = fmt::format("lower {}.learning_rate", is_float ? "train" : "qat");
+  std::string cure = "lower " + key;
   const int frozen_from = static_cast<int>(recipe.qat.freeze_batch_norm * recipe.qat.epochs) + 1;
-  if (!is_float && now.epoch >= frozen_from)
+  if (now.phase != "float" && now.epoch >= frozen_from)
     cure += fmt::format(
         ", or let BatchNorm's statistics follow for longer: they stay from epoch {} on (qat.freeze_batch_norm {:g})",
         frozen_from, recipe.qat.freeze_batch_norm);

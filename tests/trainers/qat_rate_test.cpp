@@ -1,0 +1,71 @@
+#include "trainers/run/qat_rate.h"
+
+#include <gtest/gtest.h>
+
+#include "src/graph/zoo.h"
+#include "tests/trainers/calibrated_run.h"
+#include "trainers/run/metrics_file.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::CalibratedRun, testing_trainers::Folder, testing_trainers::tiny_recipe;
+
+Graph resnet20(bool folded) {
+  ModelSpec spec;
+  spec.name = "resnet20";
+  spec.folded = folded;
+  return build_model(spec);
+}
+
+TEST(QatRate, SuitsTheNetworkWhereTheRecipeSetsNone) {
+  Recipe recipe;
+  EXPECT_EQ(recipe.qat.learning_rate, 0);
+  const double usual = qat_rate(recipe, resnet20(false)).rate, folded = qat_rate(recipe, resnet20(true)).rate;
+  EXPECT_EQ(usual, 0.005);
+  EXPECT_EQ(folded, 0.0005);
+  EXPECT_NE(qat_rate(recipe, resnet20(true)).why.find("without BatchNorm"), std::string::npos);
+  recipe.quant.activation_bits = 4;
+  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.01);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
+  recipe.qat.optimizer = "adamw";
+  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 1e-4);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 1e-5);
+}
+
+TEST(QatRate, IsATenthOfTheFloatPhasesAtMost) {
+  Recipe recipe;
+  recipe.train.epochs = 1;
+  recipe.train.learning_rate = 0.02;
+  EXPECT_DOUBLE_EQ(qat_rate(recipe, resnet20(false)).rate, 0.002);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false)).why, "a tenth of train.learning_rate");
+  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
+  recipe.train.optimizer = "adamw";  // whose rates are others
+  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
+  recipe.train.optimizer = "sgd";
+  recipe.train.epochs = 0;
+  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
+}
+
+TEST(QatRate, ThatOfTheRecipeStays) {
+  Recipe recipe;
+  recipe.qat.learning_rate = 0.1;
+  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.1);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true)).why, "");
+}
+
+TEST(QatRate, IsTrainedWithAndSaid) {
+  const Folder folder("qat_rate");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.learning_rate = 0;
+  recipe.qat.schedule = "constant";
+  CalibratedRun c(recipe, folder.path());
+  testing::internal::CaptureStderr();
+  train_qat(c.run, c.model, false);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("qat.learning_rate: 0.005, "), std::string::npos) << said;
+  EXPECT_EQ(read_metrics(c.run.directory.metrics()).back().learning_rate, 0.005);
+}
+
+}  // namespace
+}  // namespace octet
