@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets octet up on Debian 12, Debian 13 or Ubuntu 24.04: installs what is missing, fetches LibTorch into .deps/, builds build/octet.
+# Sets octet up on Debian 12 or Ubuntu 24.04: installs what is missing, fetches LibTorch into .deps/, builds build/octet.
 # Idempotent: what is there is reused. Run by tools/demo.sh and tools/test.sh; see `tools/setup.sh --help`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,7 +63,7 @@ make_venv() {
   .deps/venv/bin/python -c 'import numpy, safetensors' 2>/dev/null ||
     .deps/venv/bin/python -m pip install -q numpy safetensors
   [ "$tests" = OFF ] || .deps/venv/bin/python -c 'import onnx, onnxruntime' 2>/dev/null ||
-    .deps/venv/bin/python -m pip install -q onnx onnxruntime
+    .deps/venv/bin/python -m pip install -q onnx==1.23.2 onnxruntime==1.32.0
 }
 
 # Of the 1.1 GB wheel the headers and the CPU libraries are kept (about 500 MB), with nvcc the CUDA libraries too.

@@ -59,11 +59,12 @@ typedef struct octet_network octet_network;
  *
  * What it costs: engine cpu packs the weights and measures nothing; all batch sizes are ready. Engine cuda times the
  * kernels that could do each piece of work, for max_batch images, and records a CUDA graph of the fastest. What it has
- * chosen it keeps in files (octet_keep_kernels), so that this is done once for each network, batch size and GPU: on an
- * H200 ResNet-50 loads in 1.4 s for 1 image and 1.7 s for 128 where nothing has been kept, and in 0.26 s from then on;
- * MobileNetV2 and EfficientNet-B0 then in 0.16 s. The first octet_run of another batch size does the same for that
- * size, at about the same cost, and its graph is kept beside those of the 7 sizes last used: run each size once before
- * answers are urgent, or fill batches up to max_batch. */
+ * chosen it keeps in files (octet_keep_kernels), so that this is done once for each network, batch size and GPU. On an
+ * H200 the first load of a process, CUDA's own start in it, takes 1.7 s for 1 image and 1.9 s for 128 (ResNet-50)
+ * where nothing has been kept, then 0.6 s; MobileNetV2 1.6 and 2.0 s, then 0.5 s. A second network loads in 0.03 to
+ * 0.2 s. The first octet_run of another batch size does the same for that size: 1.1 to 1.3 s, kept 0.02 to 0.07 s. Its
+ * graph is kept beside those of the 7 sizes last used: run each size once before answers are urgent, or fill batches up
+ * to max_batch. */
 OCTET_API octet_status octet_load(const char* checkpoint, const char* engine, int32_t max_batch, int32_t threads,
                                   octet_network** network);
 OCTET_API void octet_free(octet_network* network); /* NULL is nothing to free */
