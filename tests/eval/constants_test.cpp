@@ -156,6 +156,20 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
 }
 
+/// As a Q/DQ file gives it back, which has no multipliers of its own; a scale that is neither is still seen.
+TEST_F(PlantedFault, AWeightScaleMayHaveBatchNormsFactorInIt) {
+  Int8Graph graph = good_;
+  Int8Node& conv = at(graph, "conv");
+  const float before = conv.weight_scale[1];
+  const double x_scale = network_->edges[static_cast<size_t>(conv.inputs[0])].scale;
+  for (size_t k = 0; k < conv.weight_scale.size(); ++k)
+    conv.weight_scale[k] = static_cast<float>(conv.multiplier[k] * double{conv.out.scale} / x_scale);
+  EXPECT_GT(std::fabs(conv.weight_scale[1] / before - 1), 0.01);
+  EXPECT_EQ(derived(*network_, graph).wrong, 0) << describe(derived(*network_, graph));
+  conv.weight_scale[1] *= 1.00001f;
+  expect_wrong(graph, "conv", "weight scale");
+}
+
 TEST_F(PlantedFault, BatchNormFoldedOtherwise) {
   for (const double factor : {0.0, 0.1, 10.0}) {
     converted("conv", "multiplier", [&](QuantizedNetwork& n) { at(n.prepared.graph, "conv").epsilon *= factor; });
