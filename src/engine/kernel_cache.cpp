@@ -67,8 +67,6 @@ std::optional<std::string> cached_kernel(const std::string& folder, const std::s
 
 void cache_kernel(const std::string& folder, const std::string& key, const std::string& name) {
   if (folder.empty()) return;
-  static std::mutex mutex;  // threads of a process would share a temporary file
-  const std::scoped_lock lock(mutex);
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) return;
