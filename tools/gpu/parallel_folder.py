@@ -61,7 +61,8 @@ def trained(options, pictures, count, limit=240):
     settings = [f"data.path={pictures}", f"data.limit_train={count * (64 if options.dry else PER_GPU)}", "data.validation_fraction=0.002",
                 "data.limit_validation=64", "train.epochs=1", f"train.batch_size={batch * count}", f"qat.batch_size={batch * count}",
                 "train.warmup_epochs=0", "calibrate.images=64", "qat.epochs=3",
-                *(["train.precision=fp32", "qat.precision=fp32", "data.image_size=32", "data.resize=36"] if options.device == "cpu" else [])]
+                *(["train.precision=fp32", "qat.precision=fp32", "data.image_size=32", "data.resize=36"] if options.device == "cpu" else
+                  ["train.precision=fp16", "qat.precision=fp16"])]
     words = [str(word) for word in parallel_runs.train("resnet50_image_folder_int8", run, count, settings, options)]
     with open(options.out / f"folder-{count}.log", "w") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, env=parallel_runs.of_one(options) if count == 1 else None)
