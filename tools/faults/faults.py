@@ -23,7 +23,7 @@ TREE = WORK / "tree"
 BUILD = TREE / "build"  # lies to the sources as in any checkout, so that ccache finds what was compiled there
 TARGETS = ["octet", "test_bench", "test_common", "test_data", "test_engine", "test_eval", "test_graph", "test_import", "test_kernels",
            "test_kernels_conv2d", "test_model", "test_onnx", "test_onnx_files", "test_qat", "test_quant", "test_recipe", "test_report",
-           "test_run", "test_tensor_files", "test_tools", "test_trainers", "test_witness"]
+           "test_run", "test_runtime", "test_tensor_files", "test_tools", "test_trainers", "test_witness"]
 
 
 def read_list():
@@ -56,7 +56,7 @@ def run(arguments):
     faults = json.loads((WORK / "faults.json").read_text())
     chosen = {int(number) for number in arguments.only.split(",")} if arguments.only else {fault["number"] for fault in faults}
     programs = runner.Programs(BUILD, arguments.torch, arguments.shared)
-    if not programs.all_pass(arguments.jobs, WORK / "no-fault.json"):
+    if not programs.all_pass(arguments.jobs, WORK / "no-fault.json", arguments.go_on):
         return 1
     verdicts = runner.run_faults(programs, [fault for fault in faults if fault["number"] in chosen], arguments.jobs, WORK / "verdicts.json",
                                  arguments.near)
@@ -96,6 +96,7 @@ def main():
     command.add_argument("--jobs", type=int, default=2, help="faults at a time")
     command.add_argument("--only", default="", help="numbers of faults, as 3,14")
     command.add_argument("--near", action="store_true", help="only the test programs nearest to each fault")
+    command.add_argument("--go-on", action="store_true", help="leave out tests that fail without a fault, which are named")
     command.add_argument("--torch", default=str(ROOT / ".deps/torch"), help="the torch folder, with lib/ in it")
     command.add_argument("--shared", default=str(ROOT / "../shared/data"), help="the tests' shared data, if there is any")
     command.set_defaults(action=run)

@@ -1,5 +1,6 @@
 """Runs the test programs of a built tree under one fault after the other."""
 import concurrent.futures
+import fnmatch
 import json
 import os
 import pathlib
@@ -7,12 +8,19 @@ import re
 import subprocess
 import tempfile
 
-# The programs most likely to see a fault of a folder; the others follow, the quick ones first.
+# By the beginning of a file's name, the programs most likely to see a fault of it, or some of their tests; the others follow.
 NEAREST = {
     "kernels": ["test_kernels", "test_kernels_conv2d", "test_engine", "test_quant", "test_qat"],
     "src/quant": ["test_quant", "test_qat"],
+    "src/quant/bit_": ["test_quant", "test_qat", "test_tools:Search.*"],
     "src/qat": ["test_qat"],
+    "src/qat/sensitivity": ["test_qat", "test_tools:Search.*"],
     "trainers": ["test_trainers"],
+    "trainers/run/bit_search": ["test_tools:Search.*"],
+    "trainers/library": ["test_trainers:TrainingLibrary.*"],
+    "tools/octet": ["test_tools"],
+    "tools/octet/compare": ["test_tools:Train.*"],
+    "tools/octet/search": ["test_tools:Search.*"],
     "src/graph": ["test_graph", "test_quant"],
     "src/import": ["test_import"],
     "src/tensor_files": ["test_tensor_files", "test_graph"],
@@ -20,6 +28,10 @@ NEAREST = {
     "src/onnx": ["test_onnx_files", "test_onnx"],
     "src/model": ["test_model", "test_qat"],
     "src/data": ["test_data"],
+    "src/eval": ["test_eval", "test_report"],
+    "src/report": ["test_report", "test_tools:Analyze*"],
+    "src/runtime": ["test_runtime"],
+    "include": ["test_runtime"],
 }
 SLOW = 1.0  # seconds: tests that take longer are only asked once all others pass
 SLOWER = 10  # a test may take so many times as long as without a fault, and half a minute more
@@ -37,7 +49,7 @@ class Programs:
             self.environment["OCTET_SHARED_DATA"] = str(pathlib.Path(shared).resolve())
 
     def start(self, name, fault, limit, *options):
-        """The exit status, None when it took longer, and what the program said; its tests' reports, if there are any."""
+        """The exit status, None when it took longer, and what the program said; of each test its name, its seconds, whether it passed."""
         with tempfile.TemporaryDirectory() as folder:
             environment = {**self.environment, "OCTET_FAULT": str(fault), "TMPDIR": folder}
             command = [self.paths[name], "--gtest_brief=1", f"--gtest_output=json:{folder}/report.json", *options]
@@ -48,50 +60,72 @@ class Programs:
                 return None, "", []
             report = pathlib.Path(folder) / "report.json"
             suites = json.loads(report.read_text())["testsuites"] if report.exists() else []
-        tests = [(f"{suite['name']}.{test['name']}", float(test["time"][:-1])) for suite in suites for test in suite["testsuite"]]
+        tests = [(f"{suite['name']}.{test['name']}", float(test["time"][:-1]), "failures" not in test)
+                 for suite in suites for test in suite["testsuite"]]
         return done.returncode, done.stdout.decode(errors="replace"), tests
 
-    def all_pass(self, jobs, kept):
-        """Without a fault everything passes, or verdicts would mean nothing. Keeps in the file `kept` how long the tests of each program
-        took, and asks only programs that are new since."""
+    def suites(self, name):
+        command = [self.paths[name], "--gtest_list_tests"]
+        listed = subprocess.run(command, env=self.environment, check=True, stdout=subprocess.PIPE, text=True)
+        return [line.split()[0] for line in listed.stdout.splitlines() if re.match(r"[\w/]+\.(\s|$)", line)]
+
+    def all_pass(self, jobs, kept, go_on):
+        """Without a fault everything passes, or verdicts would mean nothing; with `go_on`, what fails is left out and asked nothing. Keeps
+        in the file `kept` how long the tests of each program took, and asks only programs that are new since."""
         known = json.loads(kept.read_text()) if kept.exists() else {}
         made = {name: path.stat().st_mtime for name, path in self.paths.items()}
         self.tests = {name: known[name]["tests"] for name in self.paths if known.get(name, {}).get("made") == made[name]}
         good = True
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            waiting = {pool.submit(self.start, name, 0, 1800): name for name in self.paths if name not in self.tests}
-            for done in concurrent.futures.as_completed(waiting):
-                name, (status, said, tests) = waiting[done], done.result()
-                self.tests[name] = dict(tests)
-                print(f"no fault: {name:20} {len(tests):4} tests {self.seconds(name):6.1f} s  "
-                      f"{'pass' if status == 0 else first_failure(said, status)}", flush=True)
-                good = good and status == 0
-                if status == 0:
+            new = [name for name in self.paths if name not in self.tests]
+            waiting = {name: {suite: pool.submit(self.start, name, 0, 1800, f"--gtest_filter={suite}*") for suite in self.suites(name)}
+                       for name in new}
+            for name, of_suites in waiting.items():
+                failed = []
+                self.tests[name] = {}
+                for suite, done in of_suites.items():
+                    status, said, tests = done.result()
+                    self.tests[name].update({test: seconds for test, seconds, passed in tests if passed})
+                    failed += [test for test, _, passed in tests if not passed] or ([suite + "*"] if status != 0 else [])
+                    if status != 0:
+                        print(said[-2000:])
+                print(f"no fault: {name:20} {len(self.tests[name]):4} tests {sum(self.tests[name].values()):6.1f} s  "
+                      f"{'fails: ' + ', '.join(failed) if failed else 'pass'}", flush=True)
+                good = good and not failed
+                if not failed or go_on:
                     known[name] = {"made": made[name], "tests": self.tests[name]}
                     kept.write_text(json.dumps(known))
-        return good
+        return good or go_on
 
-    def seconds(self, name, slow=(False, True)):
-        return sum(seconds for seconds in self.tests[name].values() if (seconds > SLOW) in slow)
-
-    def failure(self, name, fault, slow):
-        """What fails first with the fault among the slow tests of a program, or among its others; None: they pass."""
-        slow_ones = [test for test, seconds in self.tests[name].items() if seconds > SLOW]
-        chosen = slow_ones if slow else [test for test in self.tests[name] if test not in slow_ones]
-        if not chosen:
-            return None
-        limit = SLOWER * self.seconds(name, (slow,)) + 30
-        names = ":".join(slow_ones)
-        pattern = names if slow else f"-{names}" if names else "*"
-        status, said, _ = self.start(name, fault, limit, "--gtest_fail_fast", f"--gtest_filter={pattern}")
+    def failure(self, name, fault, tests):
+        """What fails first with the fault among some tests of a program; None: they pass."""
+        limit = SLOWER * sum(self.tests[name][test] for test in tests) + 30
+        status, said, _ = self.start(name, fault, limit, "--gtest_fail_fast", f"--gtest_filter={':'.join(tests)}")
         if status == 0:
             return None
         return f"{name}: longer than {limit:.0f} s" if status is None else f"{name}: {first_failure(said, status)}"
 
-    def order(self, file):
-        folder = max((f for f in NEAREST if file.startswith(f + "/")), key=len, default="")
-        near = [name for name in NEAREST.get(folder, []) if name in self.paths]
-        return near, sorted((name for name in self.paths if name not in near), key=self.seconds)
+    def runs(self, file):
+        """Two lists of (program, tests), each to be run in one process: of the near programs, and of the others. In both, the quick tests
+        of each program come first, together; then suite by suite the slow ones."""
+        beginning = max((f for f in NEAREST if file.startswith(f)), key=len, default="")
+        near = {}
+        for entry in NEAREST.get(beginning, []):
+            name, _, pattern = entry.partition(":")
+            near[name] = fnmatch.filter(self.tests.get(name, []), pattern or "*")
+        others = {name: [test for test in self.tests[name] if test not in set(near.get(name, []))]
+                  for name in sorted(self.paths, key=lambda name: sum(self.tests[name].values()))}
+        lists = []
+        for chosen in (near, others):
+            runs = [(name, [test for test in tests if self.tests[name][test] <= SLOW]) for name, tests in chosen.items()]
+            for name, tests in chosen.items():
+                slow = {}
+                for test in tests:
+                    if self.tests[name][test] > SLOW:
+                        slow.setdefault(test.rpartition(".")[0], []).append(test)
+                runs += [(name, of_suite) for of_suite in slow.values()]
+            lists.append([run for run in runs if run[1]])
+        return lists
 
 
 def first_failure(said, status):
@@ -99,26 +133,35 @@ def first_failure(said, status):
     return failed.group(1) if failed else f"ended with {status}"
 
 
-def verdict(programs, fault, near_only=False):
-    """Which test sees the fault: asked are the quick tests of the near programs, then their slow ones, then the other programs."""
-    near, others = programs.order(fault["file"])
-    for names in (near,) if near_only else (near, others):
-        for slow in (False, True):
-            for name in names:
-                killer = programs.failure(name, fault["number"], slow)
-                if killer is not None:
-                    return killer
-    return None
-
-
 def run_faults(programs, faults, jobs, log, near_only=False):
-    """number: what saw it, or None. Written to `log` as it grows."""
-    verdicts = {}
+    """number: what saw it, or None. Written to `log` as it grows. One run of each fault is under way, more of one where jobs are left."""
+    verdicts, left, under_way = {}, {}, {}
+    for fault in faults:
+        near, others = programs.runs(fault["file"])
+        left[fault["number"]] = near if near_only else near + others
+    by_number = {fault["number"]: fault for fault in faults}
+
+    def decide(number, killer):
+        verdicts[number] = killer
+        fault = by_number[number]
+        said = killer or ("the near ones pass" if near_only else "LIVES")
+        print(f"{number:3} {fault['place']:48} {fault['what']:70} {said}", flush=True)
+        log.write_text(json.dumps(verdicts, indent=1))
+
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(verdict, programs, fault, near_only): fault for fault in faults}
-        for done in concurrent.futures.as_completed(waiting):
-            fault = waiting[done]
-            verdicts[fault["number"]] = done.result()
-            print(f"{fault['number']:3} {fault['place']:48} {fault['what']:70} {done.result() or ('the near ones pass' if near_only else 'LIVES')}", flush=True)
-            log.write_text(json.dumps(verdicts, indent=1))
+        while undecided := [number for number in left if number not in verdicts]:
+            while len(under_way) < jobs and (waiting := [number for number in undecided if left[number]]):
+                number = min(waiting, key=list(under_way.values()).count)
+                name, tests = left[number].pop(0)
+                under_way[pool.submit(programs.failure, name, number, tests)] = number
+            for number in undecided:
+                if not left[number] and number not in under_way.values():
+                    decide(number, None)
+            if not under_way:
+                continue
+            finished, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+            for done in finished:
+                number = under_way.pop(done)
+                if done.result() is not None and number not in verdicts:
+                    decide(number, done.result())
     return verdicts
