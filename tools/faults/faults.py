@@ -49,7 +49,7 @@ def build(arguments):
     configure = ["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja", "-DOCTET_TESTS=ON", "-DOCTET_CUDA=OFF",
                  f"-DOCTET_TORCH_DIR={TREE / '.deps/torch'}", "-DCMAKE_BUILD_TYPE=Release"]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    return subprocess.run(["ninja", "-C", BUILD, "-j", str(arguments.jobs), *TARGETS], check=False).returncode
+    return subprocess.run(["ninja", "-C", BUILD, "-j", str(arguments.jobs), "-k", "0", *TARGETS], check=False).returncode
 
 
 def run(arguments):
