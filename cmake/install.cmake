@@ -13,6 +13,8 @@ install(EXPORT octetTargets NAMESPACE octet:: DESTINATION ${package_dir} COMPONE
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/octetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES cmake/octetConfig.cmake ${PROJECT_BINARY_DIR}/octetConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT runtime)
+install(FILES LICENSE NOTICE docs/THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES cmake/debian_copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
 install(TARGETS octet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runner)
 
 # The static libraries of this tree that a target is made of.

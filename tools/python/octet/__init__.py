@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 
+__license__ = "Apache-2.0"
 __all__ = ["Error", "Network", "keep_kernels", "load", "version"]
 _SONAME = "liboctet_runtime.so.0.1"
 _MOST = 2**31 - 1  # of an int32
