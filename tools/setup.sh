@@ -11,8 +11,9 @@ readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev lib
 
 usage() {
   cat <<'END'
-usage: tools/setup.sh [--tests] [--no-build]
+usage: tools/setup.sh [--tests] [--cuda] [--no-build]
   --tests      build the tests too; onnx and onnxruntime, which some of them need, go into .deps/venv
+  --cuda       build the device code although this machine has no GPU (it is built where there is one, and where build/ has it)
   --no-build   install only
 environment:
   OCTET_TORCH_DIR   the torch folder of an installed torch==2.11.0 or LibTorch (default: .deps/torch, fetched when missing)
@@ -20,10 +21,11 @@ environment:
 END
 }
 
-tests=OFF build=yes
+tests=OFF build=yes cuda=no
 for argument in "$@"; do
   case "$argument" in
     --tests) tests=ON ;;
+    --cuda) cuda=yes ;;
     --no-build) build=no ;;
     --help | -h) usage; exit 0 ;;
     *) echo "setup: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
@@ -105,10 +107,16 @@ fetch_cuda_libraries() {
     --upgrade --target .deps 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*'
 }
 
+has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }  # the second: under WSL
+built_with_cuda() { [ -e build/CMakeCache.txt ] && grep -q '^OCTET_CUDA:.*=ON$' build/CMakeCache.txt; }
 preset=cuda
 if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
+  [ "$cuda" = no ] || { say "--cuda: no nvcc in PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin; install the CUDA Toolkit 13.0 or set CUDA_HOME"; exit 2; }
   preset=cpu
   say "no nvcc: a CPU-only build"
+elif [ "$cuda" = no ] && ! has_gpu && ! built_with_cuda; then
+  preset=cpu
+  say "no GPU in this machine: a CPU-only build, which is minutes shorter (--cuda builds the device code all the same)"
 fi
 mkdir -p .deps
 timed "checking packages" install_packages

@@ -34,7 +34,7 @@ done
 [ -n "$target" ] || { usage >&2; exit 2; }
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit '$limit': a whole number of MiB"
 [ -z "$(ls -A "$target" 2>/dev/null)" ] || fail "$target is not empty"
-[ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests), or name the build with --build"
+[ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests --cuda), or name the build with --build"
 [ -z "$data" ] || [ -d "$data" ] || fail "--data $data: no such folder"
 [ -z "$tiny" ] || [ -f "$tiny" ] || fail "--tiny $tiny: no such file"
 [ -z "$wheels" ] || compgen -G "$wheels/*.whl" >/dev/null || fail "--wheels $wheels: no *.whl there"

@@ -10,7 +10,7 @@ usage() {
   cat <<'END'
 usage: tools/gpu/run.sh STAGE... [options]
 stages, run in the order given:
-  build      in a source tree: tools/setup.sh --tests, and the programs for benchmarks
+  build      in a source tree: tools/setup.sh --tests --cuda, and the programs for benchmarks
   unpack     in a part made by pack.sh: adds it to --home; once all parts are there, makes the data; later stages run from --home
   tests      every test program with label gpu
   sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
@@ -107,7 +107,7 @@ octet=$(python3 "$here/programs.py" --path octet)
 train_bench=$(python3 "$here/programs.py" --path train_bench)
 
 build() {
-  (cd "$root" && tools/setup.sh --tests && cmake --build build --target train_bench)
+  (cd "$root" && tools/setup.sh --tests --cuda && cmake --build build --target train_bench)
 }
 tests() { python3 "$here/tests.py" --out "$out" ${programs:+--programs "$programs"} $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
