@@ -66,8 +66,8 @@ TEST_F(TrainingLibrary, GivesTheRunAndTheRowsOfItsReport) {
   const nlohmann::json rows = nlohmann::json::parse(read_file(result.directory + "/report.json")).at("rows");
   ASSERT_EQ(result.rows.size(), rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(result.rows[i].name, rows[i].at("name"));
-    EXPECT_EQ(result.rows[i].top1, rows[i].at("top1"));
+    EXPECT_EQ(result.rows[i].name, rows[i].at("name").get<std::string>());
+    EXPECT_EQ(result.rows[i].top1, rows[i].at("top1").get<double>());
     EXPECT_EQ(result.rows[i].images, 120);
     EXPECT_GT(result.rows[i].per_second, 0);
   }
