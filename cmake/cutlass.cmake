@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Imported target octet_cutlass: CUTLASS's headers, of a wheel or of a checkout of its repository.
 if(NOT OCTET_CUDA)
   message(FATAL_ERROR "OCTET_CUTLASS is device code: add -DOCTET_CUDA=ON (preset cuda), or leave it out")

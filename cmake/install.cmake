@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake --install: the library with headers, CMake package and Python module (component runtime), the program (component
 # runner), and the training side (component training). cpack -G DEB makes a Debian package of the first two; without LibTorch only,
 # which no package brings.

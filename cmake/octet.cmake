@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # octet_library(name SOURCES ... DEPENDS ...): one static library a layer, sources named.
 function(octet_library name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})

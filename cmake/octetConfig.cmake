@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # find_package(octet): target octet::runtime; with COMPONENTS training also octet::training, which brings LibTorch.
 include(${CMAKE_CURRENT_LIST_DIR}/octetTargets.cmake)
 foreach(component ${octet_FIND_COMPONENTS})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # octet_proto(target FILE): C++ of a protobuf schema, for protobuf's lite runtime. protobuf is linked in statically and only its lite part,
 # its symbols hidden: LibTorch brings a protobuf of its own, another version, and neither may see the other's.
 find_program(protoc protoc)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a program of octet's training side takes from LibTorch; for octet's own build (torch.cmake), and installed for others'.
 
 # The version of LibTorch in a folder, without what stands behind its "+"; "" where none can be read.
@@ -36,7 +37,7 @@ function(octet_torch_libraries dir cuda)
       list(APPEND options LINKER:-rpath,${folder} LINKER:-rpath-link,${folder})
     endif()
   endforeach()
-  # Octet's own loops run on LibTorch's threads (src/model/parallel.h): the one OpenMP runtime in the process is LibTorch's libgomp,
+  # Octet's own loops run on LibTorch's threads (src/train/model/threads.h): the one OpenMP runtime in the process is LibTorch's libgomp,
   # which wheels bring and other builds take from the system.
   file(GLOB gomp ${lib}/libgomp*.so*)
   if(gomp)

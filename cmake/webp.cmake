@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Target WebP::webp: libwebp of the distribution (libwebp-dev), which brings no CMake package. Sets octet_webp_problem, "" when it
 # is found; octetTraining.cmake, which is installed beside this file, tells it to its user.
 find_path(OCTET_WEBP_INCLUDE_DIR webp/decode.h)

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 
 namespace octet {
 

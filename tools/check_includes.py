@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds each source file to the standard headers that it uses: a name that reaches it only through another standard or library header
 is a build that fails with another compiler or library.
 

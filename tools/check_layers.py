@@ -1,60 +1,68 @@
 #!/usr/bin/env python3
-"""Holds the tree to its one direction, who may include whom (CONTRIBUTING.md), and to lines that fit a screen.
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the tree to its one direction, who may include whom (CONTRIBUTING.md), to lines that fit a screen, and to files that say something.
 
 Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that
-uses a library its layer must not know; also each line of C++ or CUDA, and of the first documents' prose, that is too long.
+uses a library its layer must not know; also each line of C++ or CUDA, and of the documents' prose, that is too long, each link of a document to nothing, and each product file too
+short to be an idea.
 """
 import pathlib
 import re
 import sys
 
 # Each folder and the folders it may include, besides itself.
-BASE = ["kernels", "src/common"]
+BASE = ["kernels", "src/base"]
 ALLOWED = {
-    "kernels": ["src/common"],
-    "src/common": [],
-    "src/data": BASE,
-    "src/tensor_files": BASE,
-    "src/import": BASE + ["src/tensor_files"],
-    "src/graph": BASE + ["src/tensor_files"],
-    "src/onnx": BASE + ["src/tensor_files", "src/graph", "src/quant"],
+    "kernels": ["src/base"],
+    "src/base": [],
     "src/cuda": BASE,
-    "src/quant": BASE + ["src/graph"],
-    "src/recipe": BASE + ["src/graph", "src/quant"],
-    "src/engine": BASE + ["src/cuda", "src/graph", "src/quant"],
-    "src/eval": BASE + ["src/data", "src/graph", "src/quant", "src/engine"],
-    "src/runtime": BASE + ["src/data", "src/graph", "src/engine", "src/eval"],
+    "src/net": BASE,
+    "src/net/import": BASE,
+    "src/net/onnx": BASE + ["src/net", "src/quant"],
+    "src/data": BASE + ["src/net"],
+    "src/quant": BASE + ["src/net"],
+    "src/engine": BASE + ["src/cuda", "src/net", "src/quant"],
+    "src/eval": BASE + ["src/data", "src/net", "src/quant", "src/engine"],
+    "src/recipe": BASE + ["src/net", "src/net/onnx", "src/quant", "src/data", "src/eval"],
+    "src/runtime": BASE + ["src/data", "src/net", "src/engine"],
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],
-    "src/bench": BASE + ["src/cuda", "src/graph", "src/engine", "src/report"],
-    "src/events": BASE,
-    "src/run": BASE + ["src/tensor_files", "src/onnx", "src/recipe", "src/data", "src/eval"],
-    "src/torch": BASE,
-    "src/model": BASE + ["src/torch", "src/tensor_files", "src/import", "src/graph"],
-    "src/qat": BASE + ["src/torch", "src/cuda", "src/graph", "src/quant", "src/engine", "src/model"],
+    "src/bench": BASE + ["src/cuda", "src/net", "src/engine", "src/report"],
+    "src/train/model": BASE + ["src/net", "src/net/import"],
+    "src/train/qat": BASE + ["src/net", "src/quant", "src/engine", "src/train/model"],
+    "src/train/proof": BASE + ["src/net", "src/quant", "src/engine", "src/train/model", "src/train/qat"],
+    "src/train/repair": BASE + ["src/net", "src/quant", "src/train/model", "src/train/qat"],
     "trainers": BASE + ["src"],
-    "trainers/ranks": BASE + ["src/torch"],
-    "trainers/batches": BASE + ["src", "trainers"],
-    "trainers/loop": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches"],
-    "trainers/run": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop"],
-    "trainers/library": BASE + ["src", "trainers", "trainers/loop", "trainers/run"],
-    "tools": BASE + ["src", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop", "trainers/run"],
+    "trainers/parallel": BASE + ["src"],
+    "trainers/loop": BASE + ["src", "trainers", "trainers/parallel"],
+    "trainers/run": BASE + ["src", "trainers", "trainers/parallel", "trainers/loop"],
+    "tools": BASE + ["src", "trainers", "trainers/parallel", "trainers/loop", "trainers/run"],
 }
+TORCH = ["src/train/model", "src/train/qat", "src/train/proof", "src/train/repair", "trainers", "trainers/parallel", "trainers/loop",
+         "trainers/run"]
 # Libraries that only some folders may know.
 LIBRARIES = {
     r"src/engine/\w+/": ["src/engine"],  # an engine's own steps: what others need of them stands in src/engine/*.h
-    r"(torch|ATen|c10)/": ["src/torch", "src/model", "src/qat", "trainers", "trainers/ranks", "trainers/batches", "trainers/loop",
-                             "trainers/run"],
-    r"ATen/Parallel\.h": ["src/model"],  # its loops are on one thread but in src/model/parallel.cpp
+    r"(torch|ATen|c10)/": TORCH,
+    r"ATen/Parallel\.h": ["src/train/model"],  # its loops are on one thread but in src/train/model/threads.cpp
     r"yaml-cpp/": ["src/recipe"],
-    r"(google/protobuf/|onnx\.pb\.h)": ["src/onnx"],
-    r"event\.pb\.h": ["src/events"],
-    r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/import"],
+    r"(google/protobuf/|onnx\.pb\.h)": ["src/net/onnx"],
+    r"event\.pb\.h": ["src/report"],
+    r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/net/import"],
     r"CLI/": ["tools"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],
 }
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+LINES = 25  # a file of fewer is a part of another, unless it stands here with its reason
+SMALL = {
+    "src/cuda/check.h": "CUDA's headers in it: src/cuda/device.h is included without them",
+    "src/report/no_events.cpp": "takes the place of events.cpp in a build without protobuf",
+    "tools/octet/untrained.cpp": "takes the place of the training commands in a build without LibTorch",
+}
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 COLUMNS = 140  # clang-format breaks at 120 what it may break: not strings and comments
-PROSE = {"CONTRIBUTING.md": 120, "README.md": 120, "src/graph/README.md": 120}  # tables and code apart
+DOCUMENTS = ("docs", "include", "kernels", "recipes", "src", "tests", "tools", "trainers")  # and those at the top
+PROSE_COLUMNS = 120  # of every document, tables and code apart
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -87,13 +95,17 @@ def faults(root):
                     yield f"{name}:{number}: {here} must not include {target}; only {', '.join(users)} may"
 
 
-def prose(text):
-    """(number, line) of what is neither a table's row nor code."""
+def documents(root):
+    return sorted([*root.glob("*.md"), *(p for folder in DOCUMENTS for p in (root / folder).rglob("*.md"))])
+
+
+def outside_code(text):
+    """(number, line) of a document but for its blocks of code."""
     code = False
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("```"):
+        if line.lstrip().startswith("```"):
             code = not code
-        elif not code and not line.startswith(("|", "    ")):
+        elif not code and not line.startswith("    "):
             yield number, line
 
 
@@ -103,16 +115,39 @@ def long_lines(root):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 if len(line) > COLUMNS:
                     yield f"{path.relative_to(root).as_posix()}:{number}: {len(line)} columns, at most {COLUMNS}"
-    for name, columns in PROSE.items():
-        for number, line in prose((root / name).read_text(encoding="utf-8")):
-            if len(line) > columns:
-                yield f"{name}:{number}: {len(line)} columns, at most {columns}"
+    for path in documents(root):
+        for number, line in outside_code(path.read_text(encoding="utf-8")):
+            if len(line) > PROSE_COLUMNS and not line.startswith("|"):
+                yield f"{path.relative_to(root).as_posix()}:{number}: {len(line)} columns, at most {PROSE_COLUMNS}"
+
+
+def broken_links(root):
+    for path in documents(root):
+        for number, line in outside_code(path.read_text(encoding="utf-8")):
+            for target in LINK.findall(line):
+                if not target.startswith(("http://", "https://")) and not (path.parent / target).exists():
+                    yield f"{path.relative_to(root).as_posix()}:{number}: links to {target}, which is not there"
+
+
+def small_files(root):
+    for folder in ("include", "kernels", "src", "trainers", "tools/octet"):
+        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES):
+            name, lines = path.relative_to(root).as_posix(), len(path.read_text(encoding="utf-8").splitlines())
+            if lines < LINES and name not in SMALL:
+                yield f"{name}: {lines} lines, at least {LINES}: put it into the file that uses it, or its reason into check_layers.py"
+
+
+def unlicensed(root):
+    for folder in ("include", "kernels", "src", "trainers", "tools", "tests", "cmake"):
+        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES | {".hpp", ".py", ".sh", ".cmake"}):
+            if not any(LICENCE in line for line in path.read_text(encoding="utf-8").splitlines()[:3]):
+                yield f"{path.relative_to(root).as_posix()}: no '{LICENCE}' in its head"
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = [*faults(root), *long_lines(root)]
-    print("\n".join(found) if found else "layers: every include points down, no line is too long")
+    found = [*faults(root), *long_lines(root), *broken_links(root), *small_files(root), *unlicensed(root)]
+    print("\n".join(found) if found else "layers: every include points down, no line is too long, no file too short, no link broken")
     return 1 if found else 0
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles every C++ source of a configured build with a second compiler, as far as its last error or warning.
 
 usage: tools/check_syntax.py [BUILD [COMPILER [PATTERN]]]     default: build clang++-19, all sources

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The main job from nothing: sets up, builds, trains the demo on Fashion-MNIST, exports int8, proves it, shows the report.
 # Arguments go to octet train (--set train.epochs=2, --out DIR).
 set -euo pipefail

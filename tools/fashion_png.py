@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the first COUNT Fashion-MNIST test images as FOLDER/00000.png, ... for `octet run`:  tools/fashion_png.py COUNT FOLDER"""
 import gzip
 import os

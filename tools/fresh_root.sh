@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # README's two commands on a machine that has nothing: in a minimal root of Debian, with a clone of this checkout.
 # See `tools/fresh_root.sh --help`.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A classifier of torchvision as weights and a recipe for octet. Needs torch and torchvision; --onnx also onnx and onnxscript.
 
   import_torchvision.py resnet18 --out r18                     # pretrained weights, which torchvision downloads

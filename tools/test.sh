@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Sets up, builds and runs every test: the README's second command, and CI's. Arguments go to ctest (-R NAME, -V).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """After ctest: how many tests were skipped, and why; then what each failed one printed, last, where a log's reader looks first.
 Usage: test_results.py JUNIT_FILE (of ctest --output-junit)"""
 import collections

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tiny-ImageNet-200 as what data.format image_folder reads, and in small parts for machines that it must be carried to.
 
     tiny_imagenet.py make FOLDER OUT.tar [--classes N] [--pictures N]    train/WNID/*.jpeg and test/WNID/*.jpeg, from the data set's folder

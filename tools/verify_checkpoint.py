@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The independent witness: computes an int8 checkpoint's codes and logits from src/graph/README.md alone, with numpy.
+# SPDX-License-Identifier: Apache-2.0
+"""The independent witness: computes an int8 checkpoint's codes and logits from docs/FORMAT.md alone, with numpy.
 
   verify_checkpoint.py int8.safetensors                           check the file
   verify_checkpoint.py int8.safetensors --images test.npy         a classifier's logits of uint8 [N, H, W, C] images (or PNG files)

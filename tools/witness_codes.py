@@ -1,4 +1,5 @@
-"""What an int8 network computes, by src/graph/README.md alone, in numpy: the arithmetic of verify_checkpoint.py."""
+# SPDX-License-Identifier: Apache-2.0
+"""What an int8 network computes, by docs/FORMAT.md alone, in numpy: the arithmetic of verify_checkpoint.py."""
 
 import numpy as np
 

@@ -1,14 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/gpu.h"
 
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 
 #if OCTET_CUDA
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -27,7 +29,7 @@ struct Usable {
 
 #if OCTET_CUDA
 Usable usable_gpu() {
-  const GpuStatus& status = gpu_status(0);  // the one that choose_device() gives
+  const GpuStatus& status = gpu_status(0);  // choose_device() returns this GPU
   return {status.usable, status.reason, status.name, status.visible};
 }
 #else
@@ -68,7 +70,7 @@ void set_switches(at::Device device, const CudaRecipe& recipe) {
   // Operators without a deterministic version refuse to run, instead of quietly breaking the promise.
   context.setDeterministicAlgorithms(recipe.deterministic, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);
-  // cuBLAS reads it when it starts (its documentation, "Results reproducibility").
+  // cuBLAS reads this when it starts (its documentation, "Results reproducibility").
   if (recipe.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 
@@ -85,7 +87,7 @@ OwnStream::OwnStream(at::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl gpu(device.type());
   gpu.synchronizeDevice(device.index());
-  // One for all phases: LibTorch keeps cuBLAS's work space, some 70 MB, for every stream that it was used on.
+  // All phases share one stream: LibTorch keeps a cuBLAS work space of some 70 MB for every stream that used cuBLAS.
   static const c10::Stream kStream = gpu.getStreamFromGlobalPool(device);
   guard_.reset_stream(kStream);
 }
@@ -94,8 +96,16 @@ OwnStream::~OwnStream() {
   if (!guard_.current_stream()) return;
   try {
     guard_.current_stream()->synchronize();
-  } catch (const std::exception&) {  // a failed GPU: what failed has thrown already, or the next user finds out
+  } catch (const std::exception&) {  // the GPU failed: an earlier call has thrown already, or the next one will
   }
+}
+
+void rethrow_explained() try { throw; } catch (const c10::OutOfMemoryError& error) {
+  throw promise_error(
+      fmt::format("the GPU is out of memory; lower calibrate.batch_size or evaluate.batch_size, or free the GPU ({})",
+                  error.what_without_backtrace()));
+} catch (const c10::Error& error) {
+  throw promise_error(fmt::format("LibTorch: {}", error.what_without_backtrace()));
 }
 
 #if OCTET_CUDA
@@ -103,7 +113,7 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-/// LibTorch's allocator answers "Invalid device argument" before LibTorch has used the GPU.
+/// LibTorch's allocator throws "Invalid device argument" until LibTorch has used the GPU.
 void wake(at::Device device) { at::globalContext().lazyInitDevice(device.type()); }
 
 bool gpu_works(at::Device device) { return device.is_cpu() || gpu_finishes_its_work(); }

@@ -1,4 +1,5 @@
-// octet's runner in C++17: the functions of octet.h with owners and exceptions. Header-only; link octet::runtime.
+// SPDX-License-Identifier: Apache-2.0
+// octet's runner in C++17: the functions of octet.h with ownership and exceptions. Header-only; link octet::runtime.
 #pragma once
 
 #include <octet/octet.h>
@@ -11,6 +12,7 @@
 
 namespace octet::runtime {
 
+/// A call that failed, with octet_last_error()'s message.
 class Error : public std::runtime_error {
  public:
   explicit Error(octet_status status) : Error(status, octet_last_error()) {}
@@ -21,10 +23,10 @@ class Error : public std::runtime_error {
   octet_status status_;
 };
 
-/// For one thread at a time, any thread.
+/// A loaded network. Only one thread at a time may use it.
 class Network {
  public:
-  /// As octet_load: "cuda:1" is the second GPU.
+  /// Loads a network, as octet_load() does.
   explicit Network(const std::string& checkpoint, const std::string& engine = "auto", int max_batch = 1,
                    int threads = 0) {
     octet_network* network = nullptr;
@@ -32,21 +34,23 @@ class Network {
     network_.reset(network);
   }
 
+  /// Returns the network's description.
   const octet_description& describe() const { return *octet_describe(network_.get()); }
 
+  /// Returns a class's name, or "class 7" if the checkpoint has none.
   std::string class_name(size_t index) const {
     const octet_description& about = describe();
     return index < static_cast<size_t>(about.classes) ? about.class_names[index] : "class " + std::to_string(index);
   }
 
-  /// A JPEG, PNG, BMP or WebP file as the network's input.
+  /// Returns a JPEG, PNG, BMP or WebP file as the network's input, as octet_read_picture() does.
   std::vector<uint8_t> read_picture(const std::string& file) const {
     std::vector<uint8_t> pixels(elements(describe().input));
     check(octet_read_picture(network_.get(), file.c_str(), pixels.data()));
     return pixels;
   }
 
-  /// Of a classifier, float [batch, classes]. images: uint8 [batch, height, width, channels].
+  /// Returns a classifier's logits, [batch, classes]. images: uint8 [batch, height, width, channels].
   std::vector<float> logits(const std::vector<uint8_t>& images) {
     const octet_description& about = describe();
     if (about.outputs != 1 || about.output[0].type != OCTET_FLOAT32)
@@ -61,7 +65,7 @@ class Network {
     return result;
   }
 
-  /// As octet_run: the caller's memory, any outputs.
+  /// Runs a batch into the caller's memory, as octet_run() does.
   void run(const uint8_t* images, int batch, void* const* outputs) {
     check(octet_run(network_.get(), images, batch, outputs));
   }
@@ -79,7 +83,7 @@ class Network {
   std::unique_ptr<octet_network, Free> network_;
 };
 
-/// As octet_keep_kernels: the folder in which engine cuda keeps which kernels were the fastest; "" keeps none.
+/// Sets the folder in which engine cuda keeps the fastest kernels, as octet_keep_kernels() does; "" keeps none.
 inline void keep_kernels(const std::string& folder) {
   if (const octet_status status = octet_keep_kernels(folder.c_str()); status != OCTET_OK) throw Error(status);
 }

@@ -1,6 +1,7 @@
-// Training in C++17: train() does what `octet train` does, from a recipe and pictures to a run directory with an int8
-// checkpoint and a report. Link octet::training, which needs LibTorch; what was trained runs by octet::runtime
-// (octet.hpp), which does not.
+// SPDX-License-Identifier: Apache-2.0
+// Training in C++17: train() does what `octet train` does, from a recipe and images to a run directory with an int8
+// checkpoint and a report. Link octet::training, which needs LibTorch; octet::runtime (octet.hpp), which runs the
+// result, does not.
 #pragma once
 
 #include <functional>
@@ -12,12 +13,12 @@ namespace octet::training {
 
 enum class Status {
   promise = 1,   ///< a promise is broken: codes differ, training diverged, the GPU failed
-  usage = 2,     ///< a wrong recipe, key or argument
-  data = 3,      ///< missing, corrupt or unwritable data or file
-  stopped = 130  ///< stop(); what was done is saved
+  usage = 2,     ///< the recipe, a key or an argument is wrong
+  data = 3,      ///< data or a file is missing, corrupt or not writable
+  stopped = 130  ///< stop() was called; what was done is saved
 };
 
-/// In octet's words: the file, the key and the cure.
+/// A failure. The message names the file, the key and the cure.
 class Error : public std::runtime_error {
  public:
   Error(Status status, const std::string& what) : std::runtime_error(what), status_(status) {}
@@ -27,47 +28,50 @@ class Error : public std::runtime_error {
   Status status_;
 };
 
+/// An epoch that has ended.
 struct Epoch {
-  std::string phase;  ///< "float", "qat", "float_control"
-  int epoch = 0;      ///< that is done, from 1 within its phase
+  std::string phase;  ///< "float", "qat" or "float_control"
+  int epoch = 0;      ///< its number, from 1 within the phase
   double train_loss = 0, validation_loss = 0;
-  double validation_top1 = 0;  ///< 0 to 1; of segmentation the share of pixels
+  double validation_top1 = 0;  ///< 0 to 1; for segmentation the fraction of pixels that are right
 };
 
 struct Options {
-  std::string directory;                         ///< of the run, made here; "": runs/RECIPE-1, -2, ...
-  std::vector<std::string> set;                  ///< "train.epochs=3": overrides keys of the recipe, checked like it
-  std::string device = "auto";                   ///< auto (cuda where a GPU can be used), cpu, cuda: the first GPU
-  bool resume = false;                           ///< goes on with the run in `directory`, which has this very recipe
-  bool quiet = false;                            ///< no progress on stderr
-  std::function<void(const Epoch&)> epoch_done;  ///< on the thread of train(); what it throws ends training
+  std::string directory;         ///< the run's directory, made here; "": runs/RECIPE-1, -2, ...
+  std::vector<std::string> set;  ///< overrides of keys, such as "train.epochs=3", checked like the recipe
+  std::string device = "auto";   ///< "cpu", "cuda" (the first GPU), or "auto": cuda if it can be used
+  bool resume = false;           ///< continues the run in `directory`, which must have the same recipe
+  bool quiet = false;            ///< no progress on stderr
+  std::function<void(const Epoch&)> epoch_done;  ///< called in the thread of train(); an exception ends training
 };
 
 /// A row of the report, measured on the test images.
 struct Row {
-  std::string name;       ///< "float", "ptq", "simulation", "qat_graph", and the engines
+  std::string name;       ///< "float", "ptq", "simulation", "qat_graph", or an engine
   double top1 = 0;        ///< 0 to 1
-  long images = 0;        ///< it was measured on
-  long bytes = 0;         ///< of its weights on disk; 0: it has no file
-  long differing = -1;    ///< predictions that are not the QAT graph's; -1: the graph itself
-  double per_second = 0;  ///< images
+  long images = 0;        ///< number of test images
+  long bytes = 0;         ///< size of its weights' file; 0 if it has none
+  long differing = -1;    ///< number of predictions that differ from the QAT graph's; -1 for the QAT graph itself
+  double per_second = 0;  ///< images per second
 };
 
 struct Result {
-  std::string directory, checkpoint, report;  ///< of the run; its int8 checkpoint; report.html
+  std::string directory, checkpoint, report;  ///< the run's directory, its int8 checkpoint, its report.html
   std::vector<Row> rows;
 };
 
-/// Trains, exports, and compares all engines' codes with the trained network's. `recipe`: a file (recipes/README.md).
-/// Throws Error, also where a single code differs; besides what epoch_done throws, std::bad_alloc and
-/// std::filesystem::filesystem_error. One at a time in a process: LibTorch's threads and switches, the way to stop and
-/// progress are the process's. Installs no handler of signals.
+/// Trains, exports, and compares the codes of all engines with those of the trained network. `recipe` is a file
+/// (recipes/README.md). Throws Error, also if a single code differs, what epoch_done throws, std::bad_alloc, and
+/// std::filesystem::filesystem_error. Only one call at a time is allowed in a process, because LibTorch's threads and
+/// settings, stopping and progress belong to the process. Installs no signal handler.
 Result train(const std::string& recipe, const Options& options = {});
 
-/// Ends the train() that runs, after its current step. From any thread, epoch_done or a handler of a signal.
+/// Ends the running train() after its current step. May be called from any thread, from epoch_done, or from a signal
+/// handler.
 void stop() noexcept;
 
-/// An int8 checkpoint as ONNX in QDQ form, for "onnxruntime", "openvino" or "tensorrt" (networks of symmetric_s8).
+/// Writes an int8 checkpoint as ONNX in QDQ form, for "onnxruntime", "openvino" or "tensorrt" (symmetric_s8 networks
+/// only).
 void export_onnx(const std::string& checkpoint, const std::string& file, const std::string& profile = "onnxruntime");
 
 }  // namespace octet::training

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/bench/convolutions.h"
 
 #include <fmt/format.h>
@@ -6,8 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/text.h"
 #include "src/bench/network.h"
-#include "src/common/text_table.h"
 
 namespace octet {
 namespace {
@@ -45,7 +46,7 @@ std::string ratio(double a, double b) { return a > 0 && b > 0 ? fmt::format("{:.
 
 std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph) {
   std::vector<DistinctConv> convs;
-  std::map<std::string, size_t> known;  // the clamp and padding count, but are not shown
+  std::map<std::string, size_t> known;  // the key also has the clamp and the padding, which are not shown
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     const Int8Node& n = graph.nodes[node];
     if (n.op != Int8Op::conv2d) continue;

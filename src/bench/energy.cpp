@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/bench/energy.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include <fstream>
 #include <system_error>
 #if OCTET_CUDA
-#include "src/cuda/energy.h"
+#include "src/cuda/device.h"
 #endif
 
 namespace octet {
@@ -29,11 +30,11 @@ std::optional<double> of_gpu() {
 }  // namespace
 
 EnergyMeter::EnergyMeter(const std::string& powercap) {
-  for (int package = 0;; ++package) {  // "intel-rapl:0"; also AMD's; parts of a package are "intel-rapl:0:1"
+  for (int package = 0;; ++package) {  // "intel-rapl:0", also on AMD; "intel-rapl:0:1" would be a part of a package
     const std::string folder = fmt::format("{}/intel-rapl:{}", powercap, package);
     std::error_code missing;
     if (!std::filesystem::exists(folder, missing)) break;
-    std::string name;  // "package-0"; "psys" is the whole machine, packages included
+    std::string name;  // "package-0"; "psys" is the complete machine, including packages
     std::getline(std::ifstream(folder + "/name") >> std::ws, name);
     if (!name.starts_with("package")) continue;
     const std::string counter = folder + "/energy_uj";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/bench/network.h"
 
 #include <fmt/format.h>
@@ -6,11 +7,11 @@
 #include <chrono>
 #include <list>
 
+#include "src/base/error.h"
+#include "src/base/numbers.h"
+#include "src/base/progress.h"
+#include "src/base/random.h"
 #include "src/bench/energy.h"
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/random.h"
-#include "src/common/samples.h"
 #include "src/engine/fusion.h"
 #if OCTET_CUDA
 #include "src/cuda/device.h"
@@ -24,13 +25,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kFewestRuns = 3;
 constexpr double kWarmUpShare = 0.1;  ///< of the measuring time; at least one run
-
-double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 constexpr int kMostDeviceRuns = 2000;
 constexpr int kLayerRuns = 25;
 
-/// What a program reads and writes: page-locked where there is a GPU, which copies such memory fastest.
+double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+/// Memory that a program reads or writes: page-locked if there is a GPU, which copies such memory fastest.
 class HostMemory {
  public:
   explicit HostMemory(size_t bytes) {
@@ -71,7 +71,7 @@ void repeat(double seconds, int fewest, const Run& run) {
   }
 }
 
-/// The counters are too coarse for less.
+/// Energy counters are too coarse for a shorter time.
 constexpr double kLeastSecondsOfEnergy = 1;
 
 void set_energy(const Energy& energy, double images, BenchResult& result) {
@@ -81,7 +81,7 @@ void set_energy(const Energy& energy, double images, BenchResult& result) {
   result.cpu_joules = energy.cpu_joules.value_or(0) / images;
 }
 
-/// Sets what is measured while a batch is submitted before the one before it is collected.
+/// Measures the rate and the energy while each batch is submitted before the previous one is collected.
 void run_overlapped(Program& program, const uint8_t* images, const BenchOptions& options, const OutputMemory& outputs,
                     BenchResult& result) {
   const EnergyMeter meter;
@@ -99,7 +99,7 @@ void run_overlapped(Program& program, const uint8_t* images, const BenchOptions&
   set_energy(meter.drawn(), count, result);
 }
 
-/// By node, from the taps of many runs.
+/// Returns the median time before each node's tap, over many runs.
 std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions& options,
                                       const std::function<void(const NodeTap&)>& run) {
   std::vector<std::vector<double>> samples(graph.nodes.size());
@@ -115,8 +115,8 @@ std::vector<double> time_between_taps(const Int8Graph& graph, const BenchOptions
   return medians;
 }
 
-/// Whether the network gives the node's value, or a node of another group reads it: it is written then, whatever ran
-/// together.
+/// Returns whether a node's value must be written although its group runs as one kernel: it is an output of the
+/// network, or a node of another group reads it.
 bool leaves_its_group(const Int8Graph& graph, const std::vector<int>& first, int node) {
   if (std::find(graph.outputs.begin(), graph.outputs.end(), node) != graph.outputs.end()) return true;
   for (size_t reader = 0; reader < graph.nodes.size(); ++reader) {
@@ -126,8 +126,8 @@ bool leaves_its_group(const Int8Graph& graph, const std::vector<int>& first, int
   return false;
 }
 
-/// Nodes that ran together count as the first of them, which has their kernel's name; what lies between them is not
-/// read, and not written unless others read it. The time is the last one's.
+/// Joins nodes that ran as one kernel into the first of them, which has the kernel's name. The values between them are
+/// not read, and not written unless they leave the group. The time is that of the last node.
 void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& layers) {
   std::vector<std::string> kernels;
   for (const LayerTime& layer : layers) kernels.push_back(layer.kernel);
@@ -140,7 +140,7 @@ void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& laye
     to.multiply_adds += from.multiply_adds;
     const int times = leaves_its_group(graph, first, inputs[0]) ? 1 : 2;
     to.bytes += from.bytes - times * batch * static_cast<long>(graph.nodes[inputs[0]].image_bytes());
-    for (size_t other = 1; other < inputs.size(); ++other) {  // a residual that the first one reads, too
+    for (size_t other = 1; other < inputs.size(); ++other) {  // a residual that the first node also reads
       const std::vector<int>& read = graph.nodes[first[i]].inputs;
       if (std::find(read.begin(), read.end(), inputs[other]) != read.end())
         to.bytes -= batch * static_cast<long>(graph.nodes[inputs[other]].image_bytes());
@@ -149,7 +149,7 @@ void join_merged(const Int8Graph& graph, int batch, std::vector<LayerTime>& laye
   }
 }
 
-/// Names from the graph, kernels from the program.
+/// Returns the layers, with their names and sizes from the graph and their kernels from the program.
 std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std::vector<LayerInfo>& kernels,
                                    const std::vector<double>& milliseconds) {
   std::vector<LayerTime> layers;
@@ -165,6 +165,7 @@ std::vector<LayerTime> layer_table(const Int8Graph& graph, int batch, const std:
   return layers;
 }
 
+/// Sets the minimum time of every layer that ran.
 void set_floors(const Int8Graph& graph, int batch, const ChipRates& rates, std::vector<LayerTime>& layers) {
   for (size_t i = 0; i < layers.size(); ++i)
     if (layers[i].milliseconds > 0 && !graph.nodes[i].inputs.empty())
@@ -172,7 +173,7 @@ void set_floors(const Int8Graph& graph, int batch, const ChipRates& rates, std::
                                               2 * layers[i].multiply_adds, rates);
 }
 
-/// Runs that take about `seconds`, when the first ones took `samples` milliseconds each.
+/// Returns how many runs take about `seconds`, given the milliseconds of the first ones.
 int device_runs(double seconds, const std::vector<double>& samples) {
   const double one = std::max(median(samples), 1e-3);
   return static_cast<int>(std::clamp(1e3 * seconds / one, static_cast<double>(kFewestRuns), double{kMostDeviceRuns}));
@@ -232,20 +233,6 @@ BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchO
     if (runs > 0 && result.rates) set_floors(graph, options.batch, *result.rates, result.layers);
   }
   return result;
-}
-
-long node_multiply_adds(const Int8Node& node) {
-  if (node.weight.empty()) return 0;
-  const long per_output = static_cast<long>(node.weight.size()) / node.shape.c;  // R * S * C / groups
-  return node.shape.elements() * per_output;
-}
-
-long node_bytes(const Int8Graph& graph, int node, int batch) {
-  const Int8Node& n = graph.nodes[node];
-  auto activations = static_cast<long>(n.image_bytes());
-  if (n.inputs.empty()) activations += n.shape.elements();  // the picture
-  for (const int input : n.inputs) activations += graph.nodes[input].shape.elements();
-  return batch * activations + static_cast<long>(n.weight.size());
 }
 
 }  // namespace octet

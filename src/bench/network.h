@@ -1,66 +1,104 @@
-// Time of a whole network and of its layers, on random pictures (zeros would be faster than real data).
+// SPDX-License-Identifier: Apache-2.0
+// Times of a network and of its layers on random images (zeros would be faster than real data), and the minimum times
+// that a GPU allows, with which `octet bench --layers` and `--layers-of` compare kernels.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "src/bench/conv_floor.h"
+#include "src/cuda/device.h"
 #include "src/engine/engine.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
+/// The maximum rates of a GPU.
+struct ChipRates {
+  double bytes_per_second = 0;       ///< of its memory: bytes read plus bytes written
+  double operations_per_second = 0;  ///< int8 on tensor cores without sparsity; a multiply-add is two operations
+  /// True: measured on a GPU of this name, by a large copy and good kernels. False: the peaks that follow from the
+  /// GPU's clocks, which are a little higher and never exceeded.
+  bool measured = false;
+};
+
+/// How a network is measured.
 struct BenchOptions {
-  int batch = 1;                        ///< at most what the program was compiled for
-  double seconds = 3;                   ///< of measuring, after warm-up; at least 3 runs are made
-  bool layers = true;                   ///< also time every layer, for about as long again
+  int batch = 1;                        ///< at most the program's max_batch
+  double seconds = 3;                   ///< duration of the measurement after warm-up, of at least 3 runs
+  bool layers = true;                   ///< time every layer too, in about the same time again
   std::optional<ChipRates> rates = {};  ///< of the GPU, for LayerTime::floor_ms
 };
 
+/// The time of one node.
 struct LayerTime {
   std::string name, kernel;
-  std::string engine;       ///< where another than the program's own may run a node (a fallback); else ""
+  std::string engine;       ///< which engine ran the node, if the program's engine has a fallback; else ""
   double milliseconds = 0;  ///< median of one batch
-  long multiply_adds = 0;   ///< of one batch; 0: not a convolution or linear, or counted as the node it ran with
-  long bytes = 0;           ///< of one batch: every input, weight and output once; 0: it ran with the node before it
-  double floor_ms = 0;      ///< src/bench/conv_floor.h; 0: not on a GPU, of rates not known, or no kernel of its own
+  long multiply_adds = 0;   ///< of one batch; 0 if not a convolution or linear, or if merged into an earlier node
+  long bytes = 0;           ///< of one batch: inputs, weights and output once each; 0 if merged into an earlier node
+  double floor_ms = 0;      ///< floor_milliseconds(); 0 if not on a GPU, if rates are not known, or if merged
 };
 
+/// The times of a network.
 struct BenchResult {
   int batch = 0;
   long runs = 0;
-  double compile_seconds = 0;  ///< with choosing kernels, where no choice was kept; 0: not timed
-  /// Of one batch: pictures in host memory (page-locked for an engine on the GPU) to logits in host memory.
+  double compile_seconds = 0;  ///< includes choosing kernels, unless choices were kept; 0 if not timed
+  /// Of one batch, from images in host memory (page-locked for an engine on the GPU) to logits in host memory.
   double median_ms = 0, p99_ms = 0;
   double images_per_second = 0;  ///< batch / median
   long multiply_adds = 0;        ///< of one batch
-  /// By the GPU's events, pictures and logits staying there; 0 for an engine on the host.
+  /// On the GPU alone, by its events: images and logits stay there. 0 for an engine on the host.
   double device_ms = 0, device_p99_ms = 0;
-  /// From host memory to host memory, the images of a batch travelling while the one before it is computed
-  /// (Program::submit); 0 for an engine on the host.
+  /// From host memory to host memory, where a batch is copied while the previous one is computed (Program::submit). 0
+  /// for an engine on the host.
   double overlapped_images_per_second = 0;
-  /// Of one image, of everything the counters see, idle or not (src/bench/energy.h), while batches overlapped; for an
-  /// engine on the host while they did not, and no GPU's. 0: no counter, or measured for less than a second.
+  /// For one image (src/bench/energy.h): on the GPU while batches overlap, for an engine on the host without the GPU's.
+  /// 0 if there is no counter, or if the measurement took less than a second.
   double gpu_joules = 0, cpu_joules = 0;
   double gpu_watts = 0;
-  std::optional<ChipRates> rates = {};  ///< of the GPU, by which layers have floors
-  /// By node. On the host: the time between taps. A tap waits for each layer and may copy its output into the graph's
-  /// layout, so that the sum exceeds median_ms; compare layers with each other. On the GPU: device events around each
-  /// node alone, replayed; nodes without a kernel take 0.
+  std::optional<ChipRates> rates = {};  ///< of the GPU, for the floors of layers
+  /// By node. On the host it is the time between taps: a tap waits for each layer and may copy its output to the
+  /// graph's layout, so the sum exceeds median_ms; compare layers with each other. On the GPU each node is replayed by
+  /// itself between events; nodes without a kernel take 0.
   std::vector<LayerTime> layers;
 };
 
-/// `program` was compiled from `graph`. Throws Error(usage) for options that make no sense, Error(interrupted) on
+/// Measures `program`, which was compiled from `graph`. Throws Error(usage) for invalid options, Error(interrupted) on
 /// Ctrl-C.
 BenchResult bench_program(Program& program, const Int8Graph& graph, const BenchOptions& options);
 
-/// One line for the network (two for one on the GPU) and, when layers were timed, a table with their shares.
+/// Returns a few lines on the network and, if layers were timed, a table of them.
 std::string describe(const BenchResult& result);
 
-/// Multiply-adds of one image through the node; 0 when it is no conv2d or linear.
+/// Returns the multiply-adds of a node for one image; 0 if it is neither conv2d nor linear.
 long node_multiply_adds(const Int8Node& node);
 
-/// Bytes that running the node on `batch` images must move at least: inputs, weights and output, each once.
+/// Returns the bytes that a node must move for `batch` images: inputs, weights and output, each once.
 long node_bytes(const Int8Graph& graph, int node, int batch);
+
+/// Returns the measured rates of an H200, and of any other GPU the peaks by its clocks, memory bus and multiprocessors.
+/// Returns nothing if the rate of its tensor cores is not known here (compute capability 10.3, 11.0, 12.1 and newer),
+/// or if it uses the processor's memory, whose clock CUDA does not tell.
+std::optional<ChipRates> chip_rates(const GpuStatus& gpu);
+
+/// Returns the rates of the current GPU; nothing if there is none, or in a build without CUDA.
+std::optional<ChipRates> chip_rates();
+
+/// Returns "floors: at 3.35 TB/s and 2141 TOPS, the peaks by this GPU's own clocks", or why there are no floors.
+std::string describe(const std::optional<ChipRates>& rates);
+
+/// Returns the minimum time for so many bytes and operations: the larger of bytes over the memory's rate and operations
+/// over that of the tensor cores.
+double floor_milliseconds(long bytes, long operations, const ChipRates& rates);
+
+/// Returns the minimum time of a node for one batch. Inputs, weights and output count once each; of a convolution's
+/// input only the pixels that a window reads count.
+double floor_milliseconds(const Int8Graph& graph, int node, int batch, const ChipRates& rates);
+
+/// Returns how many input values of one image no window of a convolution reads, because its stride exceeds its kernel;
+/// else 0.
+long pixels_not_read(const Int8Graph& graph, int node);
 
 }  // namespace octet

@@ -1,16 +1,17 @@
-// What octet bench says of a network.
+// SPDX-License-Identifier: Apache-2.0
+// The text of `octet bench` on a network.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
+#include "src/base/text.h"
 #include "src/bench/network.h"
-#include "src/common/text_table.h"
 
 namespace octet {
 namespace {
 
-/// Whether more than one engine ran the program's nodes.
+/// Returns whether more than one engine ran the program's nodes.
 bool several_engines(const std::vector<LayerTime>& layers) {
   std::set<std::string> engines;
   for (const LayerTime& layer : layers) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/device.h"
 
 #include <cuda.h>
@@ -8,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/conv/cuda_conv2d.h"
 #include "src/cuda/check.h"
 
 namespace octet {
@@ -15,6 +17,7 @@ namespace {
 
 std::string version(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
+/// Returns an attribute of a GPU, or 0 where the driver does not tell it.
 int attribute(cudaDeviceAttr which, int gpu) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, which, gpu) == cudaSuccess) return value;
@@ -22,6 +25,7 @@ int attribute(cudaDeviceAttr which, int gpu) {
   return 0;
 }
 
+/// Finds out what gpu_status() returns.
 GpuStatus ask(int gpu) {
   GpuStatus status;
   cudaDriverGetVersion(&status.driver);
@@ -72,8 +76,8 @@ GpuStatus ask(int gpu) {
   return status;
 }
 
-/// Functions of the driver's library, which programs are not linked with: octet also starts where there is none. Asked
-/// for by dlsym, because CUDA's runtime may begin to use the current GPU when it is asked.
+/// Functions of the driver's library. Programs are not linked with it, so that octet also starts where there is none.
+/// They are found by dlsym, since CUDA's runtime may begin to use the current GPU when it is asked for them.
 class Driver {
  public:
   decltype(&cuDeviceGet) device_get = find<decltype(&cuDeviceGet)>("cuDeviceGet");
@@ -103,7 +107,7 @@ void check_driver(CUresult status, const char* what) {
     throw promise_error(fmt::format("{}: the NVIDIA driver answers error {}", what, static_cast<int>(status)));
 }
 
-/// The context of a GPU that CUDA's runtime, and so LibTorch, works in. Kept until the process ends.
+/// Returns the context of a GPU in which CUDA's runtime, and so LibTorch, works. It is kept until the process ends.
 CUcontext primary_context(int gpu) {
   static std::mutex mutex;
   static std::map<int, CUcontext> known;
@@ -125,7 +129,7 @@ int current_gpu() {
     cudaGetLastError();
     return 0;
   }
-  CUdevice of_context = 0;  // a context that is current counts more than what the runtime was told last
+  CUdevice of_context = 0;  // a current context takes precedence over what the runtime was told last
   return driver().current_device(&of_context) == CUDA_SUCCESS ? of_context : gpu;
 }
 
@@ -149,6 +153,52 @@ GpuGuard::~GpuGuard() {
   driver().pop(&popped);
 }
 
+kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
+
 bool gpu_finishes_its_work() { return cudaDeviceSynchronize() == cudaSuccess; }
+
+namespace {
+
+// Declarations of nvml.h, which toolkits may lack; drivers keep these names and types.
+using Device = struct nvmlDevice_st*;
+using Init = int (*)();
+using DeviceByBusId = int (*)(const char*, Device*);
+using TotalEnergy = int (*)(Device, unsigned long long* millijoules);
+constexpr int kSuccess = 0;
+
+/// A GPU's energy counter.
+struct Counter {
+  Device device = nullptr;
+  TotalEnergy read = nullptr;
+};
+
+/// Opens the counter of a GPU; `read` is null if there is none. The library stays loaded, since others may use it.
+Counter open_counter(int gpu) {
+  if (!gpu_status(gpu).usable) return {};
+  void* const library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {};
+  const auto init = reinterpret_cast<Init>(::dlsym(library, "nvmlInit_v2"));
+  const auto find = reinterpret_cast<DeviceByBusId>(::dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+  const auto read = reinterpret_cast<TotalEnergy>(::dlsym(library, "nvmlDeviceGetTotalEnergyConsumption"));
+  char bus_id[32] = "";  // NVML numbers all GPUs of the machine, CUDA the visible ones
+  if (!init || !find || !read || cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu) != cudaSuccess) return {};
+  Device device = nullptr;
+  if (init() != kSuccess || find(bus_id, &device) != kSuccess) return {};
+  return {device, read};
+}
+
+}  // namespace
+
+std::optional<double> gpu_joules() {
+  static std::mutex mutex;
+  static std::map<int, Counter> counters;  // by number of GPU
+  const int gpu = current_gpu();
+  const std::scoped_lock lock(mutex);
+  if (!counters.contains(gpu)) counters.emplace(gpu, open_counter(gpu));
+  const Counter& counter = counters.at(gpu);
+  unsigned long long millijoules = 0;
+  if (counter.read == nullptr || counter.read(counter.device, &millijoules) != kSuccess) return std::nullopt;
+  return 1e-3 * static_cast<double>(millijoules);
+}
 
 }  // namespace octet

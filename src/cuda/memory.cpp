@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/memory.h"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@ namespace {
 
 double gigabytes(size_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
+/// Allocates page-locked memory.
 void* page_locked(size_t bytes) {
   void* data = nullptr;
   check_cuda(cudaMallocHost(&data, bytes),
@@ -17,7 +19,7 @@ void* page_locked(size_t bytes) {
 }
 
 class PinnedMemory : public std::pmr::memory_resource {
-  void* do_allocate(size_t bytes, size_t) override { return page_locked(bytes); }  // aligned to a page
+  void* do_allocate(size_t bytes, size_t) override { return page_locked(bytes); }  // page-aligned
   void do_deallocate(void* data, size_t, size_t) override { cudaFreeHost(data); }
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
@@ -34,7 +36,7 @@ DeviceBuffer::DeviceBuffer(size_t bytes, const std::string& what) : bytes_(bytes
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // not sticky: the caller may try a smaller batch
+    cudaGetLastError();  // clears the error: the caller may try a smaller batch
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     throw OutOfGpuMemory(fmt::format("{:.2f} GB for {} do not fit on the GPU: {:.2f} of {:.2f} GB are free",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/stream.h"
 
 #include "src/cuda/check.h"

@@ -1,21 +1,23 @@
-// Streams, events and captured graphs, owned. No CUDA types.
+// SPDX-License-Identifier: Apache-2.0
+// Owned streams, events and captured graphs of the current GPU. No CUDA types.
 #pragma once
 
 #include <functional>
 #include <memory>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda.h"
 
 struct CUevent_st;
 struct CUgraphExec_st;
 
 namespace octet {
 
+/// A stream that does not synchronize with the default stream.
 class Stream {
  public:
-  Stream();  ///< does not wait for the default stream
+  Stream();
   CudaStream get() const { return stream_.get(); }
-  /// Waits for everything on the stream; throws Error(promise) if any of it failed, naming `what`.
+  /// Waits for all work on the stream. Throws Error(promise) naming `what` if any of it failed.
   void wait(const char* what) const;
 
  private:
@@ -30,13 +32,13 @@ class Event {
  public:
   Event();
   void record(CudaStream stream);
-  /// The host waits until the stream got here (not at all for an event never recorded); throws Error(promise) naming
-  /// `what` if anything before failed.
+  /// Makes the host wait until the stream has reached this event; an event that was never recorded counts as reached.
+  /// Throws Error(promise) naming `what` if earlier work failed.
   void wait(const char* what = "waiting for a CUDA event") const;
-  /// What is put on `stream` from now on waits until this event is reached (not at all for one never recorded).
+  /// Makes later work on `stream` wait until this event is reached; one that was never recorded counts as reached.
   void hold(CudaStream stream) const;
   bool reached() const;
-  /// Milliseconds from `start` to this event; both have been reached.
+  /// Returns the milliseconds from `start` to this event. Both must have been reached.
   float milliseconds_since(const Event& start) const;
 
  private:
@@ -49,7 +51,7 @@ class Event {
 /// A recorded sequence of launches, replayed as one.
 class CapturedGraph {
  public:
-  /// Runs `launches` once in capture mode: nothing is executed. They may neither allocate nor synchronize.
+  /// Calls `launches` once in capture mode, in which nothing is executed. It may neither allocate nor synchronize.
   CapturedGraph(const Stream& stream, const std::function<void()>& launches);
   void replay(CudaStream stream) const;
 

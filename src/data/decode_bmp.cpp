@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/decoders.h"
 
 namespace octet {
@@ -15,10 +16,10 @@ namespace {
 constexpr size_t kFileHeader = 14, kCoreHeader = 12, kInfoHeader = 40;
 constexpr uint32_t kPlain = 0, kBitFields = 3, kAlphaBitFields = 6;
 
-/// A colour's bits in a pixel of 16 or 32.
+/// The bits of one colour in a pixel of 16 or 32 bits.
 struct Mask {
   uint32_t bits = 0;
-  /// The colour of a pixel, 0 .. 255: all bits set are 255.
+  /// Returns the colour of a pixel, 0 .. 255, where all bits set give 255.
   uint8_t of(uint32_t pixel) const {
     if (bits == 0) return 0;
     const int shift = std::countr_zero(bits);
@@ -83,7 +84,7 @@ class BmpDecoder {
     for (size_t c = 0; fields && c < 3; ++c) masks_[c].bits = number(kFileHeader + kInfoHeader + 4 * c, 4);
   }
 
-  /// Colours in the order blue, green, red; those that the file leaves out are black.
+  /// Reads the palette, whose colours are stored as blue, green, red. Colours that the file leaves out are black.
   void read_palette(size_t offset, size_t bytes, uint32_t named) {
     const size_t most = size_t{1} << bits_, count = named == 0 ? most : named;
     if (count > most) fail(fmt::format("{} colours for pixels of {} bits", count, bits_));
@@ -112,7 +113,8 @@ class BmpDecoder {
   const EncodedImage& encoded_;
   int width_ = 0, height_ = 0, bits_ = 0;
   bool top_down_ = false;
-  size_t pixels_ = 0, stride_ = 0;  ///< where the rows begin; bytes of one
+  size_t pixels_ = 0;  ///< offset of the rows
+  size_t stride_ = 0;  ///< bytes of a row
   std::array<std::array<uint8_t, 3>, 256> palette_ = {};
   std::array<Mask, 3> masks_;  ///< red, green, blue
 };

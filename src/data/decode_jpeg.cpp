@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -5,17 +6,16 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/decoders.h"
-#include "src/data/exif.h"
 
 namespace octet {
 namespace {
 
-/// Progressive files have about 10 scans; hostile ones thousands, each a pass over the whole picture.
+/// Progressive files have about 10 scans; hostile ones have thousands, each a pass over the whole image.
 constexpr int kMostScans = 64;
 
-/// EXIF data is in APP1, in one marker: at most 64 KiB.
+/// EXIF data is in a single APP1 marker of at most 64 KiB.
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr unsigned kMostMarkerBytes = 0xFFFF;
 constexpr char kExif[6] = {'E', 'x', 'i', 'f', 0, 0};
@@ -33,7 +33,7 @@ struct Handler {
   std::longjmp(handler->jump, 1);
 }
 
-/// Warnings (level -1) are about corrupt data, which libjpeg would replace by grey.
+/// Turns warnings (level -1) into errors: they are about corrupt data, which libjpeg would replace by grey.
 void on_message(j_common_ptr info, int level) {
   if (level < 0) on_error(info);
 }
@@ -111,7 +111,7 @@ class JpegDecoder {
     return true;
   }
 
-  /// Adobe stores inks inverted (255: no ink).
+  /// Converts CMYK to RGB. Adobe stores inks inverted (255 is no ink).
   static Image from_inks(const Image& inks, bool inverted) {
     Image colour{inks.height, inks.width, 3, std::vector<uint8_t>(inks.pixels.size() / 4 * 3)};
     for (size_t i = 0; i < inks.pixels.size() / 4; ++i) {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <png.h>
 
 #include <algorithm>
@@ -5,18 +7,18 @@
 #include <cstdio>
 #include <cstring>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
+#include "src/data/dataset.h"
 #include "src/data/decoders.h"
-#include "src/data/exif.h"
 
 namespace octet {
 namespace {
 
-/// Deflate spends at least a bit on 258 bytes and their distance: 1032 of pixels' bytes come from one.
+/// Deflate takes at least 2 bits for 258 bytes (a length and a distance), so a byte gives at most 1032 bytes of pixels.
 constexpr uint64_t kMostBytesPerByte = 1032;
-constexpr png_alloc_size_t kMostChunkBytes = png_alloc_size_t{16} << 20;  // texts and profiles, which are not used
+constexpr png_alloc_size_t kMostChunkBytes = png_alloc_size_t{16} << 20;  // of texts and profiles, which are not used
 
-/// What libpng's callbacks see.
+/// What libpng's callbacks work on.
 struct Handler {
   const uint8_t* data;
   size_t left;
@@ -29,7 +31,7 @@ struct Handler {
   png_longjmp(png, 1);
 }
 
-/// libpng warns about colour profiles and the like; damaged pixels are errors.
+/// Ignores warnings, which are about colour profiles and the like: damaged pixels are errors.
 void on_warning(png_structp, png_const_charp) {}
 
 void on_read(png_structp png, png_bytep target, size_t size) {
@@ -55,7 +57,7 @@ class PngDecoder {
             .bits = png_get_bit_depth(png_, info_)};
   }
 
-  /// RGB or grey, as the file has it.
+  /// Returns RGB or grey pixels, as the file has them.
   Image decode() {
     read_checked_header();
     if (!choose_output()) fail();
@@ -81,8 +83,8 @@ class PngDecoder {
                      kMostBytesPerByte * 8 / bits);
   }
 
-  /// Of the chunk eXIf (PNG, third edition, 11.3.4.5), which may also stand behind the pixels. Each chunk: its size,
-  /// its name, so many bytes, a checksum.
+  /// Returns the orientation in the chunk eXIf (PNG, third edition, 11.3.4.5), which may also follow the pixels. A
+  /// chunk is its size, its name, so many bytes and a checksum.
   int orientation() const {
     constexpr size_t kSignature = 8, kFrame = 12;
     for (size_t at = kSignature; at < encoded_.size && encoded_.size - at >= kFrame;) {
@@ -109,7 +111,7 @@ class PngDecoder {
     return true;
   }
 
-  /// 8 bits a sample, no palette, no alpha.
+  /// Asks libpng for samples of 8 bits, without palette and alpha.
   bool choose_output() {
     if (setjmp(png_jmpbuf(png_))) return false;
     png_set_expand(png_);
@@ -144,6 +146,24 @@ Image decode_png(const EncodedImage& encoded, int channels) {
   Image colour{image.height, image.width, 3, std::vector<uint8_t>(image.pixels.size() * 3)};
   for (size_t i = 0; i < image.pixels.size(); ++i) std::fill_n(&colour.pixels[3 * i], 3, image.pixels[i]);
   return colour;
+}
+
+std::string encode_png(const Image& image) {
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.width = static_cast<png_uint_32>(image.width);
+  png.height = static_cast<png_uint_32>(image.height);
+  png.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
+  const auto write = [&](void* memory, png_alloc_size_t& bytes) {
+    if (png_image_write_to_memory(&png, memory, &bytes, 0, image.pixels.data(), 0, nullptr) == 0)
+      throw promise_error(fmt::format("a picture of {}x{} as PNG: {}", image.height, image.width, png.message));
+  };
+  png_alloc_size_t bytes = 0;
+  write(nullptr, bytes);
+  std::string file(bytes, '\0');
+  write(file.data(), bytes);
+  file.resize(bytes);
+  return file;
 }
 
 }  // namespace octet

@@ -1,10 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <webp/decode.h>
 
 #include <cstring>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/decoders.h"
-#include "src/data/exif.h"
 
 namespace octet {
 namespace {
@@ -13,8 +13,8 @@ namespace {
   throw data_error(encoded.name + ": WebP: " + what);
 }
 
-/// Of the chunk "EXIF" among those of the RIFF container (RFC 9649, section 2): a name and a size each, then so many
-/// bytes, made even.
+/// Returns the orientation in the chunk "EXIF" of the RIFF container (RFC 9649, section 2). A chunk is a name, a size
+/// and so many bytes, padded to an even number.
 int orientation_of(const EncodedImage& encoded) {
   constexpr size_t kRiffHeader = 12, kChunkHeader = 8;
   for (size_t at = kRiffHeader; at < encoded.size && encoded.size - at >= kChunkHeader;) {
@@ -34,7 +34,7 @@ PictureHeader webp_header(const EncodedImage& encoded) {
   WebPBitstreamFeatures features = {};
   if (WebPGetFeatures(encoded.data, encoded.size, &features) != VP8_STATUS_OK) fail(encoded, "damaged, or ends early");
   if (features.has_animation != 0) fail(encoded, "an animation; save the picture that is meant by itself");
-  // A lossless file may hold any number of pixels of one colour in a few bytes: only the picture's size is bounded.
+  // A lossless file may hold any number of equal pixels in a few bytes: only the image's size is bounded.
   check_dimensions(encoded, static_cast<uint64_t>(features.width), static_cast<uint64_t>(features.height),
                    kAnyPixelsPerByte);
   return {.height = features.height, .width = features.width, .orientation = orientation_of(encoded)};

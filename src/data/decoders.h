@@ -1,5 +1,6 @@
-// The picture formats behind decode_image. Each throws Error(data) "name: what". Errors of libjpeg and libpng arrive by
-// longjmp; their decoders keep that inside functions that own nothing, and throw afterwards.
+// SPDX-License-Identifier: Apache-2.0
+// The image formats behind decode_image(). Each function throws Error(data) "name: what". libjpeg and libpng report
+// errors by longjmp; their decoders keep that inside functions that own nothing, and throw afterwards.
 #pragma once
 
 #include <cstddef>
@@ -10,33 +11,46 @@
 
 namespace octet {
 
+/// The bytes of an image file.
 struct EncodedImage {
   const uint8_t* data = nullptr;
   size_t size = 0;
   const std::string& name;  ///< for messages
 };
 
-/// All give RGB or grey pixels as they are stored, as `channels` (3 or 1) asks.
+/// Return RGB (channels 3) or grey (channels 1) pixels, not turned.
 Image decode_jpeg(const EncodedImage& encoded, int channels);
 Image decode_png(const EncodedImage& encoded, int channels);
 Image decode_bmp(const EncodedImage& encoded, int channels);
 Image decode_webp(const EncodedImage& encoded, int channels);
 
-/// What the file says before its pixels.
+/// Return what the file says about its pixels, without decoding them.
 PictureHeader jpeg_header(const EncodedImage& encoded);
 PictureHeader png_header(const EncodedImage& encoded);
 PictureHeader bmp_header(const EncodedImage& encoded);
 PictureHeader webp_header(const EncodedImage& encoded);
 
-/// JPEG spends at least a bit on a block of 64 samples.
+/// The most pixels that a byte of a JPEG can stand for: a block of 64 samples takes at least a bit.
 inline constexpr uint64_t kMostPixelsPerByte = 2048;
 inline constexpr uint64_t kAnyPixelsPerByte = UINT64_MAX;
 
-/// Throws Error(data) unless a picture of that size may come from so few bytes; called before memory is taken.
+/// Throws Error(data) if an image of that size is too large, or cannot come from so few bytes. Called before memory is
+/// allocated.
 void check_dimensions(const EncodedImage& encoded, uint64_t width, uint64_t height,
                       uint64_t most_pixels_per_byte = kMostPixelsPerByte);
 
-/// RGB to grey (ITU-R BT.601, 16-bit fixed point, rounded).
+/// Converts RGB to grey (ITU-R BT.601, in 16-bit fixed point, rounded).
 Image to_grey(const Image& colour);
+
+/// Returns the orientation, 1 .. 8, in EXIF data (CIPA DC-008-2019: a TIFF header, a directory, its entry of tag
+/// 0x0112), with or without "Exif\0\0" before it. Returns 1, upright as stored, where the data has no such entry,
+/// another number, or is damaged.
+int exif_orientation(const uint8_t* data, size_t size);
+
+/// Returns `image`, stored in orientation 1 .. 8, mirrored and turned upright. 5 to 8 swap height and width.
+Image upright(Image image, int orientation);
+
+/// Returns the size of an image of size `size` once it is upright.
+PictureSize upright(const PictureSize& size, int orientation);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/data/image_folder.h"
 
 #include <fmt/format.h>
@@ -13,12 +14,10 @@
 #include <sstream>
 #include <system_error>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/common/text_table.h"
-#include "src/common/utf8.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {
@@ -31,7 +30,7 @@ constexpr const char* kInnerFolders = "folders within class folders";
 constexpr const char* kInnerFiles = "files in folders within class folders";
 constexpr const char* kBesideClasses = "files beside the class folders";
 
-/// ".png" of "a/b.PNG"; of a file without an ending kNoEnding.
+/// Returns ".png" for "a/b.PNG", kNoEnding for a file without an ending.
 std::string ending_of(const std::string& name) {
   std::string ending = fs::path(name).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -42,10 +41,10 @@ bool is_picture(const std::string& name) {
   return std::find(kEndings.begin(), kEndings.end(), ending_of(name)) != kEndings.end();
 }
 
-/// .DS_Store, ._a.jpg and the like, which systems put beside files.
+/// Returns whether it is one of the files that systems add to folders: .DS_Store, ._a.jpg and the like.
 bool is_hidden(const std::string& name) { return fs::path(name).filename().string().starts_with('.'); }
 
-/// "imagenet/", where all members lie below that one folder; else "".
+/// Returns "imagenet/" if all members lie below that one folder, else "".
 std::string common_folder(const std::vector<TarMember>& members) {
   std::string common;
   for (const TarMember& member : members) {
@@ -59,7 +58,7 @@ std::string common_folder(const std::vector<TarMember>& members) {
   return common;
 }
 
-/// Refuses archives whose members cannot be read in any order.
+/// Throws Error(data) for archives whose members cannot be read in any order.
 void refuse_compressed(const std::string& path) {
   const std::string ending = ending_of(path), inner = path.substr(0, path.size() - ending.size());
   const bool tar = inner.ends_with(".tar");
@@ -74,7 +73,7 @@ void refuse_compressed(const std::string& path) {
 
 std::string folder_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
-/// Lines of a class file, without blanks at the end and a byte order mark at the beginning.
+/// Returns the lines of a class file, without blanks at their end and without a byte order mark.
 std::vector<std::string> read_classes(const std::string& path) {
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -88,7 +87,7 @@ std::vector<std::string> read_classes(const std::string& path) {
   return names;
 }
 
-/// "cow, dog, eel and 3 more".
+/// Returns "cow, dog, eel and 3 more".
 std::string first_few(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
   const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
@@ -206,7 +205,7 @@ void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> 
     say(fmt::format("note: {}: pictures of {} of the {} classes in {}; none of {}", root_, found.size(),
                     class_names_.size(), classes, first_few(absent)));
   }
-  // By class and name: the order of a directory listing differs between machines.
+  // Sorted by class and name, because the order of a directory listing differs between machines.
   std::sort(files_.begin(), files_.end(),
             [](const File& a, const File& b) { return a.label != b.label ? a.label < b.label : a.name < b.name; });
 }
@@ -217,16 +216,16 @@ Image ImageFolder::read(size_t index) const {
 }
 
 std::optional<PictureHeader> ImageFolder::header(size_t index) const {
-  constexpr uint64_t kStart = uint64_t{128} << 10;  // what cameras write before the pixels, but for large previews
+  constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
   const std::string name = describe(index);
   const auto header_of = [&](const std::string& data) {
     return decode_header(reinterpret_cast<const uint8_t*>(data.data()), data.size(), name);
   };
-  // In other formats than JPEG the orientation may stand behind the pixels.
+  // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
   if (const std::string start = contents(index, kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
     try {
       return header_of(start);
-    } catch (const Error&) {  // the whole file says whether it is damaged
+    } catch (const Error&) {  // perhaps the start is too short: the whole file decides
     }
   }
   return header_of(contents(index, std::numeric_limits<uint64_t>::max()));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JPEG, PNG, BMP and WebP files in class folders, on disk or inside a .tar.
 #pragma once
 
@@ -8,16 +9,42 @@
 #include <vector>
 
 #include "src/data/dataset.h"
-#include "src/data/tar_index.h"
 
 namespace octet {
 
+struct TarMember {
+  std::string name;
+  uint64_t offset = 0, size = 0;  ///< of the contents
+};
+
+/// A tar archive (POSIX.1-1988 ustar) whose members are read in place, without extracting.
+class TarFile {
+ public:
+  /// Reads all headers. Throws Error(data) for a damaged archive, and for one that needs long-name extensions.
+  explicit TarFile(const std::string& path);
+  ~TarFile();
+  TarFile(const TarFile&) = delete;
+  TarFile& operator=(const TarFile&) = delete;
+  const std::vector<TarMember>& members() const { return members_; }  ///< regular files, in the archive's order
+  /// Returns the `size` bytes at `offset`; thread-safe.
+  std::string read(uint64_t offset, uint64_t size) const;
+
+ private:
+  void read_headers();
+  [[noreturn]] void damaged(uint64_t offset, const std::string& what) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t file_size_ = 0;
+  std::vector<TarMember> members_;
+};
+
 class ImageFolder : public Dataset {
  public:
-  /// path/split/CLASS/FILE, or members split/CLASS/FILE of the .tar at path, also below one folder that holds all of
-  /// it. Files with other endings than pictures have, and folders within class folders, are left out: notes() counts
-  /// them. A class of spec.classes or spec.class_names without an image is a note to the user; with neither, where an
-  /// empty folder may or may not be a class, it is an error, as is no image at all.
+  /// Lists path/split/CLASS/FILE, or the members split/CLASS/FILE of the .tar at path, also below a single folder that
+  /// holds all of it. Files that do not end as images do, and folders within class folders, are left out: notes()
+  /// counts them. Tells the user which classes of spec.classes or spec.class_names have no image. Throws Error(data)
+  /// for a folder without an image if neither of them says what the classes are, and if there is no image at all.
   explicit ImageFolder(const DatasetSpec& spec);
   size_t size() const override { return files_.size(); }
   int channels() const override { return channels_; }
@@ -32,21 +59,21 @@ class ImageFolder : public Dataset {
  private:
   struct File {
     int label = 0;
-    std::string name;               ///< below root_ or in the archive
+    std::string name;               ///< below root_, or in the archive
     uint64_t offset = 0, size = 0;  ///< in the archive
   };
-  /// What is not read, counted by its kind: ".tiff", "folder in a class folder"; and the first of each.
+  /// How many files of one kind (".tiff", "files without an ending") are not read, and the first of them.
   struct LeftOut {
     long count = 0;
     std::string first;
   };
-  void list_folder(const std::string& split, bool listed);  ///< listed: it is known what the classes are
+  void list_folder(const std::string& split, bool listed);  ///< listed: the classes are known
   void list_class(const std::string& name);
   void list_archive(const std::string& split);
   void leave_out(const std::string& kind, const std::string& name);
   std::string left_out() const;                             ///< ": left out: .tiff 3 (cat/a.tiff)", or ""
-  std::string contents(size_t index, uint64_t most) const;  ///< of the file, the first `most` bytes at most
-  /// Class names as `spec` has them (else the sorted `found`), labels of files_ from their folders.
+  std::string contents(size_t index, uint64_t most) const;  ///< the first `most` bytes of the file
+  /// Sets the class names to those of `spec`, else to the sorted `found`, and the labels of files_ from their folders.
   void label_files(const DatasetSpec& spec, std::vector<std::string> found);
 
   std::string root_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/data/loader.h"
 
 #include <fmt/format.h>
@@ -9,17 +10,16 @@
 #include <mutex>
 #include <thread>
 
-#include "src/common/error.h"
-#include "src/common/start_thread.h"
-#include "src/data/augment.h"
-#include "src/data/epoch.h"
+#include "src/base/error.h"
+#include "src/base/threads.h"
+#include "src/data/transform.h"
 
 namespace octet {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Pictures that a worker does at a time: small enough that all workers help with the first batch of large pictures.
+/// Images that a worker takes at a time: few enough that all workers help with the first batch of large images.
 constexpr size_t kPart = 16;
 
 /// A batch being filled, or waiting for next().
@@ -60,7 +60,7 @@ struct Loader::State {
     for (int i = 0; i < options.prefetch; ++i) slots.push_back({.batch = Batch(options.memory)});
   }
 
-  /// Not in the constructor: if a thread cannot start, the destructor must end those that run.
+  /// Called after construction, so that the destructor joins the threads that run if another one cannot start.
   void start_workers() {
     workers.reserve(options.workers);
     for (int i = 0; i < options.workers; ++i) {
@@ -85,10 +85,10 @@ struct Loader::State {
   }
   size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 
-  /// Where batch number b of this process begins in the epoch.
+  /// Returns where batch number b of this process begins in the epoch.
   size_t place_of(size_t b) const { return (b * options.shares + options.share) * options.batch_size; }
 
-  /// Makes room for batch number b. If memory runs out, the batch stays empty for the other workers.
+  /// Allocates batch number b. If memory runs out, the batch stays empty and the other workers skip it.
   void prepare(Slot& slot, size_t b) const {
     slot.parts_left = parts;
     slot.error = nullptr;
@@ -101,7 +101,8 @@ struct Loader::State {
     slot.batch.size = static_cast<int>(size);
   }
 
-  /// Of picture i of batch number b. A mask goes where chance sent the picture: the same numbers are drawn again.
+  /// Writes the label or labels of image i of batch number b. A mask is augmented as its image was: the same random
+  /// numbers are drawn again.
   void fill_labels(size_t b, size_t i, size_t index, int64_t* out) const {
     if (dataset.labels() == Labels::image) {
       *out = dataset.label(index);
@@ -118,7 +119,7 @@ struct Loader::State {
     for (const uint8_t c : classes) *out++ = c == kUnlabelled ? kNoLabel : c;
   }
 
-  /// Pictures [first, end) of batch number b.
+  /// Decodes and transforms images [first, end) of batch number b.
   void fill(Batch& batch, size_t b, size_t first, size_t end) const {
     for (size_t i = first; i < end; ++i) {
       const size_t index = batch.indices[i];
@@ -163,7 +164,7 @@ struct Loader::State {
     }
   }
 
-  /// Batch number `taken`, waited for.
+  /// Waits for batch number `taken` and returns its slot.
   Slot& finished_slot() {
     const Clock::time_point start = Clock::now();
     Slot& slot = slots[taken % slots.size()];
@@ -182,15 +183,16 @@ struct Loader::State {
   const Dataset& dataset;
   std::vector<size_t> indices;  ///< in the order of this epoch
   const Transform transform;
-  const Transform masks;  ///< of Labels::pixels
+  const Transform masks;  ///< used with Labels::pixels
   const LoaderOptions options;
-  size_t batches = 0, parts = 0;  ///< of the epoch; of a batch
+  size_t batches = 0;  ///< in the epoch
+  size_t parts = 0;    ///< of kPart images in a batch
   double waited = 0;
 
   std::mutex mutex;  ///< guards what follows
   std::condition_variable wake_workers, wake_consumer;
-  size_t part = 0;   ///< next part to hand out, counted over all batches
-  size_t taken = 0;  ///< batches that next() has given out
+  size_t part = 0;   ///< the next part to hand out, counted over all batches
+  size_t taken = 0;  ///< number of batches that next() has given out
   bool stopping = false;
   std::vector<Slot> slots;  ///< batch b is in slot b % slots.size()
   std::vector<std::thread> workers;

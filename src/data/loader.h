@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches for training and evaluation: worker threads decode and augment ahead of the consumer. The pixels of batch b
-// of epoch e depend on seed, e and b only, never on the number of threads.
+// of epoch e depend on the seed, e and b only, never on the device or the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -8,38 +9,38 @@
 #include <memory_resource>
 #include <vector>
 
+#include "src/base/random.h"
 #include "src/data/dataset.h"
+#include "src/data/transform.h"
 
 namespace octet {
 
-/// What happens to a picture on its way into a batch, in this order. Everything is 8-bit; normalization is the model's
-/// input.
-struct Transform {
-  int channels = 3;
-  int height = 0, width = 0;  ///< of the batch
-  int resize = 0;  ///< shorter side, bilinear with antialiasing; 0: none; not with random_resized_crop in training
-  /// The margin before the centre crop, half of what is left over: rounded to even, as torchvision's CenterCrop does,
-  /// or down, as octet did before version 9 of its checkpoints.
-  bool even_margin = false;
-  // Training only:
-  bool random_resized_crop = false;  ///< area 8..100 %, aspect 3/4..4/3 (Szegedy et al. 2014), to height x width
-  double crop_area_min = 0.08;
-  int pad = 0;                ///< zero padding on each side; then a random crop of height x width
-  bool flip = false;          ///< horizontal, probability 1/2
-  int cutout = 0;             ///< side of the square filled with the mean colour (DeVries & Taylor 2017); 0: none
-  std::vector<uint8_t> fill;  ///< mean colour, one a channel
-  uint8_t outside = 0;        ///< what the padding shows
+/// Identifies the random numbers of one training epoch.
+struct Epoch {
+  uint64_t seed = 0;
+  int number = 0;
 };
 
-/// In Batch::labels: a pixel that is kUnlabelled. What LibTorch's cross-entropy leaves out.
+/// Shuffles `values` into the order in which the epoch shows them.
+template <class T>
+void shuffle_for(const Epoch& epoch, std::vector<T>& values) {
+  Random({epoch.seed, static_cast<uint64_t>(epoch.number), 1}).shuffle(values);
+}
+
+/// Returns the random numbers that augment the image at `place` (from 0) of that order.
+inline Random random_for(const Epoch& epoch, size_t place) {
+  return Random({epoch.seed, static_cast<uint64_t>(epoch.number), 2, place});
+}
+
+/// The label of a pixel that is kUnlabelled; LibTorch's cross-entropy ignores this value.
 inline constexpr int64_t kNoLabel = -100;
 
 struct Batch {
   explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
   std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
-  std::vector<int64_t> labels;       ///< [size], of Labels::pixels [size, height, width], kNoLabel among them
-  std::vector<size_t> indices;       ///< into the data set
+  std::vector<int64_t> labels;       ///< [size]; for Labels::pixels [size, height, width], with kNoLabel among them
+  std::vector<size_t> indices;       ///< [size], into the data set
 };
 
 struct LoaderOptions {
@@ -47,39 +48,35 @@ struct LoaderOptions {
   bool train = false;  ///< shuffle, augment, drop the last short batch
   uint64_t seed = 0;
   int epoch = 0;
-  int first_batch = 0;  ///< resume in the middle of an epoch
-  /// Training: of several processes that share each batch of shares * batch_size images, the place of this one. It gets
-  /// images share * batch_size and on of every batch, the very ones that one process would have there.
+  int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch
+  /// For training in several processes that share each batch of shares * batch_size images: the number of this process,
+  /// and of all. It gets the images from share * batch_size on of every batch, as a single process would have them
+  /// there.
   int share = 0, shares = 1;
-  int workers = 2;   ///< 0: decode in next()
-  int prefetch = 4;  ///< batches ahead, at least 1
-  /// Of the pixels, such as page-locked memory. next() hands over a batch without a copy when its own is the same.
+  int workers = 2;   ///< threads that decode; 0: next() decodes
+  int prefetch = 4;  ///< batches that are decoded ahead, at least 1
+  /// Holds the pixels, for example in page-locked memory. next() hands over a batch without a copy if the caller's
+  /// batch has the same memory resource.
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();
 };
 
 class Loader {
  public:
-  /// `indices` selects a subset of the data set, in order. The data set outlives the loader. Throws Error(usage) for
-  /// options or a transform that make no sense, Error(data) when training has less than one batch.
+  /// `indices` selects a subset of the data set, in order. The data set must outlive the loader. Throws Error(usage)
+  /// for options or a transform that make no sense, Error(data) when training has less than one batch.
   Loader(const Dataset& dataset, std::vector<size_t> indices, const Transform& transform, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
-  int batches() const;      ///< in the whole epoch, from batch 0
-  bool next(Batch& batch);  ///< false at the end; rethrows a worker's error, with the picture's name; reuses memory
-  double waited_seconds() const;  ///< time next() spent waiting for data
+  int batches() const;  ///< number of batches in the whole epoch, from batch 0
+  /// Moves the next batch into `batch`, whose memory is used again, and returns true; returns false at the end of the
+  /// epoch. Rethrows a worker's error, with the image's name.
+  bool next(Batch& batch);
+  double waited_seconds() const;  ///< the time that next() has spent waiting for data
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// The transform of a mask whose picture goes through `transform`: drawn with the same numbers, its pixels go where the
-/// picture's go, and what the picture does not show is kUnlabelled. Throws Error(usage) for one that resizes: classes
-/// have no mean.
-Transform mask_transform(const Transform& transform);
-
-/// Applies the evaluation transform to one picture: resize, centre crop; returns [height, width, channels].
-Image evaluation_image(const Image& image, const Transform& transform);
 
 }  // namespace octet

@@ -1,4 +1,5 @@
-// Data sets that are held in memory, and the readers that fill them.
+// SPDX-License-Identifier: Apache-2.0
+// Data sets that are held in memory: MNIST's idx files and CIFAR's binary files.
 #pragma once
 
 #include <string>
@@ -9,9 +10,9 @@
 
 namespace octet {
 
-/// Equal-sized pictures [count, height, width, channels] with their labels.
+/// Images of one size, [count, height, width, channels], with their labels.
 struct MemoryImages {
-  std::string name;  ///< of the file or folder, for messages
+  std::string name;  ///< file or folder, for messages
   int height = 0, width = 0, channels = 0;
   std::vector<uint8_t> pixels;
   std::vector<uint8_t> labels;
@@ -37,22 +38,22 @@ class MemoryDataset : public Dataset {
   MemoryImages images_;
 };
 
-/// MNIST's idx files (http://yann.lecun.com/exdb/mnist), gzipped or plain: 28x28 grey pictures, 10 classes.
-/// split: "train" or "test".
+/// Reads MNIST's idx files (http://yann.lecun.com/exdb/mnist), gzipped or plain: 28x28 grey images, 10 classes. `split`
+/// is "train" or "test".
 MemoryImages read_idx_folder(const std::string& folder, const std::string& split, std::vector<std::string> class_names);
 
-/// One pair of idx files; throws Error(data).
+/// Reads one pair of idx files. Throws Error(data) naming the file.
 MemoryImages read_idx_pair(const std::string& images_path, const std::string& labels_path, size_t classes);
 
-/// The binary version of CIFAR-10 / CIFAR-100 (Krizhevsky 2009): records of label bytes and 3x32x32 planar pixels.
+/// Read the binary version of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): records of label bytes and [3, 32, 32] pixels.
 MemoryImages read_cifar10(const std::string& folder, const std::string& split);
 MemoryImages read_cifar100(const std::string& folder, const std::string& split);
 
 struct CifarLayout {
-  int label_bytes = 1;  ///< the last one is the label: CIFAR-100 has coarse, then fine
+  int label_bytes = 1;  ///< the last one is the label: CIFAR-100 has a coarse one, then the fine one
   int classes = 10;
 };
-/// Appends the records of one file, planar to interleaved. Throws Error(data) naming the record.
+/// Appends the records of one file and interleaves their channels. Throws Error(data) naming the record.
 void append_cifar_records(const std::string& bytes, const CifarLayout& layout, const std::string& name,
                           MemoryImages& images);
 

@@ -1,4 +1,5 @@
-#include "src/data/resize.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/transform.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,14 +7,14 @@
 namespace octet {
 namespace {
 
-/// Weights are 22-bit fixed point: a sum of 255 * weights that add up to one fits into int32.
+/// Weights are fixed point with 22 bits: a sum of 255 * weights that add up to one fits into int32.
 constexpr int kBits = 22;
 
-/// The inputs of each output position: taps weights from `first` on.
+/// For each output position: `count` inputs from `first` on, and their weights.
 struct Filter {
   int taps = 0;
   std::vector<int> first, count;
-  std::vector<int32_t> weights;  ///< [outputs, taps]
+  std::vector<int32_t> weights;  ///< [outputs, taps], of which `count` are used
 };
 
 Filter triangle_filter(int inputs, int outputs) {
@@ -59,7 +60,7 @@ void resize_row(const uint8_t* input, const Filter& filter, uint8_t* output) {
   }
 }
 
-/// Width only.
+/// Resizes the width only.
 Image resize_columns(const ImageView& input, int width) {
   Image output{input.height, width, input.channels, {}};
   const size_t stride = static_cast<size_t>(width) * input.channels;
@@ -73,7 +74,7 @@ Image resize_columns(const ImageView& input, int width) {
   return output;
 }
 
-/// Height only; whole rows at a time, which the compiler vectorizes.
+/// Resizes the height only, a row at a time, which the compiler vectorizes.
 Image resize_rows(const ImageView& input, int height) {
   Image output{height, input.width, input.channels, {}};
   const size_t stride = static_cast<size_t>(input.width) * input.channels;

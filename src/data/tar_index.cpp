@@ -1,4 +1,5 @@
-#include "src/data/tar_index.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/image_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,21 +10,21 @@
 #include <cstring>
 #include <optional>
 
-#include "src/common/error.h"
-#include "src/common/shell.h"
+#include "src/base/error.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {
 
 constexpr uint64_t kBlock = 512;
 
-/// Text of a header field, up to its first zero byte.
+/// Returns the text of a header field, up to its first zero byte.
 std::string field(const std::string& header, size_t start, size_t size) {
   const std::string text = header.substr(start, size);
   return text.substr(0, text.find('\0'));
 }
 
-/// Octal number, padded with spaces or zero bytes.
+/// Returns an octal number that is padded with spaces or zero bytes; nullopt if it is none.
 std::optional<uint64_t> octal(const std::string& header, size_t start, size_t size) {
   uint64_t value = 0;
   bool digits = false;
@@ -39,7 +40,7 @@ std::optional<uint64_t> octal(const std::string& header, size_t start, size_t si
   return digits ? std::optional(value) : std::nullopt;
 }
 
-/// Sum of the header's bytes, its own field counted as spaces.
+/// Returns the sum of the header's bytes, with spaces in place of the checksum's own field.
 uint64_t checksum(const std::string& header) {
   uint64_t sum = 0;
   for (size_t i = 0; i < header.size(); ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<uint8_t>(header[i]);

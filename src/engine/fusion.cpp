@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/fusion.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@ namespace {
 
 constexpr int kNone = -1;
 
-// By node: the one that reads it, if it is read once and is no output of the network; else kNone.
+// Returns for each node its only reader, if it is read once and is no output of the network; else kNone.
 std::vector<int> only_readers(const Int8Graph& graph) {
   std::vector<int> reader(graph.nodes.size(), kNone), times(graph.nodes.size(), 0);
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
@@ -35,7 +36,7 @@ bool is_depthwise_3x3(const Int8Node& n, const Int8Node& input) {
                      .pad = even_padding(1, 1)};
 }
 
-// The group of each kind that begins at `node`: its nodes, or none.
+// Each function below returns the nodes of the group of one kind that begins at `node`, or none.
 std::vector<int> conv_max_pool_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
   const Int8Node& conv = graph.nodes[node];
   const int pool = reader[node];
@@ -43,7 +44,7 @@ std::vector<int> conv_max_pool_at(const Int8Graph& graph, const std::vector<int>
   return graph.nodes[pool].op == Int8Op::max_pool ? std::vector{node, pool} : std::vector<int>{};
 }
 
-// A depthwise convolution and the 1x1 that reads it.
+// A depthwise convolution and the 1x1 convolution that reads it.
 std::vector<int> depthwise_pointwise_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
   const Int8Node& depthwise = graph.nodes[node];
   if (depthwise.inputs.empty() || !is_depthwise_3x3(depthwise, graph.nodes[depthwise.inputs[0]])) return {};
@@ -60,7 +61,7 @@ std::vector<int> inverted_residual_at(const Int8Graph& graph, const std::vector<
   return nodes;
 }
 
-// The second follows the first at once: nobody else runs between them, who may need what the first writes.
+// The second node follows the first directly, so that no node between them needs the first one's output.
 std::vector<int> expand_reduce_at(const Int8Graph& graph, int node) {
   const int last = node + 1;
   if (last == static_cast<int>(graph.nodes.size())) return {};

@@ -1,4 +1,5 @@
-// Which nodes an engine may compute in one pass. Fusion is the program's affair: a tap still sees every node.
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes an engine may compute in one pass. Only programs know of fusion: a tap still sees every node.
 #pragma once
 
 #include <string>
@@ -6,42 +7,44 @@
 #include <vector>
 
 #include "src/engine/engine.h"
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
-/// By node: for a lookup that nothing but itself needs the codes of, the conv2d or linear that can write table[code]
-/// right away; -1 for every other node. Such a convolution runs only for a tap: without one its codes are never stored.
+/// Returns for each node: if it is a lookup, and the only reader of a conv2d or linear that can therefore write
+/// table[code] directly, that convolution; else -1. Without a tap the convolution's own codes are never stored.
 std::vector<int> merged_convolutions(const Int8Graph& graph);
 
+/// Which operators a group consists of.
 enum class GroupKind {
   conv_max_pool,      ///< conv2d without residual, and the max_pool that reads it
   inverted_residual,  ///< 1x1 conv2d, depthwise 3x3 (stride 1 or 2, padded by 1 all around), 1x1 conv2d, perhaps with a
-                      ///< residual (Sandler et al., "MobileNetV2", 2018); or without the first, as in its first block
-  expand_reduce,  ///< 1x1 conv2d to more channels, perhaps with a residual, and right behind it a 1x1 conv2d to fewer
+                      ///< residual (Sandler et al., "MobileNetV2", 2018); its first block lacks the first conv2d
+  expand_reduce,  ///< 1x1 conv2d to more channels, perhaps with a residual, and as the next node a 1x1 conv2d to fewer
                   ///< that reads it: the end of a ResNet's bottleneck and the start of the next (He et al., "Deep
-                  ///< Residual Learning for Image Recognition", 2016). Others may read the first one's output too
-  pool_linear,    ///< global_avg_pool, and the linear that reads it, perhaps through a flatten that is no copy
+                  ///< Residual Learning for Image Recognition", 2016). Other nodes may read the first one's output too
+  pool_linear,    ///< global_avg_pool, and the linear that reads it, perhaps through a flatten that copies nothing
 };
 
 std::string_view group_name(GroupKind kind);
 
-/// Nodes that one kernel may compute together. But for expand_reduce nobody else reads what any but the last of them
-/// writes; the first has one input, and only the last may read anything else: its residual.
+/// Nodes that one kernel may compute together. Only the last node's output is read outside the group, except that other
+/// nodes may read the first output of an expand_reduce. The first node of every kind but expand_reduce has one input;
+/// apart from that, a group reads the residual of one of its nodes.
 struct NodeGroup {
   GroupKind kind;
-  std::vector<int> nodes;  ///< each is inputs[0] of the next, a flatten between them left out
+  std::vector<int> nodes;  ///< each is inputs[0] of the next, omitting a flatten between them
 };
 
-/// All of the graph, by first node. No node is in two of them, and none ends in a convolution that a lookup is merged
-/// into: that does its own work already.
+/// Returns all groups of the graph, ordered by their first nodes. No node is in two groups, and no convolution that a
+/// lookup is merged into is in one.
 std::vector<NodeGroup> node_groups(const Int8Graph& graph);
 
-/// By node, from every node's LayerInfo::kernel: the node whose kernel computes it, or whose memory it is ("merged" and
-/// "alias" follow their first input); else itself.
+/// Returns for each node, from all nodes' LayerInfo::kernel, the node whose kernel computes it or whose memory it
+/// shares: for "merged" and "alias" that of its first input, else the node itself.
 std::vector<int> computed_by(const Int8Graph& graph, const std::vector<std::string>& kernels);
 
-/// What a program of the graph says of its nodes, for people: "merged" says into which node's kernel.
+/// Returns `layers`, a program's layers(), with "merged" completed to "merged into NODE", for people.
 std::vector<LayerInfo> say_where_merged(const Int8Graph& graph, std::vector<LayerInfo> layers);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/kernel_cache.h"
 
 #include <cstdlib>
@@ -5,12 +6,13 @@
 #include <mutex>
 #include <system_error>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace octet {
 namespace {
 
+/// Returns the value of an environment variable if it is an absolute path, else "".
 std::string absolute_variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && value[0] == '/' ? value : "";
@@ -25,9 +27,10 @@ Folder& folder_of_this_process() {
   return folder;
 }
 
+/// Returns the path of the key's file.
 std::string file_of(const std::string& folder, const std::string& key) { return folder + "/" + sha256(key); }
 
-/// What a file holds: the key, so that no other is taken for it, and a hash, so that half a file is not taken for one.
+/// Returns a file's text: the key, to detect a file of another key, the name, and a hash, to detect a damaged file.
 std::string contents(const std::string& key, const std::string& name) {
   return key + "\n" + name + "\n" + sha256(key + "\n" + name) + "\n";
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/lowering.h"
 
 #include <fmt/format.h>

@@ -1,39 +1,39 @@
-// From nodes of an Int8Graph to the plain structs that kernels take. Engines choose how far apart neighbouring pixels
-// lie (ChannelStride) and otherwise share this translation, so that there is one place where it can be wrong.
+// SPDX-License-Identifier: Apache-2.0
+// Translates nodes of an Int8Graph into the plain structs that kernels take. Engines choose the distance of
+// neighbouring pixels (ChannelStride) and share the rest, so that there is one place where the translation can be
+// wrong.
 #pragma once
 
 #include <string_view>
 
-#include "kernels/bilinear_int8/bilinear_int8.h"
-#include "kernels/conv2d_int8/conv2d_int8.h"
-#include "kernels/elementwise_int8/elementwise_int8.h"
-#include "kernels/elementwise_int8/lookup_int8.h"
-#include "kernels/elementwise_int8/pick_int8.h"
-#include "kernels/elementwise_int8/subsample_pad_int8.h"
-#include "kernels/matmul_int8/matmul_int8.h"
-#include "kernels/pool_int8/pool_int8.h"
-#include "kernels/softmax_int8/softmax_int8.h"
-#include "src/common/error.h"
-#include "src/graph/int8_graph.h"
+#include "kernels/conv/conv2d.h"
+#include "kernels/operators/attention.h"
+#include "kernels/operators/bilinear.h"
+#include "kernels/operators/copies.h"
+#include "kernels/operators/elementwise.h"
+#include "kernels/operators/pool.h"
+#include "src/base/error.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
-/// Bytes between neighbouring pixels of a tensor with that many channels.
+/// Returns the bytes from one pixel to the next in a tensor with so many channels.
 using ChannelStride = int (*)(int channels);
 
-/// For what stands behind a switch over all operators: no engine goes on with a node that it does not know.
+/// Returns the Error(promise) of an engine whose switch over the operators lacks the node's operator.
 Error no_step(const Int8Node& node, std::string_view engine);
 
+/// Shapes, parameters and weights of a graph's nodes; each function expects a node of the operators it names.
 struct Lowering {
   const Int8Graph& graph;
   ChannelStride stride;
 
-  /// conv2d and linear (a 1x1 convolution of a 1x1 image). Pointers into the graph.
+  /// conv2d, and linear as a 1x1 convolution of a 1x1 image.
   kernels::Conv2dShape conv2d_shape(int node) const;
   kernels::Conv2dParams conv2d_params(int node) const;
-  kernels::Conv2dWeights conv2d_weights(int node) const;  ///< points into the graph
+  kernels::Conv2dWeights conv2d_weights(int node) const;  ///< pointers into the graph
 
-  /// max_pool, avg_pool, global_avg_pool (a window of the image's size).
+  /// max_pool, avg_pool, and global_avg_pool as a window of the image's size.
   kernels::PoolShape pool_shape(int node) const;
   kernels::MaxPoolParams max_pool_params(int node) const;
   kernels::AvgPoolParams avg_pool_params(int node) const;
@@ -41,7 +41,7 @@ struct Lowering {
   kernels::BilinearShape bilinear_shape(int node) const;
   kernels::BilinearParams bilinear_params(int node) const;
 
-  /// add, requantize and one input of a concat.
+  /// add, requantize, and one input of a concat.
   kernels::ElementwiseShape elementwise_shape(int node, size_t input) const;
   kernels::RequantizeParams requantize_params(int node, size_t input) const;
   kernels::AddParams add_params(int node) const;
@@ -59,13 +59,14 @@ struct Lowering {
 
   /// slice, resize, channel_shuffle, depth_to_space.
   kernels::PickShape pick_shape(int node) const;
-  /// A lookup reads and writes pixels of one stride: all bytes of a row, or of a batch, can be looked up at once.
+  /// The table of a lookup. Its input and output have the same stride, so a row or a batch can be looked up as one
+  /// array.
   kernels::LookupTable lookup_table(int node) const;
 
   const Int8Node& input(int node, size_t index) const { return graph.nodes[graph.nodes[node].inputs[index]]; }
-  /// Whether the node is a flatten that can read its input's memory as it is: its pixels lie without gaps.
+  /// Whether the node is a flatten whose output can share its input's memory, because the pixels lie without gaps.
   bool flatten_is_alias(int node) const;
-  /// Between the pixels of the node's output; logits are dense.
+  /// Returns the elements from one pixel of the node's output to the next; logits are dense.
   int output_stride(int node) const;
 };
 

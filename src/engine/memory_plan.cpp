@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/memory_plan.h"
 
 #include <algorithm>
@@ -6,13 +7,14 @@
 namespace octet {
 namespace {
 
-bool meet(const BufferLife& a, const BufferLife& b) { return a.first <= b.last && b.first <= a.last; }
+bool overlap(const BufferLife& a, const BufferLife& b) { return a.first <= b.last && b.first <= a.last; }
 
 struct Block {
   size_t begin, end;
 };
 
-// The start of the smallest gap of at least `bytes` between `taken` (sorted by begin), else the end of them all.
+// Returns the start of the smallest gap of at least `bytes` between the `taken` blocks, which are sorted by begin; or
+// the end of them all.
 size_t best_fit(const std::vector<Block>& taken, size_t bytes) {
   size_t end = 0, best = 0, best_size = SIZE_MAX;
   for (const Block& block : taken) {
@@ -38,7 +40,7 @@ MemoryPlan plan_memory(const std::vector<BufferLife>& buffers) {
   for (const size_t buffer : order) {
     std::vector<Block> taken;
     for (const size_t other : placed) {
-      if (!meet(buffers[buffer], buffers[other])) continue;
+      if (!overlap(buffers[buffer], buffers[other])) continue;
       taken.push_back({plan.offsets[other], plan.offsets[other] + aligned(buffers[other].bytes)});
     }
     std::sort(taken.begin(), taken.end(), [](const Block& a, const Block& b) { return a.begin < b.begin; });

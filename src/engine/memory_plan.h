@@ -1,45 +1,71 @@
-// Where each activation lives: buffers whose lifetimes do not meet share memory in one arena.
+// SPDX-License-Identifier: Apache-2.0
+// Where activations lie: buffers whose lifetimes do not overlap share memory in one arena.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
+#include <memory>
+#include <new>
 #include <vector>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
-/// A buffer is live from the step that writes it to the last step that reads it, both included.
+/// The lifetime of a buffer in steps: it is live from the step that writes it to the last step that reads it, both
+/// included.
 struct BufferLife {
   size_t bytes = 0;
   int first = 0, last = 0;
 };
 
 struct MemoryPlan {
-  std::vector<size_t> offsets;  ///< one a buffer
-  size_t bytes = 0;             ///< of the arena
+  std::vector<size_t> offsets;  ///< of each buffer in the arena
+  size_t bytes = 0;             ///< size of the arena
 };
 
-/// Bytes that every buffer's offset is a multiple of.
+/// Every buffer's offset is a multiple of so many bytes.
 inline constexpr size_t kBufferAlignment = 64;
 
-/// `bytes`, rounded up to a multiple.
+/// Returns `bytes`, rounded up to a multiple of `alignment`.
 constexpr size_t aligned(size_t bytes, size_t alignment = kBufferAlignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// Greedy best fit, largest buffers first: each goes into the smallest gap between the buffers that are live at the
-/// same time (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5).
+/// Plans the arena by greedy best fit, largest buffers first: each goes into the smallest gap between the buffers that
+/// are live at the same time (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020,
+/// section 5).
 MemoryPlan plan_memory(const std::vector<BufferLife>& buffers);
 
-/// Node n as step n. `bytes[n]` is the size of its output; `alias[n]` (n when it has its own) the node whose buffer it
-/// shares, in which case bytes[n] is not used. The graph's outputs are live to the end. Buffers in node order; an
-/// alias gets an empty one.
+/// Returns the lifetime of each node's output, in node order; node n is step n. `bytes[n]` is the size of its output.
+/// `alias[n]` is the node whose buffer it shares, or n for a buffer of its own; an alias gets an empty buffer. The
+/// graph's outputs are live to the end.
 std::vector<BufferLife> lifetimes(const Int8Graph& graph, const std::vector<size_t>& bytes,
                                   const std::vector<int>& alias);
 
-/// The most images, fewer than `batch`, that take at most `room` bytes; 0 when not even one fits. `bytes(images)` grows
-/// with images.
+/// Returns the largest number of images below `batch` whose `bytes(images)` is at most `room`; 0 if not even one image
+/// fits. `bytes` must grow with the number of images.
 int largest_batch(size_t room, int batch, const std::function<size_t(int)>& bytes);
+
+/// Memory that is allocated once, aligned to 64 bytes and zeroed.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(size_t bytes)
+      : data_(static_cast<uint8_t*>(::operator new (bytes, std::align_val_t{kBufferAlignment}))), bytes_(bytes) {
+    std::memset(data_.get(), 0, bytes);
+  }
+  uint8_t* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* data) const { ::operator delete (data, std::align_val_t{kBufferAlignment}); }
+  };
+  std::unique_ptr<uint8_t, Free> data_;
+  size_t bytes_ = 0;
+};
 
 }  // namespace octet

@@ -1,11 +1,10 @@
-#include "src/engine/reference_engine.h"
-
+// SPDX-License-Identifier: Apache-2.0
+// The definition as an engine: every node by its kernel's reference implementation, one image a task.
 #include <cstring>
 #include <utility>
 
-#include "kernels/image_int8/image_int8.h"
-#include "src/common/thread_pool.h"
-#include "src/engine/aligned_buffer.h"
+#include "kernels/operators/pixels.h"
+#include "src/base/threads.h"
 #include "src/engine/lowering.h"
 #include "src/engine/memory_plan.h"
 #include "src/engine/support.h"
@@ -15,6 +14,7 @@ namespace {
 
 int dense(int channels) { return channels; }
 
+/// Runs node after node in one arena without gaps between pixels.
 class ReferenceProgram final : public Program {
  public:
   ReferenceProgram(Int8Graph graph, const CompileOptions& options)
@@ -119,7 +119,7 @@ class ReferenceProgram final : public Program {
         kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);
         return;
       case Int8Op::flatten:
-        return;  // the same memory
+        return;  // shares its input's memory
     }
     throw no_step(n, "reference");
   }
@@ -127,20 +127,28 @@ class ReferenceProgram final : public Program {
   Int8Graph graph_;
   int max_batch_;
   ThreadPool pool_;
-  std::vector<size_t> image_bytes_;  // of each node's output
-  std::vector<int> buffer_;          // whose memory a node's output is
+  std::vector<size_t> image_bytes_;  // one image's output of each node
+  std::vector<int> buffer_;          // the node whose memory holds each node's output
   MemoryPlan plan_;
   AlignedBuffer arena_;
   std::vector<uint8_t> input_tables_;  // [channels, 256]
 };
 
+class ReferenceEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "reference"; }
+  Support available() const override { return {true, ""}; }
+  std::unique_ptr<Program> compile(const Int8Graph& graph, const CompileOptions& options) const override {
+    check(graph, options);
+    return std::make_unique<ReferenceProgram>(graph, options);
+  }
+};
+
 }  // namespace
 
-Support ReferenceEngine::supports(const Int8Graph&, int) const { return {true, ""}; }
-
-std::unique_ptr<Program> ReferenceEngine::compile(const Int8Graph& graph, const CompileOptions& options) const {
-  check(graph, options);
-  return std::make_unique<ReferenceProgram>(graph, options);
+const Engine& reference_engine() {
+  static const ReferenceEngine engine;
+  return engine;
 }
 
 }  // namespace octet

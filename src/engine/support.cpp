@@ -1,15 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/support.h"
 
 #include <algorithm>
 
-#include "src/common/cores.h"
-#include "src/common/error.h"
+#include "src/base/error.h"
+#include "src/base/threads.h"
+#include "src/engine/engine.h"
 
 namespace octet {
 namespace {
 
+/// Throws Error(promise) if the engine supports no node of the graph, so that the fallback would run them all.
 void require_own_node(const Engine& engine, const Int8Graph& graph, const Engine& fallback) {
-  int weighted = -1;  // the first: its reason tells more than that of an input or a pool
+  int weighted = -1;  // the first node with weights: its reason tells more than that of an input or a pool
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     if (engine.supports(graph, node).ok) return;
     if (weighted < 0 && !graph.nodes[node].weight.empty()) weighted = node;
@@ -69,6 +72,18 @@ void check_submit(size_t submitted) {
 
 void check_collect(size_t submitted) {
   if (submitted == 0) throw usage_error("nothing to collect: submit a batch first");
+}
+
+void Program::submit(const uint8_t* images, int batch) {
+  check_submit(submitted_.size());
+  submitted_.push_back({images, batch});
+}
+
+void Program::collect(const OutputMemory& outputs) {
+  check_collect(submitted_.size());
+  const Submitted first = submitted_.front();
+  submitted_.pop_front();
+  run(first.images, first.batch, outputs);
 }
 
 }  // namespace octet

@@ -1,31 +1,47 @@
-// What every engine checks before it compiles.
+// SPDX-License-Identifier: Apache-2.0
+// For those who implement engines: the engines that exist, and the checks that all of them do.
 #pragma once
 
 #include "src/engine/engine.h"
 
 namespace octet {
 
-/// For an engine that may leave nodes to another.
+/// The definition: every node by its kernel's reference implementation, one image a task.
+const Engine& reference_engine();
+
+/// int8 on x86 processors: packed convolutions, planned memory, one thread pool. Its AVX-512 VNNI, AVX2 and portable
+/// paths give the same bytes.
+const Engine& cpu_engine();
+
+/// int8 on NVIDIA GPUs from Ampere on: octet's own kernels, chosen by measurement, with the reference's bytes at every
+/// node. This engine and the two below exist in builds with OCTET_CUDA only.
+const Engine& cuda_engine();
+
+/// NVIDIA's cuDNN, to compare with: fused int8 convolutions by its graph API, linears by cuBLASLt. Codes may differ
+/// from the reference, because cuDNN multiplies and adds where the rounding rule has one fma.
+const Engine& cudnn_engine();
+
+/// NVIDIA's CUTLASS, to compare with: fused int8 convolutions from its templates for Hopper, compiled into octet if
+/// OCTET_CUTLASS is on.
+const Engine& cutlass_engine();
+
+/// The engine that runs the nodes that another does not support.
 struct Fallback {
   const Engine* engine = nullptr;  ///< null: none was chosen
-  std::string cure;                ///< how to choose one; ends the error about a node that nobody runs
+  std::string cure;                ///< how to choose one; ends the error about a node that no engine runs
 };
 
-/// Validates the graph and asks the engine for each node and the machine. Throws Error(promise) naming the first node
-/// that it does not support and why, Error(usage) for options that make no sense. Nodes that the engine does not
-/// support may run on the fallback instead, but not all of them: what runs under an engine's name is its own work.
+/// Validates the graph, the options and the machine, and asks the engine for each node. Throws Error(promise) with the
+/// name of the first node that neither the engine nor the fallback supports and the reason, also if the fallback would
+/// run all nodes: what runs under an engine's name is its own work. Throws Error(usage) for impossible options.
 void check_compile(const Engine& engine, const Int8Graph& graph, const CompileOptions& options,
                    const Fallback& fallback = {});
 
-/// 1 <= batch <= max_batch, or Error(usage).
-void check_batch(int batch, int max_batch);
-/// Memory for as many outputs as the graph has, or Error(usage).
-void check_outputs(const OutputMemory& outputs, size_t expected);
-/// Room for one more batch, or Error(usage).
-void check_submit(size_t submitted);
-/// Something to collect, or Error(usage).
-void check_collect(size_t submitted);
-/// Batch and outputs: what every Program::run asks first.
-void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected);
+/// The checks below throw Error(usage).
+void check_batch(int batch, int max_batch);                        ///< 1 <= batch <= max_batch
+void check_outputs(const OutputMemory& outputs, size_t expected);  ///< as many outputs as the graph has
+void check_submit(size_t submitted);                               ///< room for one more batch
+void check_collect(size_t submitted);                              ///< at least one batch to collect
+void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected);  ///< batch and outputs
 
 }  // namespace octet

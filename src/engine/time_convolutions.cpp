@@ -1,37 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/time_convolutions.h"
 
 #include <algorithm>
 #include <functional>
 #include <memory>
 
-#include "kernels/conv2d_int8/cuda_conv2d.h"
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/random.h"
-#include "src/common/samples.h"
+#include "kernels/conv/cuda_conv2d.h"
+#include "src/base/error.h"
+#include "src/base/numbers.h"
+#include "src/base/progress.h"
+#include "src/base/random.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
+#include "src/engine/cuda/choice.h"
 #include "src/engine/cuda/step.h"
-#include "src/engine/cuda/timing.h"
-#include "src/engine/cudnn/cudnn_steps.h"
-#include "src/engine/cudnn/libraries.h"
-#include "src/engine/cutlass/conv_step.h"
 #include "src/engine/engine.h"
-#include "src/engine/engine_choice.h"
 #include "src/engine/memory_plan.h"
+#include "src/engine/peers/cudnn/libraries.h"
+#include "src/engine/peers/peer.h"
 
 namespace octet {
 namespace {
 
-/// Memory that consecutive launches walk through: several times the L2 cache of today's GPUs (60 MB on an H200).
+/// Bytes that consecutive launches walk through: several times the L2 cache of today's GPUs (60 MB on an H200).
 constexpr size_t kFootprint = size_t{256} << 20;
-constexpr size_t kMostSets = 256;
-constexpr size_t kFewestLaunches = 10;
+constexpr size_t kMaxSets = 256;
+constexpr size_t kMinLaunches = 10;
 constexpr size_t kHalfLanes = 8;  ///< channels of a half tensor are padded to 16 bytes
 
 enum class Element { code, half };
 
-/// Any byte is a code; of halves the exponent is set, for magnitudes from 1/8 to 1.
+/// Returns random codes, or random halves with magnitudes from 1/8 to 1.
 std::vector<uint16_t> noise(size_t words, Element element) {
   Random random({1});
   std::vector<uint16_t> values(words);
@@ -42,7 +41,7 @@ std::vector<uint16_t> noise(size_t words, Element element) {
   return values;
 }
 
-/// Device memory full of noise.
+/// Returns device memory full of noise.
 DeviceBuffer noisy_buffer(size_t bytes, Element element, const Stream& stream) {
   constexpr size_t kBlock = size_t{4} << 20;
   DeviceBuffer buffer(bytes, "tensors to measure on");
@@ -58,14 +57,14 @@ struct TensorBytes {
   size_t x = 0, residual = 0, y = 0;
 };
 
-/// Sets of an input, a residual and an output; consecutive launches use other sets.
+/// Several sets of an input, a residual and an output: consecutive launches use different sets.
 class RotatingTensors {
  public:
   RotatingTensors(const TensorBytes& bytes, Element element, const Stream& stream)
       : residual_at_(aligned(bytes.x + kernels::kCudaReadSlack, kDeviceAlignment)),
         y_at_(residual_at_ + aligned(bytes.residual + kernels::kCudaReadSlack, kDeviceAlignment)),
         set_bytes_(y_at_ + aligned(bytes.y + kernels::kCudaReadSlack, kDeviceAlignment)),
-        sets_(std::clamp<size_t>(kFootprint / set_bytes_, 2, kMostSets)),
+        sets_(std::clamp<size_t>(kFootprint / set_bytes_, 2, kMaxSets)),
         memory_(noisy_buffer(sets_ * set_bytes_, element, stream)) {}
   size_t sets() const { return sets_; }
   const uint8_t* x(size_t set) const { return at(set); }
@@ -78,17 +77,17 @@ class RotatingTensors {
   DeviceBuffer memory_;
 };
 
-/// Median milliseconds of one launch.
+/// Returns the median milliseconds of one launch on rotating sets.
 double time_rotating(const Stream& stream, const RotatingTensors& tensors, int replays,
                      const std::function<void(size_t set)>& launch) {
-  const size_t launches = std::max(tensors.sets(), kFewestLaunches);
+  const size_t launches = std::max(tensors.sets(), kMinLaunches);
   const CapturedGraph graph(stream, [&] {
     for (size_t i = 0; i < launches; ++i) launch(i);
   });
   return median(time_replays(graph, stream, replays)) / static_cast<double>(launches);
 }
 
-/// The same convolution on halves.
+/// Returns a node's convolution on halves.
 FusedConvSpec half_spec(const Lowering& lowering, int node, int batch) {
   FusedConvSpec spec = fused_conv_spec(lowering, node, batch);
   const kernels::Conv2dShape s = lowering.conv2d_shape(node);
@@ -101,7 +100,7 @@ FusedConvSpec half_spec(const Lowering& lowering, int node, int batch) {
   return spec;
 }
 
-/// One convolution of the network, on each contestant.
+/// Times one convolution of the network on each contestant.
 class ConvolutionTimer {
  public:
   ConvolutionTimer(const Lowering& lowering, int node, const TimingOptions& options, const Stream& stream)
@@ -125,7 +124,7 @@ class ConvolutionTimer {
   }
 
  private:
-  /// Whether the engine is there and runs the node, else with the reason.
+  /// Whether the engine can run here and runs the node; if not, keeps the reason.
   bool supported(Contestant who, const char* engine) {
     Support support = find_engine(engine).available();
     if (support.ok) support = find_engine(engine).supports(lowering_.graph, node_);
@@ -138,7 +137,11 @@ class ConvolutionTimer {
     DeviceBuffer scratch, zeroed;
     const auto data = [&](size_t set) {
       inputs = {tensors.x(set), tensors.residual(set)};
-      return CudaStepData{options_.batch, inputs.data(), tensors.y(set), scratch.data(), zeroed.data()};
+      return CudaStepData{.images = options_.batch,
+                          .inputs = inputs.data(),
+                          .output = tensors.y(set),
+                          .scratch = scratch.data(),
+                          .zeroed = zeroed.data()};
     };
     try {
       step.prepare(data(0), stream_);
@@ -181,7 +184,7 @@ class ConvolutionTimer {
     ConvolutionTime& time = times_[kCudnnFp16];
     std::shared_ptr<const FusedConv> conv;
     try {
-      conv = fused_conv(spec, data(0), stream_);
+      conv = cudnn_conv(spec, data(0), stream_);
     } catch (const Error& error) {
       if (error.code() == ExitCode::interrupted) throw;
       time.reason = error.what();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/eval/compare.h"
 
 #include <fmt/format.h>
@@ -10,11 +11,10 @@
 #include <optional>
 #include <span>
 
-#include "kernels/clones.h"
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/progress.h"
-#include "src/engine/output_buffers.h"
+#include "kernels/core/cpu.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/engine/engine.h"
 #include "src/eval/metrics.h"
 
 namespace octet {
@@ -25,7 +25,7 @@ struct Difference {
   int largest = 0;
 };
 
-/// Of up to kBlock codes, without branches, so that the compiler makes vector code.
+/// Compares up to kBlock codes, without branches, so that the compiler makes vector code of it.
 constexpr size_t kBlock = 4096;
 template <typename Code>
 inline __attribute__((always_inline)) Difference block_difference(const uint8_t* a, const uint8_t* b, size_t count) {
@@ -49,13 +49,13 @@ OCTET_CLONES Difference code_difference(const uint8_t* a, const uint8_t* b, size
   return d;
 }
 
-/// Floats as integers whose order is the floats' order, so that a difference counts the floats in between (ULP).
+/// Maps a float to an integer such that the order stays and a difference counts the floats in between (ULP).
 int64_t ordered_bits(float x) {
   const auto bits = std::bit_cast<int32_t>(x);
   return bits >= 0 ? bits : static_cast<int64_t>(std::numeric_limits<int32_t>::min()) - bits;
 }
 
-/// Bit patterns differ even where == holds (0 and -0), and a NaN equals itself.
+/// Compares bit patterns: 0 and -0 differ, and a NaN equals itself.
 Difference float_difference(const float* a, const float* b, size_t count) {
   Difference d;
   for (size_t i = 0; i < count; ++i) {
@@ -71,22 +71,22 @@ bool is_output(const Int8Graph& graph, size_t node) {
   return std::find(graph.outputs.begin(), graph.outputs.end(), static_cast<int>(node)) != graph.outputs.end();
 }
 
-/// Gives logits and nothing else: for each picture, or for each of its pixels.
+/// Returns whether the network's only output are logits, whose arg max is a prediction.
 bool predicts(const Int8Graph& graph) {
   return graph.outputs.size() == 1 && graph.nodes[graph.outputs[0]].float_output;
 }
 
 bool shows(const NamedProgram& program, size_t node) { return program.shown.empty() || program.shown[node]; }
 
-/// Watches the taps of one run: every node that the program shows and that is no output of the network must come by
-/// once, whole.
+/// Checks the taps of one run: each node that the program shows, other than the network's outputs, must come once and
+/// with all of its bytes.
 class TapCheck {
  public:
   TapCheck(const Int8Graph& graph, const NamedProgram& program, int batch)
       : graph_(graph), program_(program), batch_(batch), seen_(graph.nodes.size()) {}
 
-  /// False when this node's data cannot be compared. Throwing here would unwind through the program, so problems wait
-  /// for finish().
+  /// Returns whether this node's data can be compared. Throwing here would unwind through the program, so finish()
+  /// throws what is wrong.
   bool accept(int node, size_t bytes) {
     if (node < 0 || node >= static_cast<int>(seen_.size())) return fail(fmt::format("showed a node {}", node));
     const Int8Node& n = graph_.nodes[node];
@@ -142,12 +142,12 @@ void record(LayerDifference& layer, size_t other, const Difference& d) {
   layer.largest_lsb[other] = std::max(layer.largest_lsb[other], d.largest);
 }
 
-/// How many pictures of a batch a program still looks at.
+/// Returns how many images of a batch a program is still compared on.
 int wanted_images(const NamedProgram& program, long seen, int batch) {
   return program.images == 0 ? batch : static_cast<int>(std::clamp<long>(program.images - seen, 0, batch));
 }
 
-/// Of one node's output; `bytes` of each.
+/// Compares `bytes` bytes of one node's output.
 Difference output_difference(const Int8Node& node, const uint8_t* a, const uint8_t* b, size_t bytes) {
   if (node.float_output) {
     return float_difference(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
@@ -157,7 +157,7 @@ Difference output_difference(const Int8Node& node, const uint8_t* a, const uint8
   return node.out.is_signed() ? code_difference<int8_t>(a, b, bytes) : code_difference<uint8_t>(a, b, bytes);
 }
 
-/// How many of `count` answers, logits of `classes` each, two networks predict differently.
+/// Returns in how many of `count` answers, each with the logits of `classes` classes, the predictions differ.
 long predicted_differently(const uint8_t* a, const uint8_t* b, size_t count, size_t classes) {
   long differing = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -169,7 +169,7 @@ long predicted_differently(const uint8_t* a, const uint8_t* b, size_t count, siz
   return differing;
 }
 
-/// What is counted, for the exchange with other processes.
+/// Returns pointers to all counts, for the exchange with other processes.
 std::vector<long*> counts(Comparison& c) {
   std::vector<long*> all{&c.images};
   for (LayerDifference& layer : c.layers) {
@@ -181,7 +181,7 @@ std::vector<long*> counts(Comparison& c) {
   return all;
 }
 
-/// Of all processes: counts are added, the largest differences are the largest of all.
+/// Combines the comparisons of all processes: adds counts and takes the largest differences.
 void take_all(const Sharing& sharing, Comparison& c) {
   std::vector<long> mine;
   for (const long* count : counts(c)) mine.push_back(*count);
@@ -205,8 +205,8 @@ void take_all(const Sharing& sharing, Comparison& c) {
   }
 }
 
-/// Runs every program on one batch, before which `seen` pictures of the set come. outputs[node] keeps
-/// program 0's bytes; the vectors are reused between batches.
+/// Runs every program on one batch and records the differences. `seen` is the number of images of the set before the
+/// batch. outputs[node] holds program 0's bytes; the vectors are reused between batches.
 void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch, long seen,
                    std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
   const OutputBuffers expected(graph, batch.size), given(graph, batch.size);
@@ -251,45 +251,6 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
 
 }  // namespace
 
-int Comparison::first_differing_layer() const {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (size_t p = 0; p < exact.size(); ++p) {
-      if (exact[p] && layers[i].differing[p] > 0) return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
-bool Comparison::promised() const { return std::find(exact.begin(), exact.end(), true) != exact.end(); }
-
-bool Comparison::identical() const {
-  return promised() && codes() > 0 && first_differing_layer() < 0 && constants.wrong == 0;
-}
-
-long Comparison::codes() const {
-  long sum = 0;
-  for (const auto& layer : layers) sum += layer.codes;
-  return sum;
-}
-
-long Comparison::codes(size_t program) const {
-  long sum = 0;
-  for (const auto& layer : layers) sum += layer.shown_by(program) ? layer.codes : 0;
-  return images == 0 ? 0 : sum / images * program_images[program];
-}
-
-long Comparison::differing_codes() const {
-  long sum = 0;
-  for (size_t p = 0; p < exact.size(); ++p) sum += exact[p] ? differing_codes(p) : 0;
-  return sum;
-}
-
-long Comparison::differing_codes(size_t program) const {
-  long sum = 0;
-  for (const auto& layer : layers) sum += layer.differing[program];
-  return sum;
-}
-
 std::vector<NamedProgram> named(const std::vector<OwnedProgram>& programs) {
   std::vector<NamedProgram> list;
   for (const OwnedProgram& p : programs) list.push_back({p.name, p.program.get(), p.images, p.exact, p.shown});
@@ -308,7 +269,7 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   const Sharing alone, &sharing = set.sharing ? *set.sharing : alone;
   const std::vector<size_t> mine = sharing.mine(set.indices, batch_size);
   Progress progress("compare", static_cast<long>(set.indices.size()));
-  // What those differ in that promise nothing, the table says.
+  // Differences of programs that do not promise equal codes appear in the table only.
   const auto difference = [&] { return c.promised() ? fmt::format("{} codes differ", c.differing_codes()) : ""; };
   if (!mine.empty()) {
     Loader loader(*set.dataset, mine, set.transform, loading);

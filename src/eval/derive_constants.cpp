@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/eval/derive_constants.h"
 
 #include <fmt/format.h>
@@ -8,12 +9,13 @@
 #include <string>
 #include <string_view>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/eval/derived_values.h"
 
 namespace octet {
 namespace {
 
+/// Derives the constants of one node after the other, and counts and lists what is wrong.
 class Derivation {
  public:
   Derivation(const TrainedNetwork& trained, const Int8Graph& graph) : trained_(trained), graph_(graph) {
@@ -48,7 +50,7 @@ class Derivation {
     }
   }
 
-  /// The node of this name before fuse.
+  /// Returns the node of this name before fuse().
   const Node& written(const std::string& name) const {
     const auto found = written_.find(name);
     if (found == written_.end()) throw promise_error("'" + name + "' is no node of the network as it was written");
@@ -75,7 +77,7 @@ class Derivation {
   void expect_equal(long& kind, std::string_view what, long index, double is, double expected) {
     count(kind, is == expected, what, index, is, expected);
   }
-  /// False, and noted, where a list is not as long as it must be: its values are then not looked at.
+  /// Returns whether a list is as long as it must be. If not, it is counted as wrong and its values are not compared.
   bool expect_size(std::string_view what, size_t is, size_t expected) {
     if (is == expected) return true;
     count(found_.multipliers, false, fmt::format("number of {}", what), -1, static_cast<double>(is),
@@ -109,7 +111,7 @@ class Derivation {
         const Shape& image = trained_.prepared.graph.nodes[static_cast<size_t>(node().inputs[0])].shape;
         return expect_multipliers({edge(0).scale / (y_scale() * image.h * image.w)});
       }
-      case Op::resize_bilinear:  // whole weights along an axis add up to twice the factor
+      case Op::resize_bilinear:  // the integer weights along an axis add up to twice the factor
         return expect_multipliers({edge(0).scale / (y_scale() * 2 * node().factor_h * 2 * node().factor_w)});
       case Op::add:
       case Op::concat:
@@ -162,7 +164,7 @@ class Derivation {
     expect_equal(found_.edges, "upper bound", -1, s.clamp_max, range.hi);
   }
 
-  /// A code as the engines' tables store it.
+  /// Returns the code that a byte of an engine's table stores.
   int code_of(uint8_t byte) const { return out().quant_min < 0 ? static_cast<int8_t>(byte) : byte; }
 
   void derive_pixels() {
@@ -193,7 +195,7 @@ class Derivation {
                    exponential_codes(d, edge(0).scale));
   }
 
-  /// A parameter of the float network.
+  /// Returns a parameter of the float network.
   const std::vector<float>& parameter(const std::string& name) const {
     const auto found = trained_.params.find(name);
     if (found == trained_.params.end()) throw promise_error("'" + name + "' is not among the trained weights");
@@ -220,8 +222,8 @@ class Derivation {
       const auto index = static_cast<long>(k);
       expect_real("multiplier", index, stored().multiplier[k], constants.multiplier);
       expect_real("bias", index, stored().bias[k], constants.bias);
-      // A Q/DQ file has no multiplier beside its scales: there BatchNorm's factor is part of the weight scale, which
-      // then follows from the multiplier, held above, to a few roundings to float32.
+      // A Q/DQ file has scales only, no multipliers: BatchNorm's factor is part of its weight scale. That scale then
+      // follows from the multiplier, checked above, up to a few roundings to float32.
       const float scale = stored().weight_scale[k];
       const bool has_factor = std::abs(scale * edge(0).scale / (stored().multiplier[k] * y_scale()) - 1) <= 4e-7;
       expect_equal(found_.weights, "weight scale", index, scale, has_factor ? scale : scales[k]);
@@ -232,7 +234,7 @@ class Derivation {
     derive_weights(scales);
   }
 
-  /// Pixels of the window, or of the image that a flatten made the linear's input of.
+  /// Returns the pixels of the convolution's window, or of the image that was flattened for the linear.
   size_t weight_pixels() const {
     if (node().op == Op::conv2d) return static_cast<size_t>(node().window.kernel_h) * node().window.kernel_w;
     const std::vector<Node>& nodes = trained_.prepared.graph.nodes;
@@ -241,7 +243,7 @@ class Derivation {
     return static_cast<size_t>(image->shape.h) * image->shape.w;
   }
 
-  /// PyTorch has a channel's pixels side by side, the int8 network a pixel's channels.
+  /// PyTorch's rows are [channels, pixels], those of the int8 network [pixels, channels].
   void derive_weights(const std::vector<float>& scales) {
     const std::vector<float>& weights = parameter(node().name + ".weight");
     if (!expect_size("weights", stored().weight.size(), weights.size())) return;
@@ -261,7 +263,7 @@ class Derivation {
   const TrainedNetwork& trained_;
   const Int8Graph& graph_;
   std::map<std::string, const Node*> written_;
-  size_t node_ = 0;  ///< under way
+  size_t node_ = 0;  ///< the node that is being derived
   DerivedConstants found_;
 };
 

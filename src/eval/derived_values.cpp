@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/eval/derived_values.h"
 
 #include <algorithm>
@@ -7,12 +8,12 @@
 namespace octet {
 namespace {
 
-constexpr double kHalfUlp = 0x1p-24;         ///< of a float32, relative to it
-constexpr double kHalfSubnormal = 0x1p-150;  ///< half of the least float32
-constexpr double kNoise = 1 + 0x1p-20;       ///< both sides compute in double, with errors far below a float32's
+constexpr double kHalfUlp = 0x1p-24;         ///< half a unit in the last place, relative to the float32
+constexpr double kHalfSubnormal = 0x1p-150;  ///< half of the smallest float32
+constexpr double kNoise = 1 + 0x1p-20;       ///< both derivations compute in double, with errors far below a float32's
 constexpr double kCancelled = 0x1p-49;       ///< error of a sum in double, relative to its terms
 
-/// Codes of everything in [t - within, t + within], t in units of the output's scale.
+/// Returns the codes of all values in [t - within, t + within], where t is in units of the output's scale.
 DerivedCodes codes_near(double t, double within, int zero_point, const CodeRange& range) {
   const auto code = [&](double x) {
     return static_cast<int>(
@@ -21,7 +22,7 @@ DerivedCodes codes_near(double t, double within, int zero_point, const CodeRange
   return {code(t - within), code(t + within)};
 }
 
-/// The steepest that any of the functions is; hard_swish's is 1.5.
+/// Returns a bound of the function's slope; the steepest is hard_swish with 1.5, unless leaky_relu's is given.
 double steepness(const Curve& curve) { return std::max(1.5, std::fabs(static_cast<double>(curve.slope))); }
 
 }  // namespace
@@ -73,7 +74,7 @@ DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const Q
   const int code = x.quant_min < 0 && byte > 127 ? byte - 256 : byte;
   const double input = static_cast<double>(x.scale) * (code - x.zero_point);
   const double output = curve_value(curve, input);
-  // The input is rounded to float32, the function's value and its quotient by the scale.
+  // Rounded to float32 are the input, the function's value, and its quotient by the scale.
   const double within =
       kHalfUlp * (steepness(curve) * std::fabs(input) + 2 * std::fabs(output)) * kNoise + kHalfSubnormal;
   return codes_near(output / y.scale, within / y.scale, y.zero_point, range);
@@ -81,7 +82,7 @@ DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const Q
 
 DerivedCodes pixel_codes(int pixel, double mean, double deviation, const QParams& y) {
   const double share = pixel / 255.0, distance = share - mean;
-  // The quotient, the difference, and two quotients of it are rounded to float32.
+  // Rounded to float32 are the share, the difference, and two quotients of it.
   const double within = kHalfUlp * (share + 3 * std::fabs(distance)) * kNoise;
   const double unit = deviation * y.scale;
   return codes_near(distance / unit, within / unit, y.zero_point, {y.quant_min, y.quant_max});

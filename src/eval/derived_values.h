@@ -1,21 +1,22 @@
-// What the constants of an int8 network are by their definitions (src/graph/README.md), in double. It shares no code
-// with src/quant, whose functions it is held against: formulas are written otherwise where there is another form.
+// SPDX-License-Identifier: Apache-2.0
+// The constants of an int8 network by their definitions (docs/FORMAT.md), in double. This file shares no code with
+// src/quant, whose functions it checks: where a formula has another form, that one is used.
 #pragma once
 
 #include <optional>
 
-#include "kernels/quantize.h"
-#include "src/graph/function.h"
+#include "kernels/core/quantize.h"
+#include "src/net/graph.h"
 
 namespace octet {
 
-/// A real number, and how far from it a float32 may lie that stands for it.
+/// A real number, and how far from it the float32 that stands for it may lie.
 struct DerivedReal {
   double value = 0, within = 0;
 };
 
-/// `value` where float32 was rounded to `times` on the way: half a unit in the last place each, and the noise of two
-/// computations in double.
+/// Returns `value` with the error of rounding to float32 `times` times: half a unit in the last place each, plus the
+/// noise of two computations in double.
 DerivedReal rounded_to_float(double value, int times);
 
 /// BatchNorm with the statistics it has in evaluation: y = gamma (x - mean) / sqrt(variance + epsilon) + beta.
@@ -23,7 +24,7 @@ struct BatchNormChannel {
   double gamma = 1, beta = 0, mean = 0, variance = 1, epsilon = 0;
 };
 
-/// One output channel of a convolution or linear; `y_scale` 1 where it gives floats.
+/// One output channel of a convolution or linear. `y_scale` is 1 where it gives floats.
 struct LayerChannel {
   double x_scale = 1, weight_scale = 1, y_scale = 1, bias = 0;
   std::optional<BatchNormChannel> batch_norm;
@@ -33,29 +34,29 @@ struct LayerChannelConstants {
 };
 LayerChannelConstants layer_constants(const LayerChannel& channel);
 
-/// The codes that a real number may have: one, or two where it lies on the border between them as far as float32 tells.
+/// The codes that a real number may have: one, or two where float32 cannot tell on which side of a border it lies.
 struct DerivedCodes {
   int lowest = 0, highest = 0;
 };
 
-/// Bounds of a node's codes.
+/// The bounds of a node's codes.
 struct CodeRange {
   int lo = 0, hi = 255;
 };
 
-/// Of an entry of a lookup's table, by the byte that stores the input's code.
+/// Returns the codes that a lookup's table may have for the byte that stores the input's code.
 DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const QParams& y, const CodeRange& range);
 
-/// Of a pixel's value in one channel of the input.
+/// Returns the codes that the network's input may have for a pixel's value in one channel.
 DerivedCodes pixel_codes(int pixel, double mean, double deviation, const QParams& y);
 
-/// Of exp(-distance * scale) in 1 / 32768, a softmax's exponential.
+/// Returns the values that a softmax's exponential may have: exp(-distance * scale) in units of 1 / 32768.
 DerivedCodes exponential_codes(int distance, double scale);
 
-/// rint(value / scale) within the range: float32 is a division in double rounded to it, so that this code is exact.
+/// Returns rint(value / scale) + zero_point, clamped to the range. The quotient is rounded to float32, so it is exact.
 int nearest_code(float value, float scale, int zero_point, const CodeRange& range);
 
-/// f(x), by other forms than evaluate().
+/// Returns f(x), by other formulas than evaluate().
 double curve_value(const Curve& curve, double x);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/eval/evaluate.h"
 
 #include <fmt/format.h>
@@ -6,15 +7,67 @@
 #include <chrono>
 #include <span>
 
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/progress.h"
-#include "src/common/samples.h"
-#include "src/common/text_table.h"
+#include "src/base/error.h"
+#include "src/base/numbers.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/eval/metrics.h"
-#include "src/eval/segmentation.h"
+#include "src/eval/paired.h"
+#include "src/net/shapes.h"
 
 namespace octet {
+namespace {
+
+/// Throws Error(usage) unless `network`, a Graph or an Int8Graph, has the task's output as its only one.
+template <typename Network>
+void require_output(const Task& task, const std::string& name, const Network& network) {
+  const Shape& first = network.nodes[network.outputs.front()].shape;
+  const bool one = network.outputs.size() == 1;
+  if (one && first == task.output) return;
+  const bool classifies = first.h == 1 && first.w == 1;
+  const std::string cure =
+      !one                          ? "; train one output"
+      : task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
+      : !task.pixels() && !classifies ? "; a network that answers for every pixel learns from data.labels: pixels"
+                                      : "";
+  throw usage_error(fmt::format("{}: gives {}, the data set has {} classes for {}, so it must give one output, {}{}",
+                                name, outputs_text(network), task.classes(),
+                                task.pixels() ? "each pixel" : "each picture", to_string(task.output), cure));
+}
+
+}  // namespace
+
+Task task_of(const Dataset& dataset, const Transform& transform) {
+  const auto classes = static_cast<int>(dataset.class_names().size());
+  const bool pixels = dataset.labels() == Labels::pixels;
+  return {dataset.labels(), {classes, pixels ? transform.height : 1, pixels ? transform.width : 1}};
+}
+
+const ScoreNames& score_names(Labels labels) {
+  static constexpr ScoreNames kImage{"top-1", "top-1", "top-5", "top1"};
+  static constexpr ScoreNames kPixels{"mean IoU", "pixels", "pixels", "mean_iou"};
+  return labels == Labels::image ? kImage : kPixels;
+}
+
+void require_answers(const Task& task, const Graph& graph) { require_output(task, "model " + graph.name, graph); }
+
+void require_answers(const Task& task, const Int8Graph& graph, const std::string& name) {
+  require_output(task, name, graph);
+  if (graph.nodes[graph.outputs.front()].float_output) return;
+  throw usage_error(fmt::format("{}: its output '{}' gives codes, the answers must be float logits", name,
+                                graph.nodes[graph.outputs.front()].name));
+}
+
+std::vector<size_t> Sharing::mine(const std::vector<size_t>& indices, int batch_size) const {
+  std::vector<size_t> result;
+  const auto batch = static_cast<size_t>(batch_size);
+  for (size_t begin = rank * batch; begin < indices.size(); begin += size * batch) {
+    const size_t end = std::min(begin + batch, indices.size());
+    result.insert(result.end(), indices.begin() + static_cast<long>(begin), indices.begin() + static_cast<long>(end));
+  }
+  return result;
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -23,7 +76,7 @@ constexpr int kLatencyWarmUps = 5;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Times batch-1 runs over `images` ([count, image_bytes]).
+/// Times runs on single images of `images`, [count, image_bytes].
 void measure_latency(Program& program, const std::vector<uint8_t>& images, size_t image_bytes,
                      const EvaluateOptions& options, Evaluation& result) {
   const int count = static_cast<int>(images.size() / image_bytes);
@@ -46,7 +99,7 @@ void measure_latency(Program& program, const std::vector<uint8_t>& images, size_
   result.latency_p99_ms = percentile(std::move(milliseconds), 0.99);
 }
 
-/// The overlaps of a batch whose predictions are the last ones.
+/// Adds the overlaps of a batch whose predictions are the last ones of the result.
 void add_pictures(const Batch& batch, Evaluation& result) {
   const size_t answers = result.task.answers(), classes = static_cast<size_t>(result.task.classes());
   const size_t first = result.predictions.size() - batch.labels.size();
@@ -58,12 +111,12 @@ void add_pictures(const Batch& batch, Evaluation& result) {
   }
 }
 
-/// What a pass over the set's pictures, or this process's, leaves beside the result.
+/// What a pass over the images collects in addition to the result.
 struct Pass {
   explicit Pass(int classes) : metrics(classes) {}
   Metrics metrics;
-  std::vector<Answer> answers;          // of a set that is shared
-  std::vector<uint8_t> latency_images;  // the first ones
+  std::vector<Answer> answers;          // collected if processes share the set
+  std::vector<uint8_t> latency_images;  // the first images, for measure_latency()
 };
 
 void add(const Answer& answer, Pass& pass, Evaluation& result) {
@@ -76,7 +129,7 @@ std::string score_so_far(const Pass& pass, const Evaluation& result) {
   return fmt::format("{} {}", score_names(result.task.labels).share, percent(pass.metrics.top1()));
 }
 
-/// Over `indices`, which may be none.
+/// Runs the program on `indices`, which may be empty.
 void run_over(const std::vector<size_t>& indices, Program& program, const EvaluationSet& set,
               const EvaluateOptions& options, Progress& progress, Pass& pass, Evaluation& result) {
   if (indices.empty()) return;
@@ -93,7 +146,7 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
   Batch batch;
   while (loader.next(batch)) {
     throw_if_interrupted();
-    program.prepare(batch.size);  // the last batch is a size of its own
+    program.prepare(batch.size);  // the last batch may be smaller
     logits.resize(batch.size * answers * classes);
     const auto start = Clock::now();
     program.run(batch.images.data(), batch.size, logits.data());
@@ -113,7 +166,7 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
     const size_t missing = wanted - std::min(wanted, pass.latency_images.size());
     pass.latency_images.insert(pass.latency_images.end(), batch.images.begin(),
                                batch.images.begin() + static_cast<long>(std::min(missing, batch.size * image_bytes)));
-    if (set.sharing)  // its score is known when all have counted
+    if (set.sharing)  // the score of all is not known yet
       progress.update(set.sharing->so_far(result.images, set.indices.size()));
     else
       progress.update(result.images, score_so_far(pass, result));
@@ -121,7 +174,8 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
   if (timed_seconds > 0) result.images_per_second = static_cast<double>(timed_images) / timed_seconds;
 }
 
-/// The answers of all processes, counted in the order of the set: sums have the bits that one process gives them.
+/// Replaces this process's answers by those of all, counted in the order of the set, so that sums have the same bits as
+/// in one process.
 void take_all(const Sharing& sharing, const EvaluateOptions& options, Pass& pass, Evaluation& result) {
   const std::vector<Answer> all = Sharing::in_order(sharing.all(pass.answers), options.batch_size);
   pass.metrics = Metrics(options.classes);
@@ -161,7 +215,7 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
   const bool times_single_images = sharing == nullptr || sharing->first();
   if (times_single_images && !pass.latency_images.empty())
     measure_latency(program, pass.latency_images, image_bytes, options, result);
-  if (sharing) sharing->gather({});  // the others leave the machine to the first while it is timed
+  if (sharing) sharing->gather({});  // the other processes wait, so that nothing disturbs the first one's timing
   return result;
 }
 

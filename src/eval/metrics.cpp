@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/eval/metrics.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/loader.h"
 
 namespace octet {
@@ -36,7 +37,7 @@ double cross_entropy(std::span<const float> logits, int label) {
   for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  // The difference first: it is exact where the logits are large, the sum with a logarithm would not be.
+  // The difference of logits is exact also where they are large; adding the logarithm to one of them would not be.
   return std::log(sum) + (largest - static_cast<double>(logits[label]));
 }
 
@@ -61,6 +62,35 @@ void Metrics::add(const Answer& answer) {
   top5_ += answer.rank < 5;
   loss_ += answer.cross_entropy;
   ++confusion_[static_cast<size_t>(answer.label) * classes_ + answer.prediction];
+}
+
+void add_overlaps(std::span<const int64_t> labels, std::span<const int> predictions, std::span<Overlap> overlaps) {
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == kNoLabel) continue;
+    Overlap& own = overlaps[static_cast<size_t>(labels[i])];
+    ++own.either;
+    if (predictions[i] == labels[i]) {
+      ++own.both;
+    } else {
+      ++overlaps[static_cast<size_t>(predictions[i])].either;
+    }
+  }
+}
+
+double mean_iou(std::span<const Overlap> overlaps, size_t classes) {
+  std::vector<Overlap> sums(classes);
+  for (size_t i = 0; i < overlaps.size() / classes * classes; ++i) {
+    sums[i % classes].both += overlaps[i].both;
+    sums[i % classes].either += overlaps[i].either;
+  }
+  double sum = 0;
+  int seen = 0;
+  for (const Overlap& o : sums) {
+    if (o.either == 0) continue;
+    sum += static_cast<double>(o.both) / static_cast<double>(o.either);
+    ++seen;
+  }
+  return seen == 0 ? 0 : sum / seen;
 }
 
 }  // namespace octet

@@ -1,5 +1,6 @@
-// Two networks on the same pictures: how far are they apart, and could it be chance? Both read each picture, so what
-// tells them apart are the pictures that one of them has right and the other wrong (McNemar 1947).
+// SPDX-License-Identifier: Apache-2.0
+// Two networks on the same images: how much do their scores differ, and could it be chance? Both see every image, so
+// the evidence lies in the images that one of them has right and the other wrong (McNemar 1947).
 #pragma once
 
 #include "src/eval/evaluate.h"
@@ -8,29 +9,36 @@ namespace octet {
 
 struct Paired {
   long images = 0;
-  long only_first = 0, only_second = 0;  ///< pictures that only the one has right, or has more pixels of right
+  long only_first = 0, only_second = 0;  ///< images that only that network has right, or has more pixels of right
   double points = 0;                     ///< 100 * (score of the first - score of the second)
   /// 95 % interval of `points`: d +- 1.96 sqrt(b + c - (b - c)^2 / n) / n with b = only_first, c = only_second,
   /// d = (b - c) / n. Wald's interval of a difference of paired proportions: Agresti, Categorical Data Analysis, 2nd
   /// edition (2002), 10.1.1. Worked (there): n 1600, b 150, c 86: 4.0 points, 2.1 to 5.9.
   double low = 0, high = 0;
-  /// Two-sided mid-p value of McNemar's test, good for few discordant pictures too: Fagerland, Lydersen and Laake, The
+  /// Two-sided mid-p value of McNemar's test, good for few discordant images too: Fagerland, Lydersen and Laake, The
   /// McNemar test for binary matched-pairs data, BMC Medical Research Methodology 13:91 (2013). Worked (there): b 1,
   /// c 7: 0.039.
   double p_value = 1;
 
-  /// Neither interval nor test takes the difference for chance. Few discordant pictures make the interval too narrow.
+  /// Returns whether the difference is significant by both the interval and the test: with few discordant images the
+  /// interval is too narrow.
   bool told_apart() const { return (low > 0 || high < 0) && p_value < 0.05; }
 };
 
-/// `only_first`, `only_second`: how many of `images` only the one has right.
+/// Compares two networks of which `only_first` and `only_second` of `images` images only the one has right.
 Paired paired(long images, long only_first, long only_second);
 
-/// The two-sided mid-p value of that test: are so many of the one and so many of the other a fair coin's?
+/// Returns the two-sided mid-p value of the test whether only_first and only_second come from a fair coin.
 double sign_test(long only_first, long only_second);
 
-/// Over the pictures that both have seen: the first so many, where one saw fewer. Of pixels' answers: paired_pixels()
-/// of src/eval/segmentation.h.
+/// Compares two evaluations over the images that both have seen: the first ones, where one saw fewer. Segmentations are
+/// compared by paired_pixels().
 Paired paired(const Evaluation& first, const Evaluation& second);
+
+/// Compares two segmentations. Pixels of an image are not independent trials, but images are: the interval is that of
+/// the bootstrap over images (Efron and Tibshirani, An introduction to the bootstrap, 1993, 13.3: percentiles of 2,000
+/// draws, the same in every run), and the p-value that of the sign test over the images of which one network has more
+/// pixels right.
+Paired paired_pixels(const Evaluation& first, const Evaluation& second);
 
 }  // namespace octet

@@ -1,4 +1,5 @@
-#include "src/quant/bit_plan.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/plan.h"
 
 #include <fmt/format.h>
 
@@ -8,12 +9,24 @@
 #include <string>
 #include <utility>
 
-#include "src/common/edit_distance.h"
-#include "src/common/error.h"
-#include "src/graph/op_traits.h"
-#include "src/quant/layer_names.h"
+#include "src/base/error.h"
+#include "src/base/names.h"
+#include "src/net/op_traits.h"
 
 namespace octet {
+
+std::string nearest_names(std::string_view glob, std::vector<std::string_view> names, size_t count) {
+  std::vector<std::pair<size_t, std::string_view>> by_distance;
+  for (const std::string_view name : names) by_distance.emplace_back(glob_distance(glob, name), name);
+  std::stable_sort(by_distance.begin(), by_distance.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string text;
+  for (size_t i = 0; i < std::min(count, by_distance.size()); ++i) {
+    text += (text.empty() ? "" : ", ") + std::string(by_distance[i].second);
+  }
+  return text;
+}
+
 namespace {
 
 void check_bits(const std::string& key, int bits) {
@@ -34,14 +47,14 @@ void check_spec(const QuantSpec& spec) {
   }
 }
 
-/// Of a root's edge.
+/// The bits of an edge.
 struct Edge {
-  int bits = 0;          ///< as convolutions read it
-  bool by_name = false;  ///< set by more than activation_bits
-  int stored = 0;        ///< as it is written: `bits`, or more for the sake of an add
+  int bits = 0;          ///< of the codes that convolutions read
+  bool by_name = false;  ///< a rule other than activation_bits set them
+  int stored = 0;        ///< of the codes that are written: `bits`, or more for the sake of an add
 };
 
-/// Puts requantize nodes in front of the layers that read fewer bits than the edge has.
+/// Inserts requantize nodes in front of layers that read fewer bits than the edge they read has.
 class Rewriter {
  public:
   Rewriter(const Graph& graph, const std::vector<int>& root, const std::vector<Edge>& edges)
@@ -89,9 +102,8 @@ class Rewriter {
  private:
   int size() const { return static_cast<int>(graph_.nodes.size()); }
 
-  /// The node whose first input must be narrowed for layer n, or -1: n itself, or the flatten before it. Behind a
-  /// flatten of more than one pixel codes lie in another order than the columns of the weight, so nothing may come
-  /// between.
+  /// Returns the node whose first input must be narrowed for layer n, or -1: n itself, or the flatten before it if that
+  /// flattens more than one pixel: convert() permutes the columns of a linear directly behind such a flatten.
   int narrow_reader(int n) const {
     if (!has_weight(graph_.nodes[n].op)) return -1;
     const Node& from = graph_.nodes[graph_.nodes[n].inputs[0]];
@@ -114,6 +126,7 @@ class Rewriter {
   std::set<std::string> names_;
 };
 
+/// Applies the rules of plan_bits() in their order.
 class Planner {
  public:
   Planner(const Graph& graph, const QuantSpec& spec)
@@ -139,7 +152,7 @@ class Planner {
   void set_edge(int n, int bits) { edges_[root_[n]] = {bits, true}; }
 
   void plan_logits() {
-    std::vector<bool> reaches(graph_.nodes.size());  // an output, through no other weight
+    std::vector<bool> reaches(graph_.nodes.size());  // whether it reaches an output through no other weight
     for (const int output : graph_.outputs) reaches[output] = true;
     for (int n = size() - 1; n > 0; --n) {
       if (!reaches[n]) continue;
@@ -154,7 +167,7 @@ class Planner {
     }
   }
 
-  /// The edge that node n writes; where n is a pool or the like, also what it reads.
+  /// Sets the bits of the edge that node n writes and, if n is a pool or the like, of the edge it reads.
   void set_read(int n, int bits) {
     set_edge(n, bits);
     const Node& node = graph_.nodes[n];
@@ -162,7 +175,7 @@ class Planner {
   }
 
   void plan_picture() {
-    std::vector<bool> before(graph_.nodes.size());  // any weight
+    std::vector<bool> before(graph_.nodes.size());  // whether no weight comes before its output
     for (int n = 0; n < size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (has_weight(node.op)) {
@@ -229,8 +242,8 @@ class Planner {
   const QuantSpec& spec_;
   const std::vector<int> root_;
   const std::vector<bool> floats_;
-  std::vector<Edge> edges_;       ///< by node; those of roots are used
-  std::vector<int> weight_bits_;  ///< by node; 0: no weights
+  std::vector<Edge> edges_;       ///< for each node; only those of roots are used
+  std::vector<int> weight_bits_;  ///< for each node; 0: no weights
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/quant/bit_search.h"
 
 #include <functional>
@@ -6,13 +7,13 @@
 #include <numeric>
 #include <utility>
 
-#include "src/graph/op_traits.h"
-#include "src/quant/bit_plan.h"
+#include "src/net/op_traits.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 namespace {
 
-/// As convolutions read them: what residual_bits add for an add costs no multiplication.
+/// Returns the bits that convolutions read: the wider codes that residual_bits give an add cost no multiplication.
 BitPlan read_plan(const Graph& fused, QuantSpec spec) {
   spec.residual_bits = 0;
   return plan_bits(fused, spec).bits;
@@ -60,7 +61,7 @@ std::vector<BitChoice> bit_choices(const Graph& fused, const QuantSpec& spec, bo
     general.weight_bits = general.activation_bits = bits;
     return read_plan(fused, general);
   };
-  const BitPlan two = with_general_bits(2), three = with_general_bits(3);  // two that differ
+  const BitPlan two = with_general_bits(2), three = with_general_bits(3);  // what differs has the general bits
   const std::vector<int> roots = edge_roots(fused);
   std::vector<BitChoice> choices;
   for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {

@@ -1,23 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/quant/convert.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "src/common/error.h"
-#include "src/graph/op_traits.h"
-#include "src/graph/output_shape.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fold.h"
-#include "src/quant/lookup_table.h"
-#include "src/quant/prepare.h"
-#include "src/quant/softmax_table.h"
-#include "src/quant/sparse_layers.h"
+#include "src/base/error.h"
+#include "src/net/op_traits.h"
+#include "src/net/shapes.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 namespace {
 
 Int8Op int8_op(Op op) {
-  if (op == Op::relu || op == Op::relu6) return Int8Op::requantize;  // whose clamp it is
+  if (op == Op::relu || op == Op::relu6) return Int8Op::requantize;  // the activation becomes its bounds
   if (const std::optional<Int8Op> same = traits(op).int8) return *same;
   throw usage_error("convert: a " + std::string(op_name(op)) + " has no int8 form; call fuse first");
 }
@@ -45,6 +42,7 @@ void check_edge(const Prepared& prepared, const std::vector<QParams>& edges, int
   }
 }
 
+/// Makes the int8 node of each node of the prepared graph.
 class Converter {
  public:
   Converter(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
@@ -143,8 +141,9 @@ class Converter {
     }
   }
 
-  /// Element i of a row in the int8 layout (taps, then channels) is element columns[i] of PyTorch's (channels, then
-  /// taps). A linear after a flatten sees the pixels of the flattened image as taps.
+  /// Returns where the weights of a row stand in PyTorch's order: element i of a row of the checkpoint, [taps,
+  /// channels], is element columns[i] of PyTorch's, [channels, taps]. For a linear after a flatten, the taps are
+  /// pixels.
   using Columns = std::vector<size_t>;
   Columns weight_columns(int n) const {
     const WeightRows rows = weight_rows(graph_, n);

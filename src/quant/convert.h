@@ -1,24 +1,27 @@
-// convert: a prepared graph, float parameters and calibrated qparams become the Int8Graph. No LibTorch.
+// SPDX-License-Identifier: Apache-2.0
+// From a prepared graph, float parameters and calibrated scales to the Int8Graph that engines run. No LibTorch.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "src/graph/int8_graph.h"
-#include "src/quant/float_params.h"
-#include "src/quant/prepare.h"
+#include "src/net/int8_graph.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 
-/// `edges[n]` are the qparams of node n's output (of its root for pass-through nodes; ignored for float outputs).
-/// `scales[name]` are the weight scales a convolution or linear was trained with. Output is validated; a non-finite or
-/// zero scale is an Error(promise) naming the node.
+/// Converts a network. `edges[n]` are scale and zero point of node n's output; nodes that pass codes on use their
+/// root's, and those of float outputs are ignored. `weight_scales[name]` are the scales that the weights of a
+/// convolution or linear were trained with, one for each output channel. `preprocessing` and `class_names` go into the
+/// result, which is validated. Throws Error(promise) naming the node for a scale that is not finite and positive, and
+/// for codes that do not follow from prepared.spec.
 Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
                   const FloatParams& weight_scales, const Preprocessing& preprocessing,
                   const std::vector<std::string>& class_names);
 
-/// An Int8Graph of `graph` with random weights and plausible qparams: for benchmarks and tests. Activations neither
-/// vanish nor saturate everywhere.
+/// Fuses, prepares and converts `graph` with random weights and plausible scales, for benchmarks and tests: activations
+/// neither vanish nor saturate everywhere.
 Int8Graph random_int8_graph(const Graph& graph, const QuantSpec& spec, uint64_t seed);
 
 }  // namespace octet

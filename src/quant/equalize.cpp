@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/quant/equalize.h"
 
 #include <algorithm>
@@ -5,15 +6,15 @@
 #include <map>
 #include <utility>
 
-#include "src/common/error.h"
-#include "src/graph/op_traits.h"
+#include "src/base/error.h"
+#include "src/net/op_traits.h"
 
 namespace octet {
 namespace {
 
 constexpr int kOutside = -1;
 
-/// By node; an output of the network is read from outside, too.
+/// Returns the readers of each node; outputs of the network are also read from kOutside.
 std::vector<std::vector<int>> readers(const Graph& graph) {
   std::vector<std::vector<int>> of_node(graph.nodes.size());
   for (const int output : graph.outputs) of_node[output].push_back(kOutside);
@@ -22,12 +23,12 @@ std::vector<std::vector<int>> readers(const Graph& graph) {
   return of_node;
 }
 
-/// A layer of a pair on its way: its weights, and what they are to be multiplied by.
+/// A layer of one or two pairs: its weights, and what they are to be multiplied by.
 struct Layer {
   const Node& node;
   std::vector<float>& weight;
   size_t outputs, inputs, taps;   // weight: [outputs][inputs of a group][taps]
-  std::vector<double> gain;       // BatchNorm's; 1: none
+  std::vector<double> gain;       // gamma / sqrt(var + eps) of BatchNorm; 1 without
   std::vector<double> of_output;  // factor of each output channel
   std::vector<double> of_input;   // factor of each input channel, of all groups
   std::vector<double> magnitude;  // |gain|, or 1 where it is 0
@@ -55,7 +56,7 @@ std::vector<double> gains(const Node& node, const FloatParams& params, size_t ou
   return result;
 }
 
-/// `channels`: of the edge it reads, which a flatten may have made a row of.
+/// `channels`: how many the layer reads, counted before a flatten.
 Layer make_layer(const Node& node, size_t channels, FloatParams& params) {
   const size_t outputs = static_cast<size_t>(node.out_channels), inputs = channels / node.groups;
   const auto found = params.find(node.name + ".weight");
@@ -74,7 +75,7 @@ Layer make_layer(const Node& node, size_t channels, FloatParams& params) {
   return layer;
 }
 
-/// Channels of what a layer reads: before a flatten, of which each channel becomes a row.
+/// Returns the channels that a layer reads, counted before a flatten.
 size_t channels_read(const Graph& graph, int layer) {
   int n = graph.nodes[layer].inputs[0];
   while (graph.nodes[n].op == Op::flatten) n = graph.nodes[n].inputs[0];
@@ -90,7 +91,7 @@ Layers layers_of(const Graph& graph, const std::vector<LayerPair>& pairs, FloatP
   return layers;
 }
 
-/// Largest magnitudes, with the factors: by output channel, or by input channel.
+/// Returns the max magnitudes of the scaled weights, for each output channel or for each input channel.
 std::vector<double> ranges(const Layer& layer, bool by_output) {
   std::vector<double> largest(by_output ? layer.outputs : layer.of_input.size(), 0);
   layer.for_kernels([&](size_t k, size_t c, const float* taps) {
@@ -102,7 +103,7 @@ std::vector<double> ranges(const Layer& layer, bool by_output) {
   return largest;
 }
 
-/// Returns by how much a channel moved at most, as |log s|.
+/// Scales the channels between two layers. Returns the largest |log s| of all channels.
 double balance(Layer& first, Layer& second) {
   const std::vector<double> writes = ranges(first, true), reads = ranges(second, false);
   double moved = 0;
@@ -116,8 +117,8 @@ double balance(Layer& first, Layer& second) {
   return moved;
 }
 
-/// The factors go into the parameters, rounded once. A row's own factor is undone by BatchNorm, whose statistics it
-/// moves as it moves what they are of.
+/// Multiplies the parameters by the factors, rounded once. BatchNorm undoes the factor of an output channel: its
+/// statistics are scaled like the values that they describe.
 void apply(const Layer& layer, FloatParams& params) {
   layer.for_kernels([&](size_t k, size_t c, float* taps) {
     for (size_t t = 0; t < layer.taps; ++t) taps[t] = static_cast<float>(taps[t] * layer.factor(k, c));
@@ -195,6 +196,67 @@ void equalize(const Graph& graph, FloatParams& params) {
     for (const LayerPair& pair : pairs) moved = std::max(moved, balance(layers.at(pair.first), layers.at(pair.second)));
   }
   for (const auto& [n, layer] : layers) apply(layer, params);
+}
+
+namespace {
+
+bool is_padded(const Node& node) { return node.window.pad != Padding{}; }
+
+/// Returns whether a constant taken from the first layer's output arrives unchanged at the second layer's input.
+bool passes_constants_on(const Graph& graph, const LayerPair& pair) {
+  const Node &first = graph.nodes[pair.first], &second = graph.nodes[pair.second];
+  if (is_padded(second) || bias_name(first).empty() || bias_name(second).empty()) return false;
+  bool relu = first.activation == Activation::relu;
+  for (const int n : pair.between) {
+    const Node& node = graph.nodes[n];
+    if (node.op == Op::avg_pool && is_padded(node)) return false;
+    relu = relu || node.op == Op::relu || node.activation == Activation::relu;
+  }
+  return relu;
+}
+
+}  // namespace
+
+std::string bias_name(const Node& node) {
+  if (!node.batch_norm.empty()) return node.batch_norm + ".bias";
+  return node.bias ? node.name + ".bias" : "";
+}
+
+void require_biases(const Graph& fused) {
+  for (const Node& node : fused.nodes) {
+    if (!has_weight(node.op) || !bias_name(node).empty()) continue;
+    throw usage_error("calibrate.bias_correction: layer '" + node.name +
+                      "' has neither a bias nor a BatchNorm to correct; give it bias: true, or set bias_correction: "
+                      "false");
+  }
+}
+
+void absorb_biases(const Graph& graph, const std::vector<ChannelMoments>& moments, FloatParams& params) {
+  constexpr double kDeviations = 3;  // 0.13 % of normally distributed values lie below, and the relu changes them
+  for (const LayerPair& pair : layer_pairs(graph)) {
+    if (!passes_constants_on(graph, pair)) continue;
+    const Node &first = graph.nodes[pair.first], &second = graph.nodes[pair.second];
+    const ChannelMoments& of_first = moments[pair.first];
+    const size_t channels = of_first.mean.size(), outputs = static_cast<size_t>(second.out_channels);
+    std::vector<double> taken(channels);
+    for (size_t c = 0; c < channels; ++c)
+      taken[c] = std::max(0.0, of_first.mean[c] - kDeviations * of_first.deviation[c]);
+
+    std::vector<float>& from = params.at(bias_name(first));
+    for (size_t c = 0; c < channels; ++c) from[c] = static_cast<float>(from[c] - taken[c]);
+    const std::vector<float>& weight = params.at(second.name + ".weight");
+    const size_t inputs = channels / second.groups, taps = weight.size() / (outputs * inputs);
+    // The constant belongs to the convolution's sum, before BatchNorm multiplies it: so BatchNorm's mean takes it.
+    const bool normalized = !second.batch_norm.empty();
+    std::vector<float>& to = params.at(normalized ? second.batch_norm + ".running_mean" : second.name + ".bias");
+    for (size_t k = 0; k < outputs; ++k) {
+      const size_t group = k / (outputs / second.groups);
+      double sum = 0;
+      for (size_t i = 0; i < inputs * taps; ++i)
+        sum += weight[k * inputs * taps + i] * taken[group * inputs + i / taps];
+      to[k] = static_cast<float>(normalized ? to[k] - sum : to[k] + sum);
+    }
+  }
 }
 
 }  // namespace octet

@@ -1,11 +1,12 @@
-#include "src/quant/fuse.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/plan.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "src/common/error.h"
-#include "src/graph/op_traits.h"
+#include "src/base/error.h"
+#include "src/net/op_traits.h"
 
 namespace octet {
 namespace {
@@ -22,7 +23,8 @@ class Fuser {
   }
 
  private:
-  /// Identity at inference: dropout, and an output that flattens one pixel (logits are [classes, 1, 1] without it).
+  /// Returns whether the node is dropped: dropout, and an output that flattens one pixel (the logits are then
+  /// [classes, 1, 1]).
   bool is_identity(int n) const {
     const Node& node = source_.nodes[n];
     if (node.op == Op::dropout) return true;
@@ -30,6 +32,7 @@ class Fuser {
     return output && node.op == Op::flatten && source_.nodes[node.inputs[0]].shape == node.shape;
   }
 
+  /// Returns the node that computes the output of node n: itself, or the one before nodes that are dropped.
   int computed_by(int n) const {
     while (is_identity(n)) n = source_.nodes[n].inputs[0];
     return n;
@@ -97,7 +100,8 @@ class Fuser {
     join(n, target);
   }
 
-  /// The later of the two convolutions takes the add; the other side becomes its residual input.
+  /// Merges an add into the later of the convolutions that it reads; its other side becomes the residual input. Returns
+  /// false if no convolution can take it.
   bool join_residual(int n, const Node& node) {
     int target = -1;
     for (const int side : node.inputs) {
@@ -112,8 +116,8 @@ class Fuser {
     return true;
   }
 
-  /// An activation also moves in front of what passes codes on, with which it commutes: the edge
-  /// between then holds no values that are dropped later, and both keep one set of qparams.
+  /// Merges an activation into the node before it, or before operators that pass codes on, with which it commutes: the
+  /// edge between then has no values that are cut off later. Returns false if that node cannot take it.
   bool join_activation(int n, const Node& node) {
     int target = node.inputs[0];
     while (passes_codes_on(merged_[target].op) && has_one_use(target)) target = merged_[target].inputs[0];

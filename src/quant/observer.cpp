@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "kernels/observe/edge_quantizer.h"
-#include "kernels/observe/observe.h"
-#include "src/common/error.h"
-#include "src/quant/calibrator.h"
+#include "kernels/training/observe.h"
+#include "src/base/error.h"
+#include "src/quant/calibrate.h"
 
 namespace octet {
 namespace {
@@ -15,22 +15,22 @@ kernels::Bins current_bins(const Statistics& s) {
   return {static_cast<float>(width), static_cast<int32_t>(s.histogram_lo / width), kHistogramBins};
 }
 
-/// Of the width's power of two; the smallest where there is no histogram.
+/// Returns the exponent of the bins' width, a power of two; the smallest allowed one without a histogram.
 int exponent_of(const Statistics& s) {
   return s.histogram.empty() ? kernels::kSmallestExponent : std::ilogb(current_bins(s).width);
 }
 
-/// The counts of `from`, in bins as wide or wider: none is split or lost.
+/// Adds the counts of `from` to those of bins that are as wide or wider: no count is split or lost.
 void add_counts(const Statistics& from, const kernels::Bins& bins, std::vector<double>& counts) {
   if (from.histogram.empty()) return;
   const kernels::Bins old = current_bins(from);
   for (int i = 0; i < kHistogramBins; ++i) {
-    if (from.histogram[i] == 0) continue;  // empty bins past the new end
+    if (from.histogram[i] == 0) continue;  // also bins past the new end
     counts[kernels::bin_within(old, i, bins)] += from.histogram[i];
   }
 }
 
-/// Moves the counts into wider or shifted bins: the histogram is the one a single pass would have given.
+/// Moves the counts into wider or shifted bins. The histogram is the one that a single pass would have given.
 void widen_to(const kernels::Bins& bins, Statistics& s) {
   std::vector<double> counts(kHistogramBins);
   add_counts(s, bins, counts);
@@ -39,7 +39,7 @@ void widen_to(const kernels::Bins& bins, Statistics& s) {
   s.histogram_hi = static_cast<float>(bins.first + kHistogramBins) * bins.width;
 }
 
-/// For the range that `s` has now, and bins at least as wide as 2^exponent.
+/// Returns bins for the range that `s` has now, at least 2^exponent wide, and moves the histogram of `s` to them.
 kernels::Bins make_room(int exponent, Statistics& s) {
   const kernels::Bins bins = kernels::bins_for(s.lo, s.hi, exponent, kHistogramBins);
   const bool changed =

@@ -1,23 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
 
-#include "src/common/random.h"
-#include "src/graph/op_traits.h"
+#include "src/base/random.h"
+#include "src/net/op_traits.h"
+#include "src/quant/calibrate.h"
 #include "src/quant/convert.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
-#include "src/quant/qparams.h"
-#include "src/quant/sparse_layers.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 namespace {
 
-/// Random parameters such that each edge's mean square is known in advance: a row of weights w and an input of mean
-/// square m give a value of mean square m * |w|^2, of which a ReLU keeps half (He et al. 2015). Rows are scaled to make
-/// that kMeanSquare, as a BatchNorm would: a ReLU6 then cuts hardly anything.
+/// Draws random parameters such that the mean square of each edge is known in advance: a row of weights w and an input
+/// of mean square m give a value of mean square m * |w|^2, of which a ReLU keeps half (He et al. 2015). Rows are scaled
+/// to make that kMeanSquare, as a BatchNorm would: a ReLU6 then clips hardly anything.
 class RandomParameters {
  public:
   RandomParameters(const Prepared& prepared, uint64_t seed) : prepared_(prepared), random_({seed}) {
@@ -40,15 +39,15 @@ class RandomParameters {
             : choose_qparams(static_cast<float>(lo), static_cast<float>(hi), prepared_.range[n], prepared_.affine[n]));
   }
 
-  /// About three standard deviations of the values before a ReLU, so that a few saturate. Both ends vary, for zero
-  /// points of all kinds.
+  /// Returns the expected ends of an edge's values: kReach standard deviations of what is before a ReLU, so that a few
+  /// saturate.
   std::pair<double, double> reach(int n) const {
     const double before = prepared_.nonnegative[n] ? 2 * mean_square_[n] : mean_square_[n];
     const double most = kReach * std::sqrt(before);
     return {prepared_.nonnegative[n] ? 0.0 : -most, most};
   }
 
-  /// Of the function over its input's reach.
+  /// Returns the smallest and the largest value of a lookup's function over the range of its input.
   std::pair<double, double> curve_range(int n) const {
     const Node& node = prepared_.graph.nodes[n];
     const auto [lo, hi] = reach(node.inputs[0]);
@@ -60,7 +59,8 @@ class RandomParameters {
     return {prepared_.nonnegative[n] ? 0.0 : least, most};
   }
 
-  /// Of the function, over an input that is normal (half of that where it cannot be negative) with its mean square.
+  /// Returns the mean square of a lookup's function over a normally distributed input (the nonnegative half of it where
+  /// the input cannot be negative) with the input's mean square.
   double curve_mean_square(const Node& node) const {
     const int x = node.inputs[0];
     const double deviation = std::sqrt(mean_square_[x]);
@@ -72,7 +72,8 @@ class RandomParameters {
     return kept(node, sum / weights, prepared_.nonnegative[x] || never_negative(node.curve.function));
   }
 
-  /// What an activation, if there is one, leaves of a term: half of a value of either sign, all of a nonnegative one.
+  /// Returns what the node's activation leaves of a mean square: half for values of either sign, all of nonnegative
+  /// ones.
   double kept(const Node& node, double term, bool nonnegative) const {
     return activates(node) && !nonnegative ? term / 2 : term;
   }
@@ -102,7 +103,7 @@ class RandomParameters {
         const double sum = terms * mean_square_[a] * mean_square_[b] * node.scale * node.scale;
         return kept(node, sum, prepared_.nonnegative[a] && prepared_.nonnegative[b]);
       }
-      case Op::softmax: {  // as if the input were normal: the mean of exp(2 x) by the square of that of exp(x)
+      case Op::softmax: {  // for a normal input: the mean of exp(2 x) over the square of the mean of exp(x)
         const double channels = static_cast<double>(node.shape.c) / node.groups;
         return std::min(1.0, std::exp(mean_square_[node.inputs[0]]) / (channels * channels));
       }
@@ -120,7 +121,7 @@ class RandomParameters {
     }
   }
 
-  /// Codes are uniform; the scale of a row gives it its norm.
+  /// Draws the codes of weights uniformly, and gives each row the scale that makes its norm right.
   void add_weights(const Node& node) {
     const int n = static_cast<int>(edges.size());
     const WeightRows rows = weight_rows(prepared_.graph, n);
@@ -136,7 +137,7 @@ class RandomParameters {
       double squares = 0;
       for (long i = 0; i < row; ++i) {
         int code = codes.lowest + static_cast<int>(random_.below(count_of_codes));
-        const long place = i / rows.taps + i % rows.taps + static_cast<long>(k);  // so that the zeros' places vary
+        const long place = i / rows.taps + i % rows.taps + static_cast<long>(k);  // varies where a row has its zeros
         if (prepared_.sparse[n] && place % 4 >= 2) code = 0;
         squares += static_cast<double>(code) * code;
         weight.push_back(static_cast<float>(code));
@@ -158,8 +159,8 @@ class RandomParameters {
   }
 
   static constexpr double kReach = 3.2;
-  static constexpr int kSteps = 100;                     ///< of sums over a function
-  static constexpr double kMeanSquare = 4.0;             ///< of a convolution's sums
+  static constexpr int kSteps = 100;                     ///< of sums over a lookup's function
+  static constexpr double kMeanSquare = 4.0;             ///< of the sums that a convolution computes
   static constexpr double kOffset = 0.5;                 ///< largest bias
   static constexpr double kInputMeanSquare = 4.0 / 3.0;  ///< pixels uniform in [-2, 2] after preprocessing
 

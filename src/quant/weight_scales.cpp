@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <string>
 
-#include "kernels/fake_quantize/fake_quantize.h"
-#include "kernels/fake_quantize/weight_scale.h"
-#include "src/common/error.h"
+#include "kernels/training/fake_quantize.h"
+#include "kernels/training/weights.h"
+#include "src/base/error.h"
 #include "src/quant/weight_scales.h"
 
 namespace octet {
@@ -19,7 +20,7 @@ kernels::WeightReach reach_of(const float* weight, size_t count) {
   return reach;
 }
 
-/// Calls search(row, count) for each channel, or once for the whole tensor.
+/// Returns search(row, count) for each channel, or its result for the whole tensor, repeated.
 template <typename Search>
 std::vector<float> scales_of_rows(const float* weight, int channels, long per_channel, Granularity granularity,
                                   const Search& search) {
@@ -30,7 +31,7 @@ std::vector<float> scales_of_rows(const float* weight, int channels, long per_ch
   return scales;
 }
 
-/// Least squared error among shrunk ranges.
+/// Returns the shrunk scale of least squared error, by a coarse search and then a fine one around the best.
 float best_scale(const float* weight, size_t count, const WeightCodes& codes) {
   const kernels::WeightReach full = reach_of(weight, count);
   if (full.below == 0 && full.above == 0) return kernels::scale_of_reach(full, codes);

@@ -1,38 +1,40 @@
-// Scales of weights.
+// SPDX-License-Identifier: Apache-2.0
+// The scales of weights: from the largest weight, or of least squared error.
 #pragma once
 
 #include <array>
 #include <vector>
 
-#include "kernels/fake_quantize/weight_codes.h"
-#include "src/common/named.h"
-#include "src/quant/quant_spec.h"
+#include "kernels/core/quantize.h"
+#include "src/base/names.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 
-/// quant.weight_calibrator.
+/// How the scales of weights are found: the recipe's quant.weight_calibrator.
 enum class WeightCalibrator {
-  minmax,  ///< weight_scales() of the weights as they are
+  minmax,  ///< weight_scales()
   mse,     ///< weight_scales_mse()
-  lsq,     ///< parameters of the optimizer, which begin as mse gives them
+  lsq,     ///< the optimizer trains them, from those of mse on
 };
 inline constexpr std::array<Named<WeightCalibrator>, 3> kWeightCalibrators = {
     {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}, {WeightCalibrator::lsq, "lsq"}}};
 
-/// Whether its scales are, or begin as, weight_scales_mse() gives them; else as weight_scales() does.
+/// Returns whether scales are, or start as, those of weight_scales_mse() rather than of weight_scales().
 inline bool least_squares(WeightCalibrator calibrator) { return calibrator != WeightCalibrator::minmax; }
 
-/// Codes and scales of one weight.
+/// The codes of one weight tensor, and how many scales it has.
 struct WeightSpec {
   WeightCodes codes;
   Granularity granularity = Granularity::per_channel;
 };
 
-/// Per-output-channel (or one, repeated) weight scales: the least whose codes hold all values (max |w| / highest for
-/// symmetric codes); an all-zero channel gets scale 1 / highest.
+/// Returns the scale of each output channel of `weight`, [channels, per_channel]; with Granularity::per_tensor all are
+/// equal. It is the smallest scale whose codes hold all values (max |w| / highest for symmetric codes), and 1 / highest
+/// for a channel of zeros.
 std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
-/// Those of least squared error, by a search over shrink factors of the others.
+/// Returns the scales of least squared error, found by shrinking those of weight_scales().
 std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/recipe/recipe.h"
 
 #include <fmt/format.h>
@@ -7,13 +8,10 @@
 #include <set>
 #include <system_error>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/common/utf8.h"
-#include "src/recipe/checks.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/text.h"
 #include "src/recipe/schema.h"
-#include "src/recipe/value.h"
-#include "src/recipe/yaml.h"
 
 namespace octet {
 namespace {
@@ -21,13 +19,13 @@ namespace {
 constexpr size_t kLargestRecipe = size_t{1} << 20;
 constexpr size_t kLongestKeyShown = 80;
 
-/// "qat" of "qat.epochs", "" of "seed".
+/// Returns "qat" for "qat.epochs", "" for "seed".
 std::string_view section_of(std::string_view key) {
   const size_t dot = key.find('.');
   return dot == std::string_view::npos ? "" : key.substr(0, dot);
 }
 
-/// Names after `section`; for "" the sections and the keys outside them.
+/// Returns the names of the keys in `section`; for "" those of all sections and of the keys outside them.
 std::vector<std::string_view> names_in(std::string_view section) {
   std::vector<std::string_view> names;
   for (const Field& field : schema()) {
@@ -55,6 +53,7 @@ const Field* find_field(std::string_view key) {
   throw usage_error(fmt::format("{}: {}: {}", where, key.substr(0, kLongestKeyShown), what));
 }
 
+/// Fills a recipe from a document and overrides, and remembers where each key was set.
 class RecipeParser {
  public:
   explicit RecipeParser(const std::string& name) : name_(name) {}
@@ -65,7 +64,7 @@ class RecipeParser {
     read_section(root, "");
   }
 
-  /// "quant.activation=affine_u8"; text values are taken as they are, others are YAML.
+  /// Reads an override such as "quant.activation=affine_u8". Text values are taken as they are, others are YAML.
   void read_override(const std::string& override_text) {
     const std::string source = "--set " + shown(override_text);
     const size_t equals = override_text.find('=');
@@ -92,9 +91,9 @@ class RecipeParser {
     places_[field->key] = source;
   }
 
-  /// Of a recipe that an earlier octet wrote, with every key it knew.
+  /// For a recipe that an earlier octet wrote with every key it knew: a missing key keeps the meaning of that time.
   void keep_earlier_meanings() {
-    places_.emplace("data.orientation", name_);  // as the struct has it, not what follows from the format
+    places_.emplace("data.orientation", name_);  // the struct's default, not the format's
   }
 
   Recipe finish() {
@@ -196,6 +195,18 @@ std::string hash_of_changes(const Recipe& recipe) {
     if (value != value_text(field, usual)) given += field.key + ": " + value + "\n";
   }
   return sha256(given);
+}
+
+std::string partial_engine(const std::vector<std::string>& engines) {
+  const auto found = std::find_if(engines.begin(), engines.end(),
+                                  [](const std::string& name) { return name == "cudnn" || name == "cutlass"; });
+  return found == engines.end() ? "" : *found;
+}
+
+FallbackFault fallback_fault(const std::vector<std::string>& engines, const std::string& fallback) {
+  const bool partial = !partial_engine(engines).empty();
+  if (partial == (fallback != "none")) return FallbackFault::none;
+  return partial ? FallbackFault::missing : FallbackFault::useless;
 }
 
 }  // namespace octet

@@ -1,40 +1,70 @@
-// A recipe: everything that decides a run, as plain structs. recipes/README.md lists every key; src/recipe/schema.cpp
-// is the one table from which parsing, checking, writing and the documentation test are made. Only src/recipe knows
-// yaml-cpp.
+// SPDX-License-Identifier: Apache-2.0
+// A recipe: everything that decides a run, as plain structs. recipes/README.md explains every key;
+// src/recipe/schema.cpp is the one table from which parsing, checking, writing and the documentation test are made.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "src/base/names.h"
+
 namespace octet {
+
+// The choices of a recipe that no other layer has an enum for.
+
+enum class OptimizerKind { sgd, adamw };
+inline constexpr std::array<Named<OptimizerKind>, 2> kOptimizers = {
+    {{OptimizerKind::sgd, "sgd"}, {OptimizerKind::adamw, "adamw"}}};
+
+/// How the learning rate changes over the steps.
+enum class ScheduleKind { step, cosine, one_cycle, constant };
+inline constexpr std::array<Named<ScheduleKind>, 4> kSchedules = {{{ScheduleKind::step, "step"},
+                                                                   {ScheduleKind::cosine, "cosine"},
+                                                                   {ScheduleKind::one_cycle, "one_cycle"},
+                                                                   {ScheduleKind::constant, "constant"}}};
+
+/// The type in which several processes sum their gradients.
+enum class ExchangeType { fp32, fp16 };
+inline constexpr std::array<Named<ExchangeType>, 2> kExchangeTypes = {
+    {{ExchangeType::fp32, "fp32"}, {ExchangeType::fp16, "fp16"}}};
+
+/// How weights are rounded to codes after training.
+enum class WeightRounding { nearest, adaround, block };
+inline constexpr std::array<Named<WeightRounding>, 3> kWeightRoundings = {
+    {{WeightRounding::nearest, "nearest"}, {WeightRounding::adaround, "adaround"}, {WeightRounding::block, "block"}}};
+
+// The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
 struct DataRecipe {
   std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
-  std::string path;                      ///< folder (image_folder: or a .tar); empty: Debian's for fashion_mnist
-  std::string train = "train";           ///< image_folder: subfolder, "" for path itself
-  std::string validation;                ///< the same, of every choice; "": cut from training by validation_fraction
-  std::string test = "test";             ///< the same, of the final figures: nothing is chosen on it
-  std::string test_path;                 ///< where the test images are, if not in path
-  std::string classes;                   ///< image_folder: file with one class folder a line; empty: sorted folders
-  double validation_fraction = 0.02;     ///< share of the training set, by seed; parsing: 0 where validation is named
-  int channels = 0;                      ///< parsing replaces 0 by the format's
-  int image_size = 0;  ///< height and width of the network's input; parsing replaces 0 by the format's
-  /// exif: pictures are turned as their EXIF data says; as_stored. Parsing: exif for image_folder that says nothing.
+  std::string path;             ///< folder, for image_folder also a .tar; empty: Debian's folder of fashion_mnist
+  std::string train = "train";  ///< image_folder: subfolder, "" for path itself
+  std::string validation;       ///< likewise, images for every choice; "": cut from the training set by seed
+  std::string test = "test";    ///< likewise, images for the final figures: nothing is chosen on them
+  std::string test_path;        ///< where the test images are, if not in path
+  std::string classes;          ///< image_folder: file with one class folder on each line; empty: sorted folders
+  double validation_fraction =
+      0.02;            ///< share of the training set; read_recipe() replaces it by 0 if validation is set
+  int channels = 0;    ///< read_recipe() replaces 0 by the format's
+  int image_size = 0;  ///< height and width of the network's input; read_recipe() replaces 0 by the format's
+  /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for an
+  /// image_folder whose recipe does not set it.
   std::string orientation = "as_stored";
-  int resize = 0;  ///< shorter side before the crop; 0: none. Training uses it if random_resized_crop is off
-  std::vector<double> mean, std;  ///< one a channel, of pixels in 0..1; parsing replaces [] by the format's
+  int resize = 0;  ///< shorter side before the crop; 0: no resize. Not used in training with random_resized_crop
+  std::vector<double> mean, std;  ///< for each channel, of pixels in 0..1; read_recipe() replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
-  std::string labels = "image";  ///< image: a class for each picture; pixels: one for each pixel
-  // augmentation
+  std::string labels = "image";  ///< image: each image has a class; pixels: each pixel has one
+  // Augmentation; src/data/transform.h explains the steps.
   int pad = 0;
   bool flip = false;
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
-  int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< first N (by seed) only; 0: all
+  int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -69,39 +99,39 @@ struct OptimizerRecipe {
   double beta1 = 0.9, beta2 = 0.999;
   double weight_decay = 5e-4;
   std::string schedule = "cosine";  ///< step, cosine, one_cycle, constant
-  std::vector<int> milestones;      ///< step: epochs
+  std::vector<int> milestones;      ///< schedule step: the epochs after which the rate is multiplied by gamma
   double gamma = 0.1;
   double warmup_epochs = 0.0;
   double label_smoothing = 0.0;
-  double ema = 0.0;                ///< decay; 0: off
-  double clip_gradient = 0.0;      ///< global norm; 0: off
+  double ema = 0.0;                ///< decay of the weights' moving average; 0: off
+  double clip_gradient = 0.0;      ///< largest global norm; 0: off
   std::string precision = "fp32";  ///< fp32, bf16, fp16
   bool channels_last = true;
-  bool sync_batch_norm = false;  ///< several processes: its statistics are of the whole batch
+  bool sync_batch_norm = false;  ///< several processes: statistics are those of the whole batch
   bool operator==(const OptimizerRecipe&) const = default;
 };
 
 struct CalibrateRecipe {
-  int images = 1024;  ///< from the training set
+  int images = 1024;  ///< how many training images are used
   int batch_size = 64;
   std::string method = "mse";  ///< minmax, percentile, mse, entropy
   double percentile = 99.99;
-  bool equalize = false;  ///< channels between layers
+  bool equalize = false;  ///< equalizes channels between layers (src/quant/equalize.h)
   bool bias_correction = false;
-  std::string rounding = "nearest";  ///< of weights: nearest, adaround, block
-  int rounding_steps = 10000;        ///< adaround, block: for each layer or block
+  std::string rounding = "nearest";  ///< nearest, adaround, block
+  int rounding_steps = 10000;        ///< adaround, block: steps for each layer or block
   double rounding_learning_rate = 0.01;
-  double rounding_drop = 0;  ///< block: share of activations that steps do not quantize; 0: none
-  int repair_images = 256;   ///< bias_correction, adaround, block: of images, held in memory together
-  int distill_steps = 0;     ///< after the other repairs, of the whole network; 0: none
+  double rounding_drop = 0;  ///< block: share of activations that a step does not quantize
+  int repair_images = 256;   ///< bias_correction, adaround, block: how many images they use, all in memory
+  int distill_steps = 0;     ///< steps that train the whole network after the other repairs; 0: none
   double distill_learning_rate = 1e-3;
   double distill_temperature = 4;
   bool operator==(const CalibrateRecipe&) const = default;
 };
 
-/// Bits of single layers; 0: as the others.
+/// The bits of the layers that `match` names; 0: as the others.
 struct LayerBitsRecipe {
-  std::string match;  ///< a glob over names of layers
+  std::string match;  ///< a glob over names of layers: * and ?
   int weight_bits = 0, activation_bits = 0;
   bool operator==(const LayerBitsRecipe&) const = default;
 };
@@ -112,54 +142,58 @@ struct QuantRecipe {
   int weight_bits = 8;
   int input_bits = 8, first_layer_bits = 8, last_layer_bits = 8;
   int residual_bits = 0;                           ///< 0: activation_bits
-  std::vector<LayerBitsRecipe> layers;             ///< later ones win
+  std::vector<LayerBitsRecipe> layers;             ///< later entries win over earlier ones
   std::string weight_codes = "symmetric";          ///< symmetric, full
   std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
   std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
   std::string sparsity = "none";                   ///< of weights: none, 2:4
   std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq, lsq_plus, pact
-  std::string observer = "moving_average";         ///< scales observed: minmax, moving_average, histogram
-  double averaging = 0.01;                         ///< moving_average's constant
+  std::string observer = "moving_average";         ///< with scales observed: minmax, moving_average, histogram
+  double averaging = 0.01;                         ///< weight of a new batch in the moving average
   bool operator==(const QuantRecipe&) const = default;
 };
 
-struct QatRecipe : OptimizerRecipe {  ///< epochs 0: PTQ only; learning_rate 0: as suits the network, trainers/run
+/// Training after PTQ; epochs 0: PTQ only. learning_rate 0 becomes the network's default rate (trainers/run).
+struct QatRecipe : OptimizerRecipe {
   QatRecipe() { learning_rate = 0; }
-  double freeze_batch_norm = 0.5;       ///< after this share of the QAT steps
-  int reestimate_batch_norm = 0;        ///< after the last step, over so many training images; 0: not
-  double freeze_observers = 0.75;       ///< scales observed: later than BatchNorm, whose freezing moves the ranges
-  double scale_learning_rate = 0;       ///< of scales that learn; 0: learning_rate
-  double pact_decay = 2e-4;             ///< scales pact: L2 decay of the clipping levels
-  double freeze_oscillating = 0;        ///< share of steps in which a frozen weight turned back, at the end; 0: off
-  double freeze_oscillating_start = 0;  ///< the same at the start; 0: as at the end
-  double distill_weight = 0;            ///< share of the float network's probabilities in the loss; 0: no distillation
+  double freeze_batch_norm = 0.5;  ///< share of the QAT steps after which BatchNorm's statistics are fixed
+  int reestimate_batch_norm = 0;   ///< training images that statistics are taken over after the last step; 0: none
+  double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges
+  double scale_learning_rate = 0;  ///< of scales that the optimizer trains; 0: learning_rate
+  double pact_decay = 2e-4;        ///< scales pact: L2 decay of the clipping levels
+  double freeze_oscillating = 0;   ///< share of steps with a reversal from which a weight is frozen, at the end; 0: off
+  double freeze_oscillating_start = 0;  ///< likewise at the start; 0: as at the end
+  double distill_weight = 0;            ///< share of the loss that distills the float network; 0: no distillation
   double distill_temperature = 4;
-  bool float_control = false;  ///< trains the float network as long, to compare with
+  bool float_control = false;  ///< also trains the float network for as many epochs, for comparison
   bool operator==(const QatRecipe&) const = default;
 };
 
 struct EvaluateRecipe {
   int batch_size = 64;
-  std::vector<std::string> engines = {"auto"};  ///< names, or auto: see the schema
-  std::string fallback = "none";                ///< cudnn, cutlass: the engine for nodes they cannot run
-  int reference_images = 0;                     ///< test images the slow reference runs; 0: all
-  int latency_images = 100;                     ///< timed one by one; 0: none
+  std::vector<std::string> engines = {"auto"};  ///< names of engines, or auto for those of the machine
+  std::string fallback = "none";                ///< the engine for nodes that cudnn and cutlass cannot run
+  int reference_images = 0;                     ///< how many test images the slow reference engine runs; 0: all
+  int latency_images = 100;                     ///< how many images are timed one by one; 0: none
   bool operator==(const EvaluateRecipe&) const = default;
 };
 
-struct CudaRecipe {                      ///< training on the GPU
-  bool benchmark = true;                 ///< cuDNN tries its convolutions once and keeps the fastest
+/// Training on the GPU.
+struct CudaRecipe {
+  bool benchmark = true;                 ///< cuDNN times its algorithms once and keeps the fastest
   bool deterministic = false;            ///< the same bits in every run
-  bool tf32 = true;                      ///< fp32 convolutions on tensor cores
-  bool graph = true;                     ///< steps are captured and replayed
-  std::string resident_images = "auto";  ///< auto, on, off: the training set stays on the GPU
+  bool tf32 = true;                      ///< fp32 convolutions run on tensor cores, rounded to TF32
+  bool graph = true;                     ///< steps are captured as a CUDA graph and replayed
+  std::string resident_images = "auto";  ///< auto, on, off: whether the training set stays in GPU memory
   bool operator==(const CudaRecipe&) const = default;
 };
 
-struct ParallelRecipe {             ///< several processes, each with a GPU or on the CPU
-  std::string exchange = "fp32";    ///< of gradients: fp32, fp16
-  std::vector<std::string> stages;  ///< layers after which the network is cut, a process a part; empty: it is not
-  int micro_batches = 8;            ///< stages: parts of a batch that follow each other through them
+/// Training in several processes, each with a GPU or on the CPU.
+struct ParallelRecipe {
+  std::string exchange = "fp32";  ///< type of the gradients that are exchanged: fp32, fp16
+  std::vector<std::string>
+      stages;             ///< layers after which the network is cut into a part for each process; empty: not cut
+  int micro_batches = 8;  ///< stages: number of parts of a batch, which go through the stages one after the other
   bool operator==(const ParallelRecipe&) const = default;
 };
 
@@ -184,31 +218,43 @@ struct Recipe {
   bool operator==(const Recipe&) const = default;
 };
 
-/// Whether data.train and data.test name the same images, as with a sample that has no test part.
+/// Returns whether data.train and data.test name the same images, as for a sample without a test part.
 bool tests_on_training_images(const DataRecipe& data);
 
-/// Reads, applies `--set key.path=value` overrides, fills in what follows from data.format (path, channels, image_size,
-/// mean, std), checks. Throws Error(usage): "recipe.yaml:12:5: quant.activaton: unknown key; did you mean 'activation'?
-/// allowed: ...". Paths inside a recipe are relative to the working directory.
+/// Reads a recipe, applies overrides of the form "key.path=value", fills in what follows from data.format (path,
+/// channels, image_size, mean, std) and checks it. Throws Error(usage): "recipe.yaml:12:5: quant.activaton: unknown
+/// key; did you mean 'activation'? allowed: ...". Paths inside a recipe are relative to the working directory.
 Recipe read_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 Recipe parse_recipe(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
 
-/// The recipe of a run directory, which write_recipe() wrote. A key that the octet which wrote it did not know has the
-/// meaning that it had then: without data.orientation pictures were read as stored.
+/// Reads the recipe of a run directory, which write_recipe() wrote. A key that is missing was not known to the octet
+/// that wrote it, and keeps the meaning of that time: without data.orientation images are read as stored.
 Recipe read_run_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// The resolved recipe with every key, as YAML that read_recipe accepts and that gives the same Recipe.
+/// Returns the recipe with every key, as YAML from which read_recipe() makes the same Recipe.
 std::string write_recipe(const Recipe& recipe);
 
-/// What trained weights depend on: all but `evaluate`, which is left at its defaults.
+/// Returns the part of the recipe that trained weights depend on: all but `evaluate`, which gets its defaults.
 Recipe training_part(Recipe recipe);
 
-/// SHA-256 of write_recipe(), hex.
+/// Returns the SHA-256 of write_recipe(), in hexadecimal digits.
 std::string recipe_hash(const Recipe& recipe);
 
-/// SHA-256, hex, of the keys that differ from a default Recipe's, with their values. A later octet, whose recipes have
-/// more keys, gives the same, so what an earlier one began can be gone on with; where a default has changed it does
-/// not.
+/// Returns the SHA-256, in hexadecimal digits, of the keys and values that differ from a default Recipe. A later octet,
+/// whose recipes have more keys, computes the same hash and can resume what an earlier one began, unless a default has
+/// changed.
 std::string hash_of_changes(const Recipe& recipe);
+
+/// What is wrong with evaluate.fallback, or a command's --fallback, for the engines that are given.
+enum class FallbackFault {
+  none,
+  missing,  ///< an engine cannot run every node (not the input, for example) and has no fallback
+  useless,  ///< all engines run every node, so the fallback changes nothing
+};
+
+/// Returns the first of `engines` that cannot run every node (cudnn, cutlass), or "".
+std::string partial_engine(const std::vector<std::string>& engines);
+
+FallbackFault fallback_fault(const std::vector<std::string>& engines, const std::string& fallback);
 
 }  // namespace octet

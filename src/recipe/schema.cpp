@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/recipe/schema.h"
 
 #include <fmt/format.h>
@@ -6,23 +7,21 @@
 
 #include <type_traits>
 
-#include "src/common/cores.h"
-#include "src/common/precision.h"
-#include "src/graph/zoo.h"
-#include "src/quant/calibrator.h"
-#include "src/quant/quant_spec.h"
+#include "src/base/names.h"
+#include "src/base/threads.h"
+#include "src/net/zoo.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
-#include "src/recipe/choices.h"
+#include "src/recipe/recipe.h"
 
 namespace octet {
 namespace {
 
-/// Interval [low, high].
+// Rules for numbers in [low, high]; [low, infinity); (low, high]; [low, high).
 Rule range(double low, double high) { return {low, high, false, false, {}}; }
 Rule at_least(double low) { return {low, std::numeric_limits<double>::infinity(), false, false, {}}; }
-/// (low, high]
 Rule above_to(double low, double high) { return {low, high, true, false, {}}; }
-/// [low, high)
 Rule from_below(double low, double high) { return {low, high, false, true, {}}; }
 Rule one_of(std::vector<std::string_view> choices) {
   Rule rule;
@@ -30,7 +29,7 @@ Rule one_of(std::vector<std::string_view> choices) {
   return rule;
 }
 
-/// Collects the fields of one section, whose struct is recipe.*Section.
+/// Adds the fields of one section, whose struct is recipe.*Section.
 template <auto Section>
 class SectionFields {
  public:

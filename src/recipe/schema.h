@@ -1,9 +1,12 @@
-// The one table of recipe keys: key path, where its value lives (and so its type), what is allowed, what it means.
+// SPDX-License-Identifier: Apache-2.0
+// How a recipe's text becomes a Recipe: YAML with the place of each value, the one table of keys, the checks of a
+// single value, and the checks of values that must fit each other. Used within src/recipe, and by its tests.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -13,7 +16,31 @@
 
 namespace octet {
 
-/// What a value (or each element of a list) may be: one of the choices, or a number of the interval.
+/// A value of a YAML document. Only the subset that recipes need is read: one document, no anchors, aliases or tags, at
+/// most 16 levels. Anything else is refused, so hostile text costs no more than its own length.
+struct YamlNode {
+  enum class Kind { null, scalar, list, map };
+  Kind kind = Kind::null;
+  int line = 0, column = 0;     ///< from 1; 0: not from a file
+  std::string text;             ///< scalar
+  bool quoted = false;          ///< scalar: written in quotes or as a block, so it is text, never a number
+  std::vector<YamlNode> keys;   ///< map: scalars
+  std::vector<YamlNode> items;  ///< list: elements; map: values, one for each key
+};
+
+/// Returns the document; empty text gives a null node. Throws Error(usage) "name:line:column: what".
+YamlNode parse_yaml(const std::string& text, const std::string& name);
+
+/// Returns "name:line:column", or "name" for a node that is not from a file.
+std::string place(const std::string& name, const YamlNode& node);
+
+/// Returns whether `text` is valid UTF-8 without control characters; `multiline` allows tabs and line ends.
+bool is_clean_text(const std::string& text, bool multiline);
+
+/// Returns clean text as a YAML scalar, quoted where needed.
+std::string yaml_scalar(const std::string& text);
+
+/// What a value, or each element of a list, may be: one of the choices, or a number of the interval.
 struct Rule {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
@@ -22,7 +49,7 @@ struct Rule {
   std::vector<std::string_view> choices;
 };
 
-/// Reference to a value inside a recipe; the alternative is the key's type.
+/// Returns a reference to a value inside a recipe. The alternative of a Slot is the key's type.
 template <class T>
 using Reference = std::function<T&(Recipe&)>;
 using Slot =
@@ -30,6 +57,7 @@ using Slot =
                  Reference<std::vector<int>>, Reference<std::vector<double>>, Reference<std::vector<std::string>>,
                  Reference<std::vector<GraphNodeRecipe>>, Reference<std::vector<LayerBitsRecipe>>>;
 
+/// A key of a recipe: where its value lives, what is allowed and what it means.
 struct Field {
   std::string key;  ///< "qat.epochs"; "seed" has no section
   Slot slot;
@@ -38,13 +66,51 @@ struct Field {
   bool required = false;  ///< must be in the file or set by an override
 };
 
-/// All keys, in the order in which a recipe is written.
+/// Returns all keys, in the order in which a recipe is written.
 const std::vector<Field>& schema();
 
 std::string type_name(const Field& field);  ///< "integer", "list of numbers"
 std::string allowed(const Field& field);    ///< "sgd, adamw", "0 .. 1", "> 0"
 
-/// Attributes a node of model.graph may have.
+/// Returns the attributes that a node of model.graph may have.
 const std::vector<std::string_view>& graph_attributes();
+
+/// Checks `node` and stores it where `field` lives in `recipe`. Throws Error(usage) "name:line:column: key: what;
+/// allowed: ...".
+void assign(const Field& field, const YamlNode& node, const std::string& name, Recipe& recipe);
+
+/// Returns the value as recipe text, on one line except for graphs and layers. Numbers are the shortest text that reads
+/// back as the same.
+std::string value_text(const Field& field, const Recipe& recipe);
+
+// Parts of messages.
+std::string shown(const std::string& text);                                     ///< quoted, cut when long
+std::string with_allowed(const std::string& what, const std::string& choices);  ///< "what; allowed: choices"
+/// Returns "; did you mean 'activation'?", or "" when nothing is near.
+std::string suggestion(const std::string& word, const std::vector<std::string_view>& candidates);
+
+/// Where each key was set, "recipe.yaml:12:5". Keys with their default value are absent.
+using Places = std::map<std::string, std::string>;
+
+/// Replaces an empty data.path, channels and image_size 0, and empty mean and std by what is usual for data.format; and
+/// validation_fraction, unless it was set, by 0 where data.validation is named.
+void resolve_defaults(Recipe& recipe, const Places& places);
+
+/// A resolved recipe whose values must fit each other, and what messages need. `name` stands for the place of keys that
+/// were not set.
+struct Checks {
+  const Recipe& recipe;
+  const Places& places;
+  const std::string& name;
+  /// Throws Error(usage) "PLACE: key: what" unless the condition holds.
+  void require(bool condition, const std::string& key, const std::string& what) const;
+};
+
+/// Checks all sections but `data`.
+void check_training(const Checks& checks);
+
+/// Checks that the values of a resolved recipe fit each other. Throws Error(usage) naming the place (or `name`), both
+/// keys and both values.
+void check_consistency(const Recipe& recipe, const Places& places, const std::string& name);
 
 }  // namespace octet

@@ -1,4 +1,5 @@
-#include "src/recipe/value.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/recipe/schema.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,9 +12,9 @@
 #include <set>
 #include <system_error>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/graph/zoo.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/net/zoo.h"
 
 namespace octet {
 namespace {
@@ -22,7 +23,7 @@ using Kind = YamlNode::Kind;
 
 constexpr size_t kLongestShown = 60;
 
-/// Reads nodes of one field and refuses them with the field's name and what it allows.
+/// Reads values of one field. Throws Error(usage) with the field's name and what it allows.
 class Reader {
  public:
   Reader(const Field& field, const std::string& name) : field_(field), name_(name) {}
@@ -31,8 +32,8 @@ class Reader {
     if (node.kind != Kind::scalar || node.quoted || (node.text != "true" && node.text != "false")) wrong_type(node);
     value = node.text == "true";
   }
-  void read(const YamlNode& node, int& value) const { value = whole<int>(node); }
-  void read(const YamlNode& node, uint64_t& value) const { value = whole<uint64_t>(node); }
+  void read(const YamlNode& node, int& value) const { value = integer<int>(node); }
+  void read(const YamlNode& node, uint64_t& value) const { value = integer<uint64_t>(node); }
   void read(const YamlNode& node, double& value) const {
     const auto number = parse<double>(node);
     if (!number || !std::isfinite(*number)) wrong_type(node);
@@ -56,7 +57,7 @@ class Reader {
     values = std::move(list);
   }
 
-  /// {name: conv1, op: conv2d, inputs: [a, b], out_channels: 16, kernel: 3}
+  /// Reads {name: conv1, op: conv2d, inputs: [a, b], out_channels: 16, kernel: 3}.
   void read(const YamlNode& node, GraphNodeRecipe& value) const {
     if (node.kind != Kind::map) refuse(node, "a node of the graph is a map {name, op, inputs, attributes...}");
     std::set<std::string> seen;
@@ -68,7 +69,7 @@ class Reader {
     if (value.name.empty() || value.op.empty()) refuse(node, "a node of the graph needs a name and an op");
   }
 
-  /// {match: "layer4.*", weight_bits: 4, activation_bits: 8}
+  /// Reads {match: "layer4.*", weight_bits: 4, activation_bits: 8}.
   void read(const YamlNode& node, LayerBitsRecipe& value) const {
     if (node.kind != Kind::map) refuse(node, "an entry is a map {match, weight_bits, activation_bits}");
     static const std::vector<std::string_view> kKeys = {"match", "weight_bits", "activation_bits"};
@@ -114,10 +115,10 @@ class Reader {
   }
 
   template <class T>
-  T whole(const YamlNode& node) const {
+  T integer(const YamlNode& node) const {
     const auto number = parse<T>(node);
     if (!number) {
-      // A whole number too large for the type is out of range, not of a wrong type.
+      // An integer too large for the type is out of range, not of a wrong type.
       const auto wide = parse<double>(node);
       if (wide && std::abs(*wide) > 1e9 && node.text.find_first_of(".eEn") == std::string::npos) {
         refuse(node, node.text.substr(0, kLongestShown) + " is out of range");
@@ -156,8 +157,8 @@ class Reader {
     }
   }
 
-  /// Whole numbers, except dropout, slope and epsilon (0 .. 1), scale (above 0), bias and transposed (true or false,
-  /// kept as 1 or 0).
+  /// Reads an attribute of a node: an integer, except dropout, slope and epsilon (0 .. 1), scale (above 0), and bias
+  /// and transposed (true or false, kept as 1 or 0).
   double read_attribute(const std::string& key, const YamlNode& node) const {
     if (key == "bias" || key == "transposed") {
       if (node.kind != Kind::scalar || node.quoted || (node.text != "true" && node.text != "false")) {

@@ -1,4 +1,5 @@
-#include "src/recipe/yaml.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/recipe/schema.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -8,15 +9,15 @@
 #include <set>
 #include <sstream>
 
-#include "src/common/error.h"
-#include "src/common/utf8.h"
+#include "src/base/error.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {
 
 constexpr size_t kMaxDepth = 16;
 
-/// Builds the tree from yaml-cpp's events: unlike YAML::Node, events still show aliases, duplicate keys and quotes.
+/// Builds the tree from yaml-cpp's events, which unlike YAML::Node still show aliases, duplicate keys and quotes.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const std::string& name) : name_(name) {}

@@ -1,20 +1,18 @@
-#include "src/report/figures.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/report/html.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "src/report/html.h"
-
 namespace octet {
 namespace {
 
-constexpr size_t kBarsInAChart = 32;  ///< longer lists are cut into charts that fit on a page
+constexpr size_t kBarsInAChart = 32;  ///< as many as fit on a page
 constexpr size_t kRowsOfCells = 48, kColumnsOfCells = 16;
 
-/// Where each part of `count` things begins, and at the end `count`: parts of at most `most`, about equally many in
-/// each.
+/// Cuts `count` things into parts of at most `most` and nearly equal size. Returns where each part begins, and `count`.
 std::vector<size_t> equal_parts(size_t count, size_t most) {
   const size_t parts = (count + most - 1) / most;
   std::vector<size_t> starts = {0};
@@ -22,7 +20,7 @@ std::vector<size_t> equal_parts(size_t count, size_t most) {
   return starts;
 }
 
-/// Rows [r0, r1) and columns [c0, c1).
+/// Returns rows [r0, r1) and columns [c0, c1) of the map.
 CellMap part_of(const CellMap& map, size_t r0, size_t r1, size_t c0, size_t c1) {
   CellMap part = map;
   part.rows = {map.rows.begin() + static_cast<long>(r0), map.rows.begin() + static_cast<long>(r1)};

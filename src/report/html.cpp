@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/report/html.h"
 
 #include <fmt/format.h>
 
-#include "src/common/utf8.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {
@@ -146,7 +147,7 @@ std::string html_breakable(std::string_view text) {
   std::string html;
   for (const char c : html_escape(text)) {
     html += c;
-    // Not after - or ;, which end entities or read badly apart.
+    // No break after - and ;, since ; ends entities and names read badly when cut at -.
     if (c == '.' || c == '_' || c == '/') html += "<wbr/>";
   }
   return html;

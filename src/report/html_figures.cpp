@@ -1,4 +1,5 @@
-// Training curves, layers, confusion.
+// SPDX-License-Identifier: Apache-2.0
+// The sections of report.html that are charts: training curves, layers, confusion.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,11 +7,9 @@
 #include <functional>
 #include <tuple>
 
-#include "src/common/text_table.h"
-#include "src/report/figures.h"
+#include "src/base/text.h"
 #include "src/report/headline.h"
 #include "src/report/html.h"
-#include "src/report/html_sections.h"
 #include "src/report/svg.h"
 
 namespace octet {
@@ -27,7 +26,7 @@ struct Curve {
   double factor = 1;
 };
 
-/// One chart over all phases, one after the other along the x axis; each phase is a named band.
+/// Returns one chart of all phases, one after the other along the x axis; each phase is a named band.
 std::string curves(const Report& report, const std::string& title, const std::vector<Curve>& wanted) {
   LineChart chart;
   chart.title = title;
@@ -120,8 +119,8 @@ std::string pairs_table(const Report& report, const std::vector<long>& confusion
   return html + "</tbody></table>";
 }
 
-/// What each phase's last epoch took: "float 12,000 images/s, 0.4 % of the time waiting for pictures, 2.13 GB of GPU
-/// memory".
+/// Returns what the last epoch of each phase took: "float 12,000 images/s, 0.4 % of the time waiting for pictures, 2.13
+/// GB of GPU memory".
 std::string training_costs(const Report& report) {
   std::string text;
   for (size_t i = 0; i < report.epochs.size(); ++i) {
@@ -135,7 +134,7 @@ std::string training_costs(const Report& report) {
   return text;
 }
 
-/// Of processes that trained together, in each phase's last epoch.
+/// Returns a table of the processes that trained together, for the last epoch of each phase.
 std::string ranks_table(const Report& report) {
   const auto memory = [](long bytes) {  // none on a CPU
     return bytes > 0 ? fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9) : "–";
@@ -163,7 +162,7 @@ std::string ranks_table(const Report& report) {
          "for slower ones included.</p>\n";
 }
 
-/// Top-1; or the share of pixels that are right, and mean IoU.
+/// Returns the curves of top-1, or for segmentations of the share of right pixels and of mean IoU.
 std::string score_curves(const Report& report) {
   const bool pixels = report.labels == Labels::pixels;
   std::string html = figure(curves(report, pixels ? "pixels, %" : "top-1, %",

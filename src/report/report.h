@@ -1,5 +1,5 @@
-// report.json, report.html and report.svg of a run: plain data in, documents out. Keys of report.json:
-// src/report/README.md.
+// SPDX-License-Identifier: Apache-2.0
+// The report of a run: plain data in, documents out. src/report/README.md lists the keys of report.json.
 #pragma once
 
 #include <cstdint>
@@ -14,68 +14,71 @@
 
 namespace octet {
 
-struct Row {  ///< one line of the evaluation table
+/// A row of the evaluation table.
+struct Row {
   Evaluation evaluation;
-  long bytes = 0;       ///< weights on disk; 0: not applicable
-  long differing = -1;  ///< predictions that differ from the QAT graph; -1: not applicable
+  long bytes = 0;       ///< of the weights on disk; 0: not applicable
+  long differing = -1;  ///< predictions that differ from the QAT graph's; -1: not applicable
 };
 
-/// Fills in `differing` where there is a row "qat_graph"; that row's own stays.
+/// Sets `differing` of all rows but "qat_graph", if there is one of that name.
 void count_differing(std::vector<Row>& rows);
 
 struct LayerKernel {
   std::string program;  ///< the engine of the row
-  std::string engine;   ///< that ran the layer there: `program`, or its fallback
-  std::string kernel;   ///< as that engine names it, or "merged into NODE" (src/engine/fusion.h)
+  std::string engine;   ///< the engine that runs the layer there: `program`, or its fallback
+  std::string kernel;   ///< the engine's name for the kernel, or "merged into NODE" (src/engine/fusion.h)
 };
 
 struct ReportLayer {
   LayerStatistics statistics;
-  std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its others on a GPU
+  std::vector<LayerKernel> kernels;  ///< of the report's first engine, then of its other engines on a GPU
 };
 
-/// Notes at each layer what ran it in the program of engine `program`.
+/// Adds to each layer the kernel that runs it in the program of engine `program`.
 void add_kernels(std::vector<ReportLayer>& layers, const std::string& program, const std::vector<LayerInfo>& infos);
 
-/// Of one of several processes that train together.
+/// The speed of one of several processes that train together.
 struct RankMetrics {
   double images_per_second = 0, data_wait_share = 0;
-  double exchange_share = 0;  ///< of the time, in exchanges; waiting for slower processes included
+  double exchange_share = 0;  ///< share of the time spent in exchanges, waiting for slower processes included
   long gpu_memory_bytes = 0;
 };
 
-struct EpochMetrics {              ///< one line of metrics.jsonl
+/// A line of metrics.jsonl. For segmentations, top1 is the share of pixels that are right.
+struct EpochMetrics {
   std::string phase;               ///< "float", "qat"
   int epoch = 0;                   ///< from 1, within the phase
   double train_loss = 0;           ///< what was minimized, label smoothing included
-  double train_cross_entropy = 0;  ///< without label smoothing: the same quantity as validation_loss
-  double train_top1 = 0, validation_loss = 0, validation_top1 = 0;  ///< top1 of pixels' labels: the share of those
+  double train_cross_entropy = 0;  ///< without label smoothing, comparable with validation_loss
+  double train_top1 = 0, validation_loss = 0, validation_top1 = 0;
   double learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
-  long gpu_memory_bytes = 0;                  ///< the most that training held; 0: trained on the CPU
-  std::optional<double> validation_mean_iou;  ///< of pixels' labels
-  std::vector<RankMetrics> ranks;             ///< none: one process
+  long gpu_memory_bytes = 0;                  ///< peak of the training process; 0: trained on the CPU
+  std::optional<double> validation_mean_iou;  ///< of segmentations
+  std::vector<RankMetrics> ranks;             ///< empty if a single process trained
 };
 
-/// A test picture with the classes of its pixels: as they are, and as two networks see them.
+/// A test image with the classes of its pixels: the labels, and the predictions of two networks.
 struct ReportPicture {
   std::string name;  ///< "synthetic scenes test[3]"
   Image image;
-  std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: nobody knows
+  std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: unknown
 };
 
+/// Where a run stands whose page is looked at while it goes on.
 struct RunState {
   std::string text;      ///< at the page's top: "qat: epoch 3 of 10 done, 12:04:05 UTC"; "": a run that is done
   bool running = false;  ///< the page asks the browser to load it again every few seconds
-  // Of a run that goes on: by these the page itself says when no word has come for too long.
-  int64_t written = 0;   ///< seconds since 1970; 0: the page does not say it
-  int64_t patience = 0;  ///< seconds
+  // By these the page of a running run itself tells the reader when there has been no news for too long:
+  int64_t written = 0;   ///< time of writing, in seconds since 1970; 0: the page does not check
+  int64_t patience = 0;  ///< in seconds
   std::string overdue;   ///< what it says then: "process 4711 on host may have ended"
 };
 
 struct Report {
   RunState state;
-  Labels labels = Labels::image;  ///< what has a class, and so which scores the report shows
+  Labels labels = Labels::image;                                    ///< decides which scores the report shows
   std::string title, model, recipe, recipe_hash, command, machine;  ///< recipe: YAML text
   std::vector<std::string> notes;  ///< what a reader must know to judge the numbers, a sentence each
   std::map<std::string, std::string> versions;
@@ -85,19 +88,22 @@ struct Report {
   std::vector<EpochMetrics> epochs;
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
-  std::vector<ReportPicture> pictures;   ///< of pixels' labels
+  std::vector<ReportPicture> pictures;   ///< of segmentations
   Comparison comparison;                 ///< default: not compared
-  double seconds = 0;                    ///< of the whole run
+  double seconds = 0;                    ///< duration of the whole run
 };
 
-std::string report_json(const Report& report);  ///< one document, two-space indent, ends in a newline
-/// Self-contained: inline SVG and CSS, legible on a phone and on paper. Of a run that goes on: what there is so far.
+/// Returns report.json: one document, indented by two spaces, that ends in a newline.
+std::string report_json(const Report& report);
+/// Returns report.html, which is self-contained (inline SVG and CSS) and legible on a phone and on paper. Of a running
+/// run it shows what there is so far.
 std::string report_html(const Report& report);
-/// What report_html() wrote of a run that went on, once it has ended without a word: the page says `why`, and is not
-/// loaded again and again. nullopt: `page` is not of a run that goes on.
+/// Returns the page of a running run that has ended without news, changed so that it says `why` and no longer loads
+/// itself again; nullopt if `page` is not that of a running run.
 std::optional<std::string> ended_page(const std::string& page, const std::string& why);
-/// Its results as one picture that stands alone, on a ground of its own: for a README, light or dark.
+/// Returns report.svg: the results as one image with a white background, for a README.
 std::string report_svg(const Report& report);
-std::string report_table(const Report& report);  ///< the evaluation table as text for the terminal
+/// Returns the evaluation table as text for the terminal.
+std::string report_table(const Report& report);
 
 }  // namespace octet

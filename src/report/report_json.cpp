@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kReportVersion = 2;
 
-/// null where a number does not apply: JSON has no other word for it, and 0 would be read as a measurement.
+/// Returns null for a number that is not finite or does not apply: 0 would be read as a measurement.
 template <typename Number>
 Json known(bool applies, Number value) {
   return applies ? Json(value) : Json(nullptr);
@@ -48,8 +49,8 @@ Json headline_json(const Report& report) {
   return json;
 }
 
-/// Hexadecimal digits, the first picture the highest bit of the first: so that any two runs can be held together
-/// picture by picture.
+/// Returns which answers are right as hexadecimal digits, the first image in the highest bit of the first digit, so
+/// that any two runs can be compared image by image.
 std::string hexadecimal(const std::vector<bool>& bits) {
   std::string digits;
   for (size_t first = 0; first < bits.size(); first += 4) {
@@ -135,7 +136,8 @@ Json layer_json(const ReportLayer& layer) {
   return json;
 }
 
-/// The confusion matrix of the network that ships, sparse: 1000 classes are a million cells, nearly all of them 0.
+/// Returns the confusion matrix of the network that ships as a list of its cells that are not 0: with 1000 classes
+/// nearly all of a million cells are.
 Json confusion_json(const Report& report) {
   const Row* row = headline(report).int8_row;
   if (!row) return nullptr;
@@ -204,7 +206,7 @@ std::string report_json(const Report& report) {
   json["machine"] = report.machine;
   json["versions"] = report.versions;
   json["seconds"] = report.seconds;
-  // A file name or command line need not be UTF-8; a report is written all the same.
+  // File names and command lines need not be UTF-8; what is not is replaced.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
+#include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
-#include "src/report/results.h"
 #include "src/report/svg.h"
 
 namespace octet {
@@ -14,15 +15,15 @@ namespace {
 
 constexpr double kWidth = 820, kMargin = 20, kGap = 12, kCardTop = 60, kCardHeight = 88, kChartTop = 176;
 constexpr double kHalf = (kWidth - 2 * kMargin - kGap) / 2;
-constexpr double kHistogram = (kHalf - kGap) / 2;  ///< width; half as high
-constexpr size_t kMostLayers = 2;                  ///< whose weights and outputs are drawn
+constexpr double kHistogram = (kHalf - kGap) / 2;  ///< width; the height is half of it
+constexpr size_t kMostLayers = 2;                  ///< how many layers' histograms are drawn
 
-// The page's rules for text, which a chart in a page takes from there.
+// The rules for text that charts take from the page around them.
 constexpr const char* kStyle =
     "<style>text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;fill:#1c2530}"
     "text.halo{paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n";
 
-/// A chart as part of the picture: as large as fits into the box, from its upper left corner.
+/// Returns a chart as part of the image: as large as fits into the box, from its upper left corner.
 std::string placed(const std::string& chart, const Canvas::Box& box) {
   constexpr size_t kOpening = 4;  // "<svg"
   return fmt::format("<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"xMinYMin\"", box.x, box.y,
@@ -30,7 +31,7 @@ std::string placed(const std::string& chart, const Canvas::Box& box) {
          chart.substr(kOpening);
 }
 
-/// Parted at a semicolon, or where the first line is full.
+/// Splits text into two lines: at a semicolon, or where the first line is full.
 std::pair<std::string, std::string> two_lines(const std::string& text, double width, double size) {
   if (const size_t part = text.find("; "); part != std::string::npos)
     return {text.substr(0, part), text.substr(part + 2)};
@@ -53,7 +54,7 @@ void draw_card(Canvas& canvas, const Card& card, const Canvas::Box& box) {
   line(80, second, {.size = 10.5});
 }
 
-/// Weights and outputs of the first layers that have both.
+/// Returns histograms of weights and outputs, for the first layers that have both.
 std::string histograms(const Report& report, Canvas& canvas) {
   std::string charts;
   size_t drawn = 0;

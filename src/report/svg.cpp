@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/report/svg.h"
 
 #include <fmt/format.h>
@@ -6,13 +7,13 @@
 #include <cmath>
 #include <sstream>
 
-#include "src/common/text_table.h"
+#include "src/base/text.h"
 #include "src/report/html.h"
 
 namespace octet {
 namespace {
 
-/// Coordinates to a tenth of a unit: less than a pixel, and a report of 50 layers stays small.
+/// Returns a coordinate, rounded to a tenth of a unit: less than a pixel, and a report of 50 layers stays small.
 std::string number(double x) {
   std::string text = fmt::format("{:.1f}", x);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
@@ -81,12 +82,12 @@ std::string Canvas::str() const {
 }
 
 std::vector<double> nice_ticks(double lo, double hi, int count) {
-  // Steps that are subnormal, too small to move what they are added to, or overflow would never come to the end.
+  // The loop would never end with steps that are subnormal, too small to change the sum, or overflow.
   const double least = std::max(1e-300, 1e-9 * std::max(std::abs(lo), std::abs(hi)));
   if (!(hi - lo > least && hi - lo < 1e300) || count < 1) return {lo};
   const double raw = (hi - lo) / count;
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
-  // The limits between the steps are the geometric means of neighbours.
+  // The borders between steps 1, 2, 5 and 10 are their geometric means.
   const double mantissa = raw / power;
   const double step = power * (mantissa < 1.41 ? 1 : mantissa < 3.16 ? 2 : mantissa < 7.07 ? 5 : 10);
   std::vector<double> ticks;
@@ -100,7 +101,7 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
   if (ticks.size() > 1) step = ticks[1] - ticks[0];
   const int decimals = std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 8);
   std::vector<std::string> labels;
-  constexpr double kLargest = 1e7;  // in digits: there is room for no more
+  constexpr double kLargest = 1e7;  // larger ones have no room in digits
   const bool large = std::any_of(ticks.begin(), ticks.end(), [](double tick) { return std::abs(tick) > kLargest; });
   for (const double tick : ticks) {
     // Adding 0 turns -0 into 0.
@@ -115,7 +116,7 @@ std::string shade(const Rgb& hue, double strength) {
 }
 
 double text_width(std::string_view text, double size) {
-  constexpr double kMeanCharacter = 0.58;  // of the font size, a little above the mean of common sans-serif fonts
+  constexpr double kMeanCharacter = 0.58;  // width over font size, a little above the mean of common sans-serif fonts
   return kMeanCharacter * size * static_cast<double>(display_width(text));
 }
 

@@ -1,5 +1,6 @@
-// Charts as inline SVG: plain data in, text out. A chart is 400 units wide and scales with its column; every mark has a
-// <title>, which browsers show as a tooltip and screen readers speak. Text is escaped here.
+// SPDX-License-Identifier: Apache-2.0
+// Charts as inline SVG: plain data in, text out. A chart is 400 units wide and scales with its column. Every mark has a
+// <title>, which browsers show as a tooltip and screen readers speak. Texts are escaped here, not by the caller.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,8 @@ namespace octet {
 inline constexpr double kChartWidth = 400;
 
 struct Bar {
-  std::string label, text;  ///< text: the value as printed at the bar's end
+  std::string label;  ///< before the bar
+  std::string text;   ///< the value, printed at the bar's end
   double value = 0;
   std::string tooltip;
   std::string colour;
@@ -22,21 +24,22 @@ struct Bar {
 
 struct BarChart {
   std::string title;    ///< for screen readers
-  std::string heading;  ///< as of LineChart
+  std::string heading;  ///< as LineChart::heading
   std::vector<Bar> bars;
-  double lo = 0, hi = 1;   ///< ends of the axis; lo != 0 draws a broken axis and says so
+  double lo = 0, hi = 1;   ///< ends of the axis; with lo != 0 the axis is drawn broken and says so
   std::string axis_label;  ///< "top-1, %"
-  double pitch = 22;       ///< height of a row
+  double pitch = 22;       ///< height of a bar's row
 };
 std::string svg_bars(const BarChart& chart);
 
 struct Line {
   std::string name, colour;
   bool dashed = false;
-  std::vector<double> x, y;  ///< of equal length; non-finite points are left out
+  std::vector<double> x, y;  ///< of equal length; points that are not finite are left out
 };
 
-struct Band {  ///< a named stretch of the x axis, shaded when `shaded`
+/// A named interval of the x axis.
+struct Band {
   std::string name;
   double lo = 0, hi = 0;
   bool shaded = false;
@@ -44,40 +47,40 @@ struct Band {  ///< a named stretch of the x axis, shaded when `shaded`
 
 struct LineChart {
   std::string title, x_label, y_label;
-  std::string heading;  ///< above the legend, in as many lines as it needs: for a file without a page around it
+  std::string heading;  ///< above the legend, for a chart that stands alone in a file; wrapped to lines
   std::vector<Line> lines;
   std::vector<Band> bands;
 };
 std::string svg_lines(const LineChart& chart);
 
+/// A confusion matrix.
 struct HeatMap {
   std::string title;
-  std::vector<std::string> labels;  ///< one a class
+  std::vector<std::string> labels;  ///< one for each class
   std::vector<long> counts;         ///< [classes, classes], row: label
 };
 std::string svg_heat_map(const HeatMap& map);
 
+/// A table of integers, coloured by value.
 struct CellMap {
   std::string title, row_name, column_name;  ///< "layer", "bits of the plan"
   std::vector<std::string> rows, columns;
   std::vector<int> values;              ///< [rows, columns]
-  std::vector<int> scale;               ///< what values there are, from light to dark
-  std::optional<size_t> strong_column;  ///< is framed
+  std::vector<int> scale;               ///< the values that occur, from light to dark
+  std::optional<size_t> strong_column;  ///< the column with a frame
 };
-/// A number in each cell.
 std::string svg_cells(const CellMap& map);
 
-/// Counts on a square-root scale (a ReLU's spike at 0 would flatten everything else), at most 64 bars; 200 units wide.
+/// Returns a chart 200 units wide with at most 64 bars. Counts are on a square-root scale, since a ReLU's spike at 0
+/// would flatten everything else.
 std::string svg_histogram(const Histogram& histogram, const std::string& title, const std::string& colour);
 
-/// A chart as a file of its own, with what a page has for its charts: the namespace, a font, a white ground.
+/// Returns the chart as a file of its own: adds the XML namespace, a font and a white background.
 std::string svg_file(std::string chart);
-
-// Parts that the charts share.
 
 enum class Anchor { start, middle, end };
 
-/// Collects shapes and writes one <svg>.
+/// Collects shapes and returns them as one <svg> element.
 class Canvas {
  public:
   Canvas(double width, double height, std::string title) : width_(width), height_(height), title_(std::move(title)) {}
@@ -92,7 +95,7 @@ class Canvas {
   struct TextStyle {
     double size = 11;
     Anchor anchor = Anchor::start;
-    std::string fill;   ///< empty: the page's ink
+    std::string fill;   ///< empty: the page's text colour
     double rotate = 0;  ///< degrees about the text's point
     bool strong = false;
     bool halo = false;  ///< white outline, for text over grid lines
@@ -108,29 +111,29 @@ class Canvas {
   std::string title_, body_;
 };
 
-/// Writes a heading from the canvas' top on, in as many lines as it needs; with a null canvas it only measures. Returns
-/// the height used.
+/// Writes a heading at the canvas' top, in as many lines as it needs, and returns its height. With a null canvas it
+/// only measures.
 double draw_heading(const std::string& heading, Canvas* canvas);
 
-/// Round numbers (1, 2 or 5 times a power of ten apart) within [lo, hi], about `count` of them.
+/// Returns about `count` round numbers within [lo, hi], spaced by 1, 2 or 5 times a power of ten.
 std::vector<double> nice_ticks(double lo, double hi, int count);
 
-/// Tick labels with as many decimals as their distance needs.
+/// Returns the ticks as text, with as many decimals as their spacing needs.
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 
 struct Rgb {
   double r, g, b;
 };
-/// From white (0) to the hue (1).
+/// Returns a colour between white (strength 0) and the hue (strength 1).
 std::string shade(const Rgb& hue, double strength);
 
-/// Width in chart units that text of that size needs, estimated from its characters.
+/// Returns the width of text in chart units, estimated from the number of its characters.
 double text_width(std::string_view text, double size);
 
-/// The text, or its start and an ellipsis, so that it fits.
+/// Returns the text, or its start and an ellipsis if it is wider than `width`.
 std::string fit_text(std::string_view text, double width, double size);
 
-/// The text in lines that fit, parted at spaces; a word that is longer than a line has one for itself.
+/// Returns the text in lines of at most `width`, broken at spaces; a longer word gets a line for itself.
 std::vector<std::string> wrap_text(const std::string& text, double width, double size);
 
 }  // namespace octet

@@ -1,20 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "src/common/text_table.h"
+#include "src/base/text.h"
 #include "src/report/svg.h"
 
 namespace octet {
 namespace {
 
 constexpr double kLeft = 52, kRight = kChartWidth - 10, kBottomMargin = 36, kPlotHeight = 170;
-constexpr double kBandStrip = 15;  ///< above the plot: names of the bands
-constexpr int kMostDots = 60;      ///< longer series are lines without dots
+constexpr double kBandStrip = 15;  ///< height of the bands' names above the plot
+constexpr int kMostDots = 60;      ///< longer lines have no dots
 
-/// What is so large that differences overflow is left out like what is no number.
+/// Returns whether a value is a number, and not so large that differences overflow.
 bool drawable(double v) { return std::abs(v) < 1e300; }
 
 struct Range {
@@ -24,7 +25,7 @@ struct Range {
     lo = std::min(lo, v);
     hi = std::max(hi, v);
   }
-  /// Never empty, with a little air.
+  /// Adds a margin at both ends; the range is never empty then.
   void pad(double share) {
     if (!(hi >= lo)) lo = 0, hi = 1;
     const double air = hi > lo ? share * (hi - lo) : std::max(0.5, std::abs(hi) * 0.1);
@@ -40,7 +41,8 @@ struct Frame {
   double to_y(double v) const { return bottom - (bottom - top) * (v - y.lo) / (y.hi - y.lo); }
 };
 
-/// Draws heading and legend in as many rows as they need; returns the height used.
+/// Draws heading and legend in as many rows as they need, and returns their height. With a null canvas it only
+/// measures.
 double draw_head(const LineChart& chart, Canvas* canvas) {
   double x = kLeft, y = 12 + draw_heading(chart.heading, canvas);
   for (const Line& line : chart.lines) {
@@ -71,7 +73,7 @@ void draw_axes(const LineChart& chart, const Frame& frame, Canvas& canvas) {
     canvas.text(kLeft - 5, y + 3.5, y_labels[i], {.size = 10, .anchor = Anchor::end, .fill = "#55606c"});
   }
   const auto x_ticks = nice_ticks(std::ceil(frame.x.lo), frame.x.hi, 8);
-  const bool whole = x_ticks.size() < 2 || x_ticks[1] - x_ticks[0] >= 1;  // epochs have no halves
+  const bool whole = x_ticks.size() < 2 || x_ticks[1] - x_ticks[0] >= 1;  // ticks are at whole epochs
   for (const double tick : x_ticks) {
     if (!whole && tick != std::floor(tick)) continue;
     canvas.text(frame.to_x(tick), frame.bottom + 14, fmt::format("{:.0f}", tick),

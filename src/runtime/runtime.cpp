@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C functions of include/octet/octet.h: the checkpoint, the engine and the memory of one network behind a pointer.
 // No exception leaves this file.
 #include <octet/octet.h>
@@ -13,13 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/common/utf8.h"
+#include "src/base/error.h"
+#include "src/base/text.h"
+#include "src/data/transform.h"
 #include "src/engine/engine.h"
-#include "src/engine/engine_choice.h"
 #include "src/engine/kernel_cache.h"
-#include "src/eval/picture.h"
-#include "src/graph/checkpoint.h"
+#include "src/net/checkpoint.h"
 
 struct octet_network {
   octet::Int8Graph graph;
@@ -35,12 +35,13 @@ namespace {
 thread_local std::string last_text;
 thread_local const char* last_error = "";
 
+/// Keeps the message for octet_last_error() and returns `status`.
 octet_status fail(octet_status status, const char* what) noexcept {
   try {
     last_text = octet::printable_lines(what);
     last_error = last_text.c_str();
   } catch (...) {
-    last_error = "out of memory";  // also for the message
+    last_error = "out of memory";  // there was none for the message either
   }
   return status;
 }
@@ -58,6 +59,7 @@ octet_status status_of(octet::ExitCode code) {
   }
 }
 
+/// Calls work() and turns exceptions into statuses.
 template <typename Work>
 octet_status guarded(const Work& work) noexcept {
   try {
@@ -78,7 +80,7 @@ void require(const void* argument, const char* what) {
   if (argument == nullptr) throw octet::usage_error(std::string(what) + " is NULL");
 }
 
-/// octet_load()'s engine; "auto" has been one.
+/// Returns the engine that octet_load() was asked for, after "auto" has been resolved.
 octet::EngineChoice engine_of(const std::string& name) {
   const octet::EngineChoice choice = octet::parse_engine(name);
   if (const octet::Support machine = choice.engine->available_on(choice.gpu); !machine.ok)
@@ -88,8 +90,8 @@ octet::EngineChoice engine_of(const std::string& name) {
   return choice;
 }
 
-/// Choices are kept from the first octet_load() on, unless octet_keep_kernels() was called before: a program that is
-/// linked to the library and does not use it writes nothing.
+/// Sets the default folder for kept kernels, at the first call only: a program that is linked to the library but does
+/// not use it writes nothing.
 void keep_kernels_from_now_on() {
   static std::once_flag begun;
   std::call_once(begun, [] { octet::set_kernel_cache(octet::kernel_cache_folder()); });
@@ -104,7 +106,7 @@ octet_tensor describe_node(const octet::Int8Node& node) {
   return tensor;
 }
 
-/// All pointers lead into `network`, which does not move any more.
+/// Fills in the description. Its pointers point into `network`, which must not move afterwards.
 void describe_network(octet_network& network, int max_batch) {
   const octet::Int8Graph& graph = network.graph;
   for (const int output : graph.outputs) network.outputs.push_back(describe_node(graph.nodes[output]));
@@ -152,7 +154,7 @@ octet_status octet_read_picture(const octet_network* network, const char* file, 
     require(network, "octet_read_picture: network");
     require(file, "octet_read_picture: file");
     require(pixels, "octet_read_picture: pixels");
-    std::vector<std::string> notes;  // the program `octet run` tells them; a library has nobody to tell
+    std::vector<std::string> notes;  // the program `octet run` prints them; a library has no place for them
     const octet::Image image = octet::network_picture(network->graph, file, notes);
     std::copy(image.pixels.begin(), image.pixels.end(), pixels);
   });

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <tuple>
 
-#include "src/bench/conv_floor.h"
+#include "src/bench/charts.h"
 #include "src/bench/convolutions.h"
-#include "src/bench/layer_bars.h"
-#include "src/graph/zoo.h"
+#include "src/bench/network.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -5,8 +6,8 @@
 #include <thread>
 #include <tuple>
 
+#include "src/base/error.h"
 #include "src/bench/network.h"
-#include "src/common/error.h"
 #include "tests/eval/fakes.h"
 
 namespace octet {

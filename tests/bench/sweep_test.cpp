@@ -1,4 +1,5 @@
-#include "src/bench/sweep.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/bench/charts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "src/common/cores.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/threads.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

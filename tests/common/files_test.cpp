@@ -1,4 +1,5 @@
-#include "src/common/files.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/files.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -15,7 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
+#include "src/base/names.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,5 @@
-#include "src/common/progress.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "src/common/samples.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/numbers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <stdexcept>
 
-#include "src/common/text_table.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {

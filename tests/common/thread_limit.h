@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process to which the system allows few threads, for death tests.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 
 namespace octet::testing {
 

@@ -1,4 +1,5 @@
-#include "src/common/thread_pool.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/threads.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "src/common/cores.h"
 #include "tests/common/thread_limit.h"
 
 namespace octet {

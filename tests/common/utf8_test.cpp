@@ -1,4 +1,5 @@
-#include "src/common/utf8.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers, streams, events and graphs on the GPU; errors say what octet was doing.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -9,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/cuda/energy.h"
+#include "src/base/error.h"
+#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "tests/cuda/gpu.h"

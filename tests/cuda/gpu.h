@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that need a GPU say so and are counted as skipped where there is none.
 #pragma once
 

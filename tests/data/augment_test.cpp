@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Augmentation: exact pixels where they can be known, statistics where they are random.
-#include "src/data/augment.h"
+#include "src/data/transform.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // idx and CIFAR files: what is read, and what is refused.
 #include <gtest/gtest.h>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "src/data/dataset.h"
 #include "src/data/memory_dataset.h"
 #include "tests/data/pictures.h"

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // JPEG and PNG: what comes back, and damaged files.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/common/random.h"
+#include "src/base/random.h"
 #include "src/data/decoders.h"
 #include "tests/data/pictures.h"
 

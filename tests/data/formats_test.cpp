@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BMP and WebP; PNGs of 1 and of 16 bits; and what is no picture.
 #include <gtest/gtest.h>
 #include <zlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Image folders on disk and in a tar: order, labels, damage.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/data/tar_index.h"
+#include "src/data/image_folder.h"
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
 
@@ -193,7 +194,7 @@ TEST(ImageFolder, WhatIsLeftOutIsCountedAndNamed) {
   expect_part(data_refusal([&] { open_dataset(spec); }), "(JPEG, PNG, BMP, WebP): left out: .tiff 3 (cat/a.tiff)");
 }
 
-/// As editors of other systems write it: a byte order mark, tabs and blanks behind names, carriage returns.
+/// A file as editors of other systems write it: a byte order mark, tabs and blanks behind names, carriage returns.
 TEST(ImageFolder, AClassFileFromAnySystem) {
   const TemporaryFolder folder;
   for (const char* file : {"data/dog/b.png", "data/cat/a.png", "data/sea lion/c.png"})

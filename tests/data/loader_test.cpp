@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loader: the same batches for any number of threads, resuming, errors.
 #include "src/data/loader.h"
 
@@ -8,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "src/common/random.h"
+#include "src/base/random.h"
 #include "tests/common/thread_limit.h"
 #include "tests/data/pictures.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Classes of pixels: the scenes that have them, and masks on their way into a batch.
 #include <gtest/gtest.h>
 

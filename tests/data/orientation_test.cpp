@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures that carry an orientation: each of the eight, in each format; and EXIF data that is damaged.
 #include <gtest/gtest.h>
 
-#include "src/common/random.h"
-#include "src/data/exif.h"
+#include "src/base/random.h"
+#include "src/data/decoders.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

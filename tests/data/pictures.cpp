@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/data/pictures.h"
 
 #include <cstdio>
@@ -12,7 +13,7 @@
 #include <atomic>
 #include <fstream>
 
-#include "src/common/random.h"
+#include "src/base/random.h"
 
 namespace octet::testing {
 

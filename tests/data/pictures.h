@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small pictures and files for the tests of src/data.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/dataset.h"
 
 namespace octet::testing {

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resize against Pillow's own numbers and against the definition in double precision.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "src/data/resize.h"
+#include "src/data/transform.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

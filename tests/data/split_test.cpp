@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Index lists of a run, and the synthetic pictures.
-#include "src/data/split.h"
+#include "src/data/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "src/common/random.h"
+#include "src/base/random.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // app CHECKPOINT: runs one random image and prints its logits.
 #include <cstdint>
 #include <cstdio>
 #include <random>
 #include <vector>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/engine/engine.h"
-#include "src/graph/checkpoint.h"
+#include "src/net/checkpoint.h"
 
 int main(int count, char** arguments) try {
   if (count != 2) throw octet::usage_error("usage: app CHECKPOINT");

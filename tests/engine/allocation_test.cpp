@@ -1,9 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // run() allocates nothing: every operator new of this test program is counted.
 #include <gtest/gtest.h>
 
-#include "src/engine/aligned_buffer.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
+#include "src/engine/memory_plan.h"
 #include "tests/engine/count_allocations.h"
 #include "tests/engine/random_network.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which launches may run at the same time. Needs no GPU.
 #include "src/engine/cuda/beside.h"
 

@@ -1,4 +1,5 @@
-#include "src/engine/cuda/conv_choice.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/cuda/conv_step.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running a prepared batch size on engine cuda allocates nothing: neither on the host nor on the GPU.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/count_allocations.h"
 #include "tests/engine/random_network.h"
@@ -30,7 +30,7 @@ cudaError_t __wrap_cudaMallocHost(void** data, size_t bytes) {
 namespace octet::test {
 namespace {
 
-/// Of any kind, whether there was room or not.
+/// Returns how many allocations of any kind `work` asks for, whether they succeed or not.
 template <typename Work>
 long counted(const Work& work) {
   const long before = allocations() + cuda_allocations;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine cuda on one of several GPUs, from whatever thread: a program stays on its GPU, and its callers keep theirs.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@
 #include <thread>
 
 #include "src/cuda/device.h"
-#include "src/engine/output_buffers.h"
+#include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/network_builder.h"
 #include "tests/engine/random_network.h"

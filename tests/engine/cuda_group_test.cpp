@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine cuda: groups of nodes that one step computes, with steps made here.
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"
@@ -89,7 +90,7 @@ Int8Graph network_with_groups(const char* model) {
   return random_int8_graph(build_model({.name = model, .input = {3, side, side}, .folded = true}), {}, 1);
 }
 
-/// Of the node names that ran with the one before them.
+/// Returns the nodes that another node's kernel computes.
 std::vector<int> merged_nodes(const CudaProgram& program) {
   std::vector<int> merged;
   const std::vector<LayerInfo> layers = program.layers();

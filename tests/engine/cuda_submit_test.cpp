@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine cuda: batches submitted ahead give the bytes of run(), and images travel while the GPU computes.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "src/cuda/memory.h"
-#include "src/engine/output_buffers.h"
+#include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"

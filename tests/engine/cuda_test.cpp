@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine cuda: the promise on random convolutions and networks, batch sizes, memory, forced kernels, refusals.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
 #include "src/engine/kernel_cache.h"

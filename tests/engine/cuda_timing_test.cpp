@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is timed well and what only once.
 #include <gtest/gtest.h>
 
 #include "src/cuda/memory.h"
-#include "src/engine/cuda/timing.h"
+#include "src/engine/cuda/choice.h"
 #include "tests/cuda/gpu.h"
 
 namespace octet::test {
@@ -23,7 +24,8 @@ int launches_of(size_t bytes) {
 
 constexpr int kOnce = 2;  // to load the kernel, and to time it
 
-// Of kernels of some microseconds the time of one launch is the host's: the first candidate won by that.
+// One launch of a kernel of some microseconds takes as long as the host needs to launch it, which made the first
+// candidate win.
 TEST(TimeLaunches, AShortLaunchIsNotTakenForASlowOne) {
   OCTET_NEEDS_GPU();
   EXPECT_GT(launches_of(256), kOnce);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engine cuda: all batch sizes share one work space, and CUDA graphs follow it when it moves.
 #include <gtest/gtest.h>
 
@@ -7,10 +8,10 @@
 #include <memory>
 #include <utility>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"
-#include "src/engine/output_buffers.h"
+#include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"
 

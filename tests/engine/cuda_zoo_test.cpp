@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every network of the zoo, those of the shipped recipes at their shapes in every activation scheme: cuda gives the
 // reference's bytes at every node for batches of 1, 2 and 7; for 128 the cpu engine's, and the reference's for some
 // images of them.
@@ -6,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/random_network.h"

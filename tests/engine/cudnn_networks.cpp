@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/cudnn_networks.h"
 
 #include <gtest/gtest.h>
@@ -6,8 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "src/base/error.h"
 #include "src/engine/lowering.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 
@@ -96,6 +98,39 @@ std::vector<uint8_t> logits_of_last_codes(const Int8Graph& graph, const Trace& t
                   logits.data() + image_bytes * image);
   }
   return logits;
+}
+
+std::string reason(const char* engine, const Int8Graph& graph, const std::string& name) {
+  for (size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (graph.nodes[node].name == name) return find_engine(engine).supports(graph, static_cast<int>(node)).reason;
+  }
+  return "no such node";
+}
+
+void expect_needs_fallback(const char* engine) {
+  const Int8Graph graph = residual_network(1);
+  try {
+    find_engine(engine).compile(graph, {});
+    FAIL() << "an input node was compiled";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::promise);
+    const std::string what = error.what();
+    EXPECT_NE(what.find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos) << what;
+    EXPECT_NE(what.find("--fallback cuda"), std::string::npos) << what;
+  }
+}
+
+void expect_refuses_unknown_options(const char* engine) {
+  const Int8Graph graph = residual_network(1);
+  for (const CompileOptions& options :
+       {CompileOptions{.fallback = "cpu"}, CompileOptions{.kernels = "mma", .fallback = "cuda"}}) {
+    try {
+      find_engine(engine).compile(graph, options);
+      FAIL() << "compiled with " << options.fallback << " and " << options.kernels;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage) << error.what();
+    }
+  }
 }
 
 }  // namespace octet::test

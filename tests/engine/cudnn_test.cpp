@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cudnn engine against the reference: how many codes differ and by how much; what it refuses; mixing with cuda.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/engine/engine.h"
 #include "src/engine/support.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/cudnn_networks.h"
@@ -108,19 +109,10 @@ TEST(Cudnn, OtherBatchSizesGiveTheSameLogits) {
 
 TEST(Cudnn, RefusesWithoutAFallbackAndNamesTheNode) {
   OCTET_NEEDS_CUDNN();
-  const Int8Graph graph = residual_network(1);
-  try {
-    find_engine("cudnn").compile(graph, {});
-    FAIL() << "an input node was compiled";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::promise);
-    const std::string what = error.what();
-    EXPECT_NE(what.find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos) << what;
-    EXPECT_NE(what.find("--fallback cuda"), std::string::npos) << what;
-  }
-  EXPECT_THROW(find_engine("cudnn").compile(graph, {.fallback = "cpu"}), Error);
-  EXPECT_THROW(find_engine("cudnn").compile(graph, {.kernels = "mma", .fallback = "cuda"}), Error);
+  expect_needs_fallback("cudnn");
 }
+
+TEST(Cudnn, UnknownOptionsAreRefused) { expect_refuses_unknown_options("cudnn"); }
 
 Int8Graph resnet18_of(ActivationScheme scheme) {
   return random_int8_graph(build_model({.name = "resnet18", .input = {3, 64, 64}}), {.activation = scheme}, 1);
@@ -159,28 +151,22 @@ TEST(Cudnn, CompilesNoNetworkThatIsAllTheFallbacks) {
 
 TEST(Cudnn, NeedsAGpu) { EXPECT_TRUE(find_engine("cudnn").on_gpu()); }
 
-/// Why cudnn refuses each node of the network, by name; needs no GPU.
-std::string reason(const Int8Graph& graph, const std::string& name) {
-  for (size_t node = 0; node < graph.nodes.size(); ++node) {
-    if (graph.nodes[node].name == name) return find_engine("cudnn").supports(graph, static_cast<int>(node)).reason;
-  }
-  return "no such node";
-}
-
 TEST(Cudnn, SupportsNamesReasons) {
   const Int8Graph symmetric = zoo_network("resnet18", 64, 1);
-  EXPECT_EQ(reason(symmetric, "conv1"), "C=3: cuDNN has no tensor-core int8 kernel for pixels of fewer than 16 bytes");
-  EXPECT_EQ(reason(symmetric, "layer1.0.conv1"), "");
-  EXPECT_EQ(reason(symmetric, "layer1.0.conv2"), "");
-  EXPECT_EQ(reason(symmetric, "fc"), "");
-  EXPECT_EQ(reason(symmetric, "maxpool"), "max_pool: cuDNN runs conv2d and linear here");
+  EXPECT_EQ(reason("cudnn", symmetric, "conv1"),
+            "C=3: cuDNN has no tensor-core int8 kernel for pixels of fewer than 16 bytes");
+  EXPECT_EQ(reason("cudnn", symmetric, "layer1.0.conv1"), "");
+  EXPECT_EQ(reason("cudnn", symmetric, "layer1.0.conv2"), "");
+  EXPECT_EQ(reason("cudnn", symmetric, "fc"), "");
+  EXPECT_EQ(reason("cudnn", symmetric, "maxpool"), "max_pool: cuDNN runs conv2d and linear here");
 
-  EXPECT_NE(reason(resnet18_of(ActivationScheme::affine_u8), "layer1.0.conv1").find("uint8 codes"), std::string::npos);
+  EXPECT_NE(reason("cudnn", resnet18_of(ActivationScheme::affine_u8), "layer1.0.conv1").find("uint8 codes"),
+            std::string::npos);
 
   const Int8Graph mobile = zoo_network("mobilenet_v2", 64, 1);
   const auto grouped =
       std::find_if(mobile.nodes.begin(), mobile.nodes.end(), [](const Int8Node& n) { return n.groups > 1; });
-  EXPECT_NE(reason(mobile, grouped->name).find("groups=32"), std::string::npos);
+  EXPECT_NE(reason("cudnn", mobile, grouped->name).find("groups=32"), std::string::npos);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cutlass engine against the reference: every tile on random convolutions, networks with a fallback; what it
 // refuses, with and without CUTLASS in the build.
 #include <gtest/gtest.h>
@@ -7,14 +8,14 @@
 #include <cstdio>
 #include <map>
 
-#include "kernels/launch_refused.h"
-#include "src/common/error.h"
+#include "kernels/core/cuda.h"
+#include "src/base/error.h"
 #include "src/cuda/memory.h"
-#include "src/engine/cuda/peer_conv.h"
-#include "src/engine/cutlass/kernel.h"
 #include "src/engine/engine.h"
+#include "src/engine/peers/operations.h"
+#include "src/engine/peers/peer.h"
 #include "src/engine/support.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/cudnn_networks.h"
 #include "tests/engine/random_network.h"
@@ -181,29 +182,10 @@ TEST(Cutlass, ReportSaysWhichEngineRanWhat) {
 
 TEST(Cutlass, RefusesWithoutAFallbackAndNamesTheNode) {
   OCTET_NEEDS_CUTLASS();
-  const Int8Graph graph = residual_network(1);
-  try {
-    find_engine("cutlass").compile(graph, {});
-    FAIL() << "an input node was compiled";
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    EXPECT_NE(what.find("cannot run node '" + graph.nodes[0].name + "'"), std::string::npos) << what;
-    EXPECT_NE(what.find("--fallback cuda"), std::string::npos) << what;
-  }
+  expect_needs_fallback("cutlass");
 }
 
-TEST(Cutlass, UnknownOptionsAreRefused) {
-  const Int8Graph graph = residual_network(1);
-  for (const CompileOptions& options :
-       {CompileOptions{.fallback = "cpu"}, CompileOptions{.kernels = "mma", .fallback = "cuda"}}) {
-    try {
-      find_engine("cutlass").compile(graph, options);
-      FAIL() << "compiled with " << options.fallback << " and " << options.kernels;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::usage) << error.what();
-    }
-  }
-}
+TEST(Cutlass, UnknownOptionsAreRefused) { expect_refuses_unknown_options("cutlass"); }
 
 TEST(Cutlass, ABuildWithoutItSaysHowToGetIt) {
   if (!cutlass_kernels().empty()) GTEST_SKIP() << "this build has CUTLASS";
@@ -218,33 +200,26 @@ TEST(Cutlass, ABuildWithoutItSaysHowToGetIt) {
   }
 }
 
-/// Why cutlass refuses a node of the network, by name; needs no GPU.
-std::string reason(const Int8Graph& graph, const std::string& name) {
-  for (size_t node = 0; node < graph.nodes.size(); ++node) {
-    if (graph.nodes[node].name == name) return find_engine("cutlass").supports(graph, static_cast<int>(node)).reason;
-  }
-  return "no such node";
-}
-
-/// The reason for layer1.0.conv1 of ResNet-18, changed.
+/// Returns why cutlass refuses layer1.0.conv1 of ResNet-18 after a change.
 std::string reason_when(const std::function<void(Int8Node&)>& change) {
   Int8Graph graph = zoo_network("resnet18", 64, 1);
   for (Int8Node& node : graph.nodes) {
     if (node.name == "layer1.0.conv1") change(node);
   }
-  return reason(graph, "layer1.0.conv1");
+  return reason("cutlass", graph, "layer1.0.conv1");
 }
 
 TEST(Cutlass, SupportsNamesReasons) {
   const Int8Graph symmetric = zoo_network("resnet18", 64, 1);
-  EXPECT_EQ(reason(symmetric, "conv1"), "C=3: CUTLASS's kernels load and store multiples of 16 bytes a pixel");
-  EXPECT_EQ(reason(symmetric, "layer1.0.conv1"), "");
-  EXPECT_EQ(reason(symmetric, "layer1.0.conv2"), "");
-  EXPECT_EQ(reason(symmetric, "fc"), "float logits: not built here");
-  EXPECT_EQ(reason(symmetric, "maxpool"), "max_pool: CUTLASS runs conv2d and linear here");
+  EXPECT_EQ(reason("cutlass", symmetric, "conv1"),
+            "C=3: CUTLASS's kernels load and store multiples of 16 bytes a pixel");
+  EXPECT_EQ(reason("cutlass", symmetric, "layer1.0.conv1"), "");
+  EXPECT_EQ(reason("cutlass", symmetric, "layer1.0.conv2"), "");
+  EXPECT_EQ(reason("cutlass", symmetric, "fc"), "float logits: not built here");
+  EXPECT_EQ(reason("cutlass", symmetric, "maxpool"), "max_pool: CUTLASS runs conv2d and linear here");
   for (const auto scheme : {ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
     const ModelSpec spec{.name = "resnet18", .input = {3, 64, 64}};
-    EXPECT_NE(reason(random_int8_graph(build_model(spec), {.activation = scheme}, 1), "layer1.0.conv1")
+    EXPECT_NE(reason("cutlass", random_int8_graph(build_model(spec), {.activation = scheme}, 1), "layer1.0.conv1")
                   .find("its input has uint8 codes"),
               std::string::npos);
   }

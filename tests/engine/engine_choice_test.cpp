@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of engines become engines that this machine runs, or an error that says why not and what to do.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "src/common/error.h"
-#include "src/engine/engine_choice.h"
+#include "src/base/error.h"
+#include "src/engine/engine.h"
 
 namespace octet {
 namespace {

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choosing kernels: what a GPU refuses is left out, what breaks it is not. Needs no GPU.
-#include "src/engine/cuda/fastest_candidate.h"
+#include "src/engine/cuda/choice.h"
 
 #include <gtest/gtest.h>
 
 #include <new>
 #include <stdexcept>
 
-#include "kernels/launch_refused.h"
+#include "kernels/core/cuda.h"
 #include "src/cuda/memory.h"
-#include "src/engine/cudnn/library_plan.h"
+#include "src/engine/peers/peer.h"
 
 namespace octet::test {
 namespace {

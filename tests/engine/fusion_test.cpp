@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which look-ups a convolution does itself, and what that saves.
 #include "src/engine/fusion.h"
 
@@ -5,7 +6,7 @@
 
 #include <algorithm>
 
-#include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "kernels/conv/cpu_conv2d.h"
 #include "src/engine/engine.h"
 #include "tests/engine/network_builder.h"
 #include "tests/engine/random_network.h"

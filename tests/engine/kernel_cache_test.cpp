@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/kernel_cache.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 
 namespace octet {
 namespace {
@@ -73,7 +74,9 @@ TEST_F(KernelCache, WritersAtOnceLeaveOneWholeFile) {
   }
   for (int i = 0; i < 200; ++i) {
     const auto seen = cached_kernel(folder(), "key");
-    if (seen) EXPECT_TRUE(seen->starts_with("kernel_")) << *seen;
+    if (seen) {
+      EXPECT_TRUE(seen->starts_with("kernel_")) << *seen;
+    }
   }
   for (const pid_t writer : writers) {
     int status = -1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/network_builder.h"
 
 #include <algorithm>
@@ -5,9 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "src/graph/limits.h"
-#include "src/graph/packed_codes.h"
-#include "src/graph/window.h"
+#include "src/net/checkpoint.h"
+#include "src/net/shapes.h"
 
 namespace octet::test {
 namespace {

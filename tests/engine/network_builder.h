@@ -1,4 +1,5 @@
-// What random Int8Graphs are made with: operators with random windows, codes and constants.
+// SPDX-License-Identifier: Apache-2.0
+// Builds random Int8Graphs of operators with random windows, codes and constants.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet::test {
 
@@ -48,19 +49,19 @@ class NetworkBuilder {
   int channel_shuffle(int x);
   int depth_to_space(int x);
   int transposed_convolution(int x);  ///< a convolution that has pixels as channels, and depth_to_space
-  /// Every pixel of a by all of b, in any number of groups. a and b have the same channels.
+  /// Multiplies every pixel of a by all pixels of b, in any number of groups. a and b have the same channels.
   int scores(int a, int b);
   int softmax(int x, int groups);
-  /// scores, a softmax and what it mixes of `values`, whose size b has.
+  /// Adds scores, a softmax, and its product with `values`, which have the size of b.
   int attention(int a, int b, int values);
   int flatten(int x);
-  /// A convolution whose output has the shape of `residual`'s.
+  /// Adds a convolution with a residual, whose shape its output has.
   int convolution_like(int x, int residual);
-  /// Makes x an output, which others may read. Nothing for the input and for what is one already.
+  /// Makes x an output, which other nodes may read, unless it is the input or an output already.
   void output(int x);
-  /// One more output, in float: x through an operator of any kind, also of images.
+  /// Adds a float output: x through a random operator, perhaps one that gives images.
   void float_output(int x);
-  /// Makes the network end in float logits, one output more, and checks it.
+  /// Ends the network with float logits, one more output, and validates it.
   Int8Graph finish(int x);
 
   const Shape& shape(int node) const { return graph_.nodes[node].shape; }
@@ -81,7 +82,7 @@ class NetworkBuilder {
 
 int random_channels(Random& random);
 
-/// Whether there are few enough pixels to make each a channel, or the image sixteen times as large.
+/// Whether the image is small enough to make each pixel a channel, or to become sixteen times as large.
 bool is_small(const Shape& shape);
 
 }  // namespace octet::test

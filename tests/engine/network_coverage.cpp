@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/network_coverage.h"
 
 #include <optional>
 #include <set>
 
-#include "src/graph/op_traits.h"
+#include "src/net/op_traits.h"
 
 namespace octet::test {
 namespace {

@@ -1,11 +1,12 @@
-// What random networks held, so that equal bytes say what they are equal for.
+// SPDX-License-Identifier: Apache-2.0
+// Counts which operators random networks contained, so that equal bytes say what they are equal for.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <string>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet::test {
 
@@ -13,9 +14,9 @@ class NetworkCoverage {
  public:
   NetworkCoverage();
   void add(const Int8Graph& graph, int images);
-  /// "600 networks, 1234 bytes of nodes; networks with add: 210, ...".
+  /// Returns "600 networks, 1234 bytes of nodes; networks with add: 210, ...".
   std::string text() const;
-  /// What fewer than one in fifty had, "" for nothing. Fewer than 100 networks need not hold everything.
+  /// Returns what fewer than one network in fifty had, or "". Fewer than 100 networks need not contain everything.
   std::string rare() const;
 
  private:

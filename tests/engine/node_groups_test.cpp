@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes a kernel may compute together: those of known networks, and none where somebody else reads an inner one.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <span>
 
 #include "src/engine/fusion.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 
 namespace octet::test {

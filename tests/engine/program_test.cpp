@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs of both engines: taps, batches, threads, forced kernels, refusals.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
+#include "src/engine/cpu/cpu_program.h"
 #include "src/engine/cpu/step.h"
-#include "src/engine/cpu/unsigned_edges.h"
-#include "src/engine/output_buffers.h"
+#include "src/engine/engine.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 #include "tests/error_of.h"

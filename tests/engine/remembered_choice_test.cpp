@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // A choice is measured once. Needs no GPU.
-#include "src/engine/cuda/remembered_choice.h"
+#include "src/engine/cuda/choice.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +8,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "src/engine/kernel_cache.h"
 
 namespace octet::test {

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/same_bytes.h"
 
-#include "kernels/conv2d_int8/cpu_conv2d.h"
-#include "src/engine/output_buffers.h"
+#include "kernels/conv/cpu_conv2d.h"
+#include "src/engine/engine.h"
 
 namespace octet::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promise: reference and every path of the cpu engine give the same bytes at every node.
 #include <gtest/gtest.h>
 

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every engine refuses before it compiles.
 #include "src/engine/support.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/engine/random_network.h"
 
 namespace octet::test {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole networks of the zoo with random weights: every cpu path gives the reference's bytes at every node.
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"

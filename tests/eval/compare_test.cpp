@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "src/common/error.h"
-#include "src/common/progress.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
 #include "src/eval/compare.h"
 #include "tests/eval/fakes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The second derivation of an int8 network's constants: it agrees with convert on every network, and sees what convert,
 // fold and the tables could do wrong.
 #include <gtest/gtest.h>
@@ -8,10 +9,10 @@
 #include <optional>
 #include <set>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/eval/derive_constants.h"
 #include "src/eval/derived_values.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/quant/quantized_network.h"
 #include "tests/quant/random_plan.h"
@@ -125,13 +126,13 @@ class PlantedFault : public ::testing::Test {
                                    [&](const WrongConstant& w) { return w.node == node && w.what == what; });
     EXPECT_TRUE(named) << what << " of " << node << " is not in: " << describe(constants);
   }
-  /// In a copy of the int8 network.
+  /// Applies the fault to a copy of the int8 network.
   void changed(const std::string& node, const std::string& what, const std::function<void(Int8Node&)>& change) const {
     Int8Graph graph = good_;
     change(at(graph, node));
     expect_wrong(graph, node, what);
   }
-  /// In what convert is given: the int8 network is as a convert would make it that has the fault.
+  /// Applies the fault to what convert() is given: the int8 network is what a faulty convert() would make.
   void converted(const std::string& node, const std::string& what,
                  const std::function<void(QuantizedNetwork&)>& change) const {
     QuantizedNetwork faulty = *network_;
@@ -156,7 +157,7 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
 }
 
-/// As a Q/DQ file gives it back, which has no multipliers of its own; a scale that is neither is still seen.
+/// Scales as a Q/DQ file has them, which has no multipliers: a scale that is wrong either way is still found.
 TEST_F(PlantedFault, AWeightScaleMayHaveBatchNormsFactorInIt) {
   Int8Graph graph = good_;
   Int8Node& conv = at(graph, "conv");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,9 +7,8 @@
 #include <set>
 #include <thread>
 
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/progress.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
 #include "src/eval/evaluate.h"
 #include "tests/eval/fakes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small graph, a data set in memory and programs whose codes are simple functions of the pixels.
 #pragma once
 

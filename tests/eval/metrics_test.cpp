@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/eval/metrics.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected numbers are those of the books that paired.h names.
 #include "src/eval/paired.h"
 

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Worked numbers of segmentation: overlaps and mean IoU by hand, an evaluation of masks, two networks on the same ones.
-#include "src/eval/segmentation.h"
+#include "src/eval/paired.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/progress.h"
+#include "src/base/progress.h"
 #include "src/data/loader.h"
 #include "src/eval/compare.h"
-#include "src/graph/window.h"
+#include "src/net/shapes.h"
 #include "tests/error_of.h"
 #include "tests/eval/fakes.h"
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several processes that share an evaluation, here threads, give what one gives, to the last bit.
-#include "src/eval/sharing.h"
+#include "src/eval/evaluate.h"
 
 #include <gtest/gtest.h>
 
@@ -14,10 +15,9 @@
 #include <string>
 #include <thread>
 
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/eval/compare.h"
-#include "src/eval/evaluate.h"
 #include "tests/eval/fakes.h"
 
 namespace octet {

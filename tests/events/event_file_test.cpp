@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorBoard's event files, read back by a reader of its own.
-#include "src/events/event_file.h"
+#include "src/report/event_file.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/data/pictures.h"
 #include "tests/events/event_records.h"
 

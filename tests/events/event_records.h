@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads TensorBoard's event files without protobuf: TFRecord's frame, and of the messages what the tests ask for.
 #pragma once
 

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever the bytes: a valid Int8Graph that writes back to an equal checkpoint, or an octet::Error.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/graph/checkpoint.h"
+#include "src/base/error.h"
+#include "src/net/checkpoint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR records of both layouts.
 #include <cstdlib>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/memory_dataset.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

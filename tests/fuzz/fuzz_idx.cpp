@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pair of idx files, plain or gzipped: the first byte says which share of the input is the images file.
 #include <cstdlib>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/data/memory_dataset.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // JPEG, PNG, BMP and WebP with their EXIF data, in colour and grey, and the resize behind them.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/data/exif.h"
+#include "src/base/error.h"
+#include "src/data/decoders.h"
 #include "src/data/loader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

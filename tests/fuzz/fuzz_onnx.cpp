@@ -1,9 +1,10 @@
-// Whatever the bytes: a network that stands by its graph, its weights not larger than kMostCopies times the file,
+// SPDX-License-Identifier: Apache-2.0
+// Whatever the bytes: a network that stands by its graph, its weights not larger than kMaxCopies times the file,
 // or an octet::Error.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/onnx/import.h"
+#include "src/base/error.h"
+#include "src/net/onnx/import.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;
@@ -12,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     size_t total = 0;
     for (const ParameterSpec& parameter : parameters(network.graph))
       total += network.weights.tensors.at(parameter.name).bytes.size();
-    if (total > kMostCopies * size) std::abort();
+    if (total > kMaxCopies * size) std::abort();
   } catch (const Error&) {
   }
   return 0;

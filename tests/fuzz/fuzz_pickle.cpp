@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pickle machine alone, without the checksums of the zip around it: values that refer to each other within bounds,
 // or an octet::Error.
 #include <cstdlib>
 #include <string_view>
 
-#include "src/common/error.h"
-#include "src/import/pickle.h"
+#include "src/base/error.h"
+#include "src/net/import/pickle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

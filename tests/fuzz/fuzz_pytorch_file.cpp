@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever the bytes: tensors together not larger than twice the file, or an octet::Error.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/import/pytorch_file.h"
+#include "src/base/error.h"
+#include "src/net/import/pytorch_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text is a recipe or an Error(usage); an accepted one reads back from what is written.
 #include <cstdlib>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/recipe/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever the bytes: a TensorFile that writes back to an equal one, or an octet::Error.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/base/error.h"
+#include "src/base/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of a tar archive, and the contents it points at.
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/data/tar_index.h"
+#include "src/base/error.h"
+#include "src/data/image_folder.h"
 #include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

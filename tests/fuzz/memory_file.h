@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes as a file that has a path, without a disk.
 #pragma once
 

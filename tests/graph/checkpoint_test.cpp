@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // int8.safetensors: the same graph gives the same bytes, and no damaged file is taken for a good one or crashes.
-#include "src/graph/checkpoint.h"
+#include "src/net/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "src/common/files.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/base/files.h"
+#include "src/base/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

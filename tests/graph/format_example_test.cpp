@@ -1,7 +1,8 @@
-// The worked example of src/graph/README.md, computed by the definition of the convolution.
+// SPDX-License-Identifier: Apache-2.0
+// The worked example of docs/FORMAT.md, computed by the definition of the convolution.
 #include <gtest/gtest.h>
 
-#include "kernels/conv2d_int8/conv2d_int8.h"
+#include "kernels/conv/conv2d.h"
 
 namespace octet {
 namespace {

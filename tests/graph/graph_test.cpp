@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shape inference, names, parameters.
-#include "src/graph/graph.h"
+#include "src/net/graph.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <algorithm>
 #include <map>
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

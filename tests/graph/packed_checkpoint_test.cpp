@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights of fewer than 8 bits in a checkpoint: packed on disk, the same network in memory.
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "src/graph/checkpoint.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
+#include "src/net/checkpoint.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

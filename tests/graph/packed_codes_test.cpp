@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codes of few bits: their place in the stream, and back.
-#include "src/graph/packed_codes.h"
+#include "src/net/checkpoint.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/random.h"
+#include "src/base/random.h"
 #include "tests/error_of.h"
 
 namespace octet::test {

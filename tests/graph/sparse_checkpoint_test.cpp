@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // 2:4 sparse weights in a checkpoint: said in the file, and checked in every group whenever a file is read or written.
 #include <gtest/gtest.h>
 
-#include "src/graph/checkpoint.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
+#include "src/net/checkpoint.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/graph/test_graphs.h"
 
 #include <cstdlib>
@@ -5,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/common/error.h"
-#include "src/graph/op_traits.h"
+#include "src/base/error.h"
+#include "src/net/op_traits.h"
 #include "tests/source_dir.h"
 
 namespace octet {

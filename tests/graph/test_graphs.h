@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small graphs with every op, for the tests of this folder.
 #pragma once
 
 #include <string>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 #include "tests/error_of.h"
 #include "tests/source_dir.h"
 

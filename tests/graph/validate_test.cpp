@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // validate() accepts a good graph and names the node of every kind of bad one.
 #include <gtest/gtest.h>
 
@@ -5,8 +6,8 @@
 #include <limits>
 #include <set>
 
-#include "src/graph/int8_graph.h"
-#include "src/graph/op_traits.h"
+#include "src/net/int8_graph.h"
+#include "src/net/op_traits.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

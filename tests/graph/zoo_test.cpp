@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model zoo against published parameter counts and against the names in real weight files.
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

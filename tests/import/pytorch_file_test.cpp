@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch.save's files: real ones, files built by hand, and everything hostile refused by name.
-#include "src/import/pytorch_file.h"
+#include "src/net/import/pytorch_file.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -9,10 +10,9 @@
 #include <random>
 #include <utility>
 
-#include "src/common/files.h"
-#include "src/graph/zoo.h"
-#include "src/import/pickle.h"
-#include "src/import/zip_directory.h"
+#include "src/base/files.h"
+#include "src/net/import/pickle.h"
+#include "src/net/zoo.h"
 #include "tests/error_of.h"
 #include "tests/import/torch_zip.h"
 #include "tests/source_dir.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A zip file as LibTorch 2.11 writes it, in hex: torch::pickle_save of {"epoch": 3, "state_dict": {"w":
 // arange(6).view(2, 3).t(), "tail": the last two of the same storage, "h": half [1.5, -2], "n": int64 [7]}}.
 #pragma once

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two shares of a batch, whose sums are put together between the passes, are the whole batch as double computes it; and
 // each pass gives the same bits each time.
-#include "kernels/batch_norm/cuda_batch_norm.h"
+#include "kernels/training/batch_norm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient at BatchNorm's input, value by value as its kernel computes it.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "kernels/batch_norm/input_gradient.h"
+#include "kernels/training/batch_norm.h"
 
 namespace octet::kernels::batch_norm {
 namespace {

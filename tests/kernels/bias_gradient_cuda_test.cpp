@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // One pass gives the masked gradient, bit for bit, and the bias' gradient: near the exact sum, and the same each time.
-#include "kernels/fake_quantize/cuda_bias_gradient.h"
+#include "kernels/training/fake_quantize.h"
 
 #include <gtest/gtest.h>
 

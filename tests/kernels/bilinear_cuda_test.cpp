@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bilinear resizing on the GPU against the definition, byte for byte.
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "kernels/bilinear_int8/cuda_bilinear_int8.h"
+#include "kernels/operators/bilinear.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

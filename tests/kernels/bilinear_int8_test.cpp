@@ -1,12 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bilinear resizing: worked numbers, and every path against the definition.
-#include "kernels/bilinear_int8/bilinear_int8.h"
+#include "kernels/operators/bilinear.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
-
-#include "kernels/bilinear_int8/cpu_bilinear_int8.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The definition held to numbers worked by hand, and what create() refuses.
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {

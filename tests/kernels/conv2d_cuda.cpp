@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/conv2d_cuda.h"
 
 #include <gtest/gtest.h>

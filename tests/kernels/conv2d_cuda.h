@@ -1,4 +1,5 @@
-// Convolutions on the GPU under test: how a variant is held to the reference, byte for byte.
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions on the GPU under test: how an alternative is compared with the reference, byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv2d_int8/cuda/family.h"
-#include "src/cuda/this_gpu.h"
+#include "kernels/conv/cuda/family.h"
+#include "src/cuda/device.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {
@@ -24,17 +25,19 @@ void vary_for_cuda(ConvCase& c, std::mt19937& random);
 /// Sets every pixel stride to cuda_channel_stride(); call before fill_random().
 void use_cuda_strides(ConvCase& c);
 
-/// A convolution of one group on the GPU's strides, at times on wider ones, as slices of a larger tensor have.
+/// Returns a convolution of one group with the GPU's strides, or sometimes wider ones, as slices of a larger tensor
+/// have.
 ConvCase random_ungrouped_case(std::mt19937& random, bool uneven_padding = false);
 
-/// The largest sums: 255 * 127 * 4608 is far beyond float's 2^24; float32 output shows every bit that float keeps.
+/// Returns a convolution with the largest sums: 255 * 127 * 4608 is far beyond float's 2^24; float32 output shows every
+/// bit that float keeps.
 ConvCase largest_sums_case(int zero_point, bool float_output, std::mt19937& random);
 
-/// Output bytes of one variant, run twice on the same workspace, whose head starts with zeros and whose rest does not.
-/// Fails the test when bytes behind the output or the zeros of the workspace have changed.
+/// Returns the output bytes of one alternative, run twice on the same workspace, whose head is zeros and whose rest is
+/// not. Fails the test if bytes behind the output or the zeros of the workspace have changed.
 std::vector<uint8_t> run_cuda(const ConvCase& c, const CudaConv2d& conv);
 
-/// The same for a variant of one family, also one that it would not choose.
+/// Returns the output bytes of one alternative of a family in the same way, even one that the family would not choose.
 std::vector<uint8_t> run_family(const ConvCase& c, const CudaConvFamily& family, const CudaConv2d& conv);
 
 /// Fails the test, naming the first difference, unless the channels are the reference's and bytes that no kernel may

@@ -1,13 +1,13 @@
-// Every tile of the mma family, also where it would not be chosen, against the reference, byte for byte.
+// SPDX-License-Identifier: Apache-2.0
+// Every tile of the mma family, even if it would not be chosen, against the reference, byte for byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <climits>
 #include <set>
 
-#include "kernels/conv2d_int8/cuda/mma/mma.h"
-#include "kernels/conv2d_int8/cuda/mma/taps_inside.h"
-#include "kernels/fast_divide.h"
+#include "kernels/conv/cuda/mma/mma.h"
+#include "kernels/core/divide.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
@@ -67,7 +67,8 @@ TEST(Conv2dCudaMma, LinearLayersWriteFloatLogits) {
   }
 }
 
-// Of four in a row the third runs beside the second, which is slow; the fourth adds what the second writes.
+// Of four convolutions in a row, the third runs concurrently with the second, which is slow, and the fourth adds what
+// the second writes.
 TEST(Conv2dCudaMma, OneRunsBesideTheOneBeforeIt) {
   OCTET_NEEDS_GPU();
   constexpr int kSlow = 0, kQuick = 12, kTimes = 30;  // tiles

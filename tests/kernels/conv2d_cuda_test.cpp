@@ -1,9 +1,10 @@
-// Convolutions on the GPU: every variant gives the reference's bytes.
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions on the GPU: every alternative gives the reference's bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 
@@ -78,8 +79,8 @@ TEST(Conv2dCuda, FirstLayersAreExact) {
   }
 }
 
-// Of each window's kernel an image with 15 x 15 tiles, more than there are multiprocessors: blocks take the channels of
-// two of few tiles.
+// For the kernel of each window an image with 15 x 15 tiles, more than there are multiprocessors, so that a block
+// computes the channels of two warps.
 TEST(Conv2dCuda, WideFirstLayersAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(46);

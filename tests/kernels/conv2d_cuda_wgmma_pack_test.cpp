@@ -1,28 +1,28 @@
-// What is packed for the wgmma family holds the convolution: computed from the packed bytes alone, on the CPU.
+// SPDX-License-Identifier: Apache-2.0
+// Packed data of the wgmma family is complete: the convolution is computed from the packed bytes alone, on the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <map>
 
-#include "kernels/conv2d_int8/cuda/mma/tiles.h"
-#include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
+#include "kernels/conv/cuda/mma/mma.h"
+#include "kernels/conv/cuda/wgmma/wgmma.h"
 #include "tests/kernels/conv2d_cuda.h"
 
 namespace octet::kernels::testing {
 namespace {
 
-/// The row of padded images (WgmmaPlan) that a pixel is in, row 0 being the
-/// first tile's first.
+/// Returns the row of padded images (WgmmaPlan) that holds a pixel; row 0 is the first row of the first tile.
 int64_t padded_row(const WgmmaPlan& plan, const Conv2dShape& g, int image, int iy, int ix) {
   return (static_cast<int64_t>(image) * plan.padded_h + iy + g.pad_h) * plan.padded_w + ix + g.pad_w;
 }
 
-/// A weight of a sparse step, as wgmma.sp finds it: 0 unless its column is one of the two kept of four.
+/// Returns a weight of a sparse step as wgmma.sp finds it: 0 unless its column is one of the two kept of four.
 int8_t sparse_weight(const WgmmaTile& tile, const uint8_t* step, int row, int column) {
   const int pieces = tile.block_k / 64, piece = column / 64, in_column = column % 64;
-  // By the PTX ISA thread t of a warp tells of row t / 4, t odd: of the row 8 behind, and of columns 32 on from t % 4
-  // = 2.
+  // By the PTX ISA thread t of a warp describes row t / 4 or, if t is odd, the row 8 further on, and columns from 32 on
+  // if t % 4 >= 2.
   const int thread = row / 16 * 32 + row % 8 * 4 + (in_column >= 32 ? 2 : 0) + (row % 16 >= 8 ? 1 : 0);
   uint32_t word;
   std::memcpy(&word, step + pieces * 2048 + (thread * pieces + piece) * sizeof(word), sizeof(word));
@@ -36,7 +36,7 @@ int8_t sparse_weight(const WgmmaTile& tile, const uint8_t* step, int row, int co
   return 0;
 }
 
-/// Every four of every step, also where no weights are, name two places one behind the other: else wgmma.sp is
+/// Checks that every four of every step, even in the padding, name two increasing positions: otherwise wgmma.sp is
 /// undefined.
 void expect_two_kept_everywhere(const WgmmaTile& tile, const uint8_t* weight, size_t bytes) {
   const size_t step_bytes = tile.step_bytes(), codes = static_cast<size_t>(tile.block_n) * tile.block_k / 2;
@@ -46,9 +46,8 @@ void expect_two_kept_everywhere(const WgmmaTile& tile, const uint8_t* weight, si
   }
 }
 
-/// What the kernels compute, from packed data alone, as they find it: zeros
-/// outside the image, and starts of sums that undo it. When shifted each tap is
-/// read from rows of padded images further on.
+/// Computes what the kernels compute, from packed data alone and in the way they find it: zeros outside the image, and
+/// start values of sums that correct for these. If shifted, each tap is read from later rows of padded images.
 std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
   const Conv2dShape& g = c.shape;
   const Conv2dParams& p = c.params;
@@ -111,8 +110,7 @@ std::vector<uint8_t> run_packed(const ConvCase& c, int index) {
   return y;
 }
 
-// Shifted also where a window's rows are the padding of the row, or of the
-// image, that follows.
+// Shifted tiles, even where the rows of a window are the padding of the next row or image.
 TEST(Conv2dCudaWgmma, PackedDataHoldsTheConvolution) {
   std::map<std::pair<WgmmaMode, bool>, int> run;
   for (unsigned seed = 1; seed <= 300 && !HasFailure(); ++seed) {

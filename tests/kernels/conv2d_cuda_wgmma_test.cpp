@@ -1,15 +1,15 @@
-// Every tile of the wgmma family, also where it would not be chosen, against
-// the reference, byte for byte; and what its kernels rely on, checked without a
-// GPU. What is packed for them: conv2d_cuda_wgmma_pack_test.cpp.
+// SPDX-License-Identifier: Apache-2.0
+// Every tile of the wgmma family, even if it would not be chosen, against the reference, byte for byte; and what its
+// kernels rely on, checked without a GPU. Packed data is tested in conv2d_cuda_wgmma_pack_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <thread>
 
-#include "kernels/conv2d_int8/cuda/wgmma/step_rounding.h"
-#include "kernels/conv2d_int8/cuda/wgmma/wgmma.h"
-#include "src/common/error.h"
+#include "kernels/conv/cuda/rounding.h"
+#include "kernels/conv/cuda/wgmma/wgmma.h"
+#include "src/base/error.h"
 #include "src/cuda/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/error_of.h"
@@ -69,7 +69,7 @@ TEST(Conv2dCudaWgmma, OneTileIsExact) {
   }
 }
 
-// A kernel's shared memory is told to CUDA before each launch: that of one thread's shape must hold for its own.
+// The shared memory of a kernel is set before each launch: what one thread sets must hold for its own launch.
 TEST(Conv2dCudaWgmma, TwoThreadsLaunchOneTileForTwoShapesAtOnce) {
   OCTET_NEEDS_HOPPER();
   const CudaConvFamily often{nullptr, cuda_wgmma_family().pack, nullptr,
@@ -152,8 +152,8 @@ TEST(Conv2dCudaWgmma, LayersOfResNetsAreExact) {
   }
 }
 
-// Blocks stay: each group of warps comes to its second tile and more, in a ring
-// of fewer stages than a tile takes.
+// Blocks iterate over tiles: each group of warps computes two tiles and more, in a ring of fewer stages than a tile
+// takes.
 TEST(Conv2dCudaWgmma, TilesAfterTilesAreExact) {
   OCTET_NEEDS_HOPPER();
   std::mt19937 random(4);
@@ -190,7 +190,8 @@ TEST(Conv2dCudaWgmma, LargestAccumulatorsAreExact) {
   }
 }
 
-// Rounding as finish_word() does it, of every sixteenth far beyond the codes, ties among them, and what lies beside.
+// Rounding as finish_word() does it, for every sixteenth of a code far beyond the range of codes, which includes ties,
+// and for the neighbouring floats.
 TEST(Conv2dCudaWgmma, StepsAreRoundCode) {
   int run = 0;
   for (CodeOutput out : {CodeOutput{.clamp_min = 0, .clamp_max = 255},
@@ -203,27 +204,26 @@ TEST(Conv2dCudaWgmma, StepsAreRoundCode) {
       ++run;
       const StepRounding round(out);
       const auto expect_code = [&](float t) {
-        const int32_t steps = std::clamp(round(t * kStepScale), 0, std::min(round.most, 255));
+        const int32_t steps = std::clamp(round(t * kStepScale), 0, std::min(round.max_steps, 255));
         const uint8_t code = static_cast<uint8_t>(steps ^ round.flip);
         ASSERT_EQ(code, static_cast<uint8_t>(round_code(t, out.zero_point, out.clamp_min, out.clamp_max)))
             << t << ", zero point " << out.zero_point;
       };
       for (int i = -16 * 400; i <= 16 * 400; ++i) {
         const float t = static_cast<float>(i) / 16;
-        for (const float beside : {t, std::nextafter(t, -1e9f), std::nextafter(t, 1e9f)}) expect_code(beside);
+        for (const float value : {t, std::nextafter(t, -1e9f), std::nextafter(t, 1e9f)}) expect_code(value);
       }
       for (const float t : {0x1p60f, -0x1p60f, 0x1p-120f, -0x1p-120f, -0.0f, 16777217.0f, -8388608.5f}) expect_code(t);
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_EQ(run, 256 + 256 + 128 + 101 + 115);  // of the last two every other zero point
+  EXPECT_EQ(run, 256 + 256 + 128 + 101 + 115);  // every other zero point for the last two
   EXPECT_FALSE(StepRounding::can({.zero_point = 3, .clamp_min = 3}));
   EXPECT_FALSE(StepRounding::can({.zero_point = 201, .clamp_max = 200}));
   EXPECT_FALSE(StepRounding::can({.clamp_min = -127, .clamp_max = 127, .is_signed = true}));
 }
 
-// Scaling by 2^-16 changes no bit of t: scales down to 2^-80, biases of any
-// size, residuals.
+// Scaling by 2^-16 changes no bit of t, for scales down to 2^-80, biases of any size, and residuals.
 TEST(Conv2dCudaWgmma, ScaledSumsAreTheSums) {
   std::mt19937 random(11);
   const auto of_magnitude = [&](int low, int high) {

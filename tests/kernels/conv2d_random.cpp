@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/conv2d_random.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/conv2d_int8/padding.h"
+#include "kernels/conv/conv2d.h"
 
 namespace octet::kernels::testing {
 namespace {

@@ -1,4 +1,5 @@
-// Random convolutions and how a CPU path is held to the reference, byte for byte.
+// SPDX-License-Identifier: Apache-2.0
+// Random convolutions, and how a CPU path is compared with the reference, byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv2d_int8/cpu_conv2d.h"
-#include "kernels/elementwise_int8/lookup_int8.h"
+#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/operators/elementwise.h"
 #include "tests/kernels/guarded_bytes.h"
 
 namespace octet::kernels::testing {
@@ -30,7 +31,7 @@ struct ConvCase {
 
 /// Sets out_h and out_w from the window, with as much padding behind the image as before it.
 void infer_output(Conv2dShape& shape);
-/// The same; on each axis in one of three cases with less or more behind it.
+/// Sets out_h and out_w in the same way, but on each axis in one of three cases with less or more padding behind.
 void infer_output(Conv2dShape& shape, std::mt19937& random);
 
 struct RandomOptions {
@@ -41,21 +42,22 @@ struct RandomOptions {
 /// are chosen so that results spread over and beyond the range of codes.
 void fill_random(ConvCase& c, std::mt19937& random, RandomOptions options = {});
 
-/// Sets weights to 0 until of each four input channels no more than two are left, at times fewer.
+/// Sets weights to 0 until at most two of each four input channels are left, and sometimes fewer.
 void keep_two_of_four(ConvCase& c, std::mt19937& random);
 
-/// A random shape, small enough to be fast: kernels to 7, strides, padding, dilation, groups, odd channels, wide
-/// strides.
+/// Returns a convolution of random shape, small enough to be fast: kernels to 7, strides, padding, dilation, groups,
+/// odd channels, wide strides.
 ConvCase random_case(std::mt19937& random);
 
-/// Has the case's codes, which it must write, looked up in a random table.
+/// Adds a random look-up table for the codes that the case writes.
 void draw_lookup(ConvCase& c, std::mt19937& random);
 
-/// Output bytes of the reference; lanes behind the channels hold kCanary.
 inline constexpr uint8_t kCanary = 0xA5;
+
+/// Returns the output bytes of the reference; lanes behind the channels hold kCanary.
 std::vector<uint8_t> run_reference(const ConvCase& c);
 
-/// Output bytes of a CPU path, all tasks in two ranges as two threads would do; out of order, canaries as above.
+/// Returns the output bytes of a CPU path, whose tasks run out of order in two ranges, as two threads would run them.
 /// Input, residual, output and workspace each touch a forbidden page on the side of `guard`.
 std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard = Guard::behind);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every CPU path against the reference, byte for byte, padding lanes of the output included.
 #include <gtest/gtest.h>
 

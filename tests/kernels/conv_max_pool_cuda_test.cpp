@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A first layer and its max-pool in one kernel against the definitions of both, byte for byte.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv_max_pool_int8/cuda_conv_max_pool_int8.h"
+#include "kernels/groups/groups.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
@@ -92,7 +93,7 @@ std::vector<uint8_t> expected_of(const PooledCase& c) {
   return y;
 }
 
-/// Runs every choice twice on a poisoned output; returns how many there are.
+/// Runs every alternative twice on a poisoned output, and returns how many there are.
 int expect_exact(const PooledCase& c) {
   const ConvMaxPool layers = c.layers();
   const std::vector<uint8_t> expected = expected_of(c);
@@ -152,7 +153,7 @@ TEST(ConvMaxPoolCuda, AnySizeIsExact) {
   EXPECT_GT(run, 600);
 }
 
-// Blocks go through many tiles here; 8-bit codes at both ends.
+// Blocks iterate over many tiles here; codes are extreme at both ends.
 TEST(ConvMaxPoolCuda, LargeBatchesAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(3);
@@ -191,7 +192,8 @@ TEST(ConvMaxPoolCuda, OffersItselfForFirstLayersThatHalveThePicture) {
   EXPECT_EQ(choices([](ConvMaxPool& l) { l.pool.out_w += 2; }), 0u) << "a window without a pixel";
 }
 
-// Of each word of a window: the weights, negated where the multiplier was, in the lane that multiplies by it.
+// The weights of each word of a window, negated if the multiplier was negative, are in the lane that multiplies by
+// them.
 TEST(ConvMaxPoolCuda, PackedDataHoldsTheConvolution) {
   std::mt19937 random(5);
   for (const int kernel : {2, 3, 5, 7}) {

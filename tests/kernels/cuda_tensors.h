@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays on the device and values of every type, for tests of kernels on real values.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/quantize.h"
-#include "kernels/value_type.h"
+#include "kernels/core/cuda.h"
+#include "kernels/core/quantize.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 

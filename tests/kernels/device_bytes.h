@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes on the GPU for tests: uploaded, with bytes behind them that kernels may read but not change.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "kernels/conv/cuda_conv2d.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Add, mul, requantize, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
 #include <gtest/gtest.h>
 
@@ -7,11 +8,8 @@
 #include <random>
 #include <string>
 
-#include "kernels/elementwise_int8/cuda_copy_codes.h"
-#include "kernels/elementwise_int8/cuda_elementwise_int8.h"
-#include "kernels/elementwise_int8/cuda_lookup_int8.h"
-#include "kernels/elementwise_int8/cuda_pick_int8.h"
-#include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
+#include "kernels/operators/copies.h"
+#include "kernels/operators/elementwise.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // add, mul, requantize, lookup, subsample_pad and input quantization: worked numbers, and every path against the
 // definition.
-#include "kernels/elementwise_int8/elementwise_int8.h"
+#include "kernels/operators/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/elementwise_int8/cpu_elementwise_int8.h"
-#include "kernels/elementwise_int8/lookup_int8.h"
-#include "kernels/elementwise_int8/pick_int8.h"
-#include "kernels/elementwise_int8/subsample_pad_int8.h"
-#include "kernels/image_int8/image_int8.h"
+#include "kernels/operators/copies.h"
+#include "kernels/operators/pixels.h"
 
 namespace octet::kernels {
 namespace {

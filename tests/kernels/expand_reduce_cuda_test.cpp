@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two 1x1 convolutions in one kernel against the definition of both, byte for byte.
 #include <gtest/gtest.h>
 
@@ -5,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv2d_int8/cuda/mma/tiles.h"
-#include "kernels/expand_reduce_int8/cuda_expand_reduce_int8.h"
+#include "kernels/conv/cuda/mma/mma.h"
+#include "kernels/groups/groups.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
@@ -52,7 +53,7 @@ Case make_case(int cluster, int side, int images, bool residual, std::mt19937& r
   return c;
 }
 
-/// By every kernel, also where it is not chosen, run twice.
+/// Runs every kernel twice, even if it would not be chosen.
 void expect_exact_twice(const Case& c) {
   const ExpandReduce layers = c.layers();
   const std::vector<uint8_t> expected = run_reference(c.reduce);
@@ -132,7 +133,7 @@ TEST(ExpandReduceCuda, OtherPairsHaveNoChoice) {
   EXPECT_EQ(choices(c), 0u);
 }
 
-// Both convolutions from packed data alone, by the formulas that say where a weight lies.
+// Computes both convolutions from packed data alone, by the formulas for the positions of weights.
 TEST(ExpandReduceCuda, PackedDataHoldsBothConvolutions) {
   std::mt19937 random(4);
   for (const int cluster : {2, 4, 8, 16}) {

@@ -1,12 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fake quantization on the GPU gives the CPU kernels' bits, whatever the type, size, alignment and activation.
-#include "kernels/fake_quantize/cuda_fake_quantize.h"
+#include "kernels/training/fake_quantize.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <random>
 
-#include "kernels/fake_quantize/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

@@ -1,4 +1,5 @@
-#include "kernels/fake_quantize/fake_quantize.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/training/fake_quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@
 #include <cstring>
 #include <random>
 #include <vector>
-
-#include "kernels/fake_quantize/rounded_quotient.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory with a forbidden page at one end: a kernel that touches a byte too many dies there, in every build. Sanitizers
 // do not see masked vector loads and stores (compilers leave those intrinsics uninstrumented); the processor does.
 #pragma once

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Input quantization on the GPU against the definition, byte for byte.
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "kernels/image_int8/cuda_image_int8.h"
+#include "kernels/operators/pixels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

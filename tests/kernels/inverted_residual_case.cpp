@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/inverted_residual_case.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
-#include "kernels/inverted_residual_int8/cuda/plan.h"
+#include "kernels/groups/groups.h"
+#include "kernels/groups/inverted_residual/plan.h"
 #include "tests/kernels/random_codes.h"
 
 namespace octet::kernels::testing {
@@ -12,14 +16,15 @@ int one_of(std::mt19937& random, std::initializer_list<int> values) {
   return *(values.begin() + random() % values.size());
 }
 
-/// As each scheme of activations has it: from 0, from a zero point within, or signed from 0; cut off above or not.
+/// Returns ReLU6 for one of the activation schemes: from 0, from a zero point above 0, or signed from 0; clamped above
+/// or not.
 CodeOutput relu6(std::mt19937& random) {
   const int scheme = uniform(random, 0, 2), zero_point = scheme == 1 ? uniform(random, 1, 100) : 0;
   const int highest = scheme == 2 ? 127 : 255;
   return {zero_point, zero_point, random() % 2 ? highest : uniform(random, highest / 2, highest - 1), scheme == 2};
 }
 
-/// Weights and constants; tensors of c.images images. Edges stay.
+/// Fills weights, constants and tensors of c.images images, and keeps the quantization of the tensors.
 void fill(ConvCase& c, std::mt19937& random, bool extreme) {
   const Conv2dParams params = c.params;
   fill_random(c, random, {.extreme = extreme});
@@ -60,6 +65,27 @@ void finish(BlockCase& c, std::mt19937& random, bool extreme) {
     if (conv == &c.expand && !c.has_expand) continue;
     fill(*conv, random, extreme);
   }
+}
+
+/// The definition of an inverted residual: its convolutions one after the other, for one image. x: codes [H, W,
+/// in_stride of the first]; residual: codes [OH, OW, residual_stride of project] or null; y: codes [OH, OW, out_stride
+/// of project].
+void reference(const InvertedResidual& block, const void* x, const void* residual, void* y) {
+  const auto run = [](const ConvNode& conv, int in_stride, const void* in) {
+    Conv2dShape shape = conv.shape;
+    shape.in_stride = in_stride, shape.out_stride = shape.out_c;
+    std::vector<uint8_t> out(static_cast<size_t>(shape.out_h) * shape.out_w * shape.out_c);
+    conv2d_int8_reference(shape, conv.params, conv.weights, in, nullptr, out.data());
+    return out;
+  };
+  std::vector<uint8_t> hidden;
+  if (block.has_expand) hidden = run(block.expand, block.expand.shape.in_stride, x);
+  const std::vector<uint8_t> windows =
+      run(block.depthwise, block.has_expand ? block.depthwise.shape.in_c : block.depthwise.shape.in_stride,
+          block.has_expand ? hidden.data() : x);
+  Conv2dShape last = block.project.shape;
+  last.in_stride = last.in_c;
+  conv2d_int8_reference(last, block.project.params, block.project.weights, windows.data(), residual, y);
 }
 
 }  // namespace
@@ -104,7 +130,7 @@ BlockCase random_block(std::mt19937& random) {
   shape.residual = random() & 1;  // of any kind: the engine asks for no more than equal shapes
   BlockCase c = make_block(shape, one_of(random, {1, 2, 5}), Edges::any, random);
   if (random() % 3 != 0) return c;
-  // Windows that leave the picture by other amounts, on one side only, or not at all.
+  // Windows that leave the image by different amounts, on one side only, or not at all.
   Conv2dShape& d = c.depthwise.shape;
   d.pad_h = uniform(random, 0, 2), d.pad_w = uniform(random, 0, 2);
   if (d.in_h + d.pad_h < 3) d.pad_h = 2;
@@ -162,8 +188,7 @@ std::vector<uint8_t> run_block_reference(const BlockCase& c) {
   for (int i = 0; i < c.images; ++i) {
     const uint8_t* residual =
         c.project.params.has_residual ? c.project.residual.data() + i * pixels * out.residual_stride : nullptr;
-    inverted_residual_int8_reference(block, c.first().x.data() + i * in_bytes, residual,
-                                     y.data() + i * pixels * out.out_stride);
+    reference(block, c.first().x.data() + i * in_bytes, residual, y.data() + i * pixels * out.out_stride);
   }
   return y;
 }

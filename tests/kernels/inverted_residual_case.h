@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inverted residuals under test, and how they are held to the reference, byte for byte.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/inverted_residual_int8/cuda_inverted_residual_int8.h"
+#include "kernels/groups/groups.h"
 #include "tests/kernels/conv2d_random.h"
 
 namespace octet::kernels::testing {
@@ -36,22 +37,22 @@ enum class Edges {
 /// Fills weights, edges and tensors of a block with random codes.
 BlockCase make_block(const BlockShape& shape, int images, Edges edges, std::mt19937& random);
 
-/// Odd sizes, not square, channels of any number, windows that leave pictures on one side only.
+/// Returns a block of odd sizes, not square, with any number of channels and windows that leave images on one side
+/// only.
 BlockCase random_block(std::mt19937& random);
 
-/// A tile for the block, perhaps none that would be chosen, that a GPU with `shared_limit` bytes for a thread block
-/// runs.
+/// Returns a tile that a GPU with `shared_limit` bytes for a thread block can run, even if it would not be chosen.
 CudaInvertedResidual random_tile(const BlockCase& c, int shared_limit, std::mt19937& random);
 
-/// The blocks of MobileNetV2 with an expanding convolution, and before them the one without, for 224x224 pictures; each
-/// kind once. Not the last: no kernel has its 320 channels.
+/// Returns each kind of MobileNetV2's blocks for 224x224 images once, first the one without an expanding convolution.
+/// The last block is left out, because no kernel supports its 320 channels.
 std::vector<BlockShape> mobilenet_v2_blocks();
 
-/// Output bytes of the reference; lanes behind the channels hold kCanary.
+/// Returns the output bytes of the reference; lanes behind the channels hold kCanary.
 std::vector<uint8_t> run_block_reference(const BlockCase& c);
 
-/// The first difference as a message, empty if there is none: the channels are the reference's, and bytes that no
-/// kernel may write, those between round_up(channels, 16) and the stride, hold kCanary.
+/// Returns the first difference as a message, or an empty string. The channels must be the reference's, and the bytes
+/// that no kernel may write, between round_up(channels, 16) and the stride, must hold kCanary.
 std::string block_difference(const BlockCase& c, const std::string& variant, const std::vector<uint8_t>& actual,
                              const std::vector<uint8_t>& expected);
 

@@ -1,11 +1,11 @@
-// What is packed for the inverted residual in one kernel holds the block: computed from the packed bytes alone, on the
-// CPU.
+// SPDX-License-Identifier: Apache-2.0
+// Packed data of an inverted residual is complete: the block is computed from the packed bytes alone, on the CPU.
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "kernels/conv2d_int8/cuda/family.h"
-#include "kernels/inverted_residual_int8/cuda/plan.h"
+#include "kernels/conv/cuda/family.h"
+#include "kernels/groups/inverted_residual/plan.h"
 #include "tests/kernels/inverted_residual_case.h"
 
 namespace octet::kernels::testing {
@@ -17,7 +17,7 @@ int fragment_weight(const uint8_t* fragments, int block, int k, int column) {
   return static_cast<int8_t>(fragments[block / 2 * 512 + lane * 16 + block % 2 * 8 + k / 16 * 4 + k % 4]);
 }
 
-// The block from packed data alone, as the kernel finds it: weights of every chunk by the bytes that codes lie at.
+// Computes the block from packed data alone, as the kernel does: the weights of every chunk by the positions of codes.
 TEST(InvertedResidualCuda, PackedDataHoldsTheWeights) {
   for (unsigned seed = 1; seed <= 40; ++seed) {
     std::mt19937 random(seed);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inverted residual in one kernel against the three convolutions of the reference, byte for byte.
 #include <gtest/gtest.h>
 
@@ -5,8 +6,8 @@
 #include <exception>
 #include <set>
 
-#include "kernels/cuda_shared_memory.h"
-#include "kernels/inverted_residual_int8/cuda/plan.h"
+#include "kernels/core/cuda.h"
+#include "kernels/groups/inverted_residual/plan.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
@@ -15,7 +16,7 @@
 namespace octet::kernels::testing {
 namespace {
 
-/// Runs every choice twice on the same tensors, whose output held other bytes before.
+/// Runs every alternative twice on the same tensors, whose output held other bytes before.
 void expect_exact(const BlockCase& c, const std::vector<CudaInvertedResidual>& choices) {
   const Stream stream;
   const InvertedResidual block = c.block();
@@ -99,8 +100,8 @@ TEST(InvertedResidualCuda, EveryKernelIsExact) {
   }
 }
 
-// The same of blocks that stay: turns that end with a place and that do not, more than there are tiles, several places
-// a block, one chunk and several, tiles that leave the picture.
+// Each kernel in turns, on little work: turns that end with a place and that do not, more turns than tiles, several
+// places per block, one chunk and several, tiles that leave the image.
 TEST(InvertedResidualCuda, EveryKernelOfTurnsIsExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(5);
@@ -184,7 +185,7 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
   }
 }
 
-// Blocks stay where there are tiles for all of the GPU, and several of one place; a batch of 1 has no such place.
+// Turns are offered if there are tiles for the whole GPU and several at one place; a batch of 1 has no such place.
 TEST(InvertedResidualCuda, LargeBatchesAreTakenInTurnsToo) {
   std::mt19937 random(6);
   const std::vector<BlockShape> blocks = mobilenet_v2_blocks();

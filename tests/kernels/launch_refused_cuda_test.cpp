@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks and clusters too large for any GPU are refused as such, and leave nothing behind.
 #include <gtest/gtest.h>
 
-#include "kernels/launch_refused.h"
+#include "kernels/core/cuda.h"
 #include "src/cuda/device.h"
 #include "src/cuda/stream.h"
 #include "tests/cuda/gpu.h"

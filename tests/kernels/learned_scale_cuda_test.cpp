@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The passes that a learned scale adds to, without LibTorch: values, bits and masked gradients stay what they are, the
 // scale's gradient is near the CPU kernel's sum and the same each time.
 #include <gtest/gtest.h>
@@ -6,12 +7,9 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/fake_quantize/cuda_bias_gradient.h"
-#include "kernels/fake_quantize/cuda_fake_quantize.h"
-#include "kernels/fake_quantize/cuda_quantize_weights.h"
-#include "kernels/fake_quantize/fake_quantize.h"
-#include "kernels/fake_quantize/learned_scale.h"
-#include "kernels/fake_quantize/range_gradient.h"
+#include "kernels/training/fake_quantize.h"
+#include "kernels/training/learned_range.h"
+#include "kernels/training/weights.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

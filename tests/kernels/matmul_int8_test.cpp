@@ -1,12 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of images: worked numbers, and every path against the definition.
-#include "kernels/matmul_int8/matmul_int8.h"
+#include "kernels/operators/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
-
-#include "kernels/matmul_int8/cpu_matmul_int8.h"
 
 namespace octet::kernels {
 namespace {

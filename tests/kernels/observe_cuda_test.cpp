@@ -1,13 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Observers on the GPU follow the same values to the same bits as Observer of src/quant.
-#include "kernels/observe/cuda_observe.h"
+#include "kernels/training/observe.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "src/quant/calibrator.h"
-#include "src/quant/qparams.h"
+#include "src/quant/calibrate.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

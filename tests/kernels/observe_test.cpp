@@ -1,4 +1,5 @@
-#include "kernels/observe/observe.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/training/observe.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +7,6 @@
 #include <cmath>
 #include <random>
 #include <vector>
-
-#include "kernels/observe/edge_quantizer.h"
 
 namespace octet::kernels {
 namespace {

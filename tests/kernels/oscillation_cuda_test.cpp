@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Freezing on the GPU: the CPU's bits over many steps, for more weights than a launch takes, and nothing where a step
 // is skipped.
-#include "kernels/fake_quantize/cuda_oscillation.h"
+#include "kernels/training/weights.h"
 
 #include <gtest/gtest.h>
 

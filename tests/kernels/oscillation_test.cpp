@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // When weights are frozen, against the paper's definition over the whole history of their codes, in double.
-#include "kernels/fake_quantize/oscillation.h"
+#include "kernels/training/weights.h"
 
 #include <gtest/gtest.h>
 

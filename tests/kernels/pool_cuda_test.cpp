@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling on the GPU against the definition, byte for byte.
 #include <gtest/gtest.h>
 
@@ -6,8 +7,8 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/cuda_workspace.h"
-#include "kernels/pool_int8/cuda_pool_int8.h"
+#include "kernels/core/cuda.h"
+#include "kernels/operators/pool.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

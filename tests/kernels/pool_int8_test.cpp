@@ -1,12 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling: worked numbers, and every path against the definition.
-#include "kernels/pool_int8/pool_int8.h"
+#include "kernels/operators/pool.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
-
-#include "kernels/pool_int8/cpu_pool_int8.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Global average and linear layer in one kernel against the definitions of both, byte for byte.
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/pool_linear_int8/cuda_pool_linear_int8.h"
+#include "kernels/groups/groups.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
@@ -60,7 +61,7 @@ std::vector<uint8_t> expected_of(const Case& c) {
   return y;
 }
 
-/// Runs every choice twice on a poisoned output.
+/// Runs every alternative twice on a poisoned output.
 void expect_choices_exact(const Case& c) {
   const PoolLinear layers = c.layers();
   const std::vector<uint8_t> expected = expected_of(c);
@@ -121,8 +122,8 @@ TEST(PoolLinearCuda, OtherEndsHaveNoChoice) {
   EXPECT_EQ(choices(c), 0u);
 }
 
-// The linear layer from packed data alone, as the kernel finds it: a row of weights for each output, of whole vectors
-// of 16 channels, and rows of zeros up to a multiple of 8 outputs.
+// Computes the linear layer from packed data alone, as the kernel does: a row of weights for each output, in whole
+// vectors of 16 channels, and rows of zeros up to a multiple of 8 outputs.
 TEST(PoolLinearCuda, PackedDataHoldsTheLinearLayer) {
   for (unsigned seed = 1; seed <= 40; ++seed) {
     std::mt19937 random(seed);

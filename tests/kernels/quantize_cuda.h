@@ -1,10 +1,11 @@
-// Runs the rounding rule of kernels/quantize.h on the GPU, for quantize_cuda_test.cpp.
+// SPDX-License-Identifier: Apache-2.0
+// Runs the rounding rule of kernels/core/quantize.h on the GPU, for quantize_cuda_test.cpp.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/quantize.h"
+#include "kernels/core/quantize.h"
 
 namespace octet {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounding rule gives the same bits on the GPU as on the CPU: the ground under "every engine, every byte".
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scales and fake-quantized weights of a whole network from one launch equal the CPU's, bit for bit.
-#include "kernels/fake_quantize/cuda_quantize_weights.h"
+#include "kernels/training/weights.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <random>
 #include <tuple>
 
-#include "kernels/fake_quantize/fake_quantize.h"
+#include "kernels/training/fake_quantize.h"
 #include "src/quant/weight_scales.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"

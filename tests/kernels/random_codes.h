@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random codes, edges and strides for tests of the GPU's operators.
 #pragma once
 
@@ -6,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/codes.h"
-#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/core/codes.h"
 
 namespace octet::kernels::testing {
 

@@ -1,7 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/refused_launches.h"
 
-#include "kernels/cuda_launch.h"
-#include "kernels/cuda_overlap.h"
+#include "kernels/core/launch.cuh"
 
 namespace octet {
 namespace {

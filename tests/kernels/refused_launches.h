@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches of an empty kernel, checked as kernels' launches are, for launch_refused_cuda_test.cpp.
 #pragma once
 
 #include <cstddef>
 
-#include "kernels/cuda_stream.h"
+#include "kernels/core/cuda.h"
 
 namespace octet {
 

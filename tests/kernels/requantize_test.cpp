@@ -1,4 +1,5 @@
-#include "kernels/requantize/requantize.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/training/qat_epilogue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax of codes: worked numbers, and every path against the definition.
-#include "kernels/softmax_int8/softmax_int8.h"
+#include "kernels/operators/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
-
-#include "kernels/softmax_int8/cpu_softmax_int8.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // 2:4 sparsity on the GPU: the CPU's bits, for more weights than a launch takes.
-#include "kernels/sparsity/cuda_two_of_four.h"
+#include "kernels/training/two_of_four.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "src/model/autocast.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/numerics.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/conv2d.h>

@@ -1,4 +1,5 @@
-// The float network on the GPU: pictures, weights and the walk of every network.
+// SPDX-License-Identifier: Apache-2.0
+// The float network on the GPU: images, weights and the walk of every network.
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
@@ -8,8 +9,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "src/graph/zoo.h"
-#include "src/model/device.h"
+#include "src/net/zoo.h"
+#include "src/train/model/device.h"
 #include "tests/cuda/gpu.h"
 
 namespace octet {
@@ -20,7 +21,7 @@ const at::Device kGpu(at::kCUDA, 0);
 TEST(CudaModel, ImagesAreTheCpusBits) {
   OCTET_NEEDS_GPU();
   for (const int channels : {1, 2, 3, 600}) {
-    const Pictures first{nullptr, 7, {channels, 16, 33}};
+    const Images first{nullptr, 7, {channels, 16, 33}};
     const size_t bytes = first.count * first.shape.elements();
     std::vector<uint8_t> pixels(bytes);
     for (size_t i = 0; i < bytes; ++i) pixels[i] = static_cast<uint8_t>(i * 7 + i / 256);
@@ -29,7 +30,7 @@ TEST(CudaModel, ImagesAreTheCpusBits) {
       mean[c] = 0.3f + 0.37f * static_cast<float>(c % 3);
       std[c] = 0.01f + 0.2f * static_cast<float>(c % 5);
     }
-    const Pictures pictures{pixels.data(), first.count, first.shape};
+    const Images pictures{pixels.data(), first.count, first.shape};
     const at::Tensor expected = images_to_tensor(pictures, mean, std, at::kCPU);
     const at::Tensor x = images_to_tensor(pictures, mean, std, kGpu);
     std::fill(pixels.begin(), pixels.end(), uint8_t{0});  // the caller's right, at once
@@ -91,9 +92,9 @@ double relative_error(const at::Tensor& x, const at::Tensor& expected) {
   return (x.to(at::kDouble) - wide).norm().item<double>() / wide.norm().item<double>();
 }
 
-/// Against the CPU's float32. A float32 operation rounds by 2^-24 and errors of random sign grow with the square root
-/// of their number: through 50 layers of up to 4608 inputs to sqrt(50 * 4608) * 2^-24 = 3e-5 at worst, on both sides.
-/// TF32 rounds every input by 2^-11 instead and ends near 1e-3, so 1e-4 tells them apart.
+/// Compared with the CPU's float32. A float32 operation rounds by 2^-24 and errors of random sign grow with the square
+/// root of their number: through 50 layers of up to 4608 inputs to sqrt(50 * 4608) * 2^-24 = 3e-5 at worst, on both
+/// sides. TF32 rounds every input by 2^-11 instead and ends near 1e-3, so 1e-4 separates them.
 TEST(CudaModel, WalksEveryNetworkInFullFloat32) {
   OCTET_NEEDS_GPU();
   const c10::NoGradGuard no_grad;
@@ -112,7 +113,7 @@ TEST(CudaModel, WalksEveryNetworkInFullFloat32) {
     }
     EXPECT_EQ(first_non_finite(graph, there, moved), "") << graph.name;
   }
-  // What the tolerance must be able to tell: one convolution in TF32.
+  // The tolerance must detect one convolution in TF32.
   const at::Tensor x = at::randn({4, 64, 32, 32}), w = at::randn({64, 64, 3, 3});
   const at::Tensor expected = at::conv2d(x.to(at::kDouble), w.to(at::kDouble), {}, {1, 1}, {1, 1});
   const at::Tensor gx = x.to(kGpu), gw = w.to(kGpu);

@@ -1,8 +1,10 @@
-#include "src/model/device.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/device.h"
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 
 namespace octet {
 namespace {

@@ -1,4 +1,6 @@
-// Networks of the zoo against torchvision's, by tools/golden_zoo.py: names and shapes of parameters, and logits.
+// SPDX-License-Identifier: Apache-2.0
+// Networks of the zoo compared with torchvision's, by tools/lab/golden/golden_zoo.py: names and shapes of parameters,
+// and logits.
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
@@ -6,9 +8,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
-#include "src/graph/zoo.h"
-#include "src/model/model.h"
+#include "src/base/files.h"
+#include "src/net/zoo.h"
+#include "src/train/model/model.h"
 #include "tests/source_dir.h"
 
 namespace octet {
@@ -17,7 +19,7 @@ namespace {
 constexpr int kSide = 64, kImages = 2;
 constexpr uint64_t kFirstPixel = uint64_t{1} << 40;
 
-/// As golden_zoo.py has it.
+/// The formula of golden_zoo.py.
 double uniform(uint64_t number) {
   uint64_t z = (number + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -32,7 +34,7 @@ float value(const std::string& name, const std::vector<long>& shape, double u) {
   return static_cast<float>(name.ends_with("running_var") || name.ends_with(".weight") ? u + 1.25 : u);
 }
 
-/// std::map's order is that of the names.
+/// std::map orders by name.
 Weights golden_weights(const Graph& graph) {
   std::map<std::string, std::vector<long>> shapes;
   for (const ParameterSpec& spec : parameters(graph)) shapes[spec.name] = spec.shape;

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kernels/quantize.h"
-#include "src/model/model.h"
+#include "kernels/core/quantize.h"
+#include "src/train/model/model.h"
 
 namespace octet {
 namespace {

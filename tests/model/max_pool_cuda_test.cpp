@@ -1,5 +1,6 @@
-// Max pooling on the GPU: the CPU's values and gradients, of every window, type and number of channels.
-#include "src/model/max_pool.h"
+// SPDX-License-Identifier: Apache-2.0
+// Max pooling on the GPU gives the CPU's values and gradients, for every window, type and number of channels.
+#include "src/train/model/operators.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -28,7 +29,7 @@ Window square(int kernel, int stride, int pad) {
   return w;
 }
 
-/// Packs of eight channels and single ones, windows that overlap, leave gaps, reach over the edge on one side alone.
+/// Returns packs of eight channels and single ones; windows that overlap, leave gaps, or are padded on one side alone.
 std::vector<Case> cases() {
   Window uneven = square(3, 2, 0), flat = square(2, 1, 0);
   uneven.pad = {0, 0, 1, 1};

@@ -1,4 +1,5 @@
-#include "src/model/own_cores.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/threads.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -16,15 +17,14 @@
 #include <thread>
 #include <vector>
 
-#include "src/common/cores.h"
-#include "src/common/start_thread.h"
+#include "src/base/threads.h"
 
 extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 
 namespace octet {
 namespace {
 
-/// The cores of those threads of this process that are bound to one, one entry a thread.
+/// Returns the core of each thread of this process that is bound to one.
 std::multiset<int> bound_threads() {
   std::multiset<int> cores;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -1,4 +1,5 @@
-#include "src/model/parallel.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/threads.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
@@ -7,9 +8,9 @@
 #include <limits>
 #include <map>
 
-#include "src/graph/zoo.h"
-#include "src/model/model.h"
-#include "src/quant/fuse.h"
+#include "src/net/zoo.h"
+#include "src/quant/plan.h"
+#include "src/train/model/model.h"
 
 namespace octet {
 namespace {
@@ -19,7 +20,7 @@ NodeSpec node(const std::string& name, const std::string& op, std::map<std::stri
   return {name, op, std::move(inputs), std::move(attributes)};
 }
 
-/// Every operator once.
+/// Returns a network with every operator once.
 Graph all_operators() {
   ModelSpec spec;
   spec.name = "graph";
@@ -106,7 +107,7 @@ TEST(Walk, EveryOperatorAsByHand) {
   EXPECT_TRUE(at::allclose(walk(fuse(graph), weights, x, {}), expected, 1e-5, 1e-5));
 }
 
-/// Zeros around the image for convolutions and averages, nothing that could win for a maximum.
+/// Padding is 0 for convolutions and averages, and never the maximum.
 TEST(Walk, PaddingDiffersFromSideToSide) {
   ModelSpec spec;
   spec.name = "graph";
@@ -170,7 +171,7 @@ Graph bilinear(int factor, const Shape& input) {
   return build_model(spec);
 }
 
-/// The same values and gradients as LibTorch's.
+/// Checks values and gradients against LibTorch's.
 TEST(Walk, ResizeBilinearIsLibTorchs) {
   at::manual_seed(4);
   for (const int factor : {1, 2, 3, 4, 7}) {
@@ -235,7 +236,7 @@ TEST(Walk, AttentionAndItsGradients) {
   EXPECT_TRUE(at::allclose(x.grad(), gradient, 1e-4, 1e-5));
 }
 
-/// What the backward pass of a softmax needs, the relu6 behind it does not write over.
+/// The relu6 after a softmax does not overwrite what the softmax's backward pass needs.
 TEST(Walk, AnActivationLeavesTheSoftmaxBefore) {
   ModelSpec spec;
   spec.name = "graph";

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,11 +7,10 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
-#include "src/model/model.h"
-#include "src/tensor_files/safetensors.h"
-#include "src/tensor_files/tensor_data.h"
+#include "src/base/error.h"
+#include "src/base/safetensors.h"
+#include "src/net/zoo.h"
+#include "src/train/model/model.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention as exporters write it, and what of it is refused.
 #include <ATen/ATen.h>
 
@@ -210,7 +211,7 @@ TEST(OnnxAttention, WhatItIsNotIsRefusedByName) {
   expect_refusal("expected perm [0, 1, 3, 2]", [](ModelBuilder& m) {
     m.node("Transpose", {"q"}, "y").ints("perm", {0, 2, 1, 3});
   });
-  expect_refusal("expected the picture again, [N, 6, 4, 5]", [](ModelBuilder& m) {
+  expect_refusal("expected the image again, [N, 6, 4, 5]", [](ModelBuilder& m) {
     m.integers("other", {-1, 6, 5, 4});
     m.node("Reshape", {"q", "other"}, "y");
   });

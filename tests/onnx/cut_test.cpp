@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a network ends: its outputs may be chosen, and what is refused behind the last layer says where.
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/error_of.h"
 #include "tests/onnx/imported.h"
 

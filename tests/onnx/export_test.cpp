@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is written means what the engine computes: every edge of a QDQ model against the reference's codes.
 #include <gtest/gtest.h>
 
@@ -6,10 +7,9 @@
 
 #include "onnx.pb.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
-#include "src/graph/graph_builder.h"
-#include "src/graph/zoo.h"
-#include "src/onnx/export.h"
+#include "src/net/graph_builder.h"
+#include "src/net/onnx/export.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What other runtimes make of an exported network, on the pictures as octet's engine sees them: top-1, predictions that differ, and
 McNemar's mid-p value of those that only one of the two has right.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of one value, and products, as exporters write them.
 #include <ATen/ATen.h>
 

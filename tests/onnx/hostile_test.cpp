@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are damaged, or made to break a reader.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -7,7 +8,7 @@
 #include <fstream>
 
 #include "onnx.pb.h"
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/error_of.h"
 #include "tests/onnx/imported.h"
 #include "tests/tensor_files/damage.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized networks in: what octet wrote comes back to the byte, and what other tools write becomes an Int8Graph or is
 // refused by name.
 #include <gtest/gtest.h>
@@ -7,10 +8,10 @@
 #include <random>
 
 #include "onnx.pb.h"
-#include "src/graph/graph_builder.h"
-#include "src/graph/zoo.h"
-#include "src/onnx/export.h"
-#include "src/onnx/import.h"
+#include "src/net/graph_builder.h"
+#include "src/net/onnx/export.h"
+#include "src/net/onnx/import.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"

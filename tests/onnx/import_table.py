@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What octet makes of torchvision's networks and of detectors, as a table in Markdown (src/onnx/README.md has its figures): float outputs beside ONNX
+# SPDX-License-Identifier: Apache-2.0
+"""What octet makes of torchvision's networks and of detectors, as a table in Markdown (src/net/onnx/README.md has its figures): float outputs beside ONNX
 Runtime's, and codes of int8 in which engines and witness differ.
 
 usage: import_table.py FOLDER BUILD [NETWORK ...]

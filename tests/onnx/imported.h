@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/onnx/import.h"
+#include "src/net/onnx/import.h"
 #include "tests/onnx/model_builder.h"
 
 namespace octet::test {

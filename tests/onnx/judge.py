@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small ONNX models whose outputs octet, ONNX Runtime and onnx.reference give: what optional_inputs.py and its lists of cases are made of.
 
 A case is a model and its input. octet's outputs (by the program onnx_logits) are held against ONNX Runtime's without graph

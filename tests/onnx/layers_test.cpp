@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Imported networks against LibTorch's operators on the same weights.
 #include <ATen/ATen.h>
 

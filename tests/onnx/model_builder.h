@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small ONNX models, made by the tests themselves. protobuf's headers stay in the .cpp: LibTorch brings headers of the
 // same names, of another version.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A channel whose weights are far below its bias, as weight decay leaves one: the exported file gives octet's answers in ONNX Runtime's
 default session, which makes int32 biases of it, and export says which channel it was.
 

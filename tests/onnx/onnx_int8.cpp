@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // onnx_int8 MODEL.onnx CHECKPOINT: an imported network with any outputs, calibrated on random pictures (all they gave),
 // for scripts that hold engines against each other.
 #include <ATen/core/grad_mode.h>
@@ -7,15 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/common/random.h"
-#include "src/graph/checkpoint.h"
-#include "src/model/images.h"
-#include "src/model/model.h"
-#include "src/onnx/import.h"
-#include "src/qat/quantized_model.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/base/error.h"
+#include "src/base/random.h"
+#include "src/net/checkpoint.h"
+#include "src/net/onnx/import.h"
+#include "src/quant/plan.h"
+#include "src/train/model/model.h"
+#include "src/train/qat/quantized_model.h"
 
 namespace {
 

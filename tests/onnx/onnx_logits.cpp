@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What imported networks compute, for scripts that compare it with other runtimes.
 //
 // onnx_logits MODEL.onnx INPUT OUTPUT: the float outputs of a float network. INPUT holds float32 [N, C, H, W], OUTPUT
@@ -17,12 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
-#include "src/model/model.h"
-#include "src/onnx/import.h"
+#include "src/net/onnx/import.h"
+#include "src/train/model/model.h"
 
 namespace {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators without weights, and what the exporters write around them.
 #include <ATen/ATen.h>
 
@@ -304,9 +305,9 @@ TEST(OnnxOperators, OtherOperatorsAreRefusedByName) {
   expect_refused(corners, "mode 'linear', align_corners");
   const auto expect_resize_refused = [&](ModelBuilder model, const std::string& part) { expect_refused(model, part); };
   expect_resize_refused(resized({1, 1, 2, 2}, "cubic", "floor"), "expected pixels repeated");
-  expect_resize_refused(resized({1, 1, 1.5f, 2}, "linear", "floor"), "by 1.5 x 2; expected whole numbers");
+  expect_resize_refused(resized({1, 1, 1.5f, 2}, "linear", "floor"), "by 1.5 x 2; expected integers");
   expect_resize_refused(resized({1, 1, 2, 2}, "nearest", "floor"), "half_pixel, floor; expected pixels repeated");
-  expect_resize_refused(resized({1, 1, 1.5f, 2}, "nearest", "round_prefer_ceil"), "by 1.5 x 2; expected whole numbers");
+  expect_resize_refused(resized({1, 1, 1.5f, 2}, "nearest", "round_prefer_ceil"), "by 1.5 x 2; expected integers");
   expect_resize_refused(resized({1, 2, 2, 2}, "nearest", "round_prefer_ceil"), "expected [1, 1, vertical, horizontal]");
 
   const auto sliced = [&](int64_t from, int64_t to, int64_t axis, int64_t step, const std::string& part) {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of the operators of float networks that have weights or windows: Conv, ConvTranspose, Gemm, BatchNormalization, pools, Pad.
 
 What octet refuses on purpose is a case too: it must be refused by name, and never be computed as something else.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every optional input and attribute of every operator that octet reads, left out and given: does octet compute what ONNX Runtime and
 onnx.reference compute, or refuse it by name?
 

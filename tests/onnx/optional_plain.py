@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of the operators of float networks without weights: functions of a value, copies, shapes and what is computed while a file is read.
 
 What octet refuses on purpose is a case too: it must be refused by name, and never be computed as something else.
@@ -175,7 +176,7 @@ def resizes():
         yield resize(f"resize_stretch_{opset}", "sizes", (2, 4, 12, 15), opset=opset, keep_aspect_ratio_policy="stretch")
         yield resize(f"resize_not_larger_{opset}", "sizes", (2, 4, 12, 15), opset=opset, keep_aspect_ratio_policy="not_larger",
                      refused="keep_aspect_ratio_policy 'not_larger'")
-    yield resize("resize_smaller", values=(1, 1, 0.5, 1), refused="by 0.5 x 1; expected whole numbers")
+    yield resize("resize_smaller", values=(1, 1, 0.5, 1), refused="by 0.5 x 1; expected integers")
 
 
 def shapes():

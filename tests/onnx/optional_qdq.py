@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of QuantizeLinear and DequantizeLinear, and of other operators as they stand in quantized networks.
 
 The scales of inputs and weights are small multiples of powers of two, and weights have five bits: sums are exact in float32 in any

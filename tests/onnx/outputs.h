@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What imported networks compute.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/model/model.h"
+#include "src/train/model/model.h"
 #include "tests/onnx/imported.h"
 
 namespace octet::test {

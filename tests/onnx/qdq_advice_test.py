@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What octet advises where it refuses a quantized file is done here, step by step: the file that it leads to is read, and gives the
 answers of the file before.
 

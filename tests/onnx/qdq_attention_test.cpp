@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention in quantized networks as other tools write them.
 #include <gtest/gtest.h>
 
 #include "onnx.pb.h"
-#include "src/onnx/export.h"
+#include "src/net/onnx/export.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
 #include "tests/onnx/read_qdq.h"

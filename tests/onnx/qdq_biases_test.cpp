@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Int32 biases, which int8 runtimes make of a file's: none saturates, and no other channel changes.
-#include "src/onnx/qdq_biases.h"
+#include "src/net/onnx/qdq_limits.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +8,8 @@
 #include <cmath>
 
 #include "onnx.pb.h"
-#include "src/graph/zoo.h"
-#include "src/onnx/export.h"
+#include "src/net/onnx/export.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/onnx/qdq_walk.h"

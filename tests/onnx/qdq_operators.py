@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cases of other operators as they stand in quantized networks: an Add of biases behind MatMul, Clip of codes, bounds, factors, and what is
 no QDQ form at all. The scales are as optional_qdq.py says."""
 import numpy as np
@@ -111,7 +112,7 @@ def other_forms():
     q = node("QuantizeLinear", ["x", "s", "z"], ["q"])
     dq = node("DequantizeLinear", ["r", "s", "z"], ["y"])
     operator = "in QOperator form; octet reads QDQ: quantize the float network again, by onnxruntime.quantization.quantize_static("
-    dynamic = "a dynamically quantized network, whose scales follow from each picture"
+    dynamic = "a dynamically quantized network, whose scales follow from each image"
     yield form("qlinear_conv", [q, node("QLinearConv", ["q", "s", "z", "q", "s", "z", "s", "z"], ["r"]), dq], operator)
     yield form("qlinear_matmul", [q, node("QLinearMatMul", ["q", "s", "z", "q", "s", "z", "s", "z"], ["r"]), dq], operator)
     microsofts = node("QLinearAdd", ["q", "s", "z", "q", "s", "z", "s", "z"], ["r"], domain="com.microsoft")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slices with steps and SpaceToDepth between codes: the same codes at other places.
 #include <gtest/gtest.h>
 

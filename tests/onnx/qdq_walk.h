@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes what an ONNX model means, by the operators' definitions (onnx.ai/onnx/operators), in plain loops.
 #pragma once
 

@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized networks as octet reads them, and every code that they give.
 #pragma once
 
 #include <map>
 
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
-#include "src/onnx/import.h"
+#include "src/net/onnx/import.h"
 #include "tests/onnx/model_builder.h"
 
 namespace octet::test {

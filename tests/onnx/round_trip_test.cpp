@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // The float network out, and in again.
 #include <ATen/ATen.h>
 
-#include "src/graph/zoo.h"
-#include "src/onnx/export.h"
+#include "src/net/onnx/export.h"
+#include "src/net/zoo.h"
 #include "tests/onnx/outputs.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slice of rows and columns, and the Pad of channels behind it: option A's shortcut, as exporters write it.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchvision's networks and Ultralytics' detectors as ONNX, by both of PyTorch's exporters, for import_table.py.
 
 Needs torch, torchvision, onnx and onnxscript, for yolov8n, yolo11n and yolo26n ultralytics (random weights from its YAML files; the

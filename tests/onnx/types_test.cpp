@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of float16 and bfloat16, inputs of other types, and images whose size the file leaves open.
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <tuple>
 
 #include "onnx.pb.h"
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/error_of.h"
 #include "tests/onnx/imported.h"
 

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network with attention of two heads, whose values are added to what it mixes of them.
 #pragma once
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 
 namespace octet::test {

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network of seven outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that
 // none reads: a function's, copies, and pixels between others.
 #pragma once
 
-#include "src/graph/graph_builder.h"
+#include "src/net/graph_builder.h"
 #include "src/quant/convert.h"
 
 namespace octet::test {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks under bit plans on the GPU: every weight and every edge has its own codes, as on the CPU.
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
@@ -6,15 +7,15 @@
 
 #include <set>
 
-#include "src/model/device.h"
-#include "src/qat/fake_quantize.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
 namespace {
 
-/// A network with a random plan, calibrated on the CPU, there and on the GPU.
+/// One network with a random plan, calibrated on the CPU, as a model on the CPU and one on the GPU.
 struct Pair {
   explicit Pair(uint64_t seed)
       : graph(test::random_graph(1000 + seed, /*branches=*/50)),
@@ -49,7 +50,7 @@ TEST(BitPlanCuda, WeightScalesAndWhatIsConvertedAreTheCpus) {
   EXPECT_TRUE(lowest.count(-2) == 1 && lowest.count(-127) == 1);
 }
 
-/// What convolutions read is a value of the edge's own codes, rounded to the type; float16 holds every one of them.
+/// Convolutions read values of the edge's own codes, rounded to the type; float16 holds every one of them.
 TEST(BitPlanCuda, EveryEdgeIsOnItsOwnGrid) {
   OCTET_NEEDS_GPU();
   int narrow = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random convolutions of codes and their sums in int64.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include <cstdint>
 
-#include "src/graph/graph.h"
+#include "src/net/graph.h"
 
 namespace octet::test {
 
@@ -16,10 +17,11 @@ struct Convolution {
   int groups = 1;
 };
 
-/// Groups of all kinds, depthwise with multiplier, every side different; sums stay under 2^24.
+/// Returns a convolution with groups of any kind, depthwise with multiplier too, and different padding on every side;
+/// sums stay under 2^24.
 Convolution random_convolution(uint64_t seed);
 
-/// Sums between 2^24 and 2^31, half of them odd, so that float32 cannot hold them.
+/// Returns one with sums between 2^24 and 2^31, half of them odd, so that float32 cannot hold them.
 Convolution large_convolution(int groups);
 
 at::Tensor sums_of(const Convolution& convolution);  ///< int64 [N, K, OH, OW], by loops

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The programs over LibTorch on the GPU: the QAT graph gives the CPU's and the reference engine's bytes at every node.
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -7,12 +8,11 @@
 #include <cstring>
 #include <set>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/cuda/memory.h"
-#include "src/model/device.h"
-#include "src/qat/exact_conv2d.h"
-#include "src/qat/layer_statistics.h"
-#include "src/qat/requantize.h"
+#include "src/train/model/device.h"
+#include "src/train/proof/exact_operators.h"
+#include "src/train/repair/quantization_noise.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/convolutions.h"
 #include "tests/qat/networks.h"
@@ -26,7 +26,7 @@ const at::Device kGpu(at::kCUDA, 0);
 constexpr ActivationScheme kSchemes[] = {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8,
                                          ActivationScheme::affine_u8};
 
-/// The same model with its weights on the GPU.
+/// Returns the same model with its weights on the GPU.
 QuantizedModel on_gpu(const QuantizedModel& model) {
   QuantizedModel moved(model.prepared(), to_device(model.weights(), kGpu), {.averaging = 0.01});
   moved.load_state(model.state());
@@ -44,7 +44,7 @@ void expect_same(const std::map<int, std::string>& expected, const std::map<int,
   }
 }
 
-/// GPU, CPU and reference engine on the same pictures.
+/// Compares GPU, CPU and reference engine on the same images.
 void expect_same_bytes(const Graph& graph, const Weights& weights, const QuantSpec& quant, const std::string& what,
                        const std::vector<int>& batches = {1, 7}, size_t fewest_codes = 2) {
   const QuantizedModel model = test::calibrated(graph, weights, quant);
@@ -135,7 +135,7 @@ TEST(CudaQatGraph, TheRecipesPrecisionDoesNotMatter) {
   context.setAllowTF32CuBLAS(false);
 }
 
-/// How the simulation's codes stand to the QAT graph's.
+/// Counts how the simulation's codes differ from the QAT graph's.
 struct Distance {
   size_t differing = 0;  // at all nodes but the last
   int first_layer = 0;   // largest distance of codes at the first node behind the input
@@ -181,7 +181,7 @@ TEST(CudaLayerStatistics, AreTheCpus) {
   const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
   const auto pixels = test::random_images({3, 32, 32}, 16, 3);
   const Preprocessing p = test::preprocessing_for({3, 32, 32});
-  const Pictures pictures{pixels.data(), 16, {3, 32, 32}};
+  const Images pictures{pixels.data(), 16, {3, 32, 32}};
   const auto cpu = layer_statistics(model, images_to_tensor(pictures, p.mean, p.std, at::kCPU));
   const auto gpu = layer_statistics(on_gpu(model), images_to_tensor(pictures, p.mean, p.std, kGpu));
   ASSERT_EQ(cpu.size(), gpu.size());
@@ -254,7 +254,7 @@ TEST(CudaExactConv2d, SumsThatFloat32CannotHold) {
   }
 }
 
-/// More pictures than one part of the copied inputs holds, large products, by integers of the GPU.
+/// More images than column_conv2d copies at once, and large products, compared with integer sums on the GPU.
 TEST(CudaExactConv2d, ManyPicturesInParts) {
   OCTET_NEEDS_GPU();
   const FullPrecision full_precision;

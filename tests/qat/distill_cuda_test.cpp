@@ -1,5 +1,5 @@
-// The float network teaches on a GPU, where steps are recorded and replayed: the same bits in two runs, and the CPU's
-// loss.
+// SPDX-License-Identifier: Apache-2.0
+// Distillation on a GPU, where steps are recorded and replayed: two runs give the same bits, and the CPU's loss.
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/qat/distillation_loss.h"
-#include "src/qat/reconstruct/distill.h"
+#include "src/train/repair/distill.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"
 

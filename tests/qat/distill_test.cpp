@@ -1,6 +1,7 @@
-// The whole quantized network learns from the float one: its logits come nearer, codes and scales stay what the model
-// finds again, and the steps' gradients are the formulas'.
-#include "src/qat/reconstruct/distill.h"
+// SPDX-License-Identifier: Apache-2.0
+// The float network is distilled into the quantized one: logits get nearer, the model finds codes and scales again, and
+// the steps' gradients are those of the formulas.
+#include "src/train/repair/distill.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -12,12 +13,10 @@
 
 #include <algorithm>
 
-#include "src/common/error.h"
-#include "src/qat/distillation_loss.h"
-#include "src/qat/reconstruct/moving_codes.h"
-#include "src/qat/reconstruct/reconstruct.h"
-#include "src/qat/reconstruct/rounding.h"
+#include "src/base/error.h"
 #include "src/quant/equalize.h"
+#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/rounding.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"
 
@@ -134,8 +133,8 @@ TEST(Distill, RatesOfZeroChangeNothingAndTheSamePicturesGiveTheSameBits) {
     EXPECT_TRUE(tensor.equal(two.model.weights().at(name))) << name;
 }
 
-/// The gradient by hand is that of scale * e^gain * round(latent), rounding passed straight through; what carries the
-/// scale stays.
+/// The gradient written by hand is that of scale * e^gain * round(latent), passed straight through the rounding; codes
+/// that carry the scale stay.
 TEST(MovingCodes, GradientsAreThoseOfTheFormula) {
   at::manual_seed(1);
   const c10::NoGradGuard no_grad;

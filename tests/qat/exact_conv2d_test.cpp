@@ -1,5 +1,6 @@
-// Both ways to convolve codes against sums of int64.
-#include "src/qat/exact_conv2d.h"
+// SPDX-License-Identifier: Apache-2.0
+// Both convolutions of codes are compared with sums in int64.
+#include "src/train/proof/exact_operators.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>

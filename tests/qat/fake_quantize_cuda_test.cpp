@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Autograd functions on the GPU: values and gradients are the CPU's on the same tensors, bit for bit.
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
-#include "src/qat/cuda_fake_quantize.h"
-#include "src/qat/fake_quantize.h"
+#include "src/base/error.h"
 #include "src/quant/weight_scales.h"
+#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"
 
@@ -84,7 +86,7 @@ struct SumOutcome {
   Sum gradient;
 };
 
-/// Both sides from leaves on that device; undefined ones stay so.
+/// Runs forward and backward from leaves on that device; undefined tensors stay undefined.
 template <class F>
 SumOutcome run_sum(const Sum& sum, const F& f, at::Device device) {
   const auto leaf = [&](const at::Tensor& t) {
@@ -192,7 +194,7 @@ TEST(FakeQuantizeCuda, GivenScalesOfAWeight) {
   EXPECT_THROW(fake_quantize_weight(at::zeros({3, 2}, at::kCUDA), {1.0f}, {}), Error);
 }
 
-/// A convolution's, a depthwise's and a linear's weight, in one launch, with the CPU's scales.
+/// Weights of a convolution, a depthwise one and a linear, in one launch, with the CPU's scales.
 TEST(QuantizeWeightsCuda, ValuesAndGradientsEqualTheCpu) {
   OCTET_NEEDS_GPU();
   at::manual_seed(3);

@@ -1,15 +1,17 @@
-// What goes into fake quantization and what comes out, for its tests on the CPU and on a GPU.
+// SPDX-License-Identifier: Apache-2.0
+// Inputs of fake quantization and its results, for the tests on the CPU and on a GPU.
 #pragma once
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/util/accumulate.h>
 
-#include "kernels/quantize.h"
+#include "kernels/core/quantize.h"
 
 namespace octet::test {
 
-/// Half steps, bounds and beyond, then noise: what rounds and clips. The shape has more than 1400 elements.
+/// Returns values that round and clip: half steps, bounds and beyond, then noise. The shape must have more than 1400
+/// elements.
 inline at::Tensor values(const QParams& q, at::IntArrayRef shape) {
   at::manual_seed(11);
   const at::Tensor grid = at::arange(-700, 700, at::kFloat) * (q.scale / 2);
@@ -21,7 +23,7 @@ struct Outcome {
   at::Tensor y, gradient;  // on the CPU
 };
 
-/// f on a leaf of that device, and the gradient of a sum with different weights.
+/// Returns f(x) for a leaf on that device, and the gradient of a weighted sum of it.
 template <class F>
 Outcome run(const at::Tensor& x, const F& f, at::Device device = at::kCPU) {
   const at::Tensor leaf = x.detach().to(device).clone().requires_grad_(true);

@@ -1,11 +1,13 @@
-#include "src/qat/fake_quantize.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/qat/fake_quantize.h"
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/qat/fake_quantize_outcome.h"
 
 namespace octet {

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // A frozen BatchNorm inside the layer before it trains as at::batch_norm in evaluation mode does.
-#include "src/qat/folded_batch_norm.h"
+#include "src/train/qat/folded_batch_norm.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -9,10 +10,9 @@
 
 #include <set>
 
-#include "src/qat/fake_quantize.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -23,7 +23,7 @@ constexpr int kSeeds = 40;
 
 using Gradients = std::map<std::string, at::Tensor>;
 
-/// Of a sum of the logits with different weights, by parameter; "x" is the picture's.
+/// Returns by parameter the gradients of a weighted sum of the logits; "x" is the image's.
 template <class F>
 Gradients gradients(const Weights& weights, const at::Tensor& pictures, const F& forward) {
   for (const auto& [name, w] : weights) w.mutable_grad().reset();
@@ -40,7 +40,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).norm().item<double>() / (b.norm().item<double>() + 1e-30);
 }
 
-/// Of all tensors, and its name.
+/// Returns the largest relative difference of all tensors, and the tensor's name.
 std::pair<double, std::string> largest_distance(const Gradients& a, const Gradients& b) {
   std::pair<double, std::string> largest{0, "none"};
   EXPECT_EQ(a.size(), b.size());
@@ -57,7 +57,7 @@ at::Tensor pictures(const Graph& graph, int seed) {
   return at::randn({5, s.c, s.h, s.w});
 }
 
-/// Every BatchNorm folded, each for itself or all at once.
+/// Walks with every BatchNorm folded, one by one or all at once.
 WalkHooks folding(const Graph& graph, const Weights& weights, bool at_once) {
   std::map<int, GainAndBias> folded;
   std::vector<FixedBatchNorm> all;
@@ -101,8 +101,8 @@ TEST(FoldedBatchNorm, TrainsAsEvaluationModeInDouble) {
   EXPECT_GT(batch_norms, kSeeds);
 }
 
-/// Today's frozen step as it was before BatchNorm was folded: fake-quantized weights, at::batch_norm, fake-quantized
-/// edges.
+/// Walks as a step with frozen BatchNorm did before BatchNorm was folded: fake-quantized weights, at::batch_norm,
+/// fake-quantized edges.
 WalkHooks unfolded(const QuantizedModel& model) {
   WalkHooks hooks;
   const FloatParams scales = model.weight_scales();
@@ -137,7 +137,7 @@ TEST(FoldedBatchNorm, AFrozenStepOfQatIsTheOneWithBatchNormInIt) {
   EXPECT_GE(equal, kSeeds * 9 / 10);
 }
 
-/// Names of everything the backward pass runs.
+/// Returns the names of all nodes that the backward pass runs.
 std::set<std::string> backward_functions(const at::Tensor& loss) {
   std::set<torch::autograd::Node*> seen;
   std::vector<torch::autograd::Node*> next{loss.grad_fn().get()};

@@ -1,11 +1,11 @@
-// The training pass of QuantizedModel on the GPU against the CPU's: logits and every tensor's gradient.
+// SPDX-License-Identifier: Apache-2.0
+// The training pass of QuantizedModel on the GPU compared with the CPU's: logits and every tensor's gradient.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "src/model/device.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 
@@ -28,7 +28,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 
 using Outputs = std::vector<at::Tensor>;
 
-/// What every node gives for x, and the logits behind.
+/// Returns every node's output for x, and then the logits.
 Outputs outputs_of(QuantizedModel& model, const at::Tensor& x, const QuantizedModel::Mode& mode) {
   Outputs all;
   const at::Tensor logits = model.forward(x, mode, [&](int, const at::Tensor& y) { all.push_back(y.detach().cpu()); });
@@ -36,7 +36,7 @@ Outputs outputs_of(QuantizedModel& model, const at::Tensor& x, const QuantizedMo
   return all;
 }
 
-/// A code that flips moves by a 255th of the range and more.
+/// Returns whether all codes are the same. Another code changes a value by at least a 255th of the range.
 bool same_codes(const Outputs& a, const Outputs& b) {
   for (size_t i = 0; i + 1 < a.size(); ++i) {
     if ((a[i] - b[i]).abs().max().item<double>() > 1e-3 * b[i].abs().max().item<double>()) return false;
@@ -71,7 +71,7 @@ Comparison compare(const Graph& graph, int seed, const QuantizedModel::Mode& mod
 
 /// Convolutions add in another order on the GPU, so that a value next to a rounding boundary may get the neighbouring
 /// code, and everything after it moves: without that gradients differ by 2e-6, with it by up to 0.2 (two kinds of
-/// convolution on the CPU do, too). Per value that is a matter of one in some 100,000, hence pictures of 8x8; seeds
+/// convolution on the CPU do, too). Per value that is a matter of one in some 100,000, hence images of 8x8; seeds
 /// where it happens are only held to a bound that a missing gradient breaks.
 TEST(QuantizedModelCuda, ForwardAndEveryGradientAreTheCpus) {
   OCTET_NEEDS_GPU();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranges of activations that learn by LSQ+ and PACT: gradients against the papers' formulas, in double.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -9,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "src/qat/learned_edge.h"
+#include "src/train/qat/fake_quantize.h"
 
 namespace octet {
 namespace {
@@ -19,7 +20,7 @@ using kernels::RangeRule;
 constexpr float kScales[] = {0.0371f, 0.1f, 1.0f / 3, 1.7f};  // no powers of two: v / s is rounded
 constexpr int kWidths[] = {2, 3, 4, 8};
 
-/// Half steps from beyond one end of the codes to beyond the other, next to them, and noise.
+/// Returns half steps from beyond one end of the codes to beyond the other, their neighbours, and noise.
 at::Tensor values(const QParams& q, at::IntArrayRef shape) {
   at::manual_seed(7);
   at::Tensor x = at::randn(shape).mul_(q.scale * static_cast<float>(q.quant_max) / 3).contiguous();
@@ -55,7 +56,7 @@ LearnedEdge lsq_plus(float scale, float offset) {
 }
 LearnedEdge pact(float width) { return {.value = at::full({}, width), .rule = RangeRule::pact}; }
 
-/// A sum over values, and of magnitudes.
+/// A sum over values, and the sum of their magnitudes.
 struct Expected {
   double gradient = 0, magnitude = 0;
   void add(double term) {
@@ -64,7 +65,8 @@ struct Expected {
   }
 };
 
-/// The paper's own form: v = x - b, codes from `lowest`; b is that of the zero point that the offset gives.
+/// The gradients are those of the paper's own form: v = x - b, codes from `lowest`, where b is that of the zero point
+/// which the offset gives.
 TEST(LsqPlus, GradientsAreTheFormulaAtEveryWidth) {
   for (const int bits : kWidths) {
     for (const int zero : {0, 1, (1 << bits) / 3, (1 << bits) - 1}) {
@@ -189,7 +191,7 @@ TEST(LearnedRange, ClippedValuesFollowTheirGradient) {
   const double step = 0.125, before = sum(pact(3.75f));
   EXPECT_NEAR((sum(pact(3.75f + 0.125f)) - before) / step, run(beyond, pact(3.75f), q, ones).dvalue.item<double>(),
               1e-5);
-  // Of an offset by whole steps, where rounding the zero point loses nothing.
+  // Offsets are integer multiples of the step, where rounding the zero point loses nothing.
   const double moved = sum(lsq_plus(0.25f, -0.75f)) - sum(lsq_plus(0.25f, -1));
   const double factor = 1 / std::sqrt(4.0 * 15);
   EXPECT_NEAR(moved / 0.25, run(beyond, lsq_plus(0.25f, -1), q, ones).doffset.item<double>() / factor, 1e-5);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learned scales, offsets and widths on the GPU: values and straight-through gradients are the CPU's bit for bit, the
 // scales' gradients near them and the same each time, in a captured graph too.
 #include <ATen/Functions.h>
@@ -10,11 +11,10 @@
 
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/model/device.h"
-#include "src/qat/cuda_fake_quantize.h"
-#include "src/qat/fake_quantize.h"
-#include "src/qat/learned_edge.h"
+#include "src/base/error.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"
 #include "tests/qat/networks.h"
@@ -35,7 +35,7 @@ struct Outcome {
   at::Tensor y, dx, dbias, dscale, doffset;  // on the CPU
 };
 
-/// Every rule at a range that is nearly q's; offsets only where there are codes for them.
+/// Returns an edge for every rule, with a range that is nearly q's; with offsets only where there are codes for them.
 std::vector<LearnedEdge> rules(const QParams& q) {
   const float width = q.scale * static_cast<float>(q.quant_max - q.quant_min) * 0.9f;
   std::vector<LearnedEdge> edges = {{.value = at::full({}, q.scale)},

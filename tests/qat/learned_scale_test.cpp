@@ -1,4 +1,5 @@
-// The gradient of a learned scale against its formula, in double.
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of a learned scale compared with its formula, in double.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -9,22 +10,21 @@
 #include <random>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/qat/fake_quantize.h"
-#include "src/qat/learned_edge.h"
+#include "src/base/error.h"
+#include "src/train/qat/fake_quantize.h"
 
 namespace octet {
 namespace {
 
 constexpr float kScales[] = {0.0371f, 0.1f, 1.0f / 3, 1.7f};  // no powers of two: v / s is rounded
 
-/// Codes of so many bits: signed about 0, from 0, with a zero point inside and near an end.
+/// Returns codes of so many bits: signed about 0, from 0, and with a zero point inside and near an end.
 std::vector<QParams> kinds_of(int bits) {
   const int codes = 1 << bits;
   return {{1, 0, -codes / 2, codes / 2 - 1}, {1, 0, 0, codes - 1}, {1, codes / 3, 0, codes - 1}, {1, 1, 0, codes - 1}};
 }
 
-/// Half steps from beyond one end of the codes to beyond the other and next to them, then noise.
+/// Returns half steps from beyond one end of the codes to beyond the other, their neighbours, and noise.
 at::Tensor values(const QParams& q, at::IntArrayRef shape) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
@@ -169,8 +169,8 @@ TEST(LearnedScale, SameBitsWithAnyThreads) {
   }
 }
 
-/// A picture twice in the batch, with half of the mean loss each, gives the gradient of once; an expanded gradient and
-/// another layout are read as what they are.
+/// An image twice in the batch, each with half of the mean loss, gives the gradient of one; expanded gradients and
+/// other layouts are read correctly.
 TEST(LearnedScale, NeitherBatchNorLayoutMatters) {
   const QParams q{0.0371f, 3, 0, 15};
   const at::Tensor x = values(q, {1, 8, 20, 24}), dy = noise(x.sizes());

@@ -1,11 +1,12 @@
-// QuantizedModel whose scales learn: where they begin, what reaches them, what is kept.
+// SPDX-License-Identifier: Apache-2.0
+// QuantizedModel whose scales learn: their first values, their gradients, and what is saved.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
-#include "src/quant/fuse.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -99,7 +100,7 @@ TEST(LearnedScales, ResumeBitForBit) {
   }
 }
 
-/// What the papers call so: a scale and the real value of code 0, or the width of the codes' range.
+/// The parameters as the papers define them: a scale and the real value of code 0, or the width of the codes' range.
 TEST(LearnedScales, OffsetsAndWidthsBeginAsCalibrated) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);

@@ -1,4 +1,5 @@
-// How many codes autocast's types change: the figures that trainers/loop/precision.h and recipes/README.md name.
+// SPDX-License-Identifier: Apache-2.0
+// How many codes autocast's types change: the figures that trainers/run/advice.h and recipes/README.md name.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/quantize.h"
+#include "kernels/core/quantize.h"
 
 namespace octet {
 namespace {

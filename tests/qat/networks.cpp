@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/qat/networks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -7,9 +8,8 @@
 #include <algorithm>
 #include <random>
 
-#include "src/engine/output_buffers.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/engine/engine.h"
+#include "src/quant/plan.h"
 
 namespace octet::test {
 

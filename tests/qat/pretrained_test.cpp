@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trained weights, when ../shared/data is here: real distributions instead of random ones.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promise: the QAT graph, through LibTorch, gives the engines' bytes at every node.
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -8,12 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "src/qat/channel_moments.h"
-#include "src/qat/correct_biases.h"
-#include "src/qat/trained_forward.h"
 #include "src/quant/equalize.h"
-#include "src/quant/fuse.h"
-#include "src/quant/sparse_layers.h"
+#include "src/quant/plan.h"
+#include "src/train/model/numerics.h"
+#include "src/train/qat/quantized_model.h"
+#include "src/train/repair/correct_biases.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -48,7 +48,7 @@ size_t expect_same_bytes(const QuantizedModel& model, const std::vector<uint8_t>
       EXPECT_TRUE(bytes.at(-1 - i) == bytes.at(graph.outputs[i])) << what << ", " << engine << ": output " << i;
     }
   }
-  // Codes that vary, or the comparison says nothing.
+  // If codes did not vary, the comparison would show nothing.
   const std::string& codes = expected.at(1);
   EXPECT_GT(std::set<char>(codes.begin(), codes.end()).size(), fewest_codes) << what;
   return compared;
@@ -120,7 +120,7 @@ TEST(QatGraph, RandomNetworks) {
   }
 }
 
-/// 2:4, in some layer at least.
+/// Returns whether at least one layer can be 2:4 sparse.
 bool can_be_sparse(const Graph& graph) {
   const Graph fused = fuse(graph);
   const std::vector<std::string> reasons = dense_reasons(fused);
@@ -171,7 +171,7 @@ TEST(QatGraph, RandomNetworksWithRandomBitPlans) {
   RecordProperty("codes", static_cast<int>(compared));
 }
 
-/// What is repaired after training is still what runs.
+/// Networks that were repaired after training run as they were repaired.
 TEST(QatGraph, RandomNetworksEqualizedAndCorrected) {
   constexpr uint64_t kNetworks = 150;
   int pairs = 0, corrected = 0;

@@ -1,4 +1,5 @@
-// QuantizedModel on the GPU against the CPU's, and against itself in a captured CUDA graph.
+// SPDX-License-Identifier: Apache-2.0
+// QuantizedModel on the GPU compared with the CPU's, and with itself in a captured CUDA graph.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -11,11 +12,10 @@
 
 #include <limits>
 
-#include "src/common/error.h"
-#include "src/model/device.h"
-#include "src/qat/fake_quantize.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 
@@ -71,7 +71,7 @@ class Autocast {
   }
 };
 
-/// Gradients of one step, after which observers have moved.
+/// Runs forward and backward of one step, after which observers have moved.
 void step(QuantizedModel& model, const at::Tensor& x, at::ScalarType type, const QuantizedModel::Mode& mode = kTrain) {
   at::Tensor logits;
   {
@@ -217,7 +217,7 @@ TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
     if (!w.requires_grad()) continue;
     EXPECT_TRUE(at::equal(w.grad(), resumed.weights().at(name).grad())) << name;
   }
-  // To the CPU and on from there.
+  // The model moves to the CPU and continues there.
   const std::map<std::string, at::Tensor> before = model.state();
   for (const auto& [name, w] : model.weights()) at::Tensor(w).set_data(w.detach().cpu());
   const c10::NoGradGuard no_grad;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -7,11 +8,10 @@
 #include <cmath>
 #include <limits>
 
-#include "src/common/error.h"
-#include "src/qat/fake_quantize.h"
-#include "src/qat/layer_statistics.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
+#include "src/train/qat/fake_quantize.h"
+#include "src/train/repair/quantization_noise.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -30,7 +30,7 @@ at::Tensor batch(int seed) {
 
 constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
 
-/// A few steps of plain gradient descent.
+/// Takes a few steps of plain gradient descent.
 void train(QuantizedModel& model, int first, int last, bool observe = true) {
   for (int step = first; step < last; ++step) {
     QuantizedModel::Mode mode = kTrain;
@@ -163,7 +163,7 @@ TEST(QuantizedModel, RefusesTheStateOfAnotherBitPlan) {
                                        "[0, 15], weights in [-127, 127]", "train again"});
   expect(refusal(state_of(w4a4), full), {"node 'layer1.0.conv1' had codes in [0, 15], weights in [-7, 7]", "[-8, 7]"});
   expect(refusal(state_of(w4a4), wide), {"QAT state: "});
-  // Of a time before bit plans: the two keys held for everything.
+  // A state from before bit plans: the two keys applied to everything.
   const auto old = [&](const QuantSpec& spec) {
     std::map<std::string, at::Tensor> state = state_of(spec);
     state.erase("codes");
@@ -309,7 +309,7 @@ TEST(QuantizedModel, DeterministicWithAnyThreads) {
   for (const auto& [name, t] : states[1]) EXPECT_TRUE(at::equal(t, again.at(name))) << name;
 }
 
-/// Weights on their own grid, as those of a network that was quantized elsewhere; and an input of two values.
+/// Weights are on a grid, as in a network that was quantized elsewhere; the input has two values.
 TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
   const Graph graph = resnet8();
   Weights weights = test::random_weights(graph, 1);
@@ -336,7 +336,7 @@ TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
   EXPECT_GT(convolutions, 5);
 }
 
-/// What a diverged training leaves: weights whose float network overflows, behind fake quantizers that clip.
+/// A diverged training leaves weights whose float network overflows, while fake quantizers clip.
 TEST(QuantizedModel, StatisticsCountWhatIsNotFinite) {
   const Graph graph = resnet8();
   const Weights weights = test::random_weights(graph, 1);

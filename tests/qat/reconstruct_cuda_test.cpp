@@ -1,4 +1,5 @@
-// Rounding learned on a GPU, where steps are recorded and replayed: the same bits in two runs, and errors as on the
+// SPDX-License-Identifier: Apache-2.0
+// Learned rounding on a GPU, where steps are recorded and replayed: two runs give the same bits, and errors as on the
 // CPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/conv2d.h>
@@ -10,11 +11,11 @@
 
 #include <optional>
 
-#include "src/model/device.h"
-#include "src/model/step_graph.h"
-#include "src/qat/reconstruct/drop.h"
-#include "src/qat/reconstruct/reconstruct.h"
-#include "src/qat/reconstruct/tensor_float32.h"
+#include "src/train/model/device.h"
+#include "src/train/model/numerics.h"
+#include "src/train/model/step_graph.h"
+#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/steps.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"
 
@@ -40,9 +41,9 @@ Result rounded(const std::string& activation, bool blocks, at::Device device, bo
   return result;
 }
 
-/// Of all units. A single one says little: a weight near 1/2 may go the other way, and what comes behind it sees other
-/// pictures. On the CPU weights off by 1e-6 of themselves moved 0, 19 and 21 of 1,332 codes of "relu, blocks", the
-/// error of its last unit by a factor of 0.55 to 1, the sum by -2 to +6 %.
+/// Returns the error of all units. A single one says little: a weight near 1/2 may be rounded the other way, and later
+/// units then see other inputs. On the CPU weights off by 1e-6 of themselves moved 0, 19 and 21 of 1,332 codes of
+/// "relu, blocks", the error of its last unit by a factor of 0.55 to 1, the sum by -2 to +6 %.
 double error_of(const Result& result) {
   double sum = 0;
   for (const Reconstructed& unit : result.units) sum += unit.rounded;

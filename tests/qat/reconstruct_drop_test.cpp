@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // QDrop: which elements are dropped, at which edges of a block, and that other codes are learned for it.
-#include "src/qat/reconstruct/drop.h"
+#include "src/train/repair/steps.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -7,9 +8,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
-#include "src/qat/reconstruct/piece.h"
-#include "src/qat/reconstruct/reconstruct.h"
+#include "src/base/error.h"
+#include "src/train/repair/reconstruct.h"
 #include "tests/qat/rounded_networks.h"
 
 namespace octet {
@@ -30,7 +30,8 @@ TEST(Reconstruct, DroppedElementsAreThoseBeforeQuantizationAndTheOthersAreNot) {
   EXPECT_TRUE(Drop(1, 7, at::kCPU)(quantized, before).equal(before));
 }
 
-/// With 0 a block is what is deployed; with 1 it is the float network's but for its weights; with 1/2 it is neither.
+/// With share 0 a block is as deployed; with 1 it is the float network's, except for its weights; with 1/2 it is
+/// neither.
 TEST(Reconstruct, ABlockDropsQuantizationAtEveryEdgeInside) {
   const c10::NoGradGuard no_grad;
   const Graph graph = test::residual_network("silu");
@@ -47,7 +48,7 @@ TEST(Reconstruct, ABlockDropsQuantizationAtEveryEdgeInside) {
     const std::string name = fused.nodes[unit.part.last].name;
     EXPECT_TRUE(at::allclose(dropping(1), piece.wanted(in), 1e-4, 1e-5)) << name;
     const bool has_inner_edges = unit.layers.size() > 1;
-    // The picture is quantized before it comes here.
+    // The input is quantized before the block.
     EXPECT_TRUE(unit.part.first == 0 || dropping(0).equal(piece.quantized(in, own))) << name;
     EXPECT_NE(dropping(0.5).equal(dropping(0)), has_inner_edges) << name;
     EXPECT_NE(dropping(0.5).equal(dropping(1)), has_inner_edges) << name;

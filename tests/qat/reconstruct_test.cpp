@@ -1,6 +1,7 @@
-// Rounding learned by layers and by blocks: what each gives comes nearer to the float one's, and no code moves by more
+// SPDX-License-Identifier: Apache-2.0
+// Rounding learned by layers and by blocks: outputs get nearer to the float network's, and no code moves by more
 // than 1.
-#include "src/qat/reconstruct/reconstruct.h"
+#include "src/train/repair/reconstruct.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -14,16 +15,15 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/common/error.h"
-#include "src/qat/reconstruct/piece.h"
-#include "src/qat/reconstruct/rounding.h"
+#include "src/base/error.h"
+#include "src/train/repair/rounding.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"
 
 namespace octet {
 namespace {
 
-/// Of each unit, as Reconstructed says, between the network as it is and a float walk with `floats`.
+/// Returns the error of each unit, as in Reconstructed, between the network as it is and a float walk with `floats`.
 std::vector<double> errors(QuantizedModel& model, const Weights& floats, const at::Tensor& x, bool blocks) {
   const Graph& graph = model.prepared().graph;
   std::vector<at::Tensor> wanted(graph.nodes.size()), given(graph.nodes.size());
@@ -31,12 +31,12 @@ std::vector<double> errors(QuantizedModel& model, const Weights& floats, const a
     const bool residual = y.residual.defined() && !blocks;
     const at::Tensor sum =
         add_up({.value = y.value.clone(), .bias = y.bias, .residual = residual ? at::Tensor() : y.residual});
-    return residual ? sum : activate(sum, graph.nodes[n].activation, false);
+    return residual ? sum : finished({.value = sum}, graph.nodes[n].activation);
   };
   WalkHooks hooks;
   hooks.finish = [&](int n, const Unfinished& y) {
     wanted[n] = output_of(n, y);
-    return activate(add_up(y), graph.nodes[n].activation, y.owned);
+    return finished(y, graph.nodes[n].activation);
   };
   walk(graph, floats, x, {}, hooks);
   model.forward_changing(x, [&](int n, Unfinished& y) { given[n] = output_of(n, y).clone(); });
@@ -173,8 +173,7 @@ TEST(Reconstruct, BlocksOfSeveralOutputsAreRefused) {
   EXPECT_EQ(names(graph, false).size(), 6u);
 }
 
-/// Pictures are drawn in one order, and what changes from step to step follows the papers, over the rows of a table
-/// that is written more than once.
+/// Images are drawn in one order, and the schedule follows the papers, over a table that is filled more than once.
 TEST(Reconstruct, StepsGoOnBeyondTheTable) {
   constexpr int kSteps = 2500, kPictures = 50;
   Steps steps({.steps = kSteps, .batch_size = 4, .seed = 3}, kPictures, at::kCPU);
@@ -183,14 +182,14 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
   for (int step = 0; step < kSteps; ++step) {
     steps.prepare(step);
     const Steps::Row row = steps.next();
-    ASSERT_EQ(row.pictures.sizes(), at::IntArrayRef({4}));
-    EXPECT_GE(row.pictures.min().item<int64_t>(), 0);
-    EXPECT_LT(row.pictures.max().item<int64_t>(), kPictures);
+    ASSERT_EQ(row.images.sizes(), at::IntArrayRef({4}));
+    EXPECT_GE(row.images.min().item<int64_t>(), 0);
+    EXPECT_LT(row.images.max().item<int64_t>(), kPictures);
     EXPECT_EQ(row.push.item<float>(), step < kSteps / 5 ? 0 : 10) << step;
     powers.push_back(row.power.item<double>());
     if (step < 1000) {
       once.prepare(step);
-      EXPECT_TRUE(row.pictures.equal(once.next().pictures)) << step;
+      EXPECT_TRUE(row.images.equal(once.next().images)) << step;
     }
   }
   EXPECT_EQ(powers[0], 20);
@@ -200,7 +199,7 @@ TEST(Reconstruct, StepsGoOnBeyondTheTable) {
   EXPECT_TRUE(std::is_sorted(powers.rbegin(), powers.rend()));
 }
 
-/// Against autograd on the formulas of the paper.
+/// The gradient is compared with autograd's of the paper's formulas.
 TEST(Reconstruct, TheGradientByHandIsThatOfTheFormulas) {
   const at::Tensor a = at::randn({4, 3, 2, 2}), b = at::randn({5, 4});
   const auto scale = [](const at::Tensor& w) { return w.flatten(1).abs().amax(1) / 3; };

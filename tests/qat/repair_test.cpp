@@ -1,4 +1,5 @@
-// Bias correction takes the means of the float network back, in whatever network and at few bits.
+// SPDX-License-Identifier: Apache-2.0
+// Bias correction restores the means of the float network, in every kind of network and at few bits.
 #include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -6,9 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/qat/channel_moments.h"
-#include "src/qat/correct_biases.h"
-#include "src/quant/fuse.h"
+#include "src/quant/plan.h"
+#include "src/train/repair/correct_biases.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

@@ -1,4 +1,5 @@
-#include "src/qat/requantize.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/proof/exact_operators.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
@@ -8,7 +9,7 @@
 namespace octet {
 namespace {
 
-/// Enough that three threads share the work.
+/// Large enough that three threads share the work.
 constexpr int64_t kBatch = 3, kChannels = 24, kSide = 32;
 
 at::Tensor integers(int64_t low, int64_t high, uint64_t seed) {

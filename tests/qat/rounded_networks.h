@@ -1,4 +1,5 @@
-// What the tests of learned rounding share.
+// SPDX-License-Identifier: Apache-2.0
+// Networks and images for the tests of learned rounding.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -11,7 +12,7 @@
 
 namespace octet::test {
 
-/// A chain, a residual block of three layers (one of them depthwise) with BatchNorm and `activation` inside, a chain.
+/// Returns a chain, a residual block of three layers (one of them depthwise) with BatchNorm and `activation`, a chain.
 inline Graph residual_network(const std::string& activation) {
   ModelSpec spec = family("graph", 10);
   spec.classes = 4;
@@ -33,21 +34,22 @@ inline Graph residual_network(const std::string& activation) {
   return build_model(spec);
 }
 
-/// What is rounded, and how.
+/// A network, and how it is quantized.
 struct RoundedCase {
   Graph graph;
   QuantSpec quant;
   WeightCalibrator weights;
 };
 
-/// Smooth, so that weights of one channel can make up for each other; of noise rounding to nearest is the best.
+/// Returns smooth images, where weights of one channel can compensate each other; for noise rounding to nearest is
+/// best.
 inline at::Tensor pictures(const Shape& shape, int count) {
   const Preprocessing p = preprocessing_for(shape);
   const std::vector<uint8_t> images = random_images(shape, count, 5);
   return at::avg_pool2d(images_to_tensor(images.data(), count, shape, p.mean, p.std), 5, 1, 2) * 4;
 }
 
-/// Of each layer's weights.
+/// Returns the codes of each layer's weights.
 inline std::vector<std::vector<int8_t>> codes(const QuantizedModel& model) {
   std::vector<std::vector<int8_t>> all;
   for (const Int8Node& node : model.convert(preprocessing_for(model.prepared().graph.nodes[0].shape), {}).nodes)

@@ -1,5 +1,6 @@
-// Each layer alone quantized and all but each: the walks are what they say, and a layer of two bits is found.
-#include "src/qat/sensitivity.h"
+// SPDX-License-Identifier: Apache-2.0
+// Each layer alone quantized, and all but each: the walks quantize those nodes only, and a layer of two bits is found.
+#include "src/train/repair/quantization_noise.h"
 
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
@@ -64,7 +65,7 @@ TEST(Sensitivity, TheLayerOfTwoBitsCostsMostAloneAndLeftOutGivesMostBack) {
   }
 }
 
-/// By hand: the only layer's channels against the float ones.
+/// The losses of a layer's channels are those computed here from its two outputs.
 TEST(Sensitivity, ChannelsAreThoseOfTheOutput) {
   const c10::NoGradGuard no_grad;
   const ModelSpec spec = test::other_operators();

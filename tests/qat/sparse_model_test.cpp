@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 2:4 sparse weights in QAT: which layers have them, what the network uses of dense weights, and their gradients.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -6,11 +7,10 @@
 #include <algorithm>
 #include <map>
 
-#include "src/common/error.h"
-#include "src/model/device.h"
-#include "src/qat/sparse_weights.h"
-#include "src/quant/fuse.h"
-#include "src/quant/sparse_layers.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/quantized_model.h"
 #include "tests/qat/networks.h"
 
 namespace octet {
@@ -18,7 +18,7 @@ namespace {
 
 constexpr QuantSpec kSparse{.sparsity = Sparsity::two_of_four};
 
-/// The groups of a weight as [groups, 4]: four consecutive input channels at one place.
+/// Returns a weight as [groups, 4]: four consecutive input channels at one position of the kernel.
 at::Tensor groups_of(const at::Tensor& weight, const WeightRows& rows) {
   return weight.reshape({weight.size(0), rows.inputs / 4, 4, rows.taps}).transpose(2, 3).reshape({-1, 4});
 }
@@ -56,8 +56,8 @@ TEST(SparseModel, ANetworkThatNoneFitsIsRefused) {
   }
 }
 
-/// Convolutions in both layouts, a linear on pixels, groups; used weights are the larger two of each four and their
-/// gradient goes to all four.
+/// Convolutions in both layouts, with groups, and a linear on pixels: the network uses the larger two of each four
+/// weights, and their gradient goes to all four.
 TEST(SparseModel, UsesTheLargerTwoOfFourAndPassesGradientsToAll) {
   const Graph graph = build_model({.name = "small_cnn", .input = {3, 16, 16}, .classes = 10});
   const Prepared prepared = prepare(fuse(graph), kSparse);
@@ -94,8 +94,8 @@ TEST(SparseModel, UsesTheLargerTwoOfFourAndPassesGradientsToAll) {
   }
 }
 
-/// The checkpoint's groups obey (or convert would refuse them), its scales are of the weights that stay, and the dense
-/// weights are untouched.
+/// The checkpoint is 2:4 sparse (or convert would refuse it), its scales are those of the kept weights, and the dense
+/// weights do not change.
 TEST(SparseModel, ConvertsToSparseCodes) {
   const Graph graph = build_model({.name = "resnet8", .input = {3, 16, 16}});
   const Weights weights = test::random_weights(graph, 5);

@@ -1,13 +1,16 @@
-// Products in TF32 end with what asked for them. Settings alone: needs no GPU.
-#include "src/qat/reconstruct/tensor_float32.h"
+// SPDX-License-Identifier: Apache-2.0
+// TF32 is switched off again when rounding or distillation ends, also by an exception. Reads settings alone: needs no
+// GPU.
+#include "src/train/model/numerics.h"
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <utility>
 
-#include "src/qat/reconstruct/distill.h"
-#include "src/qat/reconstruct/reconstruct.h"
+#include "src/train/repair/distill.h"
+#include "src/train/repair/reconstruct.h"
 #include "tests/qat/rounded_networks.h"
 
 namespace octet {
@@ -18,7 +21,7 @@ using Settings = std::pair<Float32Precision, Float32Precision>;
 
 constexpr Settings kRounded{Float32Precision::TF32, Float32Precision::TF32};
 
-/// Of convolutions and of products.
+/// Returns the settings for convolutions and for products.
 Settings settings() {
   const auto of = [](at::Float32Op op) { return at::globalContext().float32Precision(at::Float32Backend::CUDA, op); };
   return {of(at::Float32Op::CONV), of(at::Float32Op::MATMUL)};
@@ -57,7 +60,7 @@ TEST_P(TensorFloat32Test, RestoresWhenTheBodyThrows) {
   }
 }
 
-// The network's pictures come from outside, while products are rounded.
+// The distillation asks for images while products are rounded.
 TEST_P(TensorFloat32Test, TeachingRoundsProductsAndRestoresWhenAStepThrows) {
   const Graph graph = test::residual_network("relu");
   for (const bool tf32 : {false, true}) {

@@ -1,11 +1,11 @@
-// A value unlike all others: which edges keep codes for it is told.
+// SPDX-License-Identifier: Apache-2.0
+// An outlier among the values: wide_edges() names the edges that spend codes on it.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/quant/plan.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

@@ -1,4 +1,5 @@
-#include "src/quant/bit_plan.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,11 +7,9 @@
 #include <map>
 #include <string>
 
-#include "src/common/edit_distance.h"
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
-#include "src/quant/fuse.h"
-#include "src/quant/layer_names.h"
+#include "src/base/error.h"
+#include "src/base/names.h"
+#include "src/net/zoo.h"
 #include "tests/quant/walks.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of bits by layer: steps against every combination, what may be chosen, what a plan costs.
 #include "src/quant/bit_search.h"
 
@@ -6,8 +7,8 @@
 #include <cmath>
 #include <random>
 
-#include "src/graph/zoo.h"
-#include "src/quant/fuse.h"
+#include "src/net/zoo.h"
+#include "src/quant/plan.h"
 
 namespace octet::test {
 namespace {

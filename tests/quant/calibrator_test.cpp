@@ -1,4 +1,5 @@
-#include "src/quant/calibrator.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/calibrate.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/observe/edge_quantizer.h"
-#include "src/common/error.h"
-#include "src/quant/qparams.h"
+#include "kernels/training/observe.h"
+#include "src/base/error.h"
 #include "tests/quant/values.h"
 
 namespace octet {

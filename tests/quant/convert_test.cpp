@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/quant/convert.h"
 
 #include <gtest/gtest.h>
@@ -7,13 +8,11 @@
 #include <cmath>
 #include <functional>
 
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
-#include "src/quant/calibrator.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fold.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/base/error.h"
+#include "src/net/zoo.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 #include "tests/quant/quantized_network.h"
 #include "tests/quant/walks.h"
 
@@ -213,8 +212,8 @@ TEST(Convert, IntegersFollowTheFloatNetwork) {
   }
 }
 
-/// The same rounding in double with BatchNorm, add and ReLU on their own: a code differs only where double and float
-/// round a value half-way differently, and then by one.
+/// A simulation in double rounds likewise, with BatchNorm, add and ReLU as separate steps: a code differs only where
+/// double and float round a value half-way differently, and then by one.
 TEST(Convert, CodesEqualADoubleSimulation) {
   for (const ActivationScheme scheme : kSchemes) {
     for (const int bits : {2, 4, 8}) {

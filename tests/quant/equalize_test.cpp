@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross-layer equalization keeps the function and makes ranges one; bias absorption where it is exact.
 #include "src/quant/equalize.h"
 
@@ -7,9 +8,9 @@
 #include <cmath>
 #include <functional>
 
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
-#include "src/quant/fuse.h"
+#include "src/base/error.h"
+#include "src/net/zoo.h"
+#include "src/quant/plan.h"
 #include "tests/quant/random_plan.h"
 #include "tests/quant/walks.h"
 

@@ -1,4 +1,5 @@
-#include "src/quant/fuse.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +7,9 @@
 #include <cmath>
 #include <utility>
 
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
-#include "src/quant/float_params.h"
-#include "src/quant/prepare.h"
+#include "src/base/error.h"
+#include "src/net/zoo.h"
+#include "src/quant/node_constants.h"
 #include "tests/quant/walks.h"
 
 namespace octet {

@@ -1,4 +1,6 @@
-// Octet's calibrators against NVIDIA's own, on values that tools/golden_calibration.py and this file make alike.
+// SPDX-License-Identifier: Apache-2.0
+// Octet's calibrators against NVIDIA's own, on values that tools/lab/golden/golden_calibration.py and this file make
+// alike.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/quant/calibrator.h"
+#include "src/quant/calibrate.h"
 #include "tests/source_dir.h"
 
 namespace octet {
@@ -75,7 +77,7 @@ class Case {
     for (const float value : values) sum += squared_error(value, threshold);
     return sum;
   }
-  /// The same for values spread evenly within the bins of the histogram.
+  /// Returns that error for values spread evenly within the bins of the histogram.
   double error_of_histogram(double threshold) const {
     constexpr int kPoints = 16;  // of a bin
     const double width = (static_cast<double>(seen.histogram_hi) - seen.histogram_lo) / kHistogramBins / kPoints;
@@ -159,7 +161,7 @@ TEST_F(GoldenCalibration, EntropyIsThatOfNumpy) {
     EXPECT_FLOAT_EQ(c.threshold(CalibrationMethod::entropy), c.golden.at("entropy_of_octet").get<float>()) << c.name;
 }
 
-/// Of values around zero a range clips few, and that they count hardly moves it: outwards, if at all.
+/// A range clips few of the values around zero. Counting them hardly changes it, and only outwards.
 TEST_F(GoldenCalibration, EntropyIsNearNvidiasOverTheSameBins) {
   int same = 0;
   for (const Case& c : cases_) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every calibrator on values that are not spread around zero, against the best clip that a plain search finds.
 #include <gtest/gtest.h>
 
@@ -7,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/quant/calibrator.h"
-#include "src/quant/qparams.h"
+#include "src/quant/calibrate.h"
 #include "tests/quant/values.h"
 
 namespace octet {
@@ -35,7 +35,7 @@ std::vector<float> made(const Make& make) {
   return values;
 }
 
-/// Of a standard normal z and of u, even in [0, 1).
+/// Returns values made from a standard normal z and from u, uniform in [0, 1).
 std::vector<Values> hard_values() {
   std::vector<Values> all = {
       {"normal", made([](float z, float) { return z; })},

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the elements that an operator's output is made of are in its inputs, CHW: for the walks of walks.h, in double
 // and in integers alike.
 #pragma once
@@ -7,7 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet::testing {
 
@@ -37,7 +38,8 @@ void pixels_of(const Shape& shape, const Body& body) {
   }
 }
 
-/// Where an operator that copies (AnyNode: Node or Int8Node) finds an element of its output in its input; CHW.
+/// Returns where an operator that copies (AnyNode: Node or Int8Node) finds element (k, y, x) of its output in its
+/// input, both CHW.
 template <typename AnyNode>
 size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
   using O = decltype(n.op);
@@ -48,8 +50,8 @@ size_t picked(const AnyNode& n, const Shape& in, int k, int y, int x) {
   return row * in.w + static_cast<size_t>(x / n.factor_w);
 }
 
-/// What a bilinear resize makes of one axis: for each pixel of the output, weights of the input's pixels that are 1 at
-/// their centre and 0 at the neighbours', times 2 * factor; the edge's pixels go on outside.
+/// Returns the weight of input pixel `in` in output pixel `out` of a bilinear resize along one axis, times 2 * factor:
+/// a triangle that is 1 at the input pixel's centre and 0 at its neighbours'. The pixels at the edge continue outside.
 inline int64_t hat(int out, int in, int factor, int size) {
   const auto weight = [&](int at) {
     return std::max<int64_t>(0, 2 * factor - std::abs(2 * out + 1 - factor * (2 * at + 1)));

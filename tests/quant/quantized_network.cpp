@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/quant/quantized_network.h"
 
 #include <algorithm>
 
+#include "src/quant/calibrate.h"
 #include "src/quant/convert.h"
-#include "src/quant/fuse.h"
-#include "src/quant/qparams.h"
+#include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
 
 namespace octet::testing {

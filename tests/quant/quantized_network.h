@@ -1,19 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network with random weights and all that convert needs, without LibTorch: ranges of one random picture.
 #pragma once
 
 #include <vector>
 
-#include "src/graph/int8_graph.h"
-#include "src/quant/float_params.h"
-#include "src/quant/prepare.h"
+#include "src/net/int8_graph.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 #include "tests/quant/walks.h"
 
 namespace octet::testing {
 
-/// Of a network's channels, each 0.45 and 0.22.
+/// Returns a preprocessing with mean 0.45 and deviation 0.22 for each channel of the network's input.
 Preprocessing preprocessing_of(const Graph& graph);
 
-/// Every edge has the least and the largest value of one picture as its range, every weight the scale of its largest.
+/// A network quantized by one image: the range of every edge is that of its values, and the scale of every weight that
+/// of its largest value.
 struct QuantizedNetwork {
   Graph written;  ///< before fuse
   Prepared prepared;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/quant/random_plan.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/quant/bit_plan.h"
-#include "src/quant/fuse.h"
+#include "src/quant/plan.h"
 
 namespace octet::test {
 namespace {
@@ -128,7 +128,7 @@ class Grower {
     push(chance(50) ? Op::max_pool : Op::avg_pool, [&](Node& n) { n.window = window(3); });
   }
 
-  /// Of a convolution with a BatchNorm nobody else may read the value between.
+  /// Returns whether other nodes may read node n: not a convolution whose BatchNorm follows.
   bool is_open(int n) const { return n == last() || graph_.nodes[n + 1].op != Op::batch_norm; }
 
   void head(int from) {

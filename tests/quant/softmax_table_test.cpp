@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exponentials of a softmax: worked numbers, and what an Int8Graph demands of them.
-#include "src/quant/softmax_table.h"
+#include "src/quant/node_constants.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values to quantize, and how far quantizing moves them.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/quantize.h"
+#include "kernels/core/quantize.h"
 
 namespace octet::test {
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/quant/walks.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <optional>
 #include <random>
 
-#include "src/quant/float_params.h"
+#include "src/quant/node_constants.h"
 #include "tests/quant/places.h"
 
 namespace octet::testing {

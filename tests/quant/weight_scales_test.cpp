@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/quant/weight_scales.h"
 
 #include <gtest/gtest.h>
@@ -6,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/quant/bit_plan.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
 #include "tests/quant/values.h"
 
 namespace octet {

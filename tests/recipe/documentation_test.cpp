@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // recipes/README.md against the schema, and every shipped recipe against the parser.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,12 +9,11 @@
 #include <set>
 #include <sstream>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/graph/graph.h"
-#include "src/graph/zoo.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/net/graph.h"
+#include "src/net/zoo.h"
 #include "src/recipe/schema.h"
-#include "src/recipe/value.h"
 #include "tests/source_dir.h"
 
 namespace octet {

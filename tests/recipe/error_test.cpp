@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong recipes: the message names file, line, column, key, the nearest valid key and what is allowed.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "src/recipe/schema.h"
 
 namespace octet {

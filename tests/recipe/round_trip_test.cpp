@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is written is what was read: same struct, same text, same hash; and the values that follow from data.format.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,10 +9,9 @@
 #include <filesystem>
 #include <random>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/recipe/schema.h"
-#include "src/recipe/value.h"
 
 namespace octet {
 namespace {

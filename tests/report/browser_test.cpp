@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // report.html as a browser shows it: headless Chromium, where the machine has one.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -7,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "src/common/files.h"
-#include "src/report/figures.h"
+#include "src/base/files.h"
+#include "src/report/html.h"
 #include "src/report/report.h"
 #include "tests/data/pictures.h"
 #include "tests/report/full_report.h"
@@ -90,7 +91,7 @@ Report running_report() {
   return report;
 }
 
-/// Of many layers with long names, as octet search and analyze write it.
+/// A page of many layers with long names, as octet search and analyze write it.
 std::string page_of_layers() {
   TextTable table({{"layer", Align::left},
                    {"op", Align::left},

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page of a run that goes on, and what becomes of it once its process has ended without a word.
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a page: what stands in a table and in charts, and where long ones are cut.
-#include "src/report/figures.h"
+#include "src/report/html.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "src/report/html.h"
 #include "tests/report/markup.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/report/full_report.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A report with everything in it.
 #pragma once
 
@@ -10,7 +11,7 @@ namespace octet::testing {
 /// Names hold characters that HTML and JSON must escape.
 Report full_report(int classes);
 
-/// Of a network of segmentation, as small as it can be: two pictures, of which float has a pixel more right than int8.
+/// Returns the smallest report of a segmentation: two images, with one pixel that float has right and int8 has not.
 Report pixels_report();
 
 /// A network that has the pictures from `first` to `last` of 10,000 right.

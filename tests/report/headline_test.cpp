@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the report says first: whether int8 costs anything, and against what.
 #include "src/report/headline.h"
 

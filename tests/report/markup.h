@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small reader of markup for tests: is every tag closed, in order, and what is in it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every number that a diverged run can measure, in every form of its report.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "src/common/text_table.h"
+#include "src/base/text.h"
 #include "src/report/report.h"
 #include "src/report/svg.h"
 #include "tests/report/full_report.h"

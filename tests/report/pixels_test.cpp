@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report of a network of segmentation: its score, its curves and its pictures.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which images train, choose and give the final figures.
-#include "src/run/run_data.h"
+#include "src/recipe/run.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +8,7 @@
 #include <iterator>
 #include <set>
 
-#include "src/common/progress.h"
-#include "src/run/picture_check.h"
+#include "src/base/progress.h"
 #include "tests/data/pictures.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // include/octet/octet.h from outside: equal bytes, and every error as a status and a text.
 #include <gtest/gtest.h>
 #include <octet/octet.hpp>
@@ -9,7 +10,7 @@
 #include <thread>
 
 #include "src/engine/engine.h"
-#include "src/graph/checkpoint.h"
+#include "src/net/checkpoint.h"
 #include "tests/data/pictures.h"
 #include "tests/engine/random_network.h"
 #include "tests/tensor_files/damage.h"

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // cmake --install, find_package(octet) and the example outside the tree: its logits are those of `octet run`.
 #include <algorithm>
 #include <cstring>
 #include <sstream>
 
-#include "src/common/files.h"
-#include "src/graph/checkpoint.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/base/files.h"
+#include "src/base/safetensors.h"
+#include "src/net/checkpoint.h"
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"

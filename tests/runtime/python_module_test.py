@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/python/octet: the logits of 1,000 pictures are the engine's, byte for byte, and errors say what the library says.
 
 Environment: OCTET_PROGRAM, OCTET_RUNTIME, and OCTET_CHECKPOINT: a trained one for Fashion-MNIST in place of random weights.

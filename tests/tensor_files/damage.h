@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files with random damage, for readers that must refuse and never crash.
 #pragma once
 

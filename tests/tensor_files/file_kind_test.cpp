@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files given where others are expected are told apart by their first bytes.
-#include "src/tensor_files/file_kind.h"
+#include "src/base/files.h"
 
 #include <gtest/gtest.h>
 
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
 #include "tests/error_of.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every number that a file can hold: written and read again, or refused with its place.
 #include <gtest/gtest.h>
 
@@ -6,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "src/tensor_files/json.h"
-#include "src/tensor_files/tensor_data.h"
+#include "src/base/json.h"
+#include "src/base/safetensors.h"
 #include "tests/error_of.h"
 
 namespace octet {

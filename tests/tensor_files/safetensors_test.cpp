@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // safetensors: bytes as the format says, everything else refused, no damage crashes the reader.
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/error_of.h"
 #include "tests/tensor_files/damage.h"
 

@@ -1,4 +1,5 @@
-"""tools/gpu/accuracy.py with a program in octet's place: which runs it makes, in which order, what it keeps, what its tables say."""
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/gpu/accuracy.py with a program in octet's place: which runs it makes, in which order, what it keeps, what its tables say."""
 import json
 import os
 import pathlib
@@ -8,7 +9,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOLS = HERE.parents[1] / "tools" / "gpu"
+TOOLS = HERE.parents[1] / "tools" / "lab" / "gpu"
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(TOOLS))
 import accuracy_plan  # noqa: E402

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet analyze, and a repair after training by its keys.
 #include <fmt/format.h>
 
@@ -5,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"

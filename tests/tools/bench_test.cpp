@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet bench: what it measured, and what it says of what it could not measure.
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "src/engine/engine.h"
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/check_includes.py names what a file uses of the standard library without its header."""
 import pathlib
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/check_layers.py names the includes that point upwards, and the libraries that a layer must not know."""
 import pathlib
 import sys
@@ -23,7 +24,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(check_layers.faults(pathlib.Path(__file__).resolve().parents[2])), [])
 
     def test_upwards(self):
-        found = self.faults("src/quant/a.cpp", "src/graph/graph.h", "src/engine/engine.h")
+        found = self.faults("src/quant/a.cpp", "src/net/graph.h", "src/engine/engine.h")
         self.assertEqual(found, ["src/quant/a.cpp:2: src/quant must not include src/engine (src/engine/engine.h)"])
 
     def test_every_header_of_cuda(self):
@@ -32,20 +33,41 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.faults("src/cuda/a.cpp", *headers), [])
 
     def test_loops_on_threads_have_one_place(self):
-        self.assertEqual(len(self.faults("src/qat/a.cpp", "ATen/Parallel.h", "ATen/Functions.h")), 1)
+        self.assertEqual(len(self.faults("src/train/qat/a.cpp", "ATen/Parallel.h", "ATen/Functions.h")), 1)
 
     def test_long_lines(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            for name, columns in check_layers.PROSE.items():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                long = "x" * (columns + 1)
-                (root / name).write_text(f"{'x' * columns}\n| {long} |\n```\n{long}\n```\n{long}\n")
+            (root / "docs").mkdir()
+            for name in ("README.md", "docs/A.md"):
+                (root / name).write_text(f"{'x' * 120}\n| {'x' * 121} |\n```\n{'x' * 121}\n```\n{'x' * 121}\n")
             (root / "tests").mkdir()
             (root / "tests" / "a.cu").write_text("é" * 140 + "\n" + "x" * 141 + "\n", encoding="utf-8")
             found = list(check_layers.long_lines(root))
-        self.assertEqual(found, ["tests/a.cu:2: 141 columns, at most 140"] +
-                         [f"{name}:6: {columns + 1} columns, at most {columns}" for name, columns in check_layers.PROSE.items()])
+        self.assertEqual(found, ["tests/a.cu:2: 141 columns, at most 140", "README.md:6: 121 columns, at most 120",
+                                 "docs/A.md:6: 121 columns, at most 120"])
+
+    def test_links_to_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "docs").mkdir()
+            (root / "docs" / "A.md").write_text("[a](B.md), [b](../README.md#part)\n[c](https://example.org/C.md) [d](D.md#e)\n")
+            (root / "README.md").write_text("[a](docs/A.md) and [docs](docs)\n")
+            self.assertEqual(list(check_layers.broken_links(root)), ["docs/A.md:1: links to B.md, which is not there",
+                                                                     "docs/A.md:2: links to D.md, which is not there"])
+
+    def test_no_link_of_the_tree_is_broken(self):
+        self.assertEqual(list(check_layers.broken_links(pathlib.Path(__file__).resolve().parents[2])), [])
+
+    def test_small_files_and_heads_without_a_licence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "src" / "cuda").mkdir(parents=True)
+            (root / "src" / "a.h").write_text(f"// {check_layers.LICENCE}\n" * 24)
+            (root / "src" / "b.h").write_text("int x;\n" * 25)
+            (root / "src" / "cuda" / "check.h").write_text(f"// {check_layers.LICENCE}\n")  # has its reason
+            self.assertEqual([line.split(":")[0] for line in check_layers.small_files(root)], ["src/a.h"])
+            self.assertEqual([line.split(":")[0] for line in check_layers.unlicensed(root)], ["src/b.h"])
 
     def test_no_line_of_the_tree_is_too_long(self):
         self.assertEqual(list(check_layers.long_lines(pathlib.Path(__file__).resolve().parents[2])), [])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/check_syntax.py compiles the sources of a build with another compiler and names those that fail."""
 import json
 import pathlib

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // Commands that read a checkpoint and pictures: good ones, and every kind of bad one.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
+#include "src/base/safetensors.h"
 #include "src/data/loader.h"
-#include "src/graph/checkpoint.h"
-#include "src/graph/zoo.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"

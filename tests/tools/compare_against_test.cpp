@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet compare --against onnxruntime: with a stand-in for ONNX Runtime, and with the real one where a Python has it.
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trainings that diverge, and runs whose process is killed: what the user reads, then and later.
 #include <fmt/format.h>
 
@@ -9,8 +10,8 @@
 #include <sstream>
 #include <thread>
 
-#include "src/common/files.h"
-#include "src/run/run_directory.h"
+#include "src/base/files.h"
+#include "src/recipe/run.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for octet in accuracy_scripts_test.py: `train`, its run directory, its --resume and its exit codes, without any training."""
 import json
 import os

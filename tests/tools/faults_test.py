@@ -1,22 +1,23 @@
-"""tools/faults: the list names places that are there, and every fault is behind its switch."""
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/faults: the list names places that are there, and every fault is behind its switch."""
 import pathlib
 import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tools" / "faults"))
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "faults"))
 import faults  # noqa: E402
 import schemata  # noqa: E402
 
-COMMON = {"src/common/CMakeLists.txt": b"octet_library(octet_common\n  SOURCES files.cpp)\n"}
+COMMON = {"src/base/CMakeLists.txt": b"octet_library(octet_common\n  SOURCES files.cpp)\n"}
 
 
 class Faults(unittest.TestCase):
     def inserted(self, text, source):
         sources = {**COMMON, "a.cpp": source.encode()}
         schemata.insert(sources, schemata.parse(text, "list.txt"))
-        self.assertIn(b"SOURCES octet_fault.cpp files.cpp", sources["src/common/CMakeLists.txt"])
+        self.assertIn(b"SOURCES octet_fault.cpp files.cpp", sources["src/base/CMakeLists.txt"])
         return sources["a.cpp"].decode().removeprefix(schemata.INCLUDE)
 
     def test_expressions_and_statements(self):

@@ -1,4 +1,5 @@
-"""The scripts of tools/gpu and tools/bench where no GPU is needed: packing, reading results, tables. Standard library only."""
+# SPDX-License-Identifier: Apache-2.0
+"""The scripts of tools/lab/gpu and tools/lab/bench where no GPU is needed: packing, reading results, tables. Standard library only."""
 import argparse
 import json
 import os
@@ -16,7 +17,7 @@ import xml.dom.minidom
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path[:0] = [str(ROOT / "tools" / "gpu"), str(ROOT / "tools" / "bench")]
+sys.path[:0] = [str(ROOT / "tools" / "lab" / "gpu"), str(ROOT / "tools" / "lab" / "bench")]
 sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
 import gpus  # noqa: E402
 import parts  # noqa: E402
@@ -43,7 +44,7 @@ class WithFolder(unittest.TestCase):
 
 class Parts(WithFolder):
     def make(self):
-        for path, size in {"tools/gpu/run.sh": 100, "bin/octet": 700_000, "data/a": 600_000, "data/b": 600_000, "data/empty": 0}.items():
+        for path, size in {"tools/lab/gpu/run.sh": 100, "bin/octet": 700_000, "data/a": 600_000, "data/b": 600_000, "data/empty": 0}.items():
             self.write(f"all/{path}", "")
             (self.folder / f"all/{path}").write_bytes(random.Random(size).randbytes(size))
         (self.folder / "all/bin/octet").chmod(0o755)
@@ -55,7 +56,7 @@ class Parts(WithFolder):
         folders = sorted((self.folder / "parts").iterdir())
         self.assertEqual([folder.name for folder in folders], ["part1", "part2", "part3"])
         for folder in folders:
-            self.assertTrue((folder / "tools/gpu/run.sh").exists())
+            self.assertTrue((folder / "tools/lab/gpu/run.sh").exists())
             self.assertLessEqual(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), parts.MIB)
         self.assertLess((folders[0] / "bin/test.xz").stat().st_size, 10_000)
         self.assertTrue((folders[0] / "bin/octet.xz").exists())
@@ -74,7 +75,7 @@ class Parts(WithFolder):
 
     def test_a_damaged_part_another_package_and_a_large_file_are_refused(self):
         self.make()
-        for damaged, at in (("tools/gpu/run.sh", 3), ("bin/octet.xz", 300_000)):
+        for damaged, at in (("tools/lab/gpu/run.sh", 3), ("bin/octet.xz", 300_000)):
             content = bytearray((self.folder / "parts/part1" / damaged).read_bytes())
             content[at] ^= 1
             (self.folder / "parts/part1" / damaged).write_bytes(content)
@@ -391,7 +392,7 @@ class Help(WithFolder):
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         for what in ("training", "inference"):
             for flag in ("--help", "-h"):
-                command = [ROOT / "tools" / "bench" / f"{what}.sh", flag]
+                command = [ROOT / "tools" / "lab" / "bench" / f"{what}.sh", flag]
                 done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertIn("--turns TURNS", done.stdout)

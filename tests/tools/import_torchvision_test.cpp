@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tools/import_torchvision.py: what it says without torch, its recipe as octet reads it, and whole networks where a
 // Python has torchvision.
 #include "tests/source_dir.h"

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet inspect: what it shows of a checkpoint.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 
-#include "src/graph/checkpoint.h"
-#include "src/graph/zoo.h"
+#include "src/base/safetensors.h"
+#include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
-#include "src/quant/fuse.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/quant/plan.h"
 #include "tests/graph/test_graphs.h"
 #include "tests/tools/program.h"
 

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network from an ONNX file through the whole program: inspect, PTQ, QAT, compare.
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
-#include "src/graph/checkpoint.h"
+#include "src/base/files.h"
+#include "src/net/checkpoint.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/octet/onnxruntime_codes.py: values of ONNX Runtime lie in octet's order, in attention too. The script answers a pipe, so its function
 is taken out of it; ONNX Runtime need not be installed."""
 import ast

@@ -1,4 +1,5 @@
-"""tools/gpu/parallel.py, part report, with a program in octet's place: which runs it makes, how it goes on, what it finds good."""
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/gpu/parallel.py, part report, with a program in octet's place: which runs it makes, how it goes on, what it finds good."""
 import json
 import os
 import pathlib

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/tools/program.h"
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/source_dir.h"
 
 namespace octet::test {

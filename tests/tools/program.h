@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the built program as a user does, and keeps what it answers.
 #pragma once
 

@@ -1,4 +1,5 @@
-"""tools/bench/qdq.py: the QDQ form of a node gives the node's codes. Runs what it writes with numpy; onnx need not be installed."""
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/bench/qdq.py: the QDQ form of a node gives the node's codes. Runs what it writes with numpy; onnx need not be installed."""
 import pathlib
 import sys
 import types
@@ -12,7 +13,7 @@ except ImportError:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tools" / "bench"))
+sys.path.insert(0, str(ROOT / "tools" / "lab" / "bench"))
 onnx = types.ModuleType("onnx")
 onnx.TensorProto = None
 onnx.helper = types.SimpleNamespace(make_node=lambda op, inputs, outputs, **attributes: (op, inputs, outputs[0]))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How processes that train together end early: killed, stopped, never met.
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -14,8 +15,8 @@
 #include <fstream>
 #include <thread>
 
-#include "src/common/files.h"
-#include "src/run/run_directory.h"
+#include "src/base/files.h"
+#include "src/recipe/run.h"
 #include "tests/tools/ranks_tool.h"
 
 namespace octet::test {

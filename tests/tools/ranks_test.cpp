@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet train --gpus 2: two processes train one network on this machine's CPU.
 #include <fmt/format.h>
 
@@ -6,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
-#include "src/run/run_directory.h"
+#include "src/base/files.h"
+#include "src/recipe/run.h"
 #include "tests/tools/ranks_tool.h"
 
 namespace octet::test {

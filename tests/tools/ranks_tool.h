@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet train with several processes on this machine's CPU.
 #pragma once
 

@@ -1,4 +1,5 @@
-"""tools/gpu/science.py with a program in octet's place: which runs the rows share, what they set, what the tables say."""
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/gpu/science.py with a program in octet's place: which runs the rows share, what they set, what the tables say."""
 import pathlib
 import shutil
 import sys
@@ -7,7 +8,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from accuracy_scripts_test import Place  # noqa: E402  (and with it tools/gpu)
+from accuracy_scripts_test import Place  # noqa: E402  (and with it tools/lab/gpu)
 import accuracy_plan  # noqa: E402
 import science_plan  # noqa: E402
 import science_table  # noqa: E402

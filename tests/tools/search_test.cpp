@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet search: what it measures, the recipe it writes, what it refuses.
 #include <fmt/format.h>
 
@@ -6,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segmentation as a user has it: octet train on pictures with a class for each pixel, and what follows from its run.
 #include <fmt/format.h>
 
@@ -6,9 +7,9 @@
 #include <algorithm>
 #include <map>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "src/data/dataset.h"
-#include "src/run/run_directory.h"
+#include "src/recipe/run.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/tiny_imagenet.py on a data set of a few files: what the archive holds, and its way in parts."""
 import pathlib
 import random

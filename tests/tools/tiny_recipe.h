@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of a second or two on synthetic pictures.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet train and what follows from its run directory, on a tiny synthetic set.
 #include <fmt/format.h>
 
@@ -8,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
+#include "src/base/safetensors.h"
 #include "src/engine/engine.h"
-#include "src/graph/checkpoint.h"
-#include "src/run/run_directory.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/net/checkpoint.h"
+#include "src/recipe/run.h"
 #include "tests/data/pictures.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"

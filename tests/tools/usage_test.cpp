@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line: help, mistakes in it, and what stdout and stderr carry.
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches made on the GPU are those of the CPU's loader, byte for byte.
-#include "trainers/batches/batches.h"
+#include "trainers/loop/batches.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/tiny.h"
 

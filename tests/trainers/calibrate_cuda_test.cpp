@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network calibrated on the GPU gets the scales that the CPU gives it, in a session that trains with TF32.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "tests/cuda/gpu.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/ptq_choice.h"
+#include "trainers/run/ptq_search.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tiny run up to QAT, without its float phase.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tiny network as several ranks train it beside one process.
 #pragma once
 

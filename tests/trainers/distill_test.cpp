@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Distillation: the loss and its gradient are the formula's, and without it a run has the bits it had.
-#include "trainers/loop/distill.h"
+#include "trainers/loop/step.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -10,7 +11,7 @@
 
 #include <cmath>
 
-#include "src/qat/distillation_loss.h"
+#include "src/train/repair/distill.h"
 #include "tests/trainers/training.h"
 
 namespace octet {

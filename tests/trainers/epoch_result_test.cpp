@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the loop reports of an epoch, against the same batches walked by hand.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
@@ -7,7 +8,7 @@
 #include <numbers>
 
 #include "tests/trainers/training.h"
-#include "trainers/batches/batches.h"
+#include "trainers/loop/batches.h"
 #include "trainers/loop/schedule.h"
 
 namespace octet {

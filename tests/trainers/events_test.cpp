@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run writes for TensorBoard: every epoch's metrics, QAT's ranges, the report's histograms.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/events/event_records.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/metrics_file.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock runs on the GPU: in a recorded step, too, which the host replays without calling it.
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
@@ -5,10 +6,10 @@
 
 #include <chrono>
 
-#include "src/model/step_graph.h"
+#include "src/train/model/step_graph.h"
 #include "tests/cuda/gpu.h"
 #include "trainers/gpu.h"
-#include "trainers/ranks/exchange_clock.h"
+#include "trainers/parallel/groups.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When ranges of activations and BatchNorm's statistics stop following the data in QAT.
 #include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>

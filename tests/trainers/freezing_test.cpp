@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Freezing of oscillating weights in a training: frozen codes stay, a resumed run ends with the same bits, recipes
 // without meaning are refused.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "kernels/fake_quantize/oscillation.h"
+#include "kernels/training/weights.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
 #include "trainers/loop/step.h"

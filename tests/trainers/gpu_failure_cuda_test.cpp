@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Out of memory and a GPU that fails: said in words, with the last good state kept.
-#include "trainers/loop/gpu_failure.h"
+#include "trainers/loop/failures.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -12,12 +13,13 @@
 #include <numeric>
 #include <regex>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
-#include "trainers/batches/batches.h"
-#include "trainers/run/metrics_file.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients that ranks sum in buckets during the backward pass are those that they would sum after it.
-#include "trainers/loop/gradient_exchange.h"
+#include "trainers/loop/gradients.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // What passes over a batch's parts leave is what autograd adds up by itself, bit for bit.
-#include "trainers/loop/gradient_sums.h"
+#include "trainers/loop/gradients.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

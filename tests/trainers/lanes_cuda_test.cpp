@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is queued in two streams, and what throws between them.
-#include "trainers/loop/lanes.h"
+#include "trainers/parallel/stages.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

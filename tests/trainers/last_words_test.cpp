@@ -1,4 +1,5 @@
-#include "trainers/ranks/last_words.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/parallel/lost_ranks.h"
 
 #include <gtest/gtest.h>
 

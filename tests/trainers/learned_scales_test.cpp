@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scales that learn in a training: which move, what is kept and averaged, what the recipe may not say.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
 #include "trainers/loop/optimizer.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet::training as a program of its own has it (include/octet/training.hpp): what it gives, stops, resumes and
 // refuses.
 #include <octet/training.hpp>
@@ -8,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "src/common/files.h"
-#include "src/graph/checkpoint.h"
+#include "src/base/files.h"
+#include "src/net/checkpoint.h"
 #include "tests/tools/tiny_recipe.h"
 #include "tests/trainers/tiny.h"
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loss against its formula written out, and against LibTorch's for images; its gradient by the formula's.
-#include "trainers/loop/loss.h"
+#include "trainers/loop/step.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
@@ -99,16 +100,16 @@ TEST(Loss, NothingLabelledIsNothingLost) {
   loss.backward();
   EXPECT_EQ(loss.item<double>(), 0);
   EXPECT_EQ(logits.grad().abs().max().item<double>(), 0);
-  EXPECT_EQ(right_pictures(logits.detach(), labels).item<double>(), 0);
+  EXPECT_EQ(correct_images(logits.detach(), labels).item<double>(), 0);
 }
 
 TEST(Loss, RightPixelsArePartsOfPictures) {
   // One picture of four pixels, class 1 everywhere: predicted 1, 0, 1, 1; the last has no label.
   const at::Tensor logits = at::tensor({0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0}).reshape({1, 8});
   at::Tensor labels = at::tensor({1, 1, 1, -100}, at::kLong).reshape({1, 2, 2});
-  EXPECT_DOUBLE_EQ(right_pictures(logits, labels).item<double>(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(correct_images(logits, labels).item<double>(), 2.0 / 3);
   const at::Tensor pictures = at::tensor({0.0, 1.0, 1.0, 0.0}).reshape({2, 2});
-  EXPECT_DOUBLE_EQ(right_pictures(pictures, at::tensor({1, 1}, at::kLong)).item<double>(), 1);
+  EXPECT_DOUBLE_EQ(correct_images(pictures, at::tensor({1, 1}, at::kLong)).item<double>(), 1);
 }
 
 }  // namespace

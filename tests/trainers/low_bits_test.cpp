@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What QAT is for: at two bits little is left of a network that is quantized after training, and most of one that was
 // trained with fake quantization.
 #include <gtest/gtest.h>

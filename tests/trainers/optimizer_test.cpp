@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizers against an independent scalar loop over the formulas of trainers/loop/optimizer.h, in double.
 #include "trainers/loop/optimizer.h"
 
@@ -10,7 +11,7 @@
 #include <cmath>
 #include <random>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 
 namespace octet {
 namespace {

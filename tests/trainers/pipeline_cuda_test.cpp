@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole job on the GPU, and what its run directory says about it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/metrics_file.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

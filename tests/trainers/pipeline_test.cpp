@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole job on a tiny synthetic set: every file is written, and a run stopped in QAT ends with the same bytes.
 #include "trainers/run/pipeline.h"
 
@@ -7,14 +8,14 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fuse.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/metrics_file.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {
@@ -201,9 +202,9 @@ TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   phase.freeze_batch_norm = recipe.qat.freeze_batch_norm;
   phase.seed = recipe.seed;
   phase.checkpoint = folder.path() + "/state.safetensors";
-  const auto trained = [&](const std::string& pictures_of) {
+  const auto trained = [&](const std::string& images_of) {
     weights = load_float(run);
-    phase.pictures_of = pictures_of;
+    phase.images_of = images_of;
     train_phase(phase, run.data);
     return float_params(weights);
   };

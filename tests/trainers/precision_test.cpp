@@ -1,4 +1,5 @@
-#include "trainers/loop/precision.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/loop/gradients.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -9,8 +10,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "src/common/error.h"
-#include "trainers/loop/average.h"
+#include "src/base/error.h"
+#include "trainers/loop/optimizer.h"
+#include "trainers/run/advice.h"
 
 namespace octet {
 namespace {

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet calibrate's choice: on the validation images alone, and an engine that refuses a scheme loses that result only.
-#include "trainers/run/ptq_choice.h"
+#include "trainers/run/ptq_search.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
-#include "src/common/progress.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
 

@@ -1,10 +1,11 @@
-#include "trainers/run/qat_rate.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/advice.h"
 
 #include <gtest/gtest.h>
 
-#include "src/graph/zoo.h"
+#include "src/net/zoo.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/run/metrics_file.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of one test: each meets the others over 127.0.0.1 as a process would.
 #pragma once
 
@@ -8,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "trainers/ranks/ranks.h"
-#include "trainers/ranks/sockets.h"
+#include "trainers/parallel/environment.h"
+#include "trainers/parallel/ranks.h"
 
 namespace octet::testing_trainers {
 

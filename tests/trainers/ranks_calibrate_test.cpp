@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks share the calibration images and find what one process finds.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that train different networks are stopped by the loop.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>

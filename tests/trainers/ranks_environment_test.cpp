@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "src/common/error.h"
-#include "trainers/ranks/environment.h"
+#include "src/base/error.h"
+#include "trainers/parallel/environment.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks::Steps, and where the loop calls it: whose steps end no more is told, whose steps are slow is not.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "trainers/ranks/ranks.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/parallel/ranks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/core.h>
@@ -14,7 +15,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/trainers/ranks.h"
 #include "tests/trainers/tiny.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks train the network that one process trains.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -5,10 +6,10 @@
 
 #include <cmath>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/take_from_first.h"
+#include "trainers/loop/reestimate.h"
 
 namespace octet {
 namespace {

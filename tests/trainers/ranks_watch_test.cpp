@@ -1,4 +1,5 @@
-#include "trainers/ranks/watch.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/parallel/lost_ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "trainers/ranks/sockets.h"
+#include "trainers/parallel/environment.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BatchNorm's statistics and observed ranges, computed anew for the network that is exported.
 #include "trainers/loop/reestimate.h"
 
@@ -8,10 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "src/data/loader.h"
-#include "src/qat/fake_quantize.h"
-#include "src/quant/float_params.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
 #include "trainers/loop/schedule.h"

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // calibrate.equalize and calibrate.bias_correction through whole runs: what is repaired ships, and float stays float.
 #include <gtest/gtest.h>
 
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/quant/fuse.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/quant/plan.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/ptq_choice.h"
+#include "trainers/run/ptq_search.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/run.h"
 
 #include <gtest/gtest.h>
@@ -8,12 +9,12 @@
 #include <fstream>
 #include <limits>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/graph/checkpoint.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/net/checkpoint.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/run/metrics_file.h"
-#include "trainers/run/runaway_loss.h"
+#include "trainers/run/advice.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

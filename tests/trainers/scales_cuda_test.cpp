@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixed and observed ranges, and statistics computed anew, on the GPU.
 #include <gtest/gtest.h>
 
-#include "src/model/device.h"
+#include "src/train/model/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/calibrated_run.h"
 #include "trainers/loop/reestimate.h"

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // What QAT does to the ranges of activations: quant.scales fixed leaves the calibrated ones as they are, observed lets
 // them follow the data until they freeze.
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/trainers/calibrated_run.h"
 
 namespace octet {

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/schedule.h"
 
 #include <gtest/gtest.h>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BatchNorm over the shares of a batch on the GPU: with one share it is LibTorch's own, with two what the CPU makes of
 // them.
 #include <ATen/ATen.h>
@@ -5,7 +6,7 @@
 
 #include <cstdint>
 
-#include "src/model/shared_batch_norm.h"
+#include "src/train/model/model.h"
 #include "tests/cuda/gpu.h"
 #include "tests/error_of.h"
 

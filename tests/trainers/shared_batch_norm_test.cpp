@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // BatchNorm over the shares of a batch against LibTorch's over the whole.
-#include "src/model/shared_batch_norm.h"
+#include "src/train/model/model.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 2:4 sparsity through a training: masks follow the weights, what is pruned decays, the exported codes obey.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -7,7 +8,6 @@
 
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
-#include "trainers/loop/loss.h"
 #include "trainers/loop/step.h"
 
 namespace octet {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/stage_plan.h"
 
 #include <gtest/gtest.h>

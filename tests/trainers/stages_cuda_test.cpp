@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Micro-batches of one process on the GPU: passes side by side on two streams, recorded, train what the CPU trains.
 #include <ATen/ops/rand.h>
 #include <c10/core/GradMode.h>
@@ -5,7 +6,7 @@
 
 #include <ostream>
 
-#include "src/quant/fuse.h"
+#include "src/quant/plan.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/comparable.h"
 #include "trainers/gpu.h"

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network cut into stages trains as the whole one does that takes the same micro-batches.
-#include "trainers/loop/stages.h"
+#include "trainers/parallel/stages.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -7,10 +8,9 @@
 
 #include <ostream>
 
-#include "src/quant/fuse.h"
+#include "src/quant/plan.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/staged_pass.h"
 
 namespace octet {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // model.weights of another network: refused where names alone tell it.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // A recorded step is replayed, not launched again, and does the same work.
-#include "src/model/step_graph.h"
+#include "src/train/model/step_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/rand.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tiny learnable data set and network for the tests of the loop.
 #pragma once
 
@@ -9,10 +10,10 @@
 #include <random>
 #include <string>
 
-#include "src/common/error.h"
-#include "src/graph/zoo.h"
+#include "src/base/error.h"
+#include "src/net/zoo.h"
 #include "src/recipe/recipe.h"
-#include "src/run/run_data.h"
+#include "src/recipe/run.h"
 
 namespace octet::testing_trainers {
 

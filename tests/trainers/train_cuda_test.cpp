@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop on a GPU: captured steps give the eager ones' bits, a stopped run ends with the same bits as a
 // whole one, states travel between devices, and divergence is found although nobody waits for it.
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
 #include "trainers/gpu.h"

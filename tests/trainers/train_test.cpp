@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/train.h"
 
 #include <ATen/Functions.h>
@@ -7,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
 #include "tests/trainers/training.h"
 #include "trainers/loop/schedule.h"
 #include "trainers/loop/step.h"

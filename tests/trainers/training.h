@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training of the tiny network, as the tests of the loop run it on the CPU and on a GPU.
 #pragma once
 
@@ -12,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "src/model/device.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/loop/train.h"
 

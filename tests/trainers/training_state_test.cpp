@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/training_state.h"
 
 #include <ATen/ops/arange.h>
@@ -10,7 +11,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "src/common/error.h"
+#include "src/base/error.h"
 #include "tests/trainers/tiny.h"
 
 namespace octet {

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two hosts as octet sees them, two network namespaces with a wire between: they train one network together; then the
 # wire is cut, and both stop within 30 s. Needs root, iproute2, a build with training and the data of Debian's
 # dataset-fashion-mnist. Usage: tests/trainers/two_hosts.sh [TORCHRUN]: that torchrun starts them, else each by itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engines held to tools/verify_checkpoint.py, which computes codes and logits from the documented format alone: every
 // layer, byte for byte. Needs a Python with numpy: $OCTET_PYTHON, the one of tools/setup.sh, or python3.
 #include <gtest/gtest.h>
@@ -10,15 +11,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
+#include "src/base/files.h"
+#include "src/base/safetensors.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
-#include "src/graph/checkpoint.h"
-#include "src/graph/code_dump.h"
-#include "src/graph/zoo.h"
+#include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
-#include "src/quant/fuse.h"
-#include "src/tensor_files/safetensors.h"
+#include "src/quant/plan.h"
 #include "tests/engine/network_coverage.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // classify CHECKPOINT PICTURE: what is on the picture, and the network's logits. A program outside octet's tree.
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // train RECIPE RUN PICTURE [KEY=VALUE]...: trains from a recipe, some of its keys changed, then says what is on the
 // picture. A program outside octet's tree.
 #include <cstdio>

@@ -1,26 +1,155 @@
-// octet bench of whole networks on random pictures; a checkpoint's, or one of the zoo with random weights. What one
-// engine or batch cannot do is said in its place and does not stop the others.
-#include "src/bench/network.h"
-
+// SPDX-License-Identifier: Apache-2.0
+// octet bench of whole networks on random images: a checkpoint, or networks of the zoo with random weights. What one
+// engine or batch size cannot do is reported and does not stop the others.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "src/graph/checkpoint.h"
-#include "src/graph/zoo.h"
+#include "src/base/files.h"
+#include "src/bench/charts.h"
+#include "src/bench/network.h"
+#include "src/engine/engine.h"
+#include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
-#include "src/recipe/fallback.h"
-#include "tools/octet/bench_options.h"
-#include "tools/octet/bench_results.h"
-#include "tools/octet/engine_flags.h"
+#include "src/recipe/recipe.h"
+#include "tools/octet/bench.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
 namespace {
+
+nlohmann::json to_json(const std::string& engine, int size, const BenchResult& result) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const LayerTime& layer : result.layers) {
+    layers.push_back({{"name", layer.name},
+                      {"engine", layer.engine.empty() ? engine : layer.engine},
+                      {"kernel", layer.kernel},
+                      {"milliseconds", layer.milliseconds},
+                      {"multiply_adds", layer.multiply_adds},
+                      {"bytes", layer.bytes},
+                      {"floor_ms", layer.floor_ms}});
+  }
+  return {{"engine", engine},
+          {"size", size},
+          {"batch", result.batch},
+          {"runs", result.runs},
+          {"compile_seconds", result.compile_seconds},
+          {"median_ms", result.median_ms},
+          {"p99_ms", result.p99_ms},
+          {"images_per_second", result.images_per_second},
+          {"device_ms", result.device_ms},
+          {"device_p99_ms", result.device_p99_ms},
+          {"overlapped_images_per_second", result.overlapped_images_per_second},
+          {"gpu_joules_per_image", result.gpu_joules},
+          {"gpu_watts", result.gpu_watts},
+          {"cpu_joules_per_image", result.cpu_joules},
+          {"multiply_adds", result.multiply_adds},
+          {"layers", layers}};
+}
+
+LayerSeries series_of(const std::string& engine, size_t index, const BenchResult& result) {
+  LayerSeries series{engine, series_colour(index), {}, {}};
+  for (const LayerTime& layer : result.layers) {
+    series.milliseconds.push_back(layer.milliseconds);
+    series.notes.push_back(layer.kernel);
+  }
+  return series;
+}
+
+/// What was measured: printed line by line while it goes on, at the end as the document of --json and the file of
+/// --svg.
+class BenchResults {
+ public:
+  /// The arguments must outlive it; `first` is the network of the first size.
+  BenchResults(const Common& common, const BenchCommand& command, const Int8Graph& first)
+      : common_(common), command_(command), first_(first) {}
+
+  /// Prints a line at once, unless --json's document is to come.
+  void say(const std::string& text) const;
+
+  /// Prints and keeps a measurement. `at` is what the line says after the engine's name.
+  void add(const std::string& engine, const std::string& at, int size, const BenchResult& result);
+  /// Prints and keeps what could not be measured.
+  void add_refusal(const std::string& engine, const std::string& at, int size, std::optional<int> batch,
+                   const Error& why);
+
+  /// Prints --json's document and writes --svg's file; `interrupted` says that measurements are missing.
+  void finish(bool interrupted) const;
+
+  /// Whether --svg draws the layers of the first measurement (with --layers, or if there is only one), not curves over
+  /// batches or sizes.
+  bool draws_layers() const;
+
+  const std::string machine = machine_model();
+  const std::optional<ChipRates> rates = chip_rates();
+  std::optional<Error> failed;  ///< the first refusal
+
+ private:
+  std::string svg() const;
+
+  const Common& common_;
+  const BenchCommand& command_;
+  const Int8Graph& first_;
+  nlohmann::json json_ = nlohmann::json::array();
+  std::vector<LayerSeries> series_;  ///< layers' times at the first batch and size
+  std::vector<SweepPoint> points_;
+};
+
+void BenchResults::say(const std::string& text) const {
+  if (!common_.json) print_result(common_, text, nullptr);
+}
+
+void BenchResults::add(const std::string& engine, const std::string& at, int size, const BenchResult& result) {
+  say(fmt::format("{}{}: {}", engine, at, describe(result)));
+  json_.push_back(to_json(engine, size, result));
+  points_.push_back({engine, command_.sizes.size() > 1 ? size : 0, command_.batches.size() > 1 ? result.batch : 0,
+                     result.images_per_second});
+  if (!result.layers.empty() && size == first_.input_shape().h && result.batch == command_.batches.front())
+    series_.push_back(series_of(engine, series_.size(), result));
+}
+
+void BenchResults::add_refusal(const std::string& engine, const std::string& at, int size, std::optional<int> batch,
+                               const Error& why) {
+  say(fmt::format("{}{}: not measured: {}", engine, at, why.what()));
+  json_.push_back({{"engine", engine}, {"size", size}, {"not_measured", why.what()}});
+  if (batch) json_.back()["batch"] = *batch;
+  if (!failed) failed = why;
+}
+
+void BenchResults::finish(bool interrupted) const {
+  if (common_.json) {
+    print_result(common_, "", [&] {
+      return nlohmann::json{{"network", first_.name},
+                            {"machine", machine},
+                            {"threads", command_.threads},
+                            {"interrupted", interrupted},
+                            {"results", json_}}
+          .dump(2);
+    });
+  }
+  if (!command_.svg.empty() && !points_.empty()) write_file_atomically(command_.svg, svg());
+}
+
+bool BenchResults::draws_layers() const {
+  return !command_.svg.empty() && (command_.layers || command_.batches.size() * command_.sizes.size() == 1);
+}
+
+std::string BenchResults::svg() const {
+  const std::string title = first_.name + " on " + machine;
+  if (!draws_layers()) return svg_sweep(title, points_);
+  std::vector<std::string> layers;
+  for (const Int8Node& node : first_.nodes) layers.push_back(node.name);
+  return svg_layer_bars(fmt::format("{}, batch {}", title, command_.batches.front()), layers, series_);
+}
 
 CompileOptions options_of(const BenchCommand& command, const std::string& engine, int batch) {
   CompileOptions compile;
@@ -31,7 +160,7 @@ CompileOptions options_of(const BenchCommand& command, const std::string& engine
   return compile;
 }
 
-/// Why the engine cannot run the network here, or nothing.
+/// Returns why the engine cannot run the network here, or nothing.
 std::optional<Error> refusal(const Common& common, const BenchCommand& command, const std::string& engine,
                              const Int8Graph& graph) {
   try {
@@ -44,7 +173,8 @@ std::optional<Error> refusal(const Common& common, const BenchCommand& command, 
   return std::nullopt;
 }
 
-/// One network a size; without --activation, of codes that every engine takes which could run one at all.
+/// Returns one network for each size. Without --activation its codes are affine_u8, or symmetric_s8 if more of the
+/// engines can run it then.
 std::vector<Int8Graph> networks(const Common& common, const BenchCommand& command,
                                 const std::vector<std::string>& engines) {
   if (command.model.empty()) return {open_checkpoint(command.checkpoint).graph};
@@ -68,6 +198,7 @@ std::vector<Int8Graph> networks(const Common& common, const BenchCommand& comman
   return symmetric;
 }
 
+/// Times one engine on one network at all batch sizes.
 void measure(const Common& common, const BenchCommand& command, const Int8Graph& graph, const std::string& engine,
              BenchResults& results) {
   const int size = graph.input_shape().h;
@@ -125,7 +256,8 @@ ExitCode bench_network(const Common& common, BenchCommand command) {
   if (engines.empty()) engines = {std::string(preferred_engine(devices(common)).name())};
   if (std::count(engines.begin(), engines.end(), "auto")) engines = resolve_engines(engines, devices(common));
   if (command.fallback.empty()) command.fallback = partial_engine(engines).empty() ? "none" : "cuda";
-  for (const std::string& engine : engines) find_engine(engine);  // a misspelt one, before minutes of measuring
+  for (const std::string& engine : engines)
+    find_engine(engine);  // a misspelt name is refused before minutes of measuring
   check_fallback("bench: ", command.fallback, engines);
   check_kernels("bench: ", command.kernels, engines);
   if (!command.save.empty() && command.sizes.size() > 1)

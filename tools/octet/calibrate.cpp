@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet calibrate RECIPE|RUN: post-training quantization of float weights, with one calibrator or with all of them.
 #include <fmt/format.h>
 
@@ -5,19 +6,18 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/engine/engine.h"
-#include "src/graph/checkpoint.h"
-#include "src/model/own_cores.h"
+#include "src/net/checkpoint.h"
+#include "src/recipe/run.h"
 #include "src/report/headline.h"
-#include "src/run/given_recipe.h"
+#include "src/train/model/threads.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/gpu_failure.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/ptq_choice.h"
+#include "trainers/run/ptq_search.h"
 
 namespace octet::cli {
 namespace {

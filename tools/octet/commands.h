@@ -1,4 +1,5 @@
-// The commands of octet, one file each. add_xxx() declares a command's arguments and what it does; main.cpp lists them.
+// SPDX-License-Identifier: Apache-2.0
+// The commands of octet, one file each: add_xxx() declares a command's arguments and its action. main.cpp lists them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "src/common/error.h"
-#include "src/engine/engine_choice.h"
+#include "src/base/error.h"
+#include "src/engine/engine.h"
 
 namespace octet::cli {
 
-/// Flags with one meaning in all commands that have them (main.cpp says which).
+/// The flags that mean the same in all commands that have them (main.cpp says which).
 struct Common {
   std::vector<std::string> set;  ///< key.path=value, checked like the recipe file
   std::string out;               ///< train: the run directory; calibrate, export: the checkpoint; search: the recipe
@@ -19,10 +20,10 @@ struct Common {
   bool resume = false;
   bool quiet = false;
   bool json = false;         ///< one JSON document on stdout, everything else on stderr
-  std::string command_line;  ///< as typed, for the run directory
+  std::string command_line;  ///< as the user typed it, for the run directory
 };
 
-/// The action of the command the user chose; set by its callback, run by main.
+/// What the chosen command does: its callback sets the action, main() runs it.
 using Action = std::function<ExitCode()>;
 
 void add_bench(CLI::App& app, const Common& common, Action& action);
@@ -39,20 +40,21 @@ void add_search(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);
 #endif
 
-/// What is wrong with --device's value, or "".
+/// Returns what is wrong with a value of --device, or "".
 std::string check_device_name(const std::string& device);
 
-/// --device cuda:N leaves this process that GPU alone, of those that CUDA_VISIBLE_DEVICES names; it is GPU 0 from then
-/// on. Before anything asks for a GPU. Throws Error(usage) where that variable names too few.
+/// For --device cuda:N, makes that GPU, of those that CUDA_VISIBLE_DEVICES names, the only one of this process, which
+/// is GPU 0 from then on. Called before anything asks for a GPU. Throws Error(usage) if the variable names too few.
 void choose_gpu(const Common& common);
 
-/// --device cuda or cuda:N where no GPU can be used: Error(usage) that says what is missing.
+/// Throws Error(usage) that says what is missing if --device is cuda or cuda:N but no GPU can be used.
 void check_device(const Common& common);
 
-/// The engines that --device leaves.
+/// Returns the engines that --device allows.
 EngineDevices devices(const Common& common);
 
-/// Prints the one JSON document of --json, or else the text, on stdout. A closed pipe is no error: who reads may stop.
+/// Prints the JSON document of --json, or else the text, on stdout. A closed pipe is no error, as the reader may stop
+/// early.
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json);
 
 }  // namespace octet::cli

@@ -1,25 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet doctor: what this machine can run, and why not the rest.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
-#include "src/common/text_table.h"
+#include "src/base/text.h"
 #include "src/engine/engine.h"
-#include "src/engine/machine.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/machine.h"
+
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#else
+#include <dlfcn.h>
+#endif
 
 namespace octet::cli {
 namespace {
+
+/// Returns the NVIDIA GPUs that this process sees, with their driver, in CUDA's order; one entry with the reason if
+/// none is usable.
+#if OCTET_CUDA
+
+std::vector<Support> cuda_gpus() {
+  std::vector<Support> gpus;
+  for (int number = 0; number < std::max(1, gpu_status(0).visible); ++number) {
+    const GpuStatus& gpu = gpu_status(number);
+    gpus.push_back({gpu.usable, gpu.reason});
+    if (gpu.usable)
+      gpus.back().reason = fmt::format(
+          "{}, compute capability {}.{}, {:.0f} GB, driver for CUDA {}.{}", gpu.name, gpu.capability / 10,
+          gpu.capability % 10, static_cast<double>(gpu.memory_bytes) / 1e9, gpu.driver / 1000, gpu.driver % 1000 / 10);
+  }
+  return gpus;
+}
+
+#else
+
+std::vector<Support> cuda_gpus() {
+  // The driver's own library tells, so that no CUDA toolkit is needed to ask.
+  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return {{false, "no NVIDIA driver (libcuda.so.1 not found)"}};
+  const auto init = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+  const auto count = reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
+  int devices = 0;
+  if (init == nullptr || count == nullptr) return {{false, "libcuda.so.1 lacks cuInit or cuDeviceGetCount"}};
+  if (const int status = init(0); status != 0)
+    return {{false, fmt::format("the NVIDIA driver answers error {} to cuInit", status)}};
+  if (count(&devices) != 0 || devices == 0) return {{false, "the NVIDIA driver finds no GPU"}};
+  return {{true, counted(devices, "GPU")}};
+}
+
+#endif
 
 struct Finding {
   std::string what;
   Support support;
 };
 
+/// Returns whether `octet run --kernels NAME` works, by compiling a network of one layer.
 Support kernels(const std::string& name) {
-  // Asking the engine to compile a one-node network tells exactly what `octet run --kernels` would answer.
   Int8Graph graph;
   Int8Node input;
   input.name = "input";

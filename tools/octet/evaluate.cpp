@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet evaluate RUN: the accuracy table of a finished run, measured again.
 #include "src/eval/evaluate.h"
 
@@ -6,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "src/engine/machine.h"
+#include "src/engine/engine.h"
 #include "src/report/headline.h"
 #include "src/report/report.h"
 #include "tools/octet/commands.h"

@@ -1,25 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet export RUN: writes the int8 checkpoint of a trained run again, byte for byte what training wrote; with --onnx a
 // file for other runtimes.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/graph/checkpoint.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/safetensors.h"
+#include "src/net/checkpoint.h"
+#include "src/net/onnx/export.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/export_onnx.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/gpu_failure.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/run.h"
 
 namespace octet::cli {
 namespace {
 
-/// What train measured, as it stands in the checkpoint: "cpu_top1", ... Nothing for a run that has no report yet.
+/// What the command line says about ONNX.
+struct OnnxExport {
+  std::string file;  ///< to write; empty: no ONNX is asked for
+  bool float_network = false;
+  std::optional<std::string> profile;  ///< without: onnxruntime
+  int opset = 13;
+};
+
+/// Returns the ONNX file of a run's float network.
+std::string float_bytes(const Common& common, const std::string& target, int opset) {
+  if (!std::filesystem::is_directory(target)) {
+    throw usage_error(fmt::format("{}: holds the int8 network only; export --float needs the run directory", target));
+  }
+  const RunDirectory directory = run_directory(target);
+  const Run run = open_run(recipe_of(directory, common.set), directory, choose_device(common.device));
+  load_float(run);  // throws where the run has none, or another network's
+  return write_float(run.graph, read_safetensors(directory.float_weights()), run.preprocessing, opset);
+}
+
+/// Throws Error(usage) that begins with `why` if --set was given, where no recipe is read.
+void require_no_set(const Common& common, const std::string& why) {
+  if (!common.set.empty()) throw usage_error(fmt::format("export: {}, --set changes nothing; leave it out", why));
+}
+
+/// Writes the network of a run directory or checkpoint as ONNX.
+ExitCode export_onnx(const Common& common, const std::string& target, const OnnxExport& options) {
+  if (!options.file.ends_with(".onnx"))
+    throw usage_error(fmt::format("--onnx {}: name a file that ends in .onnx", options.file));
+  if (!common.out.empty()) throw usage_error("--out: --onnx names the file already");
+  if (options.float_network && options.profile)
+    throw usage_error(
+        "export: --profile is how an int8 network is written, --float writes the float one; leave one out");
+  if (!options.float_network) require_no_set(common, "--onnx writes the int8 network as it is");
+  require_place_for(options.file);
+  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
+  std::vector<std::string> notes;
+  const std::string bytes =
+      options.float_network
+          ? float_bytes(common, target, options.opset)
+          : write_qdq(open_checkpoint(target).graph, {.profile = profile, .opset = options.opset}, nullptr, &notes);
+  write_file_atomically(options.file, bytes);
+  for (const std::string& note : notes) say(fmt::format("{}: {}", options.file, note));
+  print_result(common, fmt::format("wrote {}", options.file), [&] {
+    return nlohmann::json{{"onnx", options.file}}.dump(2);
+  });
+  return ExitCode::ok;
+}
+
+/// Returns the accuracies of the run's report, as the checkpoint names them: "cpu_top1", ...; none without a report.
 std::map<std::string, double> measured(const RunDirectory& directory) {
   std::map<std::string, double> accuracies;
   if (!std::filesystem::exists(directory.report_json())) {
@@ -40,6 +92,7 @@ std::map<std::string, double> measured(const RunDirectory& directory) {
   return accuracies;
 }
 
+/// Writes a run's checkpoint.
 ExitCode export_run(const Common& common, const std::string& path) {
   const RunDirectory directory = run_directory(path);
   const Run run = open_run(recipe_of(directory, common.set), directory, choose_device(common.device));
@@ -53,7 +106,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
   return ExitCode::ok;
 }
 
-/// A quantized network of other tools as a checkpoint.
+/// Writes a quantized ONNX file of another tool as a checkpoint.
 ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
   if (common.out.empty()) throw usage_error(fmt::format("{}: name the checkpoint: --out int8.safetensors", path));
   require_no_set(common, "an .onnx file is taken as it is");

@@ -1,26 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet inspect CHECKPOINT|FILE.onnx|RECIPE: what is in an int8 checkpoint, layer by layer, what would be imported, or
 // where to cut a network.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "src/common/text_table.h"
-#include "src/common/utf8.h"
+#include "src/base/text.h"
 #include "src/engine/engine.h"
 #include "src/engine/fusion.h"
-#include "src/graph/checkpoint.h"
-#include "src/graph/op_traits.h"
+#include "src/net/checkpoint.h"
+#include "src/net/op_traits.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/inspect_onnx.h"
-#include "tools/octet/node_attributes.h"
+#include "tools/octet/inspect.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {
+namespace {
+
+/// Returns "2", or "2x1" if the numbers differ.
+std::string both(int vertical, int horizontal) {
+  return vertical == horizontal ? fmt::format("{}", vertical) : fmt::format("{}x{}", vertical, horizontal);
+}
+
+std::string text_of(const Padding& pad) {
+  if (pad.is_even()) return both(pad.top, pad.left);
+  return fmt::format("{},{},{},{}", pad.top, pad.left, pad.bottom, pad.right);
+}
+
+std::string text_of(const Window& w) {
+  std::string text = fmt::format("{}x{}", w.kernel_h, w.kernel_w);
+  if (w.stride_h != 1 || w.stride_w != 1) text += "/" + both(w.stride_h, w.stride_w);
+  if (w.pad != Padding{}) text += " pad " + text_of(w.pad);
+  if (w.dilation_h != 1 || w.dilation_w != 1) text += " dilation " + both(w.dilation_h, w.dilation_w);
+  return text;
+}
+
+}  // namespace
+
+std::string text_of(const NodeAttributes& node) {
+  std::string text = node.op.windowed ? text_of(node.window) : "";
+  const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " ") + more; };
+  if (node.op.grouped && node.groups != 1)
+    add(node.op.weighted && node.groups == node.channels ? "depthwise" : fmt::format("{} groups", node.groups));
+  if (node.transposed) add("transposed");
+  if (node.op.has_factor) add(fmt::format("times {}x{}", node.factor_h, node.factor_w));
+  if (node.op.op == Op::slice)
+    add(fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.channels - 1));
+  return text;
+}
+
+void add_attributes(const NodeAttributes& node, nlohmann::json& to) {
+  if (node.op.windowed) {
+    const Window& w = node.window;
+    to["window"] = {{"kernel", {w.kernel_h, w.kernel_w}},
+                    {"stride", {w.stride_h, w.stride_w}},
+                    {"pad", {w.pad.top, w.pad.left, w.pad.bottom, w.pad.right}},
+                    {"dilation", {w.dilation_h, w.dilation_w}}};
+  }
+  if (node.op.grouped) to["groups"] = node.groups;
+  if (node.op.op == Op::matmul) to["transposed"] = node.transposed;
+  if (node.op.has_factor) to["factor"] = {node.factor_h, node.factor_w};
+  if (node.op.op == Op::slice) to["first_channel"] = node.first_channel;
+}
+
 namespace {
 
 std::string op_text(const Int8Node& node) {
@@ -34,7 +81,7 @@ std::string code_range(const Int8Node& node) {
                      node.clamp_max);
 }
 
-/// "10 classes", or every output of a network that is no classifier.
+/// Returns "10 classes" for a classifier, else a description of every output.
 std::string outputs_text(const Int8Graph& graph) {
   if (is_classifier(graph)) return fmt::format("{} classes", graph.classes());
   const Int8Node& first = graph.nodes[graph.outputs.front()];
@@ -52,8 +99,9 @@ std::string weight_codes(const Int8Node& node) {
   return fmt::format("{}..{}{}", lowest_weight(node), highest_weight(node), node.two_of_four ? "  2:4" : "");
 }
 
-/// "2:4 sparse: 18 of 21 layers with 98.9 % of the weights, every group of four checked; 50.3 % of theirs are 0"; ""
-/// where there are none. A file whose groups do not obey was refused when it was read.
+/// Returns "2:4 sparse: 18 of 21 layers with 98.9 % of the weights, every group of four checked; 50.3 % of theirs are
+/// 0", or
+/// "" without sparse layers. Reading a file checks its groups.
 std::string sparsity_text(const Int8Graph& graph) {
   long layers = 0, sparse = 0, weights = 0, of_sparse = 0, zeros = 0;
   for (const Int8Node& node : graph.nodes) {

@@ -1,16 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet inspect FILE.onnx: the network as it would be imported.
-#include "tools/octet/inspect_onnx.h"
+#include "tools/octet/inspect.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
-#include "src/common/text_table.h"
-#include "src/common/utf8.h"
-#include "src/graph/window.h"
-#include "src/onnx/import.h"
-#include "tools/octet/node_attributes.h"
+#include "src/base/text.h"
+#include "src/net/onnx/import.h"
+#include "src/net/shapes.h"
 
 namespace octet::cli {
 namespace {

@@ -1,5 +1,5 @@
-#include "tools/octet/launch.h"
-
+// SPDX-License-Identifier: Apache-2.0
+// octet train --gpus N: starts and watches the processes that train together on this host, as torchrun would.
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,10 +17,11 @@
 #include <string>
 #include <vector>
 
-#include "src/common/interrupt.h"
-#include "trainers/ranks/groups.h"
-#include "trainers/ranks/last_words.h"
-#include "trainers/ranks/sockets.h"
+#include "src/base/progress.h"
+#include "tools/octet/trained.h"
+#include "trainers/parallel/environment.h"
+#include "trainers/parallel/groups.h"
+#include "trainers/parallel/lost_ranks.h"
 
 namespace octet::cli {
 namespace {
@@ -28,7 +29,7 @@ namespace {
 constexpr std::chrono::seconds kUntilKilled{15}, kUntilGone{5};
 constexpr unsigned kSecondsToWrite = 5;
 
-/// The words of this process's command without --gpus N.
+/// Returns the words of this process's command line without --gpus N.
 std::vector<std::string> own_words() {
   std::ifstream line("/proc/self/cmdline");
   std::vector<std::string> words;
@@ -42,9 +43,10 @@ std::vector<std::string> own_words() {
   return words;
 }
 
-/// Also with --quiet.
+/// Prints a line on stderr, also with --quiet.
 void complain(const std::string& line) { std::fputs(("octet: " + line + "\n").c_str(), stderr); }
 
+/// Starts this program with other words and additional variables.
 pid_t start(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment) {
   // Until exec the child has the launcher's handler, which would take a Ctrl-C and be forgotten: it waits, and ends it.
   sigset_t ctrl_c, before;
@@ -67,10 +69,10 @@ pid_t start(const std::vector<std::string>& words, const std::map<std::string, s
   ::_exit(static_cast<int>(ExitCode::promise));
 }
 
-/// A Ctrl-C that came before the process could hear it.
+/// Whether a Ctrl-C ended the process before it had installed its handler.
 bool ended_by_ctrl_c(int status) { return interrupted() && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT; }
 
-/// One that another signal ended kept no promise.
+/// Returns the exit code of a process that ended; another signal than Ctrl-C counts as a broken promise.
 int exit_code(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   return static_cast<int>(ended_by_ctrl_c(status) ? ExitCode::interrupted : ExitCode::promise);
@@ -78,7 +80,8 @@ int exit_code(int status) {
 
 constexpr const char* kAddress = "127.0.0.1";
 
-/// Into the ranks' store, by a process of its own that never lasts long: a store whose rank is stopped answers nobody.
+/// Writes how a rank ended into the ranks' store. A short-lived process of its own does so, because a store whose rank
+/// is stopped does not answer.
 void send_last_words(int rank, const std::string& how, int port) {
   if (::fork() != 0) return;
   ::signal(SIGALRM, SIG_DFL);
@@ -87,6 +90,7 @@ void send_last_words(int rank, const std::string& how, int port) {
   ::_exit(0);
 }
 
+/// The started processes by rank, as far as they have not ended.
 class Children {
  public:
   explicit Children(int port) : port_(port) {}
@@ -98,11 +102,11 @@ class Children {
   void kill_all() {
     for (const auto& [child, rank] : ranks_) kill(child);
   }
-  /// One that was stopped cannot end by itself.
+  /// Kills processes that are stopped (SIGSTOP), as they cannot end by themselves.
   void kill_stopped() {
     for (const pid_t child : stopped_) kill(child);
   }
-  /// Takes in those that ended; the first failure counts.
+  /// Removes the processes that have ended, and keeps the first failure.
   void look() {
     int status = 0;
     for (pid_t child; !ranks_.empty() && (child = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
@@ -117,7 +121,7 @@ class Children {
     }
   }
   int first_failure() const { return first_failure_; }
-  /// A process that was killed goes when the kernel lets it.
+  /// Names the processes that were killed but still exist.
   void give_up() const {
     for (const auto& [child, rank] : ranks_)
       complain(
@@ -131,7 +135,7 @@ class Children {
     ::kill(child, SIGKILL);
     killed_.insert(child);
   }
-  /// Also to the others, whose report then says so: they see no more than that it is gone.
+  /// Says how a process ended, also to the other ranks for their report: they only see that it is gone.
   void tell(pid_t child, int number) const {
     const int rank = ranks_.at(child);
     if (killed_.count(child) > 0 && number == SIGKILL) {
@@ -146,7 +150,7 @@ class Children {
 
   const int port_;
   std::map<pid_t, int> ranks_;
-  std::set<pid_t> stopped_, killed_;  // of them; killed: by us
+  std::set<pid_t> stopped_, killed_;  // those of ranks_ that were stopped, and that kill() killed
   int first_failure_ = 0;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet: trains convolutional networks so that they run as int8, and proves that what runs is what was trained.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,11 +13,9 @@
 #include <iostream>
 #include <new>
 
-#include "src/common/files.h"
-#include "src/common/interrupt.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/common/utf8.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/engine/kernel_cache.h"
 #include "tools/octet/commands.h"
 
@@ -34,7 +33,7 @@ constexpr const char* kFooter =
     "\noctet COMMAND --help lists a command's own flags: --set KEY=VALUE, --out, --resume, ...\n"
     "exit codes: 0 good, 1 a promise broken, 2 usage or recipe, 3 data or file, 130 interrupted";
 
-/// Flags that make sense for every command; on the program too, so that they may stand on either side of the command.
+/// Adds the flags of every command; the program has them too, so that they may stand before or after the command.
 void add_general_flags(CLI::App& app, Common& common) {
   app.add_option("--device", common.device, "auto, cpu, cuda (the first GPU), or cuda:1 for the second")
       ->check(check_device_name);
@@ -42,7 +41,7 @@ void add_general_flags(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "one JSON document on stdout");
 }
 
-/// A flag that would change nothing is refused, so each command declares what it uses.
+/// Adds the flags of commands that read recipes. Each command has only the flags that it uses; others are refused.
 void add_recipe_flags(CLI::App& command, Common& common) {
   const auto is_one_of = [&](std::initializer_list<const char*> names) {
     return std::find(names.begin(), names.end(), command.get_name()) != names.end();
@@ -59,13 +58,14 @@ void add_recipe_flags(CLI::App& command, Common& common) {
   if (is_one_of({"search"})) command.add_option("--out", common.out, "the recipe to write, with the chosen plan");
 }
 
+/// Returns the command line as the user typed it.
 std::string typed(int argc, char** argv) {
   std::string line = "octet";
   for (int i = 1; i < argc; ++i) line += " " + shell_word(argv[i]);
   return line;
 }
 
-/// Not fmt::print, which throws when stderr is closed.
+/// Prints an error. (fmt::print would throw if stderr is closed.)
 void complain(const std::string& line) { std::fputs(("octet: " + printable_lines(line) + "\n").c_str(), stderr); }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
@@ -81,7 +81,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-/// What is wrong with the command line, in one line.
+/// Returns what is wrong with the command line, in one line.
 std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();
   const std::vector<std::string> unknown = app.remaining(true);

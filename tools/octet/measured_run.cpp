@@ -1,15 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/octet/measured_run.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "src/common/cores.h"
-#include "src/common/error.h"
-#include "src/engine/engine_choice.h"
-#include "src/recipe/fallback.h"
-#include "tools/octet/engine_flags.h"
+#include "src/base/error.h"
+#include "src/base/threads.h"
+#include "src/engine/engine.h"
+#include "src/recipe/recipe.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
+namespace {
+
+bool among(const char* engine, const std::vector<std::string>& engines) {
+  return std::find(engines.begin(), engines.end(), engine) != engines.end();
+}
+
+}  // namespace
+
+void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines) {
+  switch (fallback_fault(engines, fallback)) {
+    case FallbackFault::none:
+      return;
+    case FallbackFault::missing:
+      throw usage_error(who + "engine " + partial_engine(engines) +
+                        " cannot run every layer (the input, for one): add --fallback cuda");
+    case FallbackFault::useless:
+      throw usage_error(who +
+                        "--fallback is for engines cudnn and cutlass: add one to --engine, or leave --fallback out");
+  }
+}
+
+void check_kernels(const std::string& who, const std::string& kernels, const std::vector<std::string>& engines) {
+  if (kernels == "auto" || among("cpu", engines) || among("cuda", engines)) return;
+  throw usage_error(who + "--kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
+}
 
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
   command.add_option("RUN", options.run, "a run directory")->required();
@@ -37,7 +63,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   Checkpoint checkpoint = open_checkpoint(options.checkpoint.empty() ? run.directory.root : options.checkpoint);
   run.checkpoint = std::move(checkpoint.file);
   run.graph = std::move(checkpoint.graph);
-  // Pictures as the checkpoint says, which an octet may have written that knew neither.
+  // Images are prepared as the checkpoint says: an older octet, without these settings, may have written it.
   run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? "exif" : "as_stored";
   run.data = open_run_data(run.recipe);
   run.data.evaluation_transform.even_margin = run.graph.preprocessing.even_margin;

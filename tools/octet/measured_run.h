@@ -1,4 +1,5 @@
-// What evaluate and compare share: a run, its checkpoint and its test images, opened as the command line says.
+// SPDX-License-Identifier: Apache-2.0
+// The flags of commands that run engines, and the run that evaluate and compare measure.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,35 +9,50 @@
 
 #include "src/engine/engine.h"
 #include "src/recipe/recipe.h"
-#include "src/run/run_data.h"
-#include "src/run/run_directory.h"
+#include "src/recipe/run.h"
 #include "tools/octet/commands.h"
 
 namespace octet::cli {
 
+/// Declares --fallback; Text is std::string or its std::optional.
+template <typename Text>
+void add_fallback(CLI::App& command, Text& fallback) {
+  command.add_option("--fallback", fallback, "cudnn, cutlass: what runs the nodes they cannot: none, cuda")
+      ->check(CLI::IsMember({"none", "cuda"}));
+}
+
+/// Throws Error(usage), beginning with `who` ("bench: "), for cudnn or cutlass without a fallback, and for a fallback
+/// without them: a flag that would change nothing is refused.
+void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines);
+
+/// Throws Error(usage), beginning with `who`, for kernels other than "auto" without engine cpu or cuda.
+void check_kernels(const std::string& who, const std::string& kernels, const std::vector<std::string>& engines);
+
+/// What the command line of evaluate or compare says.
 struct MeasureOptions {
-  std::string run, checkpoint;          ///< checkpoint empty: the run's own
+  std::string run, checkpoint;          ///< an empty checkpoint is the run's own
   std::vector<std::string> engines;     ///< empty: the command's default
-  int images = 0;                       ///< the first N test images; 0: all
+  int images = 0;                       ///< number of test images, the first of all; 0: all
   std::optional<int> threads;           ///< default: the recipe's
-  std::optional<std::string> fallback;  ///< of engines cudnn and cutlass; default: the recipe's
+  std::optional<std::string> fallback;  ///< for engines cudnn and cutlass; default: the recipe's
 };
 
 /// Declares RUN, --checkpoint, --engine, --fallback, --images and --threads.
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
 
+/// A run with its checkpoint and test images.
 struct MeasuredRun {
   RunDirectory directory;
   Recipe recipe;
   std::string checkpoint;
   Int8Graph graph;
   RunData data;
-  std::vector<std::string> engines;  ///< that this machine runs
-  CompileOptions compile;            ///< for batches of recipe.evaluate.batch_size
+  std::vector<std::string> engines;  ///< names of engines that this machine can run
+  CompileOptions compile;            ///< with max_batch = recipe.evaluate.batch_size
 };
 
-/// `engines`: what runs without --engine, resolve_engines() of it; empty: the recipe's. Throws Error(data) or
-/// Error(usage) when something is missing or does not fit.
+/// Opens a run as the command line says. Without --engine, resolve_engines(engines) run, or the recipe's engines if
+/// `engines` is empty. Throws Error(data) or Error(usage) if something is missing or does not fit.
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines = {});
 

@@ -1,21 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// ONNX Runtime as a Program: a Python process that runs onnxruntime_codes.py.
 #include "tools/octet/onnx_runtime.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-
-#include <cstdlib>
-#include <cstring>
+#include <spawn.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include "kernels/quantize.h"
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/core/quantize.h"
 #include "onnxruntime_codes.h"
-#include "src/common/error.h"
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
-#include "tools/octet/child.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 
 namespace octet::cli {
 namespace {
 
+/// Another program with pipes to its stdin and stdout; its stderr is ours.
+class Child {
+ public:
+  /// Starts words[0], which is looked up in PATH. Throws Error(data) with the system's reason if that fails.
+  explicit Child(std::vector<std::string> words);
+  ~Child();  ///< closes its stdin, upon which it ends, and waits for it
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // These transfer all bytes; they throw Error(data) if the program ended before, Error(interrupted) on Ctrl-C.
+  void write(const void* data, size_t bytes);
+  void read(void* data, size_t bytes);
+  std::string read_line();  ///< without the line's end
+
+ private:
+  const std::string name_;
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1;  ///< our ends of its stdin and stdout
+};
+
+struct Pipe {
+  int read = -1, write = -1;
+};
+
+/// Opens a pipe that other started programs do not inherit.
+Pipe open_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw data_error(fmt::format("no pipe: {}", std::strerror(errno)));
+  return {ends[0], ends[1]};
+}
+
+Child::Child(std::vector<std::string> words) : name_(words.front()) {
+  const Pipe to = open_pipe(), from = open_pipe();
+  in_ = to.write;
+  out_ = from.read;
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, to.read, STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, from.write, STDOUT_FILENO);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const int error = ::posix_spawnp(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(to.read);
+  ::close(from.write);
+  if (error == 0) return;
+  ::close(in_);
+  ::close(out_);
+  throw data_error(fmt::format("{} cannot be started: {}", name_, std::strerror(error)));
+}
+
+Child::~Child() {
+  ::close(in_);
+  ::close(out_);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Child::write(const void* data, size_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::write(in_, from, bytes);
+    throw_if_interrupted();
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw data_error(name_ + " has ended early");
+    from += count;
+    bytes -= static_cast<size_t>(count);
+  }
+}
+
+void Child::read(void* data, size_t bytes) {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = ::read(out_, to, bytes);
+    throw_if_interrupted();
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw data_error(name_ + " has ended early");
+    to += count;
+    bytes -= static_cast<size_t>(count);
+  }
+}
+
+std::string Child::read_line() {
+  constexpr size_t kLongest = 4096;
+  std::string line;
+  for (char c = 0; line.size() < kLongest; line += c) {
+    read(&c, 1);
+    if (c == '\n') break;
+  }
+  return line;
+}
+
+/// Returns the Python that OCTET_PYTHON names (default: python3).
 std::string python() {
   const char* set = std::getenv("OCTET_PYTHON");
   return set != nullptr && *set != '\0' ? set : "python3";
@@ -24,7 +129,7 @@ std::string python() {
 constexpr const char* kCure =
     "python3 -m venv V && V/bin/pip install onnxruntime, then OCTET_PYTHON=V/bin/python octet compare ...";
 
-/// A started program says at once that it is a Python: what is none gets no model and no advice about packages.
+/// Throws Error(data) unless the started program says that it is a Python, before it gets a model.
 void expect_python(Child& child) {
   std::string greeting;
   try {
@@ -36,6 +141,7 @@ void expect_python(Child& child) {
     throw data_error(fmt::format("{} is no Python 3.8 or newer that works; OCTET_PYTHON must name one", python()));
 }
 
+/// ONNX Runtime in a Python process.
 class OnnxRuntime : public Program {
  public:
   OnnxRuntime(const Int8Graph& graph, const ShownCodes& model, const std::string& name, int threads) try

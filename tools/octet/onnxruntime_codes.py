@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a model in ONNX Runtime for `octet compare --against onnxruntime`, which starts it and holds both ends of its pipes.
 
 stdin: one line of JSON {"model_bytes", "outputs": names, "shapes": [H, W, C] of each, "picture": [H, W, C], "optimize", "threads"} and the

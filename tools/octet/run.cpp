@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
 // classes, and with --masks the class of every pixel.
 #include <fmt/format.h>
@@ -13,19 +14,18 @@
 #include <set>
 #include <span>
 
-#include "src/common/cores.h"
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/base/threads.h"
 #include "src/data/loader.h"
+#include "src/data/transform.h"
 #include "src/engine/engine.h"
-#include "src/engine/output_buffers.h"
 #include "src/eval/metrics.h"
-#include "src/eval/picture.h"
-#include "src/graph/code_dump.h"
-#include "src/graph/outputs_text.h"
+#include "src/net/checkpoint.h"
+#include "src/net/shapes.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/engine_flags.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {
@@ -40,12 +40,14 @@ struct Options {
 
 constexpr int kTop = 5;
 
+/// The classes of one image.
 struct Prediction {
   std::string image;
   std::vector<int> classes;           // best first
-  std::vector<double> probabilities;  // softmax, by class; of pixels' answers the share of the pixels
+  std::vector<double> probabilities;  // by class: softmax, or the share of the pixels
 };
 
+/// Returns the most probable classes of an image.
 Prediction rank(const std::string& image, const std::vector<float>& logits, int top) {
   Prediction result{image, std::vector<int>(logits.size()), {}};
   std::iota(result.classes.begin(), result.classes.end(), 0);
@@ -59,7 +61,7 @@ Prediction rank(const std::string& image, const std::vector<float>& logits, int 
   return result;
 }
 
-/// The classes of a picture's pixels, by how many there are. mask: [pixels]; every mask lies within 0 .. classes - 1.
+/// Returns the most frequent classes of an image's pixels; `mask` holds a class below `classes` for each pixel.
 Prediction shares(const std::string& image, const std::vector<uint8_t>& mask, int classes, int top) {
   Prediction result{image, std::vector<int>(classes), std::vector<double>(classes)};
   std::iota(result.classes.begin(), result.classes.end(), 0);
@@ -70,7 +72,7 @@ Prediction shares(const std::string& image, const std::vector<uint8_t>& mask, in
   return result;
 }
 
-/// logits: [pixels, classes].
+/// Returns the class of each pixel; logits are [pixels, classes].
 std::vector<uint8_t> mask_of(const std::vector<float>& logits, size_t classes) {
   std::vector<uint8_t> mask;
   for (size_t begin = 0; begin < logits.size(); begin += classes)
@@ -78,7 +80,7 @@ std::vector<uint8_t> mask_of(const std::vector<float>& logits, size_t classes) {
   return mask;
 }
 
-/// FOLDER/NAME_mask.png: grey, each pixel's class, at the network's resolution.
+/// Returns FOLDER/NAME_mask.png, a grey image of each pixel's class at the network's resolution.
 std::string mask_file(const std::string& folder, const std::string& image) {
   return (std::filesystem::path(folder) / (std::filesystem::path(image).stem().string() + "_mask.png")).string();
 }
@@ -109,14 +111,14 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Whether the network gives logits, and nothing else.
+/// Whether the network's only output is logits.
 bool gives_answers(const Int8Graph& graph) {
   const Int8Node& output = graph.nodes[graph.outputs.front()];
   constexpr int kMostClasses = 256;  // a pixel of a mask is a byte
   return is_classifier(graph) || (graph.outputs.size() == 1 && output.float_output && output.shape.c <= kMostClasses);
 }
 
-/// The shape of the logits; throws Error(usage) for a network that gives none, or more than them.
+/// Returns the shape of the logits; throws Error(usage) for a network that has other outputs.
 Shape answers_of(const Int8Graph& graph) {
   if (gives_answers(graph)) return graph.nodes[graph.outputs.front()].shape;
   throw usage_error(
@@ -125,7 +127,7 @@ Shape answers_of(const Int8Graph& graph) {
                   graph.name, outputs_text(graph)));
 }
 
-/// Of a network without classes to rank.
+/// Reports the dump of a network without classes.
 void print_dump(const Common& common, const Options& options, const Int8Graph& graph) {
   const std::string what = counted(static_cast<long>(options.images.size()), "picture");
   print_result(
@@ -136,7 +138,7 @@ void print_dump(const Common& common, const Options& options, const Int8Graph& g
       });
 }
 
-/// --masks where there are none, or where they would lie over each other.
+/// Refuses --masks for a network that has none, and for images whose masks would have the same name.
 void check_masks(const Options& options, const Shape& answers) {
   if (options.masks.empty()) return;
   if (answers.h == 1 && answers.w == 1)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/octet/target.h"
 
 #include <fmt/format.h>
@@ -5,17 +6,35 @@
 #include <filesystem>
 #include <map>
 
-#include "src/common/error.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/graph/checkpoint.h"
-#include "src/onnx/import.h"
-#include "src/run/given_recipe.h"
-#include "tools/octet/ended_run.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/net/checkpoint.h"
+#include "src/net/onnx/import.h"
+#include "src/recipe/run.h"
+#include "src/report/report.h"
 
 namespace octet::cli {
 namespace {
 
+/// Rewrites the page of a run that still says that it is running although no process works in its folder (it was
+/// killed, or the machine switched off), and tells the user. A folder that cannot be written, or on a file system that
+/// cannot tell who works in it, stays unchanged.
+void tell_ended_run(const RunDirectory& directory) try {
+  const std::string page = directory.report_html();
+  if (!std::filesystem::exists(page)) return;
+  const std::optional<std::string> ended = ended_page(
+      read_file(page), fmt::format("Stopped: its process ended without a word (killed, out of memory, or the machine "
+                                   "went down); to go on: octet train {} --resume",
+                                   shell_word(directory.root)));
+  if (!ended || FolderLock::taken(directory.root) != FolderLock::Taken::no) return;
+  write_file_atomically(page, *ended);
+  say(fmt::format("{}: this run's process ended without a word; its page says so now", directory.root));
+} catch (const Error&) {  // what the user asked for does not depend on the page
+}
+
+/// Returns the checkpoint file of `path`, which is that file or a run directory.
 std::string checkpoint_of(const std::string& path) {
   namespace fs = std::filesystem;
   if (!fs::exists(path)) throw data_error(fmt::format("{}: no such checkpoint or run directory", path));

@@ -1,4 +1,5 @@
-// What commands are pointed at: a checkpoint file or a run directory, and pictures for it.
+// SPDX-License-Identifier: Apache-2.0
+// What commands work on: a checkpoint file or a run directory; and checks of the files that they write.
 #pragma once
 
 #include <string>
@@ -6,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 #include "src/recipe/recipe.h"
-#include "src/run/run_data.h"
-#include "src/run/run_directory.h"
+#include "src/recipe/run.h"
 
 namespace octet::cli {
 
@@ -18,30 +18,33 @@ struct Checkpoint {
   Int8Graph graph;
 };
 
-/// What open_checkpoint() takes, for --help.
+/// Returns what open_checkpoint() accepts, for --help.
 std::string checkpoint_help();
 
-/// Reads "runs/demo/int8.safetensors" (or what its export.file says) for "runs/demo"; a file stays as it is, a
-/// quantized ONNX file (QDQ) becomes an Int8Graph. Throws Error(data) when neither is there; of a run directory's that
-/// is damaged it says how to make it again.
+/// Reads a checkpoint, a quantized ONNX file (QDQ), or a run directory's checkpoint: "runs/demo/int8.safetensors" (or
+/// what its export.file says) for "runs/demo". Throws Error(data) if there is none; for a run directory's checkpoint
+/// that is damaged, the message says how to write it again.
 Checkpoint open_checkpoint(const std::string& path);
 
-/// Before long work: throws Error(data) when the folder that `file` is to be written to is not there, or `file` is one.
+/// Throws Error(data) if the folder of a file that is to be written does not exist, or `file` is a folder. Called
+/// before long work.
 void require_place_for(const std::string& file);
 
-/// Before long work: throws Error(usage) when one of the files to be written, {option, file or ""}, is another, or what
-/// the command reads: the recipe or run directory `target` with its weights, the files that `recipe` names.
+/// Throws Error(usage) if one of the files to be written, {option, file or ""}, equals another of them or a file that
+/// the command reads: the recipe or run directory `target` with its weights, or a file that `recipe` names. Called
+/// before long work.
 void require_apart(const std::string& target, const Recipe& recipe,
                    const std::vector<std::pair<std::string_view, std::string>>& written);
 
-/// The run directory at `path`; throws Error(data) when it is none.
+/// Opens the run directory at `path`; throws Error(data) if it is none. If the run's process was killed, its page is
+/// completed and the user told.
 RunDirectory run_directory(const std::string& path);
 
-/// The recipe of a trained run with --set: where the data is and how to measure may change; what was trained (model,
-/// quant) may not, Error(usage).
+/// Returns the recipe of a trained run with --set, which may change where the data is and how to measure. Throws
+/// Error(usage) if it changes what was trained (model, quant).
 Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& overrides);
 
-/// Throws Error(usage) when the checkpoint's input or classes are not the data set's.
+/// Throws Error(usage) if the checkpoint's input or classes do not match the data set's.
 void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data);
 
 }  // namespace octet::cli

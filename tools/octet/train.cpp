@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // octet train RECIPE: from a recipe and images to an int8 checkpoint, with a report.
 #include <fmt/format.h>
 
@@ -7,36 +8,36 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/engine/machine.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/engine/engine.h"
 #include "src/recipe/recipe.h"
-#include "src/run/given_recipe.h"
+#include "src/recipe/run.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/launch.h"
 #include "tools/octet/target.h"
+#include "tools/octet/trained.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/gpu_failure.h"
-#include "trainers/ranks/ranks.h"
+#include "trainers/parallel/ranks.h"
 #include "trainers/run/pipeline.h"
 
 namespace octet::cli {
 namespace {
 
-/// " --gpus 2", which octet took off before it started this process; "" where it did not.
+/// Returns " --gpus 2" if octet started this process and removed that flag; else "".
 std::string launched_with(const std::optional<RankEnvironment>& environment) {
   const bool launched = environment && !environment->store_is_there && environment->size == environment->local_size;
   return launched ? fmt::format(" --gpus {}", environment->size) : "";
 }
 
+/// Returns the command that goes on with the run.
 std::string resume_command(const Common& common, const RunDirectory& directory,
                            const std::optional<RankEnvironment>& environment) {
   return fmt::format("octet train {} --resume{}{}", shell_word(directory.root), launched_with(environment),
                      common.device == "auto" ? "" : " --device " + common.device);
 }
 
-/// What must be the same in every process. One a line: the first line that is not is named.
+/// Returns what must be the same in every process, one item a line; an error names the first line that differs.
 std::string agreement(const Recipe& recipe, at::Device device, bool resume) {
   std::string text;
   for (const auto& [name, version] : versions()) text += fmt::format("{} {}\n", name, version);
@@ -44,7 +45,7 @@ std::string agreement(const Recipe& recipe, at::Device device, bool resume) {
                             write_recipe(recipe));
 }
 
-/// Meets the other processes that torchrun or --gpus started; null: this one trains alone.
+/// Connects to the other processes that torchrun or --gpus started; returns null if this process trains alone.
 std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environment, const std::string& agreement,
                                   at::Device device) {
   if (!environment) return nullptr;
@@ -52,7 +53,7 @@ std::shared_ptr<Ranks> meet_ranks(const std::optional<RankEnvironment>& environm
   return std::make_shared<Ranks>(*environment, device, agreement);
 }
 
-/// What the command line asks for.
+/// The recipe and the directory that the command line names.
 struct ChosenRun {
   Recipe recipe;
   RunDirectory directory;
@@ -76,13 +77,13 @@ ChosenRun choose_run(const Common& common, const std::string& path) {
   return {recipe, directory};
 }
 
-/// A loss that is not finite is null in report.json.
+/// Whether all losses of a report are finite: others are null in report.json.
 bool is_finite(const nlohmann::json& report) {
   const nlohmann::json rows = report.value("rows", nlohmann::json::array());
   return std::none_of(rows.begin(), rows.end(), [](const nlohmann::json& row) { return row.at("loss").is_null(); });
 }
 
-/// A run that has ended, and kept its promise, has nothing to go on with, unless `evaluate` asks for something else.
+/// Whether the run has ended and kept its promise, so that --resume has nothing to do, unless the recipe has changed.
 bool is_finished(const ChosenRun& run) {
   const RunDirectory& directory = run.directory;
   for (const std::string& file : {directory.report_json(), directory.recipe()})
@@ -103,7 +104,7 @@ ExitCode tell_finished(const Common& common, const RunDirectory& directory) {
   return ExitCode::ok;
 }
 
-/// One process, of several or by itself.
+/// Trains in this process, alone or as one of several.
 ExitCode train(const Common& common, const std::string& path, const std::optional<RankEnvironment>& environment) {
   auto [recipe, directory] = choose_run(common, path);
   const bool speaks = !environment || environment->rank == 0;
@@ -140,7 +141,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   return ExitCode::ok;
 }
 
-/// What one process can refuse for all is refused once, before any is started.
+/// Refuses once what every process would refuse, then starts the processes.
 ExitCode launch(const Common& common, const std::string& path, int ranks) {
   const ChosenRun run = choose_run(common, path);
   if (common.resume && is_finished(run)) return tell_finished(common, run.directory);

@@ -1,5 +1,6 @@
-// trained.h in a build without LibTorch.
-#include "src/common/progress.h"
+// SPDX-License-Identifier: Apache-2.0
+// trained.h in a build without LibTorch: commands do without what was trained, or refuse.
+#include "src/base/progress.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {

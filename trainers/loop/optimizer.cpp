@@ -1,22 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/optimizer.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
-#include "kernels/observe/edge_quantizer.h"
-#include "src/recipe/choices.h"
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+#include "kernels/training/observe.h"
+#include "src/recipe/recipe.h"
+#include "src/train/model/device.h"
+#include "src/train/model/threads.h"
+#if OCTET_CUDA
+#include "kernels/training/weights.h"
+#endif
 
 namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
-constexpr double kMostShrinking = 0.5;  // of a scale or clipping level in one step
+constexpr double kMaxShrinking = 0.5;  // factor of a scale or clipping level in one step
+constexpr int64_t kGrain = 32768;      // freezing on the CPU: weights that a thread takes at least
 
 }  // namespace
 
@@ -61,8 +75,8 @@ double Optimizer::decay_of(Group group) const {
 }
 
 void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip) {
-  // The fused operators walk raw memory: parameter, gradient and state share one memory format. AccumulateGrad
-  // guarantees it for gradients (its "gradient layout contract"), the constructor for the state.
+  // The fused operators walk raw memory, so parameter, gradient and state must have one memory format. AccumulateGrad
+  // guarantees that for gradients (its "gradient layout contract"), the constructor for the state.
   std::vector<at::Tensor> values, gradients, first, second;
   for (const Parameter& parameter : parameters_) {
     if (parameter.group != group || !parameter.value.grad().defined()) continue;
@@ -74,10 +88,10 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
   if (values.empty()) return;
   const double weight_decay = decay_of(group);
   const bool positive = group == Group::scales || group == Group::alphas;
-  std::vector<at::Tensor> least;  // of positive ones after this step
+  std::vector<at::Tensor> minima;  // lower bounds of positive parameters after this step
   if (positive) {
-    least = at::_foreach_mul(values, kMostShrinking);
-    at::_foreach_clamp_min_(least, kSmallestScale);
+    minima = at::_foreach_mul(values, kMaxShrinking);
+    at::_foreach_clamp_min_(minima, kSmallestScale);
   }
   if (adamw_) {
     const std::vector<at::Tensor> steps(values.size(), steps_);
@@ -88,7 +102,7 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
                     recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
   }
-  if (positive) at::_foreach_clamp_min_(values, least);
+  if (positive) at::_foreach_clamp_min_(values, minima);
 }
 
 std::vector<at::Tensor> Optimizer::parameters() const {
@@ -121,6 +135,123 @@ NamedTensors Optimizer::state() const {
   }
   if (adamw_) state["step"] = steps_;
   return state;
+}
+
+WeightAverage::WeightAverage(const Weights& weights, double decay) : weights_(weights), decay_(decay) {
+  for (const auto& [name, tensor] : weights) average_[name] = tensor.detach().clone();
+}
+
+double WeightAverage::rate(long t) const {
+  return 1.0 - std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
+}
+
+void WeightAverage::update(const at::Tensor& rate) {
+  c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> averages, weights;
+  for (auto& [name, average] : average_) {
+    averages.push_back(average);
+    weights.push_back(weights_.at(name));
+  }
+  std::vector<at::Tensor> difference = at::_foreach_sub(weights, averages);
+  at::_foreach_mul_(difference, rate);
+  at::_foreach_add_(averages, difference);
+}
+
+void WeightAverage::apply() {
+  c10::NoGradGuard no_grad;
+  for (auto& [name, average] : average_) weights_.at(name).copy_(average);
+}
+
+void WeightAverage::while_in_place(const std::function<void()>& body) {
+  exchange();
+  try {
+    body();
+  } catch (...) {
+    try {
+      exchange();
+    } catch (const std::exception&) {  // the exception of `body` is the one to report
+    }
+    throw;
+  }
+  exchange();
+}
+
+void WeightAverage::exchange() {
+  c10::NoGradGuard no_grad;
+  for (auto& [name, average] : average_) {
+    at::Tensor& weight = weights_.at(name);
+    const at::Tensor held = weight.detach().clone();
+    weight.copy_(average);
+    average.copy_(held);
+  }
+}
+
+OscillationFreezer::OscillationFreezer(const QuantizedModel& model) {
+  const c10::NoGradGuard no_grad;
+  const Prepared& prepared = model.prepared();
+  const std::vector<at::Tensor> scales = by_node(model.weight_scale_tensor().detach(), prepared.graph);
+  for (int n = 0; n < static_cast<int>(scales.size()); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    if (!has_weight(node.op)) continue;
+    const at::Tensor weight = model.weights().at(node.name + ".weight").detach();
+    const WeightCodes codes = prepared.weight_codes(n);
+    std::vector<int64_t> one_a_channel(weight.dim(), 1);
+    one_a_channel[0] = weight.size(0);
+    const at::Tensor code = weight.div(scales[n].view(one_a_channel)).round_().clamp_(codes.lowest, codes.highest);
+    layers_.push_back({node.name, weight, scales[n], code.to(at::kChar), at::zeros_like(weight, at::kChar),
+                       at::zeros_like(weight), code, codes});
+  }
+}
+
+kernels::OscillatingWeights OscillationFreezer::pointers(const Layer& layer) const {
+  const auto channels = static_cast<int32_t>(layer.weight.size(0));
+  return {.weight = layer.weight.mutable_data_ptr<float>(),
+          .scale = layer.scale.const_data_ptr<float>(),
+          .state = {layer.code.mutable_data_ptr<int8_t>(), layer.direction.mutable_data_ptr<int8_t>(),
+                    layer.frequency.mutable_data_ptr<float>(), layer.mean.mutable_data_ptr<float>()},
+          .channels = channels,
+          .per_channel = static_cast<int32_t>(layer.weight.numel() / channels),
+          .codes = layer.codes};
+}
+
+void OscillationFreezer::step(const at::Tensor& threshold, const at::Tensor& skip) {
+  std::vector<kernels::OscillatingWeights> work;
+  for (const Layer& layer : layers_) work.push_back(pointers(layer));
+#if OCTET_CUDA
+  if (const at::Device device = threshold.device(); device.is_cuda()) {
+    const c10::DeviceGuard guard(device);
+    kernels::cuda_freeze_oscillating(
+        {.threshold = threshold.const_data_ptr<float>(), .skip = skip.const_data_ptr<float>()}, work.data(),
+        static_cast<int>(work.size()), current_stream(device));
+    return;
+  }
+#endif
+  if (skip.item<float>() != 0) return;
+  const auto limit = static_cast<float>(threshold.item<double>());
+  for (const kernels::OscillatingWeights& weights : work) {
+    share_among_threads(weights.channels, std::max<int64_t>(1, kGrain / weights.per_channel),
+                        [&](int64_t begin, int64_t end) { kernels::freeze_oscillating(weights, begin, end, limit); });
+  }
+}
+
+NamedTensors OscillationFreezer::state() const {
+  NamedTensors state;
+  for (const Layer& layer : layers_) {
+    state.emplace(layer.name + ".code", layer.code);
+    state.emplace(layer.name + ".direction", layer.direction);
+    state.emplace(layer.name + ".frequency", layer.frequency);
+    state.emplace(layer.name + ".mean", layer.mean);
+  }
+  return state;
+}
+
+double OscillationFreezer::frozen() const {
+  int64_t frozen = 0, all = 0;
+  for (const Layer& layer : layers_) {
+    frozen += layer.direction.eq(kernels::kFrozen).sum().item<int64_t>();
+    all += layer.direction.numel();
+  }
+  return static_cast<double>(frozen) / static_cast<double>(all);
 }
 
 }  // namespace octet

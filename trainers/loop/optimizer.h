@@ -1,51 +1,57 @@
-// SGD and AdamW with their state as plain named tensors, so that a checkpoint holds all of it.
+// SPDX-License-Identifier: Apache-2.0
+// How weights change after the gradients are known: SGD or AdamW, the moving average, freezing of oscillating weights.
+// All state is kept as named tensors, so that a state file holds all of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "src/graph/graph.h"
-#include "src/model/model.h"
+#include "kernels/training/weights.h"
+#include "src/net/graph.h"
 #include "src/recipe/recipe.h"
+#include "src/train/model/model.h"
+#include "src/train/qat/quantized_model.h"
 
 namespace octet {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-/// Only weights of convolutions and linears decay: BatchNorm, biases and quantizer parameters do not.
+/// Whether weight decay applies: to weights of convolutions and linears, not to BatchNorm, biases and quantizers.
 bool decays(ParameterSpec::Kind kind);
 
-/// Updates the trainable parameters of a graph, and scales that learn, in place. Formulas (PyTorch's documentation of
-/// SGD and AdamW, dampening 0, eps 1e-8), g the gradient, wd 0 for parameters that do not decay:
+/// Updates the trainable parameters of a graph and learned scales in place. Formulas (PyTorch's documentation of SGD
+/// and AdamW, dampening 0, eps 1e-8), g the gradient, wd 0 for parameters that do not decay:
 ///   sgd    g += wd * p;  m = momentum * m + g;  p -= lr * (nesterov ? g + momentum * m : m)
 ///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 ///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
-/// What learns of quantizers has a learning rate of its own. Scales and clipping levels ("...scale", "...alpha") stay
-/// positive: a step at most halves one. Clipping levels decay by a rate of their own; scales and offsets do not.
+/// Learned parameters of quantizers have a learning rate of their own. Scales and clipping levels ("...scale",
+/// "...alpha") stay positive: a step at most halves one. Clipping levels decay by alpha_decay; scales and offsets do
+/// not decay.
 class Optimizer {
  public:
   /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
   Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {},
             double alpha_decay = 0);
 
-  /// Scalars on the parameters' device, float64 on the CPU, float32 on a GPU.
+  /// Learning rates as scalars on the parameters' device, float64 on the CPU, float32 on a GPU.
   struct Rates {
     at::Tensor weights, scales;
   };
-  /// One step. `skip` (float scalar tensor there) 1: nothing changes. The host waits for none of them.
+  /// Makes one step; changes nothing if `skip`, a float scalar on the device, is 1. The host does not wait.
   void step(const Rates& learning_rates, const at::Tensor& skip);
 
-  /// Scales, then the others in the order of the forward pass: from the back to the front as a backward pass is done
-  /// with them, for the scales hang together over all layers.
+  /// Returns the scales, then the other parameters in the order of the forward pass. Read from the back this is the
+  /// order in which the backward pass finishes gradients; those of the scales, shared by all layers, come last.
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> gradients() const;  ///< the defined ones
   void zero_gradients();                      ///< frees them
 
-  /// "momentum.<parameter>"; or "mean.<parameter>", "square.<parameter>", "step". The tensors themselves: copy into
-  /// them to restore.
+  /// Returns "momentum.<parameter>" of SGD, or "mean.<parameter>", "square.<parameter>" and "step" of AdamW. These are
+  /// the tensors themselves: copy into them to restore.
   NamedTensors state() const;
 
  private:
@@ -64,6 +70,65 @@ class Optimizer {
   bool adamw_;
   std::vector<Parameter> parameters_;
   at::Tensor steps_;  // AdamW: number of updates, a float scalar
+};
+
+/// Exponential moving average of weights and BatchNorm buffers.
+class WeightAverage {
+ public:
+  /// Starts from a copy of the weights. 0 < decay < 1.
+  WeightAverage(const Weights& weights, double decay);
+
+  /// Returns 1 - d with d = min(decay, (1 + t) / (10 + t)) at update t = 0, 1, ...: the first updates follow the
+  /// weights quickly instead of keeping the initial ones. Worked: decay 0.9, t = 0: d = 0.1, rate 0.9.
+  double rate(long t) const;
+
+  /// average += rate * (weights - average). rate: a scalar tensor on the weights' device. Worked: rate 0.9, average 1,
+  /// weights 2: 1.9.
+  void update(const at::Tensor& rate);
+
+  const Weights& average() const { return average_; }  ///< the tensors themselves: copy into them to restore
+
+  void apply();  ///< copies the averages into the weights, for good
+
+  /// Calls `body` while the weights hold the averages, in the same storage, so that every model that shares the weights
+  /// sees them. This is no guard object: restoring may throw on a failed GPU, which a destructor must not.
+  void while_in_place(const std::function<void()>& body);
+
+ private:
+  void exchange();
+
+  Weights weights_, average_;  // weights_ shares the trainer's tensors
+  double decay_;
+};
+
+/// Freezes weights that oscillate between two codes to their mean code (Nagel et al., arXiv 2203.11086; the definition
+/// is in kernels/training/weights.h).
+class OscillationFreezer {
+ public:
+  /// The weights must have scales of their own (QuantizedModel::weight_scale_tensor()) and stay in their memory. The
+  /// state starts with their present codes.
+  explicit OscillationFreezer(const QuantizedModel& model);
+
+  /// Call it after each step of the optimizer. Both are scalars on the weights' device; nothing changes if `skip` is 1.
+  /// On a GPU it only launches.
+  void step(const at::Tensor& threshold, const at::Tensor& skip);
+
+  /// Returns "<layer>.code" and ".direction" (int8), ".frequency" and ".mean" (float), each with shape and layout of
+  /// the layer's weight. These are the tensors themselves: copy into them to restore.
+  NamedTensors state() const;
+
+  /// Returns the share of weights that are frozen. Waits for the GPU.
+  double frozen() const;
+
+ private:
+  struct Layer {
+    std::string name;
+    at::Tensor weight, scale, code, direction, frequency, mean;
+    WeightCodes codes;
+  };
+  kernels::OscillatingWeights pointers(const Layer& layer) const;
+
+  std::vector<Layer> layers_;
 };
 
 }  // namespace octet

@@ -1,26 +1,40 @@
-// Statistics of the quantized network with the weights as they are now: what training only follows
-// batch by batch is computed anew for the network that is validated or exported. fp32.
+// SPDX-License-Identifier: Apache-2.0
+// Statistics of the quantized network, and how ranks agree on them. Training only follows them batch by batch; for the
+// network that is validated or exported they are computed anew, in fp32, with its present weights.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
-#include "src/qat/quantized_model.h"
-#include "src/run/run_data.h"
+#include "src/quant/calibrate.h"
+#include "src/recipe/run.h"
+#include "src/train/model/model.h"
+#include "src/train/qat/quantized_model.h"
+#include "trainers/parallel/ranks.h"
 
 namespace octet {
 
-/// BatchNorm's running means and variances become the averages over whole batches of `images` training images (all, if
-/// there are fewer; at least one batch), which lie evenly in data.train, augmented by `seed` as in training: a network
-/// trained on pictures with parts cut out loses points with the statistics of whole ones. Quantizers are active, ranges
-/// stay.
+/// Sets BatchNorm's running means and variances to averages over full batches of `images` training images, evenly
+/// spaced in data.train (all of them if there are fewer; at least one batch). The images are augmented by `seed` as in
+/// training: a network trained with cutout loses accuracy with the statistics of images without it. Quantizers are
+/// active and keep their ranges.
 void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size, uint64_t seed);
 
-/// Observers begin anew and see the calibration images as they are evaluated, quantized. Not for histogram observers on
-/// a GPU.
+/// Resets the observers and shows them the calibration images through the quantized network. Not for histogram
+/// observers on a GPU.
 void observe_again(QuantizedModel& model, const RunData& data, int batch_size);
 
-/// Calls `body` while ranges are those of observe_again(); then the observers go on from where they were.
+/// Calls `body` while the ranges are those of observe_again(), then restores the observers.
 void while_observed_again(QuantizedModel& model, const RunData& data, int batch_size,
                           const std::function<void()>& body);
+
+/// Copies rank 0's weights and, if not null, quantizers to all ranks. Needed after each rank computed them from the
+/// same images by itself, since sums on GPUs may differ in their last bits. Waits for busy ranks as long as they live.
+void take_from_first(Ranks& ranks, const Weights& weights, QuantizedModel* quantized);
+
+/// Adds the other ranks' statistics, of minmax or histogram observers, to each rank's observers. All ranks get the bits
+/// of one rank that saw all images: counts are integers, and bins are a power of two wide.
+void sum_histograms(Ranks& ranks, std::vector<Observer>& observers);
 
 }  // namespace octet

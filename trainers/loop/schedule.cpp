@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/schedule.h"
 
 #include <fmt/core.h>
@@ -6,8 +7,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "src/common/error.h"
-#include "src/common/random.h"
+#include "src/base/error.h"
+#include "src/base/random.h"
 
 namespace octet {
 namespace {
@@ -74,6 +75,11 @@ double learning_rate(const Schedule& schedule, long step) {
       return schedule.peak * (1 - done);
   }
   throw usage_error("schedule: unknown kind");
+}
+
+double FreezingThreshold::at(long step, long steps) const {
+  const double share = static_cast<double>(step) / static_cast<double>(steps);
+  return last + (first - last) / 2 * (1 + std::cos(std::numbers::pi * share));
 }
 
 }  // namespace octet

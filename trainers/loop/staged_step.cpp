@@ -1,4 +1,5 @@
-// The step of a rank that has one stage of the network, of one or of several replicas that share each batch.
+// SPDX-License-Identifier: Apache-2.0
+// The step of a rank that has one stage of the network. Several replicas of the network may share each batch.
 #include <ATen/Context.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -8,14 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "trainers/loop/gradient_sums.h"
+#include "trainers/loop/gradients.h"
 #include "trainers/loop/step.h"
 
 namespace octet {
 namespace {
 
-/// Of two lanes (trainers/loop/lanes.h) one is not that of the parameters, of which LibTorch warns: all wait for each
-/// other in the end. While it lives, and on a GPU alone: the switch is the process's.
+/// LibTorch warns when a gradient is accumulated on another stream than the parameter's. With two lanes
+/// (trainers/parallel/stages.h) that is intended: both streams join at the end. While it lives the warning is off on a
+/// GPU, for the whole process.
 class NoStreamWarning {
  public:
   explicit NoStreamWarning(at::Device device) { set(before_ && device.is_cpu()); }
@@ -30,7 +32,8 @@ class NoStreamWarning {
 
 }  // namespace
 
-/// What of it this rank's stage has to do. The sums are the last one's, and zeros elsewhere.
+/// Runs this rank's stage, forward and backward, over all micro-batches. Returns the step's sums on the last stage,
+/// zeros on the others.
 at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode) {
   const WalkMode walk_mode{.training = true,
                            .batch_norm_training = mode.batch_norm_training,
@@ -40,7 +43,7 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
     hooks = phase_.quantized->quantizing_hooks(
         {.training = true, .batch_norm_training = mode.batch_norm_training, .observe = mode.observe});
   const int count = phase_.parallel.micro_batches;
-  const int64_t pictures = images.size(0) / count;
+  const int64_t part = images.size(0) / count;
   at::Tensor sums = at::zeros_like(totals_);
   StagedPass::Work work;
   work.forward = [&](const at::Tensor& x) {
@@ -49,17 +52,17 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
   };
   work.loss = [&](const at::Tensor& y, int number) {
     const Autocast autocast(device_.type(), precision_);
-    const Judged judged = judge(y.flatten(1), labels.narrow(0, number * pictures, pictures), {});
-    judged.sums[0].div_(count * replicas_);
-    judged.sums[2].div_(count * replicas_);
-    sums.add_(judged.sums);
-    return scaled(judged.loss.div(count * replicas_));  // all micro-batches' gradients add up to the batch's
+    const LossAndSums step = loss_of(y.flatten(1), labels.narrow(0, number * part, part), {});
+    step.sums[0].div_(count * replicas_);
+    step.sums[2].div_(count * replicas_);
+    sums.add_(step.sums);
+    return scaled(step.loss.div(count * replicas_));  // the micro-batches' gradients add up to the batch's
   };
   GradientSums gradients(optimizer_.parameters());
   work.after_backward = [&] { gradients.take(); };
   work.before_last_backward = [&] {
     if (!exchange_) return;
-    gradients.give_back();  // what it exchanges beside the last backward pass
+    gradients.give_back();  // they are exchanged while the last backward pass adds to them
     work.after_backward = [] {};
     begin_exchange({}, 1.0 / replicas_, mode);
   };
@@ -89,8 +92,9 @@ void TrainStep::start_stages() {
   if (replicas_ > 1) start_replicas();
 }
 
-/// Those of this rank's stage share each batch, and exchange what it alone has of the weights (a bucket may hold a
-/// whole network's), and all learned scales, of which every stage has a part.
+/// Prepares the exchange among the replicas of this rank's stage, which share each batch. They exchange the gradients
+/// of the weights that this stage alone has (a bucket could hold those of a whole network) and of all learned scales,
+/// of which every stage has a part.
 void TrainStep::start_replicas() {
   phase_.ranks->make_teams(static_cast<int>(parts_.size()));
   const Owners owners(phase_.trained_graph(), parts_);
@@ -117,7 +121,7 @@ void TrainStep::take_from_owners() {
   for (const auto& [name, tensor] : *phase_.weights) owners.add(name, tensor, owned);
   for (const auto& [name, tensor] : phase_.learned_scales()) owners.add(name, tensor, owned);
   for (const auto& [name, tensor] : optimizer_.state()) {
-    const size_t dot = name.find('.');  // "momentum.conv1.weight"; all count the same steps
+    const size_t dot = name.find('.');  // "momentum.conv1.weight"; "step" has none and is equal everywhere
     if (dot != std::string::npos) owners.add(name.substr(dot + 1), tensor, owned);
   }
   if (average_)
@@ -125,7 +129,8 @@ void TrainStep::take_from_owners() {
   octet::take_from_owners(*phase_.ranks, owned);
 }
 
-/// What each rank knows of its own stage becomes what all know of the network. Undefined ones stay so.
+/// Combines what each rank knows about its own stage into values for the whole network. Undefined tensors stay
+/// undefined.
 void TrainStep::agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm) const {
   const at::Tensor none = at::zeros({}, sums.options());
   const at::Tensor all = at::stack({sums[0], sums[1], sums[2], found_inf.defined() ? found_inf.to(at::kDouble) : none,
@@ -133,7 +138,7 @@ void TrainStep::agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm)
   phase_.ranks->sum({all});
   sums = all.narrow(0, 0, StepTotals::kSums);
   if (found_inf.defined()) found_inf = all[3].gt(0).to(at::kFloat);
-  if (norm.defined()) norm = all[4].div(replicas_).sqrt().to(at::kFloat);  // of which each has the same
+  if (norm.defined()) norm = all[4].div(replicas_).sqrt().to(at::kFloat);  // all replicas added the same square
 }
 
 }  // namespace octet

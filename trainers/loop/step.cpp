@@ -1,25 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/step.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
-#include "src/qat/sparse_weights.h"
-#include "trainers/loop/loss.h"
+#include "src/train/qat/quantized_model.h"
+#include "src/train/repair/distill.h"
 #include "trainers/loop/training_state.h"
 
 namespace octet {
 namespace {
 
-constexpr double kPrunedDecay = 2e-4;  // SR-STE's lambda
+constexpr double kPrunedDecay = 2e-4;  // lambda of SR-STE (src/train/qat/quantized_model.h)
 
-/// Memory format of all weights, in place: models that share the tensors see it.
+/// Sets the memory format of all weights in place, so that models that share the tensors see it.
 Weights& laid_out(const Phase& phase) {
   for (auto& [name, tensor] : *phase.weights) {
     if (tensor.dim() != 4) continue;
@@ -29,7 +36,7 @@ Weights& laid_out(const Phase& phase) {
   return *phase.weights;
 }
 
-/// All that is averaged.
+/// Returns all tensors that the moving average follows.
 Weights with_scales(const Phase& phase) {
   Weights all = *phase.weights;
   all.merge(phase.learned_scales());
@@ -62,7 +69,7 @@ TrainStep::TrainStep(const Phase& phase)
 }
 
 void TrainStep::set(double learning_rate, long step, double freezing_threshold) {
-  scalars_[0].fill_(learning_rate);  // the values travel as arguments of two small kernels
+  scalars_[0].fill_(learning_rate);  // the values are sent as arguments of small kernels
   if (average_) scalars_[1].fill_(average_->rate(step));
   scalars_[2].fill_(learning_rate * phase_.scale_rate);
   if (freezer_) scalars_[3].fill_(freezing_threshold);
@@ -89,35 +96,35 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
   if (average_) average_->update(scalars_[1]);
 }
 
-/// Forward and backward. Returns the step's sums, of all ranks.
+/// Runs the forward and the backward pass. Returns the step's sums over all ranks.
 at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const Mode& mode) {
-  Judged judged;
+  LossAndSums step;
   {
     const Autocast autocast(device_.type(), precision_);
-    judged = judge(forward(x, mode), labels, x);
+    step = loss_of(forward(x, mode), labels, x);
   }
   if (exchange_) {
     const double share = 1.0 / phase_.ranks->size();
-    judged.loss = judged.loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
-    judged.sums[0].mul_(share);
-    judged.sums[2].mul_(share);
-    begin_exchange({judged.sums}, share, mode);
+    step.loss = step.loss.div(phase_.ranks->size());  // the ranks' gradients add up to the batch's
+    step.sums[0].mul_(share);
+    step.sums[2].mul_(share);
+    begin_exchange({step.sums}, share, mode);
   }
-  scaled(judged.loss).backward();
+  scaled(step.loss).backward();
   if (exchange_) finish_exchange();
-  return judged.sums;
+  return step.sums;
 }
 
-/// x: the pictures, for a teacher.
-TrainStep::Judged TrainStep::judge(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& x) const {
+TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Tensor& labels,
+                                          const at::Tensor& images) const {
   at::Tensor loss = mean_loss(logits, labels, recipe_.label_smoothing), cross_entropy = loss.detach();
-  if (recipe_.label_smoothing > 0) {  // what validation measures, too
+  if (recipe_.label_smoothing > 0) {  // validation measures it without smoothing
     const c10::NoGradGuard no_grad;
     cross_entropy = mean_loss(logits.detach(), labels, 0);
   }
-  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, x);
+  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, images);
   const c10::NoGradGuard no_grad;
-  const at::Tensor correct = right_pictures(logits.detach(), labels);
+  const at::Tensor correct = correct_images(logits.detach(), labels);
   return {loss, at::stack({loss.detach().to(at::kDouble), correct, cross_entropy.to(at::kDouble)})};
 }
 
@@ -135,12 +142,14 @@ at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
                                        .range_shares = shares});
 }
 
-/// What the backward pass does not change goes first, beside it: BatchNorm's statistics, of each `share` of the batch,
-/// and `also`.
+/// Starts the exchange of gradients, before the backward pass that makes them. BatchNorm's statistics, weighted by this
+/// rank's `share` of the batch, and `also` are sent now: the backward pass no longer changes them, so their transfer
+/// overlaps with it.
 void TrainStep::begin_exchange(std::vector<at::Tensor> also, double share, const Mode& mode) {
   const c10::NoGradGuard no_grad;
-  if (mode.batch_norm_training && !recipe_.sync_batch_norm && !statistics_.empty()) {  // else the same already
-    shared_statistics_ = at::_foreach_mul(statistics_, share);  // the backward pass holds on to the others
+  // With sync_batch_norm the statistics are equal already.
+  if (mode.batch_norm_training && !recipe_.sync_batch_norm && !statistics_.empty()) {
+    shared_statistics_ = at::_foreach_mul(statistics_, share);  // a copy: the backward pass still uses the others
     also.insert(also.end(), shared_statistics_.begin(), shared_statistics_.end());
   }
   exchange_->begin(mode.number(), also);
@@ -153,7 +162,8 @@ void TrainStep::finish_exchange() {
   shared_statistics_.clear();
 }
 
-/// Unscales and clips, and adds the sums to the epoch's; returns 1 (float scalar) if the step must be skipped, else 0.
+/// Unscales and clips the gradients and adds the step's sums to the epoch's. Returns a float scalar: 1 if the update
+/// must be skipped, else 0.
 at::Tensor TrainStep::finish_gradients(at::Tensor& sums) {
   const c10::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = optimizer_.gradients();
@@ -183,6 +193,63 @@ void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
   if (average_) restore_tensors(file, "average", average_->average(), path);
   if (scaler_) restore_tensors(file, "scaler", scaler_->state(), path);
   if (freezer_) restore_tensors(file, "oscillation", freezer_->state(), path);
+}
+
+namespace {
+
+bool of_pixels(const at::Tensor& labels) { return labels.dim() == 3; }
+
+/// Returns the logits as [N, classes, H, W].
+at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
+  return logits.reshape({labels.size(0), -1, labels.size(1), labels.size(2)});
+}
+
+at::Tensor labelled(const at::Tensor& labels) { return labels.ge(0); }
+
+/// Returns the divisor of the mean: the number of labelled pixels, or 1 if there are none.
+at::Tensor count(const at::Tensor& labels) { return labelled(labels).sum().clamp_min(1); }
+
+/// The cross-entropy written out, because LibTorch's for images (nll_loss2d) has no deterministic form on the GPU. No
+/// class equals kNoLabel, so the target of such a pixel is all zeros.
+at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  const at::Tensor log_shares = at::log_softmax(as_pixels(logits, labels).to(at::kFloat), 1);
+  const int64_t classes = log_shares.size(1);
+  const at::Tensor numbers = at::arange(classes, labels.options()).view({1, -1, 1, 1});
+  at::Tensor target = labels.unsqueeze(1).eq(numbers).to(at::kFloat);
+  if (smoothing > 0) {
+    const at::Tensor spread =
+        labelled(labels).unsqueeze(1).to(at::kFloat).mul(smoothing / static_cast<double>(classes));
+    target = target.mul(1 - smoothing).add(spread);
+  }
+  return log_shares.mul(target).sum().neg().div(count(labels));
+}
+
+}  // namespace
+
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing);
+  return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
+}
+
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels) {
+  if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
+  const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
+  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(count(labels));
+}
+
+Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, double temperature) {
+  Teacher teacher{.graph = graph, .weights = weights, .weight = weight, .temperature = temperature};
+  for (auto& [name, tensor] : teacher.weights) tensor = tensor.detach().clone();
+  return teacher;
+}
+
+at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images) const {
+  at::Tensor teacher_logits;
+  {
+    const at::NoGradGuard no_grad;
+    teacher_logits = walk(graph, weights, images, {});
+  }
+  return loss * (1 - weight) + distillation_loss(logits, teacher_logits, temperature) * weight;
 }
 
 }  // namespace octet

@@ -1,92 +1,120 @@
-// One training step: forward, loss, backward, update. Launches only: nothing in it waits for a GPU, so that a CUDA
-// graph can record it (src/model/step_graph.h).
+// SPDX-License-Identifier: Apache-2.0
+// One training step: forward, loss, backward, update; and the losses that it minimizes. A step only launches work:
+// nothing in it waits for a GPU, so that a CUDA graph can record it (src/train/model/step_graph.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "src/model/autocast.h"
-#include "src/tensor_files/tensor_data.h"
-#include "trainers/loop/average.h"
-#include "trainers/loop/freeze_oscillating.h"
-#include "trainers/loop/gradient_exchange.h"
+#include "src/base/safetensors.h"
+#include "src/train/model/model.h"
+#include "src/train/model/numerics.h"
+#include "trainers/loop/gradients.h"
 #include "trainers/loop/optimizer.h"
-#include "trainers/loop/precision.h"
-#include "trainers/loop/staged_pass.h"
-#include "trainers/loop/stages.h"
-#include "trainers/loop/totals.h"
+#include "trainers/loop/steps_under_way.h"
 #include "trainers/loop/train.h"
+#include "trainers/parallel/stages.h"
 
 namespace octet {
 
+// Losses. The shape of the labels tells the task: one class for each image or one for each pixel (src/eval/evaluate.h).
+
+/// Returns the mean cross-entropy over the labels, a float32 scalar. logits: [N, classes] as walk() returns them, or
+/// [N, classes * H * W] for pixels. labels: int64 [N], or [N, H, W] where pixels with kNoLabel do not count; the mean
+/// is 0 if no pixel counts. smoothing: share of the target spread over all classes (Szegedy et al. 2016).
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
+
+/// Returns how many images are classified correctly, a float64 scalar. For pixels it is N times the share of labelled
+/// pixels that are correct.
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels);
+
+/// Distillation (Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531): during QAT the
+/// unchanged float network supplies the probability of every class, in addition to the labels.
+struct Teacher {
+  Graph graph;
+  Weights weights;  ///< a copy on the student's device, without gradients
+  double weight = 0, temperature = 1;
+
+  /// Returns (1 - weight) * loss + weight * T^2 * KL(softmax(teacher / T) || softmax(logits / T)), the mean over the
+  /// batch. T^2 keeps the size of the gradient. images: those the student saw. Under autocast the teacher's logits have
+  /// the low precision, too.
+  at::Tensor join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images) const;
+};
+
+/// Returns a teacher with a copy of `weights`.
+Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, double temperature);
+
 class TrainStep {
  public:
-  /// Lays phase.weights out as the recipe says and makes the state of optimizer, scaler and average beside them.
+  /// Sets the memory format of phase.weights as the recipe says and creates the state of optimizer, scaler and average.
   explicit TrainStep(const Phase& phase);
 
   struct Mode {
     bool batch_norm_training = true, observe = true;
-    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }
+    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }  ///< of the recorded CUDA graph
   };
 
-  /// What the next launches read: learning rate, number of the step in the phase and, where oscillating weights are
-  /// frozen, the threshold. Sent to the device without waiting.
+  /// Sets what the next launches read: the learning rate, the number of the step in the phase and, where oscillating
+  /// weights are frozen, the threshold. Sent to the device without waiting.
   void set(double learning_rate, long step, double freezing_threshold = 0);
 
-  /// images: float [N, C, H, W]; labels: int64 [N], or of pixels [N, H, W]. With ranks these are one of equal shares of
-  /// a batch: gradients and sums are those of the whole; BatchNorm normalizes each share by itself and keeps the mean
-  /// of their statistics. Once a loss is not finite, weights and optimizer stay as they were before that step until
-  /// begin_epoch(); BatchNorm's statistics, observers and averages may move on. Throws Error(promise) on the CPU when
-  /// an observer meets NaN or infinity.
+  /// Launches a step. images: float [N, C, H, W]; labels: int64 [N], or [N, H, W] for pixels. With ranks these are one
+  /// of equal shares of a batch: gradients and sums are those of the whole batch; BatchNorm normalizes each share by
+  /// itself and keeps the mean of the shares' statistics. After a loss that is not finite, weights and optimizer keep
+  /// the values from before that step until begin_epoch(); BatchNorm's statistics, observers and averages may go on.
+  /// Throws Error(promise) on the CPU when an observer meets NaN or infinity.
   void launch(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
 
-  /// With parallel.stages: every rank gets what each has made of its own stage; before, its copy of the others' is old.
+  /// With parallel.stages: copies every stage from its owner to all ranks, whose copies of other stages are outdated.
   void take_from_owners();
 
-  void begin_epoch(const StepTotals& totals);
+  void begin_epoch(const StepTotals& totals);           ///< continues from these sums
   const at::Tensor& totals() const { return totals_; }  ///< float64 [StepTotals::kSums]
   at::Device device() const { return device_; }
   WeightAverage* average() { return average_ ? &*average_ : nullptr; }
   const OscillationFreezer* freezer() const { return freezer_ ? &*freezer_ : nullptr; }
   void free_gradients() { optimizer_.zero_gradients(); }
 
+  /// Writes and reads the state of optimizer, average, scaler and freezer: all but weights and quantizers.
   void put_state(TensorFile& file) const;
   void restore_state(const TensorFile& file, const std::string& path);
 
  private:
-  struct Judged {
+  struct LossAndSums {
     at::Tensor loss;  // to be minimized
     at::Tensor sums;  // float64 [kSums], in the order of StepTotals
   };
-  void start_stages();
-  void start_replicas();
   at::Tensor pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
-  at::Tensor staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
-  Judged judge(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& x) const;
+  LossAndSums loss_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& images) const;
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
   void begin_exchange(std::vector<at::Tensor> also, double share, const Mode& mode);
   void finish_exchange();
-  void agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm) const;
   at::Tensor finish_gradients(at::Tensor& sums);
+  // With parallel.stages (staged_step.cpp):
+  void start_stages();
+  void start_replicas();
+  at::Tensor staged_pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
+  void agree(at::Tensor& sums, at::Tensor& found_inf, at::Tensor& norm) const;
 
   const Phase& phase_;
   const OptimizerRecipe& recipe_;
   const at::Device device_;
   const Precision precision_;
-  const GatherShares gather_;  // of the ranks; null without
+  const GatherShares gather_;  // empty without ranks
   Optimizer optimizer_;
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
-  std::optional<GradientExchange> exchange_;  // with ranks, or replicas, that share each batch
-  std::vector<GraphPart> parts_;              // with parallel.stages
-  std::optional<StagedPass> staged_;
-  int replicas_ = 1;  // of the cut network
+  std::optional<GradientExchange> exchange_;  // among the ranks, or replicas, that share each batch
   std::optional<OscillationFreezer> freezer_;
-  std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances, of this rank's stage
-  std::vector<at::Tensor> shared_statistics_;  // on their way
+  std::vector<GraphPart> parts_;  // with parallel.stages, like the next two
+  std::optional<StagedPass> staged_;
+  int replicas_ = 1;
+  std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances of this rank's stage
+  std::vector<at::Tensor> shared_statistics_;  // while they are exchanged
   at::Tensor totals_, scalars_;  // scalars: learning rate, the average's rate, learning rate of scales, threshold
 };
 

@@ -1,82 +1,90 @@
-// The visible training loop. One loop serves the float and the QAT phase: what differs is the forward function.
+// SPDX-License-Identifier: Apache-2.0
+// The training loop. One loop trains the float phase, the QAT phase and the float control; they differ in the forward
+// function of the step (trainers/loop/step.h).
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "src/common/interrupt.h"
-#include "src/model/model.h"
-#include "src/qat/quantized_model.h"
+#include "src/base/progress.h"
 #include "src/recipe/recipe.h"
-#include "src/run/run_data.h"
-#include "trainers/loop/distill.h"
-#include "trainers/loop/freeze_oscillating.h"
-#include "trainers/ranks/ranks.h"
+#include "src/recipe/run.h"
+#include "src/train/model/model.h"
+#include "src/train/qat/quantized_model.h"
+#include "trainers/loop/schedule.h"
+#include "trainers/parallel/ranks.h"
 
 namespace octet {
 
+struct Teacher;  // trainers/loop/step.h
+
+/// What the loop reports after an epoch. Losses and accuracy are means over the epoch's batches in training mode.
 struct EpochResult {
-  int epoch = 0;                          ///< from 0
-  double train_loss = 0, train_top1 = 0;  ///< means over the epoch's batches, in training mode; top1 in 0..1, of
-                                          ///< pixels' labels the share of those
-  std::optional<double> first_loss;       ///< cross-entropy of the phase's first step; none: done by another process
-  double train_cross_entropy = 0;         ///< train_loss without label smoothing, as a validation loss is
-  double learning_rate = 0;               ///< of the last step
+  int epoch = 0;  ///< from 0
+  double train_loss = 0;
+  double train_top1 = 0;             ///< in 0..1; with labels of pixels the share of labelled pixels that are right
+  std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if an earlier process made it
+  double train_cross_entropy = 0;    ///< train_loss without label smoothing, comparable with a validation loss
+  double learning_rate = 0;          ///< of the last step
   double images_per_second = 0, seconds = 0;
-  double exchange_share = 0;   ///< with ranks: waiting for exchanges, and so for slower ranks, beside the epoch's time;
-                               ///< of stages on GPUs the sum over two streams, which may pass 1
-  double data_wait_share = 0;  ///< GPU: between steps; a batch's augmentation there counts as waiting
-  size_t gpu_memory_bytes = 0;  ///< the most that LibTorch's allocator held in the epoch; 0 on the CPU
+  /// With ranks: the share of the epoch's time spent waiting for exchanges, and so for slower ranks. With stages on
+  /// GPUs it adds up two streams and may exceed 1.
+  double exchange_share = 0;
+  double data_wait_share = 0;   ///< share of the time spent waiting for batches; on a GPU all time between steps
+  size_t gpu_memory_bytes = 0;  ///< peak of LibTorch's allocator in the epoch; 0 on the CPU
 };
 
-/// What Phase::epoch_done throws when the loss on the validation images is not finite: the phase says that it diverged.
+/// Phase::epoch_done throws this when the loss on the validation images is not finite; the phase reports divergence.
 class NotFinite : public Error {
  public:
   explicit NotFinite(const std::string& what) : Error(ExitCode::promise, what) {}
 };
 
-/// A phase ("float", "qat" or "float_control"): trains weights in place and where they are, from `checkpoint` if that
-/// file exists and `resume` is set.
+/// One phase of a training: "float", "qat" or "float_control". It trains the weights in place, on the device where they
+/// are, and starts from `checkpoint` if that file exists and `resume` is set.
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
-  CudaRecipe cuda;                                         ///< of a phase on the GPU
-  ParallelRecipe parallel;                                 ///< of a phase with ranks; with stages `graph` is fused
-  const Graph* graph = nullptr;                            ///< of a float forward, and for parameter kinds
-  Weights* weights = nullptr;                              ///< in QAT the very tensors that `quantized` shares
-  QuantizedModel* quantized = nullptr;                     ///< null in a float phase
-  const Teacher* teacher = nullptr;                        ///< QAT: of whom it learns, too; null: labels alone
-  Ranks* ranks = nullptr;                                  ///< that share each batch; null: this process trains alone
-  double scale_rate = 1;                                   ///< learned scales: their learning rate over the weights'
-  double alpha_decay = 0;                                  ///< of learned clipping levels
-  FreezingThreshold freezing;                              ///< QAT: of oscillating weights; not with EMA
-  double freeze_observers = 1.0, freeze_batch_norm = 1.0;  ///< after this share of the steps; 0: never follow
-  long reestimate_batch_norm = 0;                          ///< QAT: over so many images after the last step; 0: not
+  CudaRecipe cuda;                      ///< read on a GPU
+  ParallelRecipe parallel;              ///< read with ranks; with parallel.stages `graph` must be fused
+  const Graph* graph = nullptr;         ///< the float network; also tells the kinds of parameters
+  Weights* weights = nullptr;           ///< in QAT the same tensors that `quantized` holds
+  QuantizedModel* quantized = nullptr;  ///< null in a float phase
+  const Teacher* teacher = nullptr;     ///< QAT with distillation: the float network; null: labels alone
+  Ranks* ranks = nullptr;               ///< the processes that share each batch; null: this process trains alone
+  double scale_rate = 1;                ///< learning rate of learned scales, as a multiple of the weights' rate
+  double alpha_decay = 0;               ///< L2 decay of learned clipping levels
+  FreezingThreshold freezing;           ///< QAT: when oscillating weights are frozen; not together with EMA
+  double freeze_observers = 1.0;   ///< ranges stay fixed after this share of the steps; 0: they never follow the data
+  double freeze_batch_norm = 1.0;  ///< BatchNorm's statistics stay fixed after this share of the steps
+  long reestimate_batch_norm = 0;  ///< QAT: images on which BatchNorm is estimated anew after the last step; 0: none
   uint64_t seed = 0;
-  std::string pictures_of;  ///< the phase whose order and augmentation of pictures this one repeats; "": its own
-  std::string fingerprint;  ///< of recipe and graph: a state file with another one is refused
-  std::string anew;         ///< the command that trains from where the phase begins into another folder; "": not said
+  std::string images_of;    ///< the phase whose order and augmentation of images this one repeats; "": its own
+  std::string fingerprint;  ///< hash of recipe and graph; a state file with another one is refused
+  std::string anew;         ///< command that trains this phase anew into another folder, for messages; "": none
   std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
   bool resume = false;
-  std::function<void(const EpochResult&)> epoch_done;  ///< validation and metrics; with EMA it sees the averages
+  std::function<void(const EpochResult&)> epoch_done;  ///< validates; with EMA while the weights hold the averages
   std::function<bool()> stop = interrupted;            ///< asked after each step
 
-  /// What is walked, in QAT with the plan's nodes.
+  /// Returns the graph that is trained: in QAT the prepared one with the nodes of the quantization plan.
   const Graph& trained_graph() const { return quantized != nullptr ? quantized->prepared().graph : *graph; }
   Weights learned_scales() const { return quantized != nullptr ? quantized->learned_scales() : Weights(); }
   at::Device device() const { return weights->begin()->second.device(); }
 };
 
-/// Runs the phase to its end; a finished one is only loaded. The result depends on recipe, data and seed alone, not on
-/// how often it was stopped and resumed. With EMA on, the averaged weights are in *weights at the end; observed ranges
-/// are then theirs.
-/// With ranks every one calls it alike; the first alone writes `checkpoint`, which all of them read. After each epoch
-/// weights and quantizers must have the same bits everywhere: Error(promise) naming the first that has not.
+/// Runs the phase to its end, or only loads it if its state file is finished. The result depends on recipe, data and
+/// seed alone, not on how often the phase was stopped and resumed. With EMA *weights holds the averaged weights at the
+/// end, and observed ranges are those of the averaged network.
+///
+/// With ranks all of them call it with equal arguments. The first alone writes `checkpoint`; all of them read it. After
+/// each epoch weights and quantizers must have the same bits on all ranks, else Error(promise) names the first tensor
+/// that differs.
+///
 /// Throws Error(interrupted) after saving; Error(promise) naming phase, epoch, step and first layer when the loss, a
 /// weight or, after an epoch, an output of the float network is not finite (the state file then still holds the last
-/// good state); Error(usage) for a batch larger than the training set or a state file of another run.
+/// good state); Error(usage) for a batch larger than the training set or the state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/training_state.h"
 
 #include <ATen/Context.h>
@@ -7,53 +8,36 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "src/common/error.h"
-#include "src/tensor_files/json.h"
+#include "src/base/error.h"
+#include "src/base/json.h"
 
 namespace octet {
 namespace {
 
-// 1: QAT always observed, ranges were floats; 2: recipes had no bit plan; 3: no scale could learn.
+// Before: 1: QAT always observed, ranges were floats; 2: recipes had no bit plan; 3: no scale could learn.
 constexpr int kStateVersion = 4;
 constexpr const char* kMetadataKey = "octet_state";
 
-DType dtype_of(at::ScalarType type, const std::string& name) {
-  switch (type) {
-    case at::kFloat:
-      return DType::f32;
-    case at::kDouble:
-      return DType::f64;
-    case at::kInt:
-      return DType::i32;
-    case at::kLong:
-      return DType::i64;
-    case at::kByte:
-      return DType::u8;
-    case at::kChar:
-      return DType::i8;
-    default:
-      throw data_error(fmt::format("tensor '{}' has a type that state files do not hold", name));
-  }
+constexpr std::pair<DType, at::ScalarType> kTypes[] = {{DType::f32, at::kFloat}, {DType::f64, at::kDouble},
+                                                       {DType::i32, at::kInt},   {DType::i64, at::kLong},
+                                                       {DType::u8, at::kByte},   {DType::i8, at::kChar}};
+
+Error has_no_type(const std::string& name) {
+  return data_error(fmt::format("tensor '{}' has a type that state files do not hold", name));
 }
 
-at::ScalarType scalar_type(DType dtype, const std::string& name) {
-  switch (dtype) {
-    case DType::f32:
-      return at::kFloat;
-    case DType::f64:
-      return at::kDouble;
-    case DType::i32:
-      return at::kInt;
-    case DType::i64:
-      return at::kLong;
-    case DType::u8:
-      return at::kByte;
-    case DType::i8:
-      return at::kChar;
-    default:
-      throw data_error(fmt::format("tensor '{}' has a type that state files do not hold", name));
-  }
+DType dtype_of(at::ScalarType type, const std::string& name) {
+  for (const auto& [dtype, scalar_type] : kTypes)
+    if (scalar_type == type) return dtype;
+  throw has_no_type(name);
+}
+
+at::ScalarType scalar_type_of(DType type, const std::string& name) {
+  for (const auto& [dtype, scalar_type] : kTypes)
+    if (dtype == type) return scalar_type;
+  throw has_no_type(name);
 }
 
 Position parse_position(const nlohmann::json& json) {
@@ -89,7 +73,7 @@ NamedTensors get_tensors(const TensorFile& file, const std::string& prefix) {
   NamedTensors tensors;
   for (auto it = file.tensors.lower_bound(start); it != file.tensors.end() && it->first.starts_with(start); ++it) {
     const TensorData& data = it->second;
-    at::Tensor tensor = at::empty(data.shape, scalar_type(data.dtype, it->first));
+    at::Tensor tensor = at::empty(data.shape, scalar_type_of(data.dtype, it->first));
     if (!data.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), data.bytes.data(), data.bytes.size());
     tensors[it->first.substr(start.size())] = tensor;
   }
@@ -117,7 +101,7 @@ void restore_weights(const TensorFile& file, const NamedTensors& targets, const 
   const std::string prefix = "weights";
   for (const auto& [name, target] : targets) {
     const auto found = file.tensors.find(prefix + "." + name);
-    if (found != file.tensors.end() && found->second.dtype == DType::f32)  // restore_tensors() refuses the others
+    if (found != file.tensors.end() && found->second.dtype == DType::f32)  // restore_tensors() refuses other types
       require_usable_weights(path, found->first, found->second);
   }
   restore_tensors(file, prefix, targets, path);

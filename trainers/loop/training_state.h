@@ -1,49 +1,52 @@
-// The state file of a phase: everything a resumed run needs to continue to the same bits.
+// SPDX-License-Identifier: Apache-2.0
+// The state file of a phase: everything that a resumed run needs to end with the same bits.
 #pragma once
 
 #include <string>
 
-#include "src/tensor_files/safetensors.h"
+#include "src/base/safetensors.h"
 #include "trainers/loop/optimizer.h"
 
 namespace octet {
 
-/// Where a phase stands. `step == steps of an epoch` means: all its steps are done, its validation may not be.
+/// Where a phase stands. If `step` is the number of steps in an epoch, all of them are done, but perhaps not
+/// validation.
 struct Position {
   int epoch = 0;
-  long step = 0;  ///< done in this epoch
+  long step = 0;  ///< steps done in this epoch
   bool finished = false;
-  // Running sums of this epoch.
+  // Running sums of this epoch:
   double loss_sum = 0, cross_entropy_sum = 0;  ///< of the batches' means, with and without label smoothing
-  double correct = 0;                          ///< pictures; of pixels' labels parts of them
-  long seen = 0;
+  double correct = 0;                          ///< images classified correctly; with pixels' labels fractions of images
+  long seen = 0;                               ///< images
   double seconds = 0, waited_seconds = 0;
 };
 
-/// Whose state it is. A file of another run must never be continued.
+/// Tells which training a state belongs to. A file of another run must never be continued.
 struct StateOwner {
   std::string phase;        ///< "float", "qat"
-  std::string fingerprint;  ///< hash of recipe and graph; in QAT of the starting weights too
+  std::string fingerprint;  ///< hash of recipe and graph, in QAT of the starting weights, too
 };
 
-/// Copies `tensors` into `file` as "<prefix>.<name>", row-major. dtypes f32, f64, i32, i64, u8, i8.
+/// Copies `tensors` into `file` as "<prefix>.<name>", row-major. Types: f32, f64, i32, i64, u8, i8.
 void put_tensors(TensorFile& file, const std::string& prefix, const NamedTensors& tensors);
 
-/// Those tensors of `file` whose names start with "<prefix>.", without it.
+/// Returns the tensors of `file` whose names start with "<prefix>.", named without it.
 NamedTensors get_tensors(const TensorFile& file, const std::string& prefix);
 
-/// get_tensors() copied into existing tensors, which keep their storage and memory format. Throws Error(data) naming
+/// Copies get_tensors() into existing tensors, which keep their storage and memory format. Throws Error(data) naming
 /// `path` and the first tensor that is missing, unknown or of another shape or type.
 void restore_tensors(const TensorFile& file, const std::string& prefix, const NamedTensors& targets,
                      const std::string& path);
 
-/// restore_tensors() of "weights", refused as require_usable_weights() does.
+/// Restores the tensors "weights.*". Throws as restore_tensors() and require_usable_weights() do.
 void restore_weights(const TensorFile& file, const NamedTensors& targets, const std::string& path);
 
 /// Adds position and owner to `file` (metadata "octet_state", a JSON document) and writes it atomically.
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file);
 
-/// Throws Error(usage) when the file belongs to another phase, recipe or graph, Error(data) when it is damaged.
+/// Reads a state file. Throws Error(usage) if it belongs to another phase, recipe or graph, Error(data) if it is
+/// damaged.
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file);
 
 }  // namespace octet

@@ -1,34 +1,38 @@
-// Ranges of activations from the calibration images, and the repairs of a network that is not trained any more.
+// SPDX-License-Identifier: Apache-2.0
+// Calibration: ranges of activations from the calibration images, and the repairs of weights and biases that need no
+// training.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
-#include "src/model/device.h"
-#include "src/qat/channel_moments.h"
-#include "src/qat/correct_biases.h"
-#include "src/qat/reconstruct/piece.h"
-#include "src/qat/reconstruct/reconstruct.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/quant/equalize.h"
-#include "src/quant/sparse_layers.h"
-#include "src/recipe/choices.h"
+#include "src/quant/plan.h"
+#include "src/recipe/recipe.h"
+#include "src/train/model/device.h"
+#include "src/train/repair/correct_biases.h"
+#include "src/train/repair/distill.h"
+#include "src/train/repair/reconstruct.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/sum_histograms.h"
-#include "trainers/loop/take_from_first.h"
-#include "trainers/run/distill_model.h"
+#include "trainers/loop/batches.h"
+#include "trainers/loop/reestimate.h"
 #include "trainers/run/run.h"
 
 namespace octet {
 namespace {
 
-constexpr int kWide = 8;  // three bits
+constexpr int kWide = 8;  // codes that reach 8 times as far as the values waste three bits
 
-/// Of activations.
+/// Returns the smallest number of bits of any activation.
 int fewest_bits(const Prepared& prepared) {
   int fewest = 8;
   for (const int bits : prepared.bits.activation_bits) {
@@ -37,27 +41,27 @@ int fewest_bits(const Prepared& prepared) {
   return fewest;
 }
 
-/// Who takes which batches: all take all, or batch b is that of rank b mod their number.
-enum class Batches { all, share };
+/// Whether every rank takes all batches, or batch b belongs to rank b modulo the number of ranks.
+enum class Split { none, by_rank };
 
-/// Calls take(x) for the batches of so many calibration images, from all over the list: a folder's are sorted by class.
+/// Calls take(x) for each batch of `images` calibration images, evenly spaced over the list.
 template <class Take>
-void for_batches(const Run& run, const char* what, size_t images, Batches batches, const Take& take) {
+void for_batches(const Run& run, const char* what, size_t images, Split split, const Take& take) {
   const RunData& data = run.data;
   const size_t count = std::min(images, data.calibration.size()), size = run.recipe.calibrate.batch_size;
-  const bool share = batches == Batches::share && run.ranks;
+  const bool share = split == Split::by_rank && run.ranks;
   const size_t ranks = share ? run.ranks->size() : 1, mine = share ? run.ranks->rank() : 0;
+  const std::vector<size_t> all = evenly_spaced(data.calibration, count);
   std::vector<size_t> indices;
   for (size_t i = 0; i < count; ++i)
-    if (i / size % ranks == mine) indices.push_back(data.calibration[i * data.calibration.size() / count]);
+    if (i / size % ranks == mine) indices.push_back(all[i]);
   Loader loader(*data.train_set, indices, data.evaluation_transform,
                 {.batch_size = run.recipe.calibrate.batch_size, .workers = data.workers});
   Progress progress(what, static_cast<long>(count));
   Batch batch;
   for (size_t seen = 0; loader.next(batch);) {
-    take(images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, data.mean, data.std,
-                          run.device));
-    seen = std::min(count, seen + batch.size * ranks);  // as far as the others, by and large
+    take(network_input(batch, data, run.device));
+    seen = std::min(count, seen + batch.size * ranks);  // other ranks are about as far
     progress.update(static_cast<long>(seen));
     throw_if_interrupted();
   }
@@ -69,7 +73,7 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   equalize(graph, params);
   set_float_params(model.weights(), params);
   MomentsObserver moments(graph, model.weights());
-  for_batches(run, "equalize", run.data.calibration.size(), Batches::all, [&](const at::Tensor& x) { moments.see(x); });
+  for_batches(run, "equalize", run.data.calibration.size(), Split::none, [&](const at::Tensor& x) { moments.see(x); });
   absorb_biases(graph, moments.moments(), params);
   set_float_params(model.weights(), params);
 }
@@ -78,7 +82,7 @@ WeightRounding rounding(const CalibrateRecipe& recipe) {
   return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding");
 }
 
-void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictures) {
+void round_model(QuantizedModel& model, const Run& run, const at::Tensor& images) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool blocks = rounding(recipe) == WeightRounding::block;
   const std::string units = blocks ? "blocks" : "layers";
@@ -87,7 +91,7 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
   Progress progress("round", count * recipe.rounding_steps, "steps");
   double nearest = 0, rounded = 0;
   int64_t weights = 0, moved = 0;
-  long seen = 0, step = 0;  // units that are done, steps in all
+  long seen = 0, step = 0;  // units done; steps of all units
   const StepPlan plan{.steps = recipe.rounding_steps,
                       .batch_size = recipe.batch_size,
                       .seed = run.recipe.seed,
@@ -102,7 +106,7 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
     step = ++seen * recipe.rounding_steps;
     progress.update(step, fmt::format("{} of {} {}, {}", seen, count, units, unit.name));
   };
-  reconstruct(model, pictures, blocks, plan, done, [&] {
+  reconstruct(model, images, blocks, plan, done, [&] {
     progress.update(step++, fmt::format("{} of {} {}", seen, count, units));
     throw_if_interrupted();
   });
@@ -113,21 +117,72 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& pictur
 
 bool rounds(const CalibrateRecipe& recipe) { return rounding(recipe) != WeightRounding::nearest; }
 
-/// Rounding first: what it leaves of a channel's mean goes into the bias.
+/// Rounds weights first: bias correction then also corrects the error of a channel's mean that rounding leaves.
 void repair_layers(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   MomentsObserver moments(model.prepared().graph, model.weights());  // while the weights are float
   std::vector<at::Tensor> parts;
-  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), Batches::all, [&](const at::Tensor& x) {
+  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), Split::none, [&](const at::Tensor& x) {
     if (recipe.bias_correction) moments.see(x);
     parts.push_back(x);
   });
-  const at::Tensor pictures = at::cat(parts);
-  if (rounds(recipe)) round_model(model, run, pictures);
-  if (recipe.bias_correction) correct_biases(model, moments.moments(), pictures);
+  const at::Tensor images = at::cat(parts);
+  if (rounds(recipe)) round_model(model, run, images);
+  if (recipe.bias_correction) correct_biases(model, moments.moments(), images);
 }
 
-/// What the layers' errors do together comes last.
+/// Gives batches of the calibration images without end, augmented anew in each epoch.
+class AugmentedImages {
+ public:
+  explicit AugmentedImages(const Run& run) : run_(run) {
+    const size_t images = run.data.calibration.size();
+    options_ = {.batch_size = static_cast<int>(std::min<size_t>(run.recipe.calibrate.batch_size, images)),
+                .train = true,
+                .seed = run.recipe.seed,
+                .workers = run.data.workers};
+  }
+
+  at::Tensor next() {
+    const RunData& data = run_.data;
+    while (!loader_ || !loader_->next(batch_)) {
+      loader_.emplace(*data.train_set, data.calibration, data.train_transform, options_);
+      ++options_.epoch;
+    }
+    return network_input(batch_, data, run_.device);
+  }
+
+ private:
+  const Run& run_;
+  LoaderOptions options_;
+  std::optional<Loader> loader_;
+  Batch batch_;
+};
+
+/// Distills the float network into the quantized one with recipe.calibrate.distill_steps
+/// (src/train/repair/distill.h), without labels. floats: the weights before they were rounded.
+void distill_model(QuantizedModel& model, const Run& run, const Weights& floats) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const DistillPlan plan{.steps = recipe.distill_steps,
+                         .rate = recipe.distill_learning_rate,
+                         .temperature = recipe.distill_temperature,
+                         .tf32 = run.recipe.cuda.tf32};
+  const OwnStream stream(run.device);
+  AugmentedImages images(run);
+  Progress progress("distill", plan.steps, "steps");
+  long step = 0;
+  const auto next = [&] {
+    progress.update(step++);
+    throw_if_interrupted();
+    return images.next();
+  };
+  const Distilled result = distill(model, floats, next, plan);
+  progress.update(step);
+  say(fmt::format(
+      "distill: {:.1f} % of the codes moved; loss of the first tenth of the steps {:.4f}, of the last {:.4f}",
+      100.0 * static_cast<double>(result.moved) / static_cast<double>(result.weights), result.first, result.last));
+}
+
+/// Repairs single layers first, then what their errors do together.
 void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   Weights floats = model.weights();
@@ -136,7 +191,7 @@ void repair(QuantizedModel& model, const Run& run) {
   if (recipe.distill_steps > 0) distill_model(model, run, floats);
 }
 
-/// "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
+/// Prints which layers are sparse: "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
 void say_sparse_layers(const Prepared& prepared) {
   if (prepared.spec.sparsity == Sparsity::none) return;
   const std::vector<std::string> reasons = dense_reasons(prepared.graph);
@@ -159,7 +214,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
                     "and mse rounds with less error",
                     bits));
   }
-  for_batches(run, "calibrate", run.data.calibration.size(), Batches::share,
+  for_batches(run, "calibrate", run.data.calibration.size(), Split::by_rank,
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
   model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile,
                   [&](std::vector<Observer>& histograms) {
@@ -175,7 +230,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
                   wide.front().reach.values));
 }
 
-/// find_ranges(), whose observers refuse what is not finite.
+/// Calls find_ranges() and explains its error when an observer refuses a value that is not finite.
 void find_finite_ranges(QuantizedModel& model, const Run& run) try {
   find_ranges(model, run);
 } catch (const OthersLost&) {
@@ -207,7 +262,7 @@ void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recip
 void calibrate(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
-  const FullPrecision full;  // ranges are those of the float network, on every device
+  const FullPrecision full;  // ranges are those of the float32 network on every device
   const at::NoGradGuard no_grad;
   try {
     say_sparse_layers(model.prepared());

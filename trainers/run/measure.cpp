@@ -1,25 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/measure.h"
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 
-#include "src/common/progress.h"
-#include "src/engine/engine_choice.h"
+#include "src/base/progress.h"
+#include "src/engine/engine.h"
 #include "src/engine/fusion.h"
 #include "src/eval/derive_constants.h"
-#include "src/graph/checkpoint.h"
-#include "src/qat/layer_statistics.h"
-#include "src/qat/trained_forward.h"
+#include "src/eval/metrics.h"
+#include "src/net/checkpoint.h"
 #include "src/quant/convert.h"
+#include "src/train/qat/quantized_model.h"
+#include "src/train/repair/quantization_noise.h"
 #include "trainers/gpu.h"
-#include "trainers/run/pictures.h"
-#include "trainers/run/progress_page.h"
+#include "trainers/loop/batches.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {
 
 constexpr std::string_view kReference = "reference";
+constexpr long kShownImages = 6;
 
 CompileOptions compile_options(const Run& run) {
   return {.max_batch = run.recipe.evaluate.batch_size,
@@ -27,22 +32,22 @@ CompileOptions compile_options(const Run& run) {
           .fallback = run.recipe.evaluate.fallback};
 }
 
-/// How many test images an engine runs; 0: all.
+/// Returns how many test images an engine runs; 0: all.
 long images_for(const Run& run, const std::string& engine) {
   return engine == kReference ? run.recipe.evaluate.reference_images : 0;
 }
 
-/// The first calibration images, for the statistics of the layers.
+/// Returns the first batch of calibration images, for the statistics of the layers.
 at::Tensor statistics_images(const Run& run) {
   Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
                 {.batch_size = run.recipe.calibrate.batch_size, .workers = 0});
   Batch batch;
   loader.next(batch);
-  return images_to_tensor({batch.images.data(), batch.size, run.graph.nodes.front().shape}, run.data.mean, run.data.std,
-                          run.device);
+  return network_input(batch, run.data, run.device);
 }
 
-/// `engines`: their programs of `graph`, the int8 network.
+/// Returns the layers of the report: their statistics and the kernels that run them. engines: programs of `graph`, the
+/// int8 network.
 std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph,
                                              const std::vector<OwnedProgram>& engines) {
   std::vector<ReportLayer> layers;
@@ -55,7 +60,7 @@ std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedMode
   return layers;
 }
 
-/// Rows of what the phases made, on the test images: from here on nothing is chosen any more.
+/// Returns the rows of the phases' networks on the test images. From here on nothing is chosen any more.
 std::vector<Row> measure_phases(const Run& run, const QuantizedModel& model, Program& ptq) {
   const EvaluationSet test = run.data.test_images();
   const std::string quantized = run.directory.quantized();
@@ -72,7 +77,7 @@ std::vector<Row> measure_phases(const Run& run, const QuantizedModel& model, Pro
   return rows;
 }
 
-/// The int8 checkpoint, without accuracies, read again: what ships is what is measured.
+/// Writes the int8 checkpoint, without accuracies, and reads it again: what is measured is what ships.
 Int8Graph write_int8(const Run& run, const QuantizedModel& model, const std::string& file) {
   if (run.writes()) write_checkpoint(file, to_int8(run, model));
   if (run.ranks) run.ranks->meet();
@@ -87,7 +92,8 @@ std::vector<OwnedProgram> compile_engines(const Run& run, const EngineNames& eng
   return programs;
 }
 
-/// A row for each engine. All rows' accuracies go into the checkpoint, whose size the engines' rows then give.
+/// Adds a row for each engine. The accuracies of all rows go into the checkpoint, whose size is the engines' rows'
+/// bytes.
 void measure_engines(const Run& run, const std::vector<OwnedProgram>& engines, Int8Graph graph, const std::string& file,
                      std::vector<Row>& rows) {
   const size_t first = rows.size();
@@ -100,8 +106,8 @@ void measure_engines(const Run& run, const std::vector<OwnedProgram>& engines, I
   for (size_t i = first; i < rows.size(); ++i) rows[i].bytes = static_cast<long>(std::filesystem::file_size(file));
 }
 
-/// Codes of the QAT graph against trained_programs() and the engines over the test images; the reference over its first
-/// evaluate.reference_images, if that is set.
+/// Compares the codes of the QAT graph with those of the other trained_programs() and the engines over the test images.
+/// The reference engine runs the first evaluate.reference_images, if that is set.
 Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<OwnedProgram> engines,
                        const Int8Graph& graph) {
   std::vector<OwnedProgram> programs = trained_programs(run, model);
@@ -109,6 +115,35 @@ Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<
   Comparison comparison = compare(graph, named(programs), run.data.test_images(), run.recipe.evaluate.batch_size);
   comparison.constants = derived_constants(run, model, graph);
   return comparison;
+}
+
+/// Returns the class that the program gives each pixel of one image.
+std::vector<int> answers(Program& program, const uint8_t* image, const Task& task) {
+  const auto classes = static_cast<size_t>(task.classes());
+  std::vector<float> logits(task.answers() * classes);
+  program.run(image, 1, logits.data());
+  std::vector<int> found;
+  for (size_t i = 0; i < task.answers(); ++i) found.push_back(arg_max(std::span(logits).subspan(i * classes, classes)));
+  return found;
+}
+
+/// Returns the first test images with labels of pixels, and what two networks classify them as. before, int8: programs
+/// of the float and the int8 network.
+std::vector<ReportPicture> shown_pictures(const RunData& data, Program& before, Program& int8) {
+  const Task task = data.task();
+  const EvaluationSet set = data.test_images(kShownImages);
+  Loader loader(*set.dataset, set.indices, set.transform, {.batch_size = 1, .workers = 0});
+  std::vector<ReportPicture> pictures;
+  for (Batch batch; loader.next(batch);) {
+    ReportPicture picture{.name = set.dataset->describe(batch.indices.front()),
+                          .image = {set.transform.height, set.transform.width, set.transform.channels, {}}};
+    picture.image.pixels.assign(batch.images.begin(), batch.images.end());
+    picture.truth.assign(batch.labels.begin(), batch.labels.end());
+    picture.before = answers(before, batch.images.data(), task);
+    picture.int8 = answers(int8, batch.images.data(), task);
+    pictures.push_back(std::move(picture));
+  }
+  return pictures;
 }
 
 }  // namespace
@@ -119,7 +154,7 @@ EngineNames engines_of(const Recipe& recipe, at::Device device) {
 }
 
 void require_engines_take_it(const Run& run, const EngineNames& engines) {
-  // Random weights do: engines ask for shapes, operators and kinds of codes.
+  // Random weights suffice: engines look at shapes, operators and kinds of codes.
   const Int8Graph network = random_int8_graph(run.graph, quant_spec(run.recipe.quant), 1);
   for (const std::string& engine : engines) find_engine(engine).check(network, compile_options(run));
 }
@@ -144,7 +179,7 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
 }
 
 std::unique_ptr<Program> compile_engine(const Run& run, const std::string& engine, const Int8Graph& graph) {
-  release_cached(run.device);  // engines do not take their memory from LibTorch
+  release_cached(run.device);  // engines allocate outside LibTorch
   return find_engine(engine).compile(graph, compile_options(run));
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training phases of a run, with validation and metrics after each epoch.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,25 +7,21 @@
 #include <cmath>
 #include <optional>
 
-#include "src/common/cores.h"
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/common/text_table.h"
-#include "src/quant/fuse.h"
-#include "trainers/loop/precision.h"
-#include "trainers/loop/stages.h"
-#include "trainers/run/events.h"
-#include "trainers/run/metrics_file.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/base/threads.h"
+#include "src/quant/plan.h"
+#include "trainers/loop/step.h"
+#include "trainers/parallel/stages.h"
+#include "trainers/run/advice.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/progress_page.h"
-#include "trainers/run/qat_rate.h"
-#include "trainers/run/runaway_loss.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {
 
-/// Of everything that decides the weights: recipe, graph, number of training images.
+/// Returns a hash of everything that determines the weights: recipe, graph, number of training images.
 std::string fingerprint(const Run& run) {
   std::string text = hash_of_changes(training_part(run.recipe)) + fmt::format(" images {}", run.data.train.size());
   for (const ParameterSpec& parameter : parameters(run.graph)) {
@@ -34,7 +31,7 @@ std::string fingerprint(const Run& run) {
   return sha256(text);
 }
 
-/// QAT goes on from these: with others it would be another run's.
+/// Returns a hash of the weights that QAT starts from, which the state of a phase depends on, too.
 std::string hash_of(const Weights& weights) {
   std::string bytes;
   for (const auto& [name, values] : float_params(weights)) {
@@ -44,14 +41,14 @@ std::string hash_of(const Weights& weights) {
   return sha256(bytes);
 }
 
-/// "qat: epoch 3 of 10 is done, about 4 min to go"
+/// Returns "qat: epoch 3 of 10 is done, about 4 min to go".
 std::string progress(const std::string& phase, int epochs, const EpochResult& result) {
   const int left = epochs - result.epoch - 1;
   return fmt::format("{}: epoch {} of {} is done", phase, result.epoch + 1, epochs) +
          (left > 0 ? fmt::format(", about {} to go", human_seconds(left * result.seconds)) : "");
 }
 
-/// One of each process that trains; none: there is one.
+/// Returns the metrics of each process; empty if there is only one.
 std::vector<RankMetrics> of_all_ranks(const Run& run, const EpochResult& result) {
   if (!run.ranks) return {};
   const int shares = batch_share(run.ranks.get(), run.recipe.parallel.stages).shares;
@@ -64,7 +61,7 @@ std::vector<RankMetrics> of_all_ranks(const Run& run, const EpochResult& result)
   return all;
 }
 
-/// ", 0.9 % waiting for pictures, 2.00 GB of GPU memory"; of several processes each one's: "0.4 / 0.5 %".
+/// Returns ", 0.9 % waiting, 2.00 GB of GPU memory"; for several processes the value of each: "0.4 / 0.5 %".
 std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ranks) {
   const auto each = [&](const char* what, const char* unit, const auto& number) {
     std::vector<std::string> numbers;
@@ -82,10 +79,11 @@ std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ran
   return text;
 }
 
-/// Of a training that diverges a loss may have any number of digits.
+/// Returns the loss for a line of text. The loss of a training that diverges may have any number of digits.
 std::string loss_text(double loss) { return std::abs(loss) < 1e6 ? fmt::format("{:.4f}", loss) : decimal(loss); }
 
-/// Validates, tells the user, adds a line to metrics.jsonl and shows it on the page and to TensorBoard.
+/// Validates the network, prints a line and records the epoch in metrics.jsonl, on the page and for TensorBoard. Throws
+/// NotFinite if the validation loss is not finite.
 void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
                   const QuantizedModel* model = nullptr) {
   const Evaluation evaluation =
@@ -123,16 +121,16 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       !warning.empty())
     say(warning);
   if (run.epoch_done) {
-    unbind();  // from its core (OwnCores): what the caller may start here has all cores
+    unbind();  // from its core (OwnCores): threads that the caller may start here get all cores
     run.epoch_done(metrics);
   }
   require_finite();
 }
 
-/// The command that trains `run` anew into another folder; `behind_float`: from the float weights that are there.
-std::string anew(const Run& run, bool behind_float) {
+/// Returns the command that trains `run` anew into another folder. from_float: from its float weights.
+std::string anew(const Run& run, bool from_float) {
   std::string command = fmt::format("octet train {} --out ANOTHER", shell_word(run.directory.recipe()));
-  if (behind_float)
+  if (from_float)
     command +=
         fmt::format(" --set train.epochs=0 --set {}", shell_word("model.weights=" + run.directory.float_weights()));
   return command;
@@ -144,7 +142,7 @@ void say_what_it_costs(const Run& run, const std::string& phase, const std::stri
   if (!note.empty()) say(note);
 }
 
-/// Keys of observed scales that the user gave to others.
+/// Prints a note if the user set keys of observed scales, but the scales are not observed.
 void say_what_has_no_effect(const Recipe& recipe) {
   const Recipe usual;
   const bool given = recipe.quant.observer != usual.quant.observer || recipe.quant.averaging != usual.quant.averaging ||
@@ -157,30 +155,59 @@ void say_what_has_no_effect(const Recipe& recipe) {
   }
 }
 
+/// Returns what all phases of a run have in common. `recipe`, `graph` and `weights` must outlive it.
+Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, const Graph& graph, Weights& weights) {
+  Phase phase{.name = name, .recipe = &recipe, .graph = &graph, .weights = &weights};
+  phase.ranks = run.ranks.get();
+  phase.cuda = run.recipe.cuda;
+  phase.parallel = run.recipe.parallel;
+  phase.seed = run.recipe.seed;
+  const bool from_float = phase.name != "float";
+  phase.fingerprint = fingerprint(run) + (from_float ? hash_of(weights) : "");
+  phase.anew = anew(run, from_float);
+  return phase;
+}
+
+/// Trains a phase of the float network, validating it after each epoch.
+void train_float_network(const Run& run, Phase& phase) {
+  phase.epoch_done = [&](const EpochResult& result) {
+    finish_epoch(run, phase.name, phase.recipe->epochs, result,
+                 *float_program(run.graph, *phase.weights, run.preprocessing));
+  };
+  train_phase(phase, run.data);
+}
+
 }  // namespace
 
 void train_float(const Run& run, Weights& weights, bool resume) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
     say_what_it_costs(run, "train", recipe.precision);
-    const bool staged = !run.recipe.parallel.stages.empty();  // cut where QAT is: without dropout, which is refused
+    const bool staged = !run.recipe.parallel.stages.empty();  // fused as in QAT, which is cut at the same places
     const Graph trained = staged ? fuse(run.graph) : run.graph;
-    Phase phase{.name = "float", .recipe = &recipe, .graph = &trained, .weights = &weights};
-    phase.ranks = run.ranks.get();
-    phase.cuda = run.recipe.cuda;
-    phase.parallel = run.recipe.parallel;
-    phase.seed = run.recipe.seed;
-    phase.fingerprint = fingerprint(run);
-    phase.anew = anew(run, /*behind_float=*/false);
+    Phase phase = phase_of(run, "float", recipe, trained, weights);
     phase.checkpoint = run.directory.float_state();
     phase.resume = resume;
-    phase.epoch_done = [&](const EpochResult& result) {
-      finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
-    };
-    train_phase(phase, run.data);
+    train_float_network(run, phase);
   }
   if (run.writes()) save_weights(weights, run.directory.float_weights());
-  if (run.ranks) run.ranks->meet();  // the control reads the file
+  if (run.ranks) run.ranks->meet();  // the float control reads the file
+}
+
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
+  QatRecipe recipe = run.recipe.qat;
+  recipe.learning_rate = qat_rate(run.recipe, run.graph).rate;
+  Weights weights = load_float(run);    // what QAT started from
+  const Graph fused = fuse(run.graph);  // without dropout, as in QAT
+  Phase phase = phase_of(run, "float_control", recipe, fused, weights);
+  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.images_of = "qat";
+  phase.checkpoint = run.directory.float_control_state();
+  phase.resume = resume;
+  phase.stop = stop;
+  train_float_network(run, phase);
+  if (run.writes()) save_weights(weights, run.directory.float_control());
+  return weights;
 }
 
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
@@ -195,24 +222,19 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   say_what_it_costs(run, "qat", recipe.precision);
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
-  Phase phase{.name = "qat", .recipe = &recipe, .graph = &run.graph, .weights = &weights, .quantized = &model};
+  Phase phase = phase_of(run, "qat", recipe, run.graph, weights);
+  phase.quantized = &model;
   std::optional<Teacher> teacher;
   if (recipe.distill_weight > 0) {
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
-  phase.ranks = run.ranks.get();
-  phase.cuda = run.recipe.cuda;
-  phase.parallel = run.recipe.parallel;
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
   phase.alpha_decay = recipe.pact_decay;
   phase.freezing = {std::max(recipe.freeze_oscillating_start, recipe.freeze_oscillating), recipe.freeze_oscillating};
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
-  phase.seed = run.recipe.seed;
-  phase.fingerprint = fingerprint(run) + hash_of(weights);
-  phase.anew = anew(run, /*behind_float=*/true);
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;
@@ -220,31 +242,6 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing), &model);
   };
   train_phase(phase, run.data);
-}
-
-Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
-  QatRecipe recipe = run.recipe.qat;
-  recipe.learning_rate = qat_rate(run.recipe, run.graph).rate;
-  Weights weights = load_float(run);    // what QAT began with
-  const Graph fused = fuse(run.graph);  // as in QAT: without dropout
-  Phase phase{.name = "float_control", .recipe = &recipe, .graph = &fused, .weights = &weights};
-  phase.ranks = run.ranks.get();
-  phase.cuda = run.recipe.cuda;
-  phase.parallel = run.recipe.parallel;
-  phase.freeze_batch_norm = recipe.freeze_batch_norm;
-  phase.seed = run.recipe.seed;
-  phase.pictures_of = "qat";
-  phase.fingerprint = fingerprint(run) + hash_of(weights);
-  phase.anew = anew(run, /*behind_float=*/true);
-  phase.checkpoint = run.directory.float_control_state();
-  phase.resume = resume;
-  phase.stop = stop;
-  phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(run, phase.name, recipe.epochs, result, *float_program(run.graph, weights, run.preprocessing));
-  };
-  train_phase(phase, run.data);
-  if (run.writes()) save_weights(weights, run.directory.float_control());
-  return weights;
 }
 
 }  // namespace octet

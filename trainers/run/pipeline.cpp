@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/pipeline.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -6,17 +7,16 @@
 #include <chrono>
 #include <cmath>
 
-#include "src/common/error.h"
-#include "src/common/files.h"
-#include "src/common/progress.h"
-#include "src/common/text_table.h"
-#include "src/model/own_cores.h"
-#include "src/run/picture_check.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/recipe/run.h"
+#include "src/train/model/threads.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/stages.h"
-#include "trainers/run/events.h"
+#include "trainers/parallel/stages.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/progress_page.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {
@@ -27,7 +27,8 @@ void write_report(const RunDirectory& directory, const Report& report) {
   write_file_atomically(directory.report_json(), report_json(report));  // last: a run that has one is finished
 }
 
-/// What was measured, and still computes nothing: fake quantizers clip what overflows in the float network.
+/// Throws Error(promise) if a measured network computes nothing: fake quantizers clip what overflows in the float
+/// network, so that training went on.
 void require_finite_rows(const Report& report, const RunDirectory& directory) {
   for (const Row& row : report.rows) {
     const Evaluation& e = row.evaluation;
@@ -39,7 +40,8 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
   }
 }
 
-/// Float phase, PTQ, QAT and float control, all ranks alike. Returns PTQ's program: QAT changes weights and ranges.
+/// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
+/// weights and ranges.
 std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume) {
   train_float(run, weights, resume);
   calibrate(model, run);
@@ -47,11 +49,11 @@ std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, Quantize
   train_qat(run, model, resume);
   if (run.writes()) save_quantized(model, run.directory.quantized());
   if (run.recipe.qat.float_control) train_float_control(run, resume);
-  if (run.ranks) run.ranks->meet();  // all measure what the first one wrote
+  if (run.ranks) run.ranks->meet();  // all ranks measure what the first one wrote
   return ptq;
 }
 
-/// Training, measuring, the report; what ends it early stands on the page.
+/// Trains, measures and returns the report. An error that ends the run early is shown on its page.
 std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
                                        const EngineNames& engines, bool resume) try {
   show_running(run, "training has begun");
@@ -69,14 +71,13 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
 
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start) {
   const auto begin = std::chrono::steady_clock::now();
-  c10::OptionalDeviceGuard
-      current;  // a program that trains by the library may have chosen another GPU for its own work
+  c10::OptionalDeviceGuard current;  // a program that uses the library may have selected another GPU for its own work
   if (start.device.is_cuda()) current.reset_device(start.device);
   if (recipe.train.epochs == 0 && recipe.model.weights.empty() && recipe.model.onnx.empty()) {
     throw usage_error("train.epochs is 0 and model.weights is empty: there is nothing to train and nothing to load");
   }
-  const EngineNames engines = engines_of(recipe, start.device);  // throws: told now, not after training
-  // Before the folder is made: what is refused leaves nothing behind, and is not refused after the float phase.
+  const EngineNames engines = engines_of(recipe, start.device);  // throws now, not after training
+  // The checks come before the folder is made: a run that is refused leaves nothing behind.
   Run run = open_run(recipe, directory, start.device, start.ranks);
   const OwnCores own_cores(start.device.is_cpu() && start.ranks == nullptr);
   run.command = start.command;
@@ -106,7 +107,8 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
                                            : fmt::format("part of the network, of {} replicas", shares);
     say(fmt::format("processes: {}, each with a {}", run.ranks->size(), what));
   }
-  // Rank 0 has made the folder by now: who loses the others asks no file system, whose host may be what was lost.
+  // After this rank 0 has made the folder. A rank that loses the others then needs no file system, whose host may be
+  // the one that was lost.
   if (run.ranks) run.ranks->meet();
   const std::string go_on = start.go_on.empty() ? "" : "; to go on: " + start.go_on;
   const Ranks::Parting parting(run.ranks.get(), go_on, [&](const std::string& why) { show_stopped(run, why); });

@@ -1,33 +1,32 @@
-// What `octet train` does, from a recipe to a report, as stages that other commands reuse.
+// SPDX-License-Identifier: Apache-2.0
+// What `octet train` does, from a recipe to a report, in stages that other commands reuse.
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "src/common/interrupt.h"
+#include "src/base/progress.h"
 #include "src/report/report.h"
 #include "trainers/loop/train.h"
 #include "trainers/run/run.h"
 
 namespace octet {
 
-/// Trains the float phase (train.epochs 0: keeps the weights as they are) and writes float.safetensors.
+/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors.
 void train_float(const Run& run, Weights& weights, bool resume);
 
-/// Trains the QAT phase from calibrated qparams; nothing with qat.epochs 0. `stop` is asked after each step.
+/// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
+/// each step.
 void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted);
 
-/// The float network trained on for the epochs of QAT, from float.safetensors: the optimizer, pictures and graph of QAT
-/// without fake quantization. Writes float_control.safetensors.
+/// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
+/// graph but without fake quantization. Writes float_control.safetensors and returns its weights.
 Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
 
-/// The whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; every file of the run directory.
-/// Throws Error(promise) after writing the report when the engines' codes differ from the QAT graph's, or a constant
-/// does not follow from what was trained. Several ranks train, measure and compare together; the first alone reports:
-/// the others return nothing.
+/// Does the whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; writes every file of the run
+/// directory. Several ranks train, measure and compare together; the first alone returns a report. Throws
+/// Error(promise) after writing the report if the engines' codes differ from the QAT graph's, or if a constant does not
+/// follow from what was trained.
 std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
 
 }  // namespace octet

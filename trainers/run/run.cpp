@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/run.h"
 
 #include <fmt/core.h>
@@ -6,27 +7,21 @@
 #include <filesystem>
 #include <utility>
 
-#include "src/common/cores.h"
-#include "src/common/error.h"
-#include "src/common/progress.h"
-#include "src/common/shell.h"
-#include "src/common/text_table.h"
-#include "src/common/utf8.h"
-#include "src/graph/window.h"
-#include "src/graph/zoo.h"
-#include "src/model/device.h"
-#include "src/model/parallel.h"
-#include "src/onnx/import.h"
-#include "src/qat/reconstruct/distill.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/base/safetensors.h"
+#include "src/base/text.h"
+#include "src/base/threads.h"
+#include "src/net/onnx/import.h"
+#include "src/net/shapes.h"
+#include "src/net/zoo.h"
 #include "src/quant/equalize.h"
-#include "src/quant/fuse.h"
-#include "src/quant/prepare.h"
-#include "src/tensor_files/safetensors.h"
-#include "trainers/batches/batches.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/model/threads.h"
+#include "src/train/repair/distill.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/schedule.h"
-#include "trainers/loop/stages.h"
-#include "trainers/loop/train.h"
+#include "trainers/loop/batches.h"
 #include "trainers/loop/training_state.h"
 
 namespace octet {
@@ -52,7 +47,7 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   return spec;
 }
 
-/// The network of the recipe, for the images and classes of the data.
+/// Builds or imports the network of the recipe, for the images and classes of the data.
 Graph network(const Recipe& recipe, const RunData& data) {
   if (recipe.model.onnx.empty()) return build_model(model_spec(recipe, data.classes()));
   ImportedNetwork imported = import_onnx(recipe.model.onnx, recipe.model.outputs, recipe.data.image_size);
@@ -66,7 +61,7 @@ Graph network(const Recipe& recipe, const RunData& data) {
   return graph;
 }
 
-/// The file's own weights, in place of the random ones.
+/// Replaces the weights by those of the ONNX file.
 void load_imported(Weights& weights, const Recipe& recipe) {
   const ModelRecipe& model = recipe.model;
   const std::string prefix = "weights";
@@ -75,8 +70,6 @@ void load_imported(Weights& weights, const Recipe& recipe) {
     file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
   restore_tensors(file, prefix, weights, model.onnx);
 }
-
-ObserverKind observer_kind(const std::string& name) { return value_named(kObserverKinds, name, "quant.observer"); }
 
 EdgeScales edge_scales(const QuantRecipe& quant) { return value_named(kEdgeScales, quant.scales, "quant.scales"); }
 
@@ -93,7 +86,7 @@ Weights load_written(const Run& run, const std::string& file, const char* what) 
   return to_device(weights, run.device);
 }
 
-/// Refuses what training cannot learn: the network must answer what the data set asks.
+/// Refuses a network whose output training cannot learn: it must be logits for the labels of the data set.
 void require_trained_answers(const Graph& graph, const Task& task) {
   require_answers(task, graph);
   const Graph fused = fuse(graph);
@@ -104,26 +97,6 @@ void require_trained_answers(const Graph& graph, const Task& task) {
         "model: the output '{}' ({}) would be codes, no logits: it must compute them, without an activation behind",
         node.name, op_name(node.op)));
   }
-}
-
-/// A network that is to be cut must be one that can be, into as many parts as there are processes, or for one alone.
-void require_stages(const Run& run) {
-  const std::vector<std::string>& layers = run.recipe.parallel.stages;
-  const Graph fused = fuse(run.graph);
-  stages_of(fused, layers);
-  if (run.recipe.qat.epochs > 0) stages_of(prepare(fused, quant_spec(run.recipe.quant)).graph, layers);
-  if (run.data.task().pixels())
-    throw usage_error(
-        "parallel.stages: with data.labels: pixels micro-batches have other numbers of labelled pixels, and their mean "
-        "loss is not the batch's; leave the stages out");
-  if (!run.ranks) return;
-  if (const int stages = static_cast<int>(layers.size()) + 1; run.ranks->size() % stages != 0)
-    throw usage_error(
-        fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}, or a "
-                    "multiple of it",
-                    counted(static_cast<long>(layers.size()), "cut"), stages, run.ranks->size(), stages));
-  require_stage_precision(run.recipe.train, "train", run.device);
-  require_stage_precision(run.recipe.qat, "qat", run.device);
 }
 
 }  // namespace
@@ -164,7 +137,8 @@ Weights starting_weights(const Run& run) {
   if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
-    const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";  // may be a part of a network
+    // A network of the user may be a part of the one whose weights these are.
+    const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";
     if (!own && !report.unexpected.empty())
       throw data_error(fmt::format(
           "{}: {} no layer of {} uses, first '{}': these weights are another network's; name it in model.name",
@@ -174,53 +148,6 @@ Weights starting_weights(const Run& run) {
       say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
   }
   return to_device(weights, run.device);
-}
-
-void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
-  if (recipe.epochs > 0 && recipe.precision != "fp32" && device.is_cpu())
-    throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; --set {}.precision=fp32", name,
-                                  recipe.precision, name));
-}
-
-void require_trainable(const Run& run) {
-  const ParallelRecipe& parallel = run.recipe.parallel;
-  const bool staged = !parallel.stages.empty();
-  if (staged) require_stages(run);
-  const int shares = batch_share(run.ranks.get(), parallel.stages).shares;
-  const int parts = staged ? shares * parallel.micro_batches : shares;
-  const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
-    if (recipe.epochs == 0) return;
-    if (shares > 1 && recipe.batch_size % parts != 0)
-      throw usage_error(fmt::format("{}.batch_size {}: {} {} share each batch{}, so it must be a multiple of {}", name,
-                                    recipe.batch_size, shares, staged ? "replicas" : "processes",
-                                    staged ? " in micro-batches" : "", parts));
-    const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
-    try {
-      make_schedule(recipe, steps);
-    } catch (const Error& error) {
-      throw usage_error(fmt::format("{}.{}", name, error.what()));
-    }
-    require_batches(
-        run.data,
-        {.batch_size = recipe.batch_size, .device = run.device, .resident_images = run.recipe.cuda.resident_images});
-  };
-  require_phase(run.recipe.train, "train");
-  require_phase(run.recipe.qat, "qat");
-  if (run.ranks && run.data.task().pixels())
-    throw usage_error(
-        "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
-        "pictures; leave --gpus out");
-  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant)) {
-    if (run.device.is_cuda())
-      throw usage_error(
-          "quant.scales: observed follows one process's pictures on a GPU; with several processes take fixed or lsq");
-    if (observer_kind(run.recipe.quant.observer) == ObserverKind::histogram)
-      throw usage_error(
-          "quant.observer: histogram would count each process's own pictures; with several processes take "
-          "moving_average or minmax");
-  }
-  if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
-    require_observer(observer_kind(run.recipe.quant.observer), run.device.type());
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
@@ -242,11 +169,11 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
 
 QuantizerOptions quantizer_options(const Recipe& recipe) {
   const QuantRecipe& quant = recipe.quant;
-  return {.observer = observer_kind(quant.observer),
+  return {.observer = value_named(kObserverKinds, quant.observer, "quant.observer"),
           .averaging = quant.averaging,
           .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator"),
           .edges = edge_scales(quant),
-          .keep_weight_scales = recipe.qat.freeze_oscillating > 0};  // codes change with weights then, not with scales
+          .keep_weight_scales = recipe.qat.freeze_oscillating > 0};  // then codes change with weights, not with scales
 }
 
 bool observes(const QuantRecipe& quant) { return edge_scales(quant) == EdgeScales::observed; }
@@ -258,7 +185,7 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   if (run.recipe.calibrate.bias_correction) require_biases(fused);
   if (run.recipe.calibrate.distill_steps > 0) require_teachable(fused);
   QuantizerOptions options = quantizer_options(run.recipe);
-  options.by_layer_groups = run.ranks != nullptr;  // their exchange goes on beside the backward pass
+  options.by_layer_groups = run.ranks != nullptr;  // so that their exchange overlaps with the backward pass
   return {prepare(fused, quant_spec(quant)), weights, options};
 }
 
@@ -291,6 +218,16 @@ QuantizedModel load_quantized(const Run& run) {
   QuantizedModel model = make_quantized(run, to_device(weights, run.device));
   model.load_state(get_tensors(file, "quantizer"));
   return model;
+}
+
+std::vector<at::Tensor> validation_pictures(const Run& run, int images) {
+  const EvaluationSet set = run.data.validation_images();
+  const size_t count = std::min<size_t>(static_cast<size_t>(images), set.indices.size());
+  Loader loader(*run.data.validation_set, evenly_spaced(set.indices, count), run.data.evaluation_transform,
+                {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
+  std::vector<at::Tensor> batches;
+  for (Batch batch; loader.next(batch);) batches.push_back(network_input(batch, run.data, run.device));
+  return batches;
 }
 
 }  // namespace octet

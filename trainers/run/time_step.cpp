@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/time_step.h"
 
 #include <ATen/ops/randint.h>
@@ -14,11 +15,11 @@
 #include <functional>
 #include <optional>
 
-#include "src/common/error.h"
-#include "src/common/interrupt.h"
-#include "src/model/device.h"
-#include "src/model/step_graph.h"
-#include "src/quant/fuse.h"
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/model/step_graph.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/step.h"
 #include "trainers/run/run.h"
@@ -84,7 +85,7 @@ Bench::Bench(const StepBench& bench)
     Run run;
     run.recipe.quant = bench.quant;
     run.graph = graph_;
-    run.ranks = std::shared_ptr<Ranks>(std::shared_ptr<void>(), ranks_);  // whose they stay
+    run.ranks = std::shared_ptr<Ranks>(std::shared_ptr<void>(), ranks_);  // without ownership
     quantized_.emplace(make_quantized(run, weights_));
     const c10::NoGradGuard no_grad;
     quantized_->forward(images_.narrow(0, 0, std::min<long>(recipe_.batch_size, kCalibrationImages)),
@@ -103,7 +104,7 @@ void Bench::step() {
   if (ranks_ != nullptr) ranks_->any(false);  // as the loop of train_phase() does after each step
 }
 
-/// Sorted.
+/// Returns the milliseconds of each call of `work`, sorted.
 std::vector<double> Bench::timed(long steps, const std::function<void()>& work) {
   const c10::impl::VirtualGuardImpl gpu(device_.type());
   std::deque<c10::Event> events;
@@ -139,11 +140,11 @@ void Bench::time_exchange(StepTimes& times) {
 StepTimes Bench::run() {
   step_->begin_epoch({});
   timed(StepGraph::kWarmUps);
-  forget_peak(device_);  // cuDNN's trials took more; the next step is recorded, or runs as all after it
+  forget_peak(device_);  // the trials of cuDNN took more memory; the next step is recorded or runs like all later ones
   timed(2);
   double guess = timed(kGuessedOn)[kGuessedOn / 2];
-  if (ranks_ != nullptr)
-    guess = ranks_->sum(std::vector<double>{guess}).front() / ranks_->size();  // as many steps everywhere
+  // The mean over ranks, so that all make the same number of steps.
+  if (ranks_ != nullptr) guess = ranks_->sum(std::vector<double>{guess}).front() / ranks_->size();
   StepTimes times;
   const long steps = std::max(kFewestSteps, std::lround(seconds_ * 1e3 / guess));
   const double waited = ranks_ != nullptr ? ranks_->exchange_seconds() : 0;

@@ -1,20 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/cpu/cpu_program.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "src/engine/cpu/unsigned_edges.h"
+#include "src/base/error.h"
 #include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
 namespace octet {
 namespace {
 
-// Images that go through the network together. More amortise the weights' way through the cache, fewer keep
-// activations in it; measured in README.md.
+/// Rewrites a lookup's table for shifted codes of its signed input or output.
+void shift_table(Int8Node& node, bool x_signed) {
+  std::vector<uint8_t> shifted(node.table.size());
+  for (size_t i = 0; i < shifted.size(); ++i) {
+    shifted[x_signed ? i ^ kSignedShift : i] =
+        static_cast<uint8_t>(node.out.is_signed() ? node.table[i] ^ kSignedShift : node.table[i]);
+  }
+  node.table = std::move(shifted);
+}
+
+}  // namespace
+
+Int8Graph with_unsigned_edges(Int8Graph graph) {
+  for (Int8Node& node : graph.nodes) {
+    if (node.op == Int8Op::lookup) shift_table(node, graph.nodes[node.inputs[0]].out.is_signed());
+  }
+  for (Int8Node& node : graph.nodes) {
+    if (!node.out.is_signed()) continue;
+    node.out.zero_point += kSignedShift;
+    node.out.quant_min += kSignedShift;
+    node.out.quant_max += kSignedShift;
+    node.clamp_min += kSignedShift;
+    node.clamp_max += kSignedShift;
+  }
+  return graph;
+}
+
+namespace {
+
+// Images that go through the network together: more images reuse the weights in the cache, fewer keep activations in
+// it. README.md has the measurement.
 constexpr int kChunk = 4;
 
-// Pieces of a step handed to each thread one after another: enough to even out the threads, few enough to cost nothing.
+// Pieces of a step for each thread: enough to balance the threads, few enough that the hand-off costs nothing.
 constexpr int kPiecesPerThread = 8;
 
 }  // namespace
@@ -148,6 +179,42 @@ std::vector<LayerInfo> CpuProgram::layers() const {
     if (layer.lookup >= 0) layers[layer.lookup].kernel = "merged";
   }
   return layers;
+}
+
+namespace {
+
+kernels::CpuIsa choose_isa(const std::string& name) {
+  if (name == "auto") return kernels::best_cpu_isa();
+  std::string names = "auto";
+  for (const kernels::CpuIsa isa : {kernels::CpuIsa::avx512_vnni, kernels::CpuIsa::avx2, kernels::CpuIsa::portable}) {
+    names += ", " + std::string(kernels::cpu_isa_name(isa));
+    if (name != kernels::cpu_isa_name(isa)) continue;
+    if (kernels::cpu_isa_available(isa)) return isa;
+    throw usage_error("engine cpu: kernels '" + name +
+                      "' need instructions that this processor lacks; the best it has is '" +
+                      std::string(kernels::cpu_isa_name(kernels::best_cpu_isa())) + "'");
+  }
+  throw usage_error("engine cpu: unknown kernels '" + name + "'; allowed: " + names);
+}
+
+/// int8 on x86; the portable path runs everywhere.
+class CpuEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  Support available() const override { return {true, ""}; }
+  /// Also throws Error(usage) if options.kernels is unknown or names a path that this machine cannot run.
+  std::unique_ptr<Program> compile(const Int8Graph& graph, const CompileOptions& options) const override {
+    const kernels::CpuIsa isa = choose_isa(options.kernels);
+    check(graph, options);
+    return std::make_unique<CpuProgram>(graph, options, isa);
+  }
+};
+
+}  // namespace
+
+const Engine& cpu_engine() {
+  static const CpuEngine engine;
+  return engine;
 }
 
 }  // namespace octet

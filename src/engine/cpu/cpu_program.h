@@ -1,18 +1,27 @@
-// A network compiled for the CPU: a list of steps over one arena. run() allocates nothing unless there is a tap.
+// SPDX-License-Identifier: Apache-2.0
+// A network compiled for the CPU: steps that share one arena.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "src/common/thread_pool.h"
-#include "src/engine/aligned_buffer.h"
+#include "src/base/threads.h"
 #include "src/engine/cpu/step.h"
 #include "src/engine/engine.h"
 #include "src/engine/memory_plan.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
+/// Added to every code, zero point and clamp of a signed edge, which flips the highest bit of its bytes.
+inline constexpr int kSignedShift = 128;
+
+/// Returns the same network with uint8 edges only, because the cpu kernels compute on uint8: the codes of signed edges
+/// are raised by kSignedShift; real values and logits stay the same.
+Int8Graph with_unsigned_edges(Int8Graph graph);
+
+/// run() allocates nothing unless there is a tap.
 class CpuProgram final : public Program {
  public:
   CpuProgram(const Int8Graph& graph, const CompileOptions& options, kernels::CpuIsa isa);
@@ -25,28 +34,29 @@ class CpuProgram final : public Program {
   struct Layer {
     std::string name;
     std::unique_ptr<CpuStep> step;  ///< null: the output is the input's memory
-    std::vector<int> inputs;        ///< of a merged lookup: the convolution's
-    /// Of a convolution: the lookup that is computed with it (fusion.h), or -1. Alone it runs for a tap only.
+    std::vector<int> inputs;        ///< nodes; for a merged lookup those of its convolution
+    /// For a convolution: the lookup that is computed with it (fusion.h), or -1. Such a convolution runs alone only for
+    /// a tap.
     int lookup = -1;
     int buffer = 0;  ///< node whose memory holds the output
     Shape shape;
-    bool is_signed = false;   ///< in the graph; here codes are raised by 128
-    size_t image_bytes = 0;   ///< of the output, with lanes between channels and stride
-    int stride = 0;           ///< of the output, in elements
-    int output = -1;          ///< of the network, where floats go straight to the caller; -1: none
-    size_t output_bytes = 0;  ///< of one image there
+    bool is_signed = false;   ///< whether the original graph's codes are signed
+    size_t image_bytes = 0;   ///< bytes of one image's output, including lanes between channels and stride
+    int stride = 0;           ///< elements from one pixel of the output to the next
+    int output = -1;          ///< index of the network's output whose floats the node writes directly, or -1
+    size_t output_bytes = 0;  ///< bytes of one image's output as the graph has it
   };
 
-  /// Buffers of all layers for up to `images` images at a time.
+  /// The buffers of all layers for up to `images` images at a time.
   struct Memory {
     int images = 0;
     AlignedBuffer arena;
-    std::vector<uint8_t*> outputs;                    ///< one a layer; for a tap's runs those of all
+    std::vector<uint8_t*> outputs;                    ///< one pointer a layer
     std::vector<std::vector<const uint8_t*>> inputs;  ///< one list a layer
   };
 
   Memory make_memory(int images, bool with_tap) const;
-  /// Images of a batch that go through the network together.
+  /// Consecutive images of a batch that go through the network together.
   struct Chunk {
     const uint8_t* images = nullptr;
     int first = 0, count = 0;
@@ -54,7 +64,7 @@ class CpuProgram final : public Program {
 
   void run_chunk(const Memory& memory, const Chunk& chunk, const OutputMemory& outputs, const NodeTap& tap);
   void run_step(const CpuStep& step, const StepData& data);
-  /// The codes of `count` images as the graph has them: [count, H, W, C], signed where it says so.
+  /// Copies the codes of `count` images as the original graph has them: [count, H, W, C], signed where it says so.
   void copy_codes(int node, const Memory& memory, int count, uint8_t* codes) const;
   void show(const NodeTap& tap, int node, const Memory& memory, int count) const;
 
@@ -62,8 +72,8 @@ class CpuProgram final : public Program {
   ThreadPool pool_;
   std::vector<Layer> layers_;
   std::vector<int> outputs_;       ///< nodes
-  std::vector<BufferLife> lives_;  ///< bytes of one image
-  size_t workspace_bytes_ = 0;     ///< of one thread
+  std::vector<BufferLife> lives_;  ///< lifetimes of the layers' buffers, with the bytes of one image
+  size_t workspace_bytes_ = 0;     ///< scratch of one thread
   AlignedBuffer workspaces_;
   Memory chunk_memory_;
 };

@@ -1,4 +1,5 @@
-// One node of a compiled network on the CPU: cut into tasks that threads share.
+// SPDX-License-Identifier: Apache-2.0
+// One node of a network compiled for the CPU: a kernel whose work is cut into tasks that threads share.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "kernels/codes.h"
-#include "kernels/conv2d_int8/cpu_conv2d.h"
+#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/core/codes.h"
 #include "src/engine/lowering.h"
 
 namespace octet {
@@ -23,16 +24,18 @@ struct StepData {
 class CpuStep {
  public:
   virtual ~CpuStep() = default;
-  virtual std::string kernel() const = 0;               ///< for LayerInfo
-  virtual size_t workspace_bytes() const { return 0; }  ///< scratch each thread needs
-  virtual int tasks(int images) const = 0;              ///< independent pieces
+  virtual std::string kernel() const = 0;               ///< the kernel's name for LayerInfo
+  virtual size_t workspace_bytes() const { return 0; }  ///< scratch that each thread needs
+  virtual int tasks(int images) const = 0;              ///< number of independent pieces of the work
+  /// Computes the tasks of the range. `workspace` is the thread's scratch, aligned to 64 bytes.
   virtual void run(const StepData& data, kernels::Range tasks, void* workspace) const = 0;
-  /// The same on the same packed weights, with a look-up of every code that it writes; null if it is no convolution.
+  /// Returns a convolution's step with the same packed weights that also looks up every code it writes; null for
+  /// other steps.
   virtual std::unique_ptr<CpuStep> with_lookup(const kernels::LookupTable&) const { return nullptr; }
 };
 
-/// The step of a node of a graph with unsigned edges, or null when its output shares its input's memory. Packs weights:
-/// the graph may go away afterwards. Throws Error(promise) for an operator it does not know.
+/// Returns the step of a node of a graph with unsigned edges, or null if its output shares its input's memory. The step
+/// holds packed weights: the graph may be destroyed afterwards. Throws Error(promise) for an unknown operator.
 std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, kernels::CpuIsa isa);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/cuda/beside.h"
 
 #include <algorithm>
@@ -5,18 +6,20 @@
 namespace octet {
 namespace {
 
-bool meet(const ByteRange& a, const ByteRange& b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+bool overlap(const ByteRange& a, const ByteRange& b) {
+  return a.first < b.first + b.count && b.first < a.first + a.count;
+}
 
-bool any_meet(const std::vector<ByteRange>& a, const std::vector<ByteRange>& b) {
+bool any_overlap(const std::vector<ByteRange>& a, const std::vector<ByteRange>& b) {
   return std::any_of(a.begin(), a.end(), [&](const ByteRange& of_a) {
-    return std::any_of(b.begin(), b.end(), [&](const ByteRange& of_b) { return meet(of_a, of_b); });
+    return std::any_of(b.begin(), b.end(), [&](const ByteRange& of_b) { return overlap(of_a, of_b); });
   });
 }
 
 }  // namespace
 
 bool independent(const Traffic& a, const Traffic& b) {
-  return !any_meet(a.writes, b.writes) && !any_meet(a.writes, b.reads) && !any_meet(a.reads, b.writes);
+  return !any_overlap(a.writes, b.writes) && !any_overlap(a.writes, b.reads) && !any_overlap(a.reads, b.writes);
 }
 
 Traffic traffic_of(const Int8Graph& graph, int node, const std::function<ByteRange(int node)>& output) {
@@ -30,7 +33,7 @@ Traffic traffic_of(const Int8Graph& graph, const NodeGroup& group, const std::fu
   Traffic traffic = traffic_of(graph, first, output);
   if (group.kind != GroupKind::expand_reduce) traffic.writes.clear();
   traffic.writes.push_back(output(last));
-  const std::vector<int>& inputs = graph.nodes[last].inputs;  // behind the first its residual
+  const std::vector<int>& inputs = graph.nodes[last].inputs;  // after the first comes the residual
   for (size_t i = 1; i < inputs.size(); ++i) traffic.reads.push_back(output(inputs[i]));
   return traffic;
 }

@@ -1,4 +1,5 @@
-// Which of two launches may run at the same time, by the memory that each reads and writes.
+// SPDX-License-Identifier: Apache-2.0
+// Which launches may run concurrently, by the memory that each reads and writes.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +8,30 @@
 #include <vector>
 
 #include "src/engine/fusion.h"
-#include "src/graph/int8_graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
-/// `count` bytes from `first`.
+/// The bytes [first, first + count).
 struct ByteRange {
   const uint8_t* first = nullptr;
   size_t count = 0;
 };
 
-/// What one launch reads and writes of the network's activations.
+/// The activations that one launch reads and writes.
 struct Traffic {
   std::vector<ByteRange> reads, writes;
 };
 
-/// Whether they may run in any order, or at once: neither writes a byte that the other reads or writes.
+/// Whether two launches may run in any order or concurrently: neither writes a byte that the other reads or writes.
 bool independent(const Traffic& a, const Traffic& b);
 
-/// Of a node's own kernel. `output`: where a node's output lies. An input node reads no node's memory.
+/// Returns the traffic of a node's own kernel; `output(node)` is where a node's output lies. An input node reads no
+/// activations.
 Traffic traffic_of(const Int8Graph& graph, int node, const std::function<ByteRange(int node)>& output);
 
-/// Of one kernel that computes the group: what lies between its nodes it neither reads nor writes, but for
-/// expand_reduce, which writes the first one's output too.
+/// Returns the traffic of one kernel that computes the group. It neither reads nor writes what lies between the nodes,
+/// except that an expand_reduce writes the first node's output too.
 Traffic traffic_of(const Int8Graph& graph, const NodeGroup& group, const std::function<ByteRange(int node)>& output);
 
 }  // namespace octet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "src/engine/cuda/cuda_group.h"
 
 #include <fmt/format.h>
@@ -5,11 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/conv2d_int8/cuda_conv2d.h"
+#include "kernels/conv/cuda_conv2d.h"
 #include "src/cuda/memory.h"
-#include "src/engine/cuda/fastest_candidate.h"
-#include "src/engine/cuda/remembered_choice.h"
-#include "src/engine/cuda/timing.h"
+#include "src/engine/cuda/choice.h"
 
 namespace octet {
 namespace {
@@ -22,7 +21,7 @@ std::string edge(const Int8Node& n) {
                      n.float_output);
 }
 
-// A clamp that cuts codes off is an instruction or two for each.
+/// Returns the line of one node. Whether a clamp cuts codes off matters: it costs an instruction or two for each code.
 std::string described(const Int8Node& n) {
   const Window& w = n.window;
   return fmt::format("{} {} {}{}, {}x{} by {} {} at {} {} over {} {}, {} groups", int8_op_name(n.op), edge(n),
@@ -53,57 +52,58 @@ CudaGroup::CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kerne
       description_(fmt::format("{}; {}", group_name(group_.kind), described_nodes(graph, group_.nodes))) {}
 
 void CudaGroup::choose(const GroupProblem& problem, WorkSpace& work, const Stream& stream) {
-  CudaSteps ways = kernels_(problem.images);
+  CudaSteps alternatives = kernels_(problem.images);
   std::vector<std::string> names;
-  for (const auto& way : ways) names.push_back(way->kernel(problem.images));
-  if (!problem.always || ways.empty()) {
+  for (const auto& step : alternatives) names.push_back(step->kernel(problem.images));
+  if (!problem.always || alternatives.empty()) {
     std::string separate;
     for (const GroupNode& node : problem.nodes) separate += "+" + node.step->kernel(problem.images);
-    ways.insert(ways.begin(), nullptr);
+    alternatives.insert(alternatives.begin(), nullptr);
     names.insert(names.begin(), separate);
   }
-  const size_t way = remembered_choice(fmt::format("{} images of {}", problem.images, description_), names,
-                                       [&] { return fastest(problem, ways, names, work, stream); });
-  if (ways[way]) make_ready(*ways[way], problem, work, stream);
-  launch(ways[way].get(), problem, outputs_of(problem), work, stream);
+  const size_t chosen = remembered_choice(fmt::format("{} images of {}", problem.images, description_), names,
+                                          [&] { return fastest(problem, alternatives, names, work, stream); });
+  if (alternatives[chosen]) make_ready(*alternatives[chosen], problem, work, stream);
+  launch(alternatives[chosen].get(), problem, outputs_of(problem), work, stream);
   stream.wait("its first run on the GPU, together with the nodes before it");
-  chosen_[problem.images] = std::move(ways[way]);
+  chosen_[problem.images] = std::move(alternatives[chosen]);
 }
 
-MeasuredChoice CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& ways,
+MeasuredChoice CudaGroup::fastest(const GroupProblem& problem, const CudaSteps& alternatives,
                                   const std::vector<std::string>& names, WorkSpace& work, const Stream& stream) const {
-  // As of a convolution (conv_choice.cpp): outputs lie apart from what the kernel before the group reads, if there is
-  // room. The nodes' own steps have written over that already, so that all before them runs once more.
-  std::vector<DeviceBuffer> apart;
+  // As for a convolution (conv_step.cpp), outputs go into memory of their own, if there is room, so that the kernel
+  // before the group reads what it reads in a run. The nodes' own steps have overwritten that: everything before runs
+  // again.
+  std::vector<DeviceBuffer> own_memory;
   std::vector<uint8_t*> outputs;
-  bool behind = true, room = true;
+  bool in_sequence = true, room = true;
   try {
     for (const GroupNode& node : problem.nodes) {
-      apart.emplace_back(node.bytes + kernels::kCudaReadSlack, "the output of a group's node apart");
-      fill_device(apart.back().data(), 0, apart.back().bytes(), stream.get());
-      outputs.push_back(apart.back().data());
+      own_memory.emplace_back(node.bytes + kernels::kCudaReadSlack, "the output of a group's node apart");
+      fill_device(own_memory.back().data(), 0, own_memory.back().bytes(), stream.get());
+      outputs.push_back(own_memory.back().data());
     }
   } catch (const OutOfGpuMemory&) {
-    behind = false;
-    apart.clear();
+    in_sequence = false;
+    own_memory.clear();
     outputs = outputs_of(problem);
   }
   problem.run_earlier();
-  const size_t best = fastest_candidate(names, kSearch, [&](size_t way, double slow_ms) {
+  const size_t best = fastest_candidate(names, kSearch, [&](size_t chosen, double slow_ms) {
     try {
-      if (ways[way]) make_ready(*ways[way], problem, work, stream);
+      if (alternatives[chosen]) make_ready(*alternatives[chosen], problem, work, stream);
     } catch (const OutOfGpuMemory&) {
       room = false;
       throw;
     }
     return time_launches(stream,
                          [&] {
-                           if (behind) problem.run_before();
-                           launch(ways[way].get(), problem, outputs, work, stream);
+                           if (in_sequence) problem.run_before();
+                           launch(alternatives[chosen].get(), problem, outputs, work, stream);
                          },
                          {.runs = kRuns, .slow_ms = slow_ms});
   });
-  return {best, behind && room};
+  return {best, in_sequence && room};
 }
 
 void CudaGroup::make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const {
@@ -133,7 +133,7 @@ const CudaStep* CudaGroup::fused(int images) const {
 }
 
 size_t CudaGroup::constant_bytes() const {
-  size_t bytes = 0;  // numbers of images share them
+  size_t bytes = 0;  // all numbers of images share the same constants
   for (const auto& [images, step] : chosen_) bytes = std::max(bytes, step ? step->constant_bytes() : 0);
   return bytes;
 }

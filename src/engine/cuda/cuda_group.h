@@ -1,5 +1,6 @@
-// A group of nodes of a compiled network, and by which kernels it runs: its nodes' own, one after the other, or one
-// that computes them all.
+// SPDX-License-Identifier: Apache-2.0
+// A group of nodes of a compiled network, and which kernels run it: its nodes' own, one after the other, or one that
+// computes all of them.
 #pragma once
 
 #include <functional>
@@ -9,33 +10,32 @@
 #include <vector>
 
 #include "src/cuda/stream.h"
+#include "src/engine/cuda/choice.h"
 #include "src/engine/cuda/group_steps.h"
-#include "src/engine/cuda/remembered_choice.h"
 #include "src/engine/cuda/step.h"
-#include "src/engine/cuda/work_space.h"
 #include "src/engine/fusion.h"
 
 namespace octet {
 
-/// A node of a group with its own step, prepared, and its tensors of so many images.
+/// A node of a group with its own, prepared step and its tensors.
 struct GroupNode {
   const CudaStep* step;
   std::vector<const uint8_t*> inputs;
   uint8_t* output;
-  size_t bytes;  ///< of the output
+  size_t bytes;  ///< size of the output
 };
 
-/// What a choice is made on, for so many images.
+/// What a choice for one batch size is measured on.
 struct GroupProblem {
   int images = 0;
-  bool always = false;  ///< a kernel of the group is taken, whether it is faster or not
+  bool always = false;  ///< one kernel must compute the group, whether that is faster or not
   std::vector<GroupNode> nodes;
-  std::function<void()> run_earlier;  ///< launches all that a run launches before the group
-  std::function<void()> run_before;   ///< the last of that
+  std::function<void()> run_earlier;  ///< launches everything that a run launches before the group
+  std::function<void()> run_before;   ///< launches the last of that
 };
 
-/// All that times of these nodes may depend on but images and kernels, in one line: operators, shapes, windows, groups,
-/// clamps, and how codes are written, theirs and their inputs'.
+/// Returns one line with everything that the times of these nodes may depend on, except images and kernels: operators,
+/// shapes, windows, groups, clamps, and the kinds of codes of the nodes and their inputs.
 std::string described_nodes(const Int8Graph& graph, const std::vector<int>& nodes);
 
 class CudaGroup {
@@ -43,35 +43,37 @@ class CudaGroup {
   CudaGroup(const Int8Graph& graph, NodeGroup nodes, GroupKernels kernels);
 
   const NodeGroup& group() const { return group_; }
-  const std::string& description() const { return description_; }  ///< its kind and described_nodes()
+  const std::string& description() const { return description_; }  ///< the group's kind and described_nodes()
   int first() const { return group_.nodes.front(); }
   int last() const { return group_.nodes.back(); }
 
-  /// Takes what is fastest by measurement, each way behind what runs before the group, as convolutions are timed
-  /// (conv_choice.h), and makes it ready; `work` has room for it afterwards, and outputs hold what a run leaves there.
-  /// Throws as fastest_candidate() and CudaStep::prepare().
+  /// Chooses the fastest kernels by measurement, each alternative timed after what runs before the group, as
+  /// convolutions are (conv_step.h), and prepares them. Afterwards `work` has room for them and the outputs hold a
+  /// run's values. Throws as fastest_candidate() and CudaStep::prepare() do.
   void choose(const GroupProblem& problem, WorkSpace& work, const Stream& stream);
-  /// The step that computes the group of so many images, or null: the nodes' own do, or nothing is chosen yet.
+  /// Returns the step that computes the group for so many images, or null if the nodes' own steps do, or nothing has
+  /// been chosen yet.
   const CudaStep* fused(int images) const;
-  /// Frees what choose() made ready for so many images.
+  /// Frees what choose() prepared for so many images.
   void forget(int images) { chosen_.erase(images); }
   size_t constant_bytes() const;
 
-  std::vector<const uint8_t*> inputs;  ///< of the group as one; whoever places tensors sets them
+  std::vector<const uint8_t*> inputs;  ///< of the kernel that computes the group; set by CudaProgram::make_arena()
 
  private:
-  /// The fastest of `ways`; null is the nodes' own steps.
-  MeasuredChoice fastest(const GroupProblem& problem, const CudaSteps& ways, const std::vector<std::string>& names,
-                         WorkSpace& work, const Stream& stream) const;
+  /// Returns the fastest alternative; a null step stands for the nodes' own steps.
+  MeasuredChoice fastest(const GroupProblem& problem, const CudaSteps& alternatives,
+                         const std::vector<std::string>& names, WorkSpace& work, const Stream& stream) const;
+  /// Prepares a step and makes room for its work space.
   void make_ready(CudaStep& step, const GroupProblem& problem, WorkSpace& work, const Stream& stream) const;
-  /// Launches `step`, or the nodes' own when it is null; outputs: of each node.
+  /// Launches `step`, or the nodes' own steps if it is null; `outputs` has one pointer a node.
   void launch(const CudaStep* step, const GroupProblem& problem, const std::vector<uint8_t*>& outputs,
               const WorkSpace& work, const Stream& stream) const;
 
   NodeGroup group_;
   GroupKernels kernels_;
   std::string description_;
-  std::map<int, std::unique_ptr<CudaStep>> chosen_;  ///< by number of images; null: separate
+  std::map<int, std::unique_ptr<CudaStep>> chosen_;  ///< by number of images; null: the nodes' own steps
 };
 
 }  // namespace octet

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// CudaProgram: compiling steps, groups and memory; preparing a batch size; launches.
 #include "src/engine/cuda/cuda_program.h"
 
 #include <fmt/format.h>
@@ -5,16 +7,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/conv2d_int8/cuda_conv2d.h"
-#include "src/common/error.h"
-#include "src/common/random.h"
+#include "kernels/conv/cuda_conv2d.h"
+#include "src/base/error.h"
+#include "src/base/random.h"
 #include "src/engine/fusion.h"
 #include "src/engine/support.h"
 
 namespace octet {
 namespace {
 
-// Batch sizes whose CUDA graphs are kept: training's report uses three (the recipe's, the last of a data set, 1).
+// The CUDA graphs of so many batch sizes are kept: training's report uses three (the recipe's, a data set's last, 1).
 constexpr size_t kPlansKept = 8;
 
 }  // namespace
@@ -42,7 +44,7 @@ void CudaProgram::make_layers(const CudaStepFactory& make_step) {
       layer.step = layers_[convolution].step->with_lookup(lowering_.lookup_table(node));
     }
     if (layer.step) {
-      layer.buffer = merged[node];  // a tap sees the convolution's codes there first
+      layer.buffer = merged[node];  // for a tap the convolution's own codes lie there first
       layers_[merged[node]].lookup = node;
       n.inputs = graph_.nodes[merged[node]].inputs;
     } else {
@@ -62,6 +64,68 @@ void CudaProgram::make_groups(const std::vector<NodeGroup>& groups) {
     for (const int node : group.nodes) layers_[node].group = static_cast<int>(groups_.size());
     groups_.emplace_back(graph_, group, std::move(kernels));
   }
+}
+
+MemoryPlan CudaProgram::arena_plan(int images) const {
+  std::vector<int> alias;
+  std::vector<size_t> bytes;
+  for (const Layer& layer : layers_) {
+    alias.push_back(layer.buffer);
+    bytes.push_back(aligned(layer.image_bytes * images + kernels::kCudaReadSlack, kDeviceAlignment));
+  }
+  std::vector<BufferLife> lives = lifetimes(graph_, bytes, alias);
+  for (const CudaGroup& group :
+       groups_) {  // a group's kernel runs in its last node's place and reads the first's inputs
+    for (const int node : graph_.nodes[group.first()].inputs) {
+      BufferLife& input = lives[alias[node]];
+      input.last = std::max(input.last, group.last());
+    }
+  }
+  return plan_memory(lives);
+}
+
+void CudaProgram::make_arena() {
+  const size_t pixels = graph_.input_shape().elements() * max_batch_;
+  const MemoryPlan memory = arena_plan(max_batch_);
+  try {
+    arena_ = DeviceBuffer(memory.bytes, fmt::format("activations of {} images", max_batch_));
+    images_ = DeviceBuffer(pixels + kernels::kCudaReadSlack, fmt::format("{} images", max_batch_));
+  } catch (const OutOfGpuMemory& error) {
+    throw does_not_fit(error, max_batch_, 0);
+  }
+  // Lanes behind the last channel may be read, multiplied by zero weights, although no kernel has written them.
+  fill_device(arena_.data(), 0, arena_.bytes(), stream_.get());
+  for (size_t node = 0; node < layers_.size(); ++node) {
+    layers_[node].output = arena_.data() + memory.offsets[layers_[node].buffer];
+    for (const int input : graph_.nodes[node].inputs) layers_[node].inputs.push_back(layers_[input].output);
+  }
+  layers_.front().inputs = {images_.data()};
+  for (CudaGroup& group : groups_) {
+    group.inputs = layers_[group.first()].inputs;
+    const std::vector<const uint8_t*>& last = layers_[group.last()].inputs;
+    group.inputs.insert(group.inputs.end(), last.begin() + 1, last.end());
+  }
+  size_t largest = pixels;
+  for (const int output : graph_.outputs) largest = std::max(largest, layers_[output].image_bytes * max_batch_);
+  host_ = HostCopies(largest);
+}
+
+// The work space of fewer images is not known before measurement: it is assumed to be in proportion.
+Error CudaProgram::does_not_fit(const OutOfGpuMemory& error, int images, size_t work) const {
+  const auto pixels = [&](int batch) { return graph_.input_shape().elements() * batch + kernels::kCudaReadSlack; };
+  size_t weights = 0, uploaded = 0;
+  for (const Int8Node& node : graph_.nodes) weights += node.weight.size();
+  for (const Layer& layer : layers_) uploaded += layer.step ? layer.step->constant_bytes() : 0;
+  for (const CudaGroup& group : groups_) uploaded += group.constant_bytes();
+  const size_t room = error.free() + arena_.bytes() + images_.bytes() + work_.bytes() + uploaded;
+  const int fits = largest_batch(room, images, [&](int batch) {
+    return arena_plan(batch).bytes + pixels(batch) + std::max(weights, uploaded) + work / images * batch;
+  });
+  const auto gigabytes = [](size_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  return promise_error(fmt::format(
+      "{}; planned for {} images: activations {:.3f} GB, images {:.3f} GB, weights {:.3f} GB; {}", error.what(),
+      max_batch_, gigabytes(arena_plan(max_batch_).bytes), gigabytes(pixels(max_batch_)), gigabytes(weights),
+      fits > 0 ? fmt::format("a batch of {} would fit", fits) : std::string("not even a batch of 1 would fit")));
 }
 
 void CudaProgram::at_node(size_t node, const std::function<void()>& work) const {
@@ -127,14 +191,14 @@ CudaProgram::BatchPlan& CudaProgram::plan_for(int batch) {
     plans_.push_front({.batch = batch});
     if (plans_.size() > kPlansKept) forget_last_plan();
   }
-  // Of all batch sizes, so that each is ready when it is run; also after a preparation that failed half-way.
+  // The graphs of all batch sizes are captured again if work space has moved, also by a preparation that failed.
   for (BatchPlan& plan : plans_) {
     if (plan.work_moves != work_.moves()) capture(plan);
   }
   return plans_.front();
 }
 
-// Groups' kernels hold weights; those of the largest batch stay, which layers() names.
+// Groups' kernels hold weights, which go with the plan. Those of max_batch stay, as layers() names them.
 void CudaProgram::forget_last_plan() {
   const int batch = plans_.back().batch;
   plans_.pop_back();
@@ -142,7 +206,7 @@ void CudaProgram::forget_last_plan() {
   for (CudaGroup& group : groups_) group.forget(batch);
 }
 
-// Node after node, so that each step measures on what a run leaves in its inputs, and an error names its node.
+// Prepares and runs node after node, so that each step measures on realistic inputs, and an error names its node.
 void CudaProgram::prepare_steps(int batch) {
   upload_random_images(batch);
   for (Layer& layer : layers_) layer.beside.erase(batch);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that compute a group of nodes (fusion.h) as one.
 #pragma once
 
@@ -11,26 +12,26 @@
 
 namespace octet {
 
-/// CompileOptions::kernels that speak of groups alone.
+/// The values of CompileOptions::kernels that concern groups alone.
 inline constexpr const char* kSeparateKernels = "separate";
 inline constexpr const char* kFusedKernels = "fused";
 
 using CudaSteps = std::vector<std::unique_ptr<CudaStep>>;
 
-/// A step for each kernel that can compute one group of so many images, the likely fastest first. A step reads
-/// inputs[0], what the group's first node reads, and inputs[1], the residual if one of its nodes has one; it writes
-/// what the last node writes and, an expand_reduce, what the first does, whether others read that or not. Constants
-/// that steps share are on the device as long as one of those that were prepared is there.
+/// Returns a step for each kernel that can compute one group of so many images, the likely fastest first. A step reads
+/// inputs[0], the input of the group's first node, and inputs[1], the residual if one of its nodes has one. It writes
+/// the last node's output; an expand_reduce also writes the first node's, whether other nodes read it or not. The steps
+/// share their constants, which are on the device as long as one of the prepared steps lives.
 using GroupKernels = std::function<CudaSteps(int images)>;
 
-/// The kernels of a group; null where none computes it, whatever the number of images. The factory stays as long as the
-/// program, as do `lowering` and its graph.
+/// Returns the kernels of a group, or null if none computes it for any number of images. The factory, `lowering` and
+/// its graph outlive the program.
 using CudaGroupFactory = std::function<GroupKernels(const Lowering& lowering, const NodeGroup& group)>;
 
-/// octet's own steps, of whose names `kernels`, CompileOptions::kernels, is a part; it knows the two words above.
+/// Returns the factory of octet's own kernels whose names contain `kernels`, which is CompileOptions::kernels.
 CudaGroupFactory cuda_group_steps(const std::string& kernels);
 
-/// CompileOptions::kernels for nodes on their own: "auto" where it speaks of groups alone.
+/// Returns CompileOptions::kernels for single nodes: "auto" instead of the two values above.
 std::string kernels_of_nodes(const std::string& kernels);
 
 }  // namespace octet

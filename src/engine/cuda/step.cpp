@@ -1,18 +1,17 @@
-// Steps that are one kernel without a choice: input, pools, add, mul, requantize and concat, matmul, softmax, lookup,
-// copies.
-#include <vector>
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the cuda engine for single nodes: make_cuda_step() is the table of operators.
+#include "src/engine/cuda/step.h"
 
-#include "kernels/bilinear_int8/cuda_bilinear_int8.h"
-#include "kernels/elementwise_int8/cuda_copy_codes.h"
-#include "kernels/elementwise_int8/cuda_elementwise_int8.h"
-#include "kernels/elementwise_int8/cuda_lookup_int8.h"
-#include "kernels/elementwise_int8/cuda_pick_int8.h"
-#include "kernels/elementwise_int8/cuda_subsample_pad_int8.h"
-#include "kernels/image_int8/cuda_image_int8.h"
-#include "kernels/matmul_int8/cuda_matmul_int8.h"
-#include "kernels/pool_int8/cuda_pool_int8.h"
-#include "kernels/softmax_int8/cuda_softmax_int8.h"
-#include "src/cuda/memory.h"
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "kernels/operators/attention.h"
+#include "kernels/operators/bilinear.h"
+#include "kernels/operators/copies.h"
+#include "kernels/operators/elementwise.h"
+#include "kernels/operators/pixels.h"
+#include "kernels/operators/pool.h"
 #include "src/engine/cuda/conv_step.h"
 
 namespace octet {
@@ -20,262 +19,180 @@ namespace {
 
 long pixels_of(const Shape& shape) { return static_cast<long>(shape.h) * shape.w; }
 
-class InputStep final : public CudaStep {
- public:
-  InputStep(const Lowering& lowering, int node)
-      : shape_{lowering.graph.nodes[node].shape.c, lowering.output_stride(node)},
-        pixels_(pixels_of(lowering.graph.nodes[node].shape)) {
-    for (int c = 0; c < shape_.channels; ++c) {
-      const std::vector<uint8_t> table = input_table(lowering.graph, c);
-      codes_.insert(codes_.end(), table.begin(), table.end());
-    }
+uint8_t* output_of(const CudaStepData& data) { return static_cast<uint8_t*>(data.output); }
+
+/// Binds shape and parameters to a kernel of one input, called with {images, x, y}.
+template <auto kKernel, class Shape, class Params>
+CudaKernel one_input(std::string_view name, const Shape& shape, const Params& params) {
+  return {std::string(name), [=](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kKernel(shape, params, {data.images, data.inputs[0], data.output}, stream);
+          }};
+}
+
+/// Binds shape and parameters to a kernel of two inputs, called with {images, a, b, y}.
+template <auto kKernel, class Shape, class Params>
+CudaKernel two_inputs(std::string_view name, const Shape& shape, const Params& params) {
+  return {std::string(name), [=](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kKernel(shape, params, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
+          }};
+}
+
+/// Looks pixels up in one table of 256 codes for each channel.
+CudaKernel input_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const Shape& image = lowering.graph.nodes[node].shape;
+  const kernels::ImageShape shape{image.c, lowering.output_stride(node)};
+  std::vector<uint8_t> tables;  // [channels, 256]
+  for (int c = 0; c < shape.channels; ++c) {
+    const std::vector<uint8_t> table = input_table(lowering.graph, c);
+    tables.insert(tables.end(), table.begin(), table.end());
   }
-  std::string kernel(int) const override { return "input_table"; }
-  void prepare(const CudaStepData&, const Stream& stream) override {
-    if (tables_.bytes() == 0) tables_ = to_device(codes_, "input tables", stream.get());
-  }
-  size_t constant_bytes() const override { return tables_.bytes(); }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_quantize_image(shape_, pixels_ * data.images, tables_.data(), data.inputs[0],
-                                 static_cast<uint8_t*>(data.output), stream);
-  }
+  return {std::string(name),
+          [shape, pixels = pixels_of(image)](const CudaStepData& data, const uint8_t* tables, CudaStream stream) {
+            kernels::cuda_quantize_image(shape, pixels * data.images, tables, data.inputs[0], output_of(data), stream);
+          },
+          std::make_shared<SharedConstants>("input tables", [tables] { return tables; })};
+}
 
- private:
-  kernels::ImageShape shape_;
-  long pixels_;  // of one image
-  std::vector<uint8_t> codes_;
-  DeviceBuffer tables_;
-};
+CudaKernel avg_pool_kernel(std::string_view name, const kernels::PoolShape& shape,
+                           const kernels::AvgPoolParams& params) {
+  return {std::string(name),
+          [=](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kernels::cuda_avg_pool_int8(shape, params, {data.images, data.inputs[0], data.output, data.zeroed}, stream);
+          },
+          nullptr, [shape](int images) { return kernels::cuda_avg_pool_workspace(shape, images); }};
+}
 
-class MaxPoolStep final : public CudaStep {
- public:
-  MaxPoolStep(const Lowering& lowering, int node)
-      : shape_(lowering.pool_shape(node)), params_(lowering.max_pool_params(node)) {}
-  std::string kernel(int) const override { return "max_pool"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_max_pool_int8(shape_, params_, {data.images, data.inputs[0], data.output}, stream);
-  }
+CudaKernel softmax_kernel(std::string_view name, const kernels::SoftmaxShape& shape,
+                          const kernels::SoftmaxParams& params) {
+  return {std::string(name), [=](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kernels::SoftmaxShape of_batch = shape;
+            of_batch.pixels *= data.images;
+            kernels::cuda_softmax_int8(of_batch, params, data.inputs[0], data.output, stream);
+          }};
+}
 
- private:
-  kernels::PoolShape shape_;
-  kernels::MaxPoolParams params_;
-};
+/// requantize, and concat: one launch an input.
+CudaKernel requantize_kernel(std::string_view name, const Lowering& lowering, int node) {
+  std::vector<std::pair<kernels::ElementwiseShape, kernels::RequantizeParams>> inputs;
+  for (size_t i = 0; i < lowering.graph.nodes[node].inputs.size(); ++i)
+    inputs.emplace_back(lowering.elementwise_shape(node, i), lowering.requantize_params(node, i));
+  return {std::string(name), [inputs](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            uint8_t* y = output_of(data);
+            for (size_t i = 0; i < inputs.size(); ++i) {
+              const auto& [shape, params] = inputs[i];
+              kernels::cuda_requantize_int8(shape, params, {data.images, data.inputs[i], nullptr, y}, stream);
+              y += shape.channels * (params.y.float_output ? sizeof(float) : 1);
+            }
+          }};
+}
 
-class AvgPoolStep final : public CudaStep {
- public:
-  AvgPoolStep(const Lowering& lowering, int node)
-      : shape_(lowering.pool_shape(node)), params_(lowering.avg_pool_params(node)) {}
-  std::string kernel(int) const override { return "avg_pool"; }
-  size_t zeroed_bytes(int images) const override { return kernels::cuda_avg_pool_workspace(shape_, images); }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_avg_pool_int8(shape_, params_, {data.images, data.inputs[0], data.output, data.zeroed}, stream);
-  }
+CudaKernel lookup_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const long image_bytes = pixels_of(lowering.graph.nodes[node].shape) * lowering.output_stride(node);
+  return {std::string(name), [image_bytes, table = lowering.lookup_table(node)](const CudaStepData& data,
+                                                                                const uint8_t*, CudaStream stream) {
+            kernels::cuda_lookup_int8(table, data.inputs[0], image_bytes * data.images, output_of(data), stream);
+          }};
+}
 
- private:
-  kernels::PoolShape shape_;
-  kernels::AvgPoolParams params_;
-};
+CudaKernel subsample_pad_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const kernels::SubsamplePadShape shape = lowering.subsample_pad_shape(node);
+  const long x_image_stride = pixels_of(lowering.input(node, 0).shape) * shape.in_stride;
+  return {std::string(name), [shape, x_image_stride, params = lowering.subsample_pad_params(node)](
+                                 const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kernels::cuda_subsample_pad_int8(shape, params,
+                                             {data.images, x_image_stride, data.inputs[0], output_of(data)}, stream);
+          }};
+}
 
-class BilinearStep final : public CudaStep {
- public:
-  BilinearStep(const Lowering& lowering, int node)
-      : shape_(lowering.bilinear_shape(node)), params_(lowering.bilinear_params(node)) {}
-  std::string kernel(int) const override { return "resize_bilinear"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_bilinear_int8(shape_, params_, {data.images, data.inputs[0], data.output}, stream);
-  }
+CudaKernel pick_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const kernels::PickShape shape = lowering.pick_shape(node);
+  const long x_image_stride = pixels_of(lowering.input(node, 0).shape) * shape.in_stride;
+  return {std::string(name), [=](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kernels::cuda_pick_int8(shape, {data.images, x_image_stride, data.inputs[0], output_of(data)}, stream);
+          }};
+}
 
- private:
-  kernels::BilinearShape shape_;
-  kernels::BilinearParams params_;
-};
-
-// add and mul: one kernel on two inputs.
-template <class Params, auto kKernel>
-class PairStep final : public CudaStep {
- public:
-  PairStep(const Lowering& lowering, int node, const kernels::ElementwiseShape& shape, const Params& params)
-      : name_(int8_op_name(lowering.graph.nodes[node].op)), shape_(shape), params_(params) {}
-  std::string kernel(int) const override { return name_; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kKernel(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
-  }
-
- private:
-  std::string name_;
-  kernels::ElementwiseShape shape_;
-  Params params_;
-};
-
-class MatmulStep final : public CudaStep {
- public:
-  MatmulStep(const Lowering& lowering, int node)
-      : shape_(lowering.matmul_shape(node)), params_(lowering.matmul_params(node)) {}
-  std::string kernel(int) const override { return "matmul"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_matmul_int8(shape_, params_, {data.images, data.inputs[0], data.inputs[1], data.output}, stream);
-  }
-
- private:
-  kernels::MatmulShape shape_;
-  kernels::MatmulParams params_;
-};
-
-class SoftmaxStep final : public CudaStep {
- public:
-  SoftmaxStep(const Lowering& lowering, int node)
-      : shape_(lowering.softmax_shape(node)), params_(lowering.softmax_params(node)) {}
-  std::string kernel(int) const override { return "softmax"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::SoftmaxShape shape = shape_;
-    shape.pixels *= data.images;
-    kernels::cuda_softmax_int8(shape, params_, data.inputs[0], data.output, stream);
-  }
-
- private:
-  kernels::SoftmaxShape shape_;
-  kernels::SoftmaxParams params_;
-};
-
-class RequantizeStep final : public CudaStep {
- public:
-  RequantizeStep(const Lowering& lowering, int node) : name_(int8_op_name(lowering.graph.nodes[node].op)) {
-    for (size_t i = 0; i < lowering.graph.nodes[node].inputs.size(); ++i) {
-      shapes_.push_back(lowering.elementwise_shape(node, i));
-      params_.push_back(lowering.requantize_params(node, i));
-    }
-  }
-  std::string kernel(int) const override { return name_; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    uint8_t* y = static_cast<uint8_t*>(data.output);
-    for (size_t i = 0; i < shapes_.size(); ++i) {
-      kernels::cuda_requantize_int8(shapes_[i], params_[i], {data.images, data.inputs[i], nullptr, y}, stream);
-      y += shapes_[i].channels * (params_[i].y.float_output ? sizeof(float) : 1);
-    }
-  }
-
- private:
-  std::string name_;
-  std::vector<kernels::ElementwiseShape> shapes_;
-  std::vector<kernels::RequantizeParams> params_;
-};
-
-class LookupStep final : public CudaStep {
- public:
-  LookupStep(const Lowering& lowering, int node)
-      : image_bytes_(pixels_of(lowering.graph.nodes[node].shape) * lowering.output_stride(node)),
-        table_(lowering.lookup_table(node)) {}
-  std::string kernel(int) const override { return "lookup"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_lookup_int8(table_, data.inputs[0], image_bytes_ * data.images, static_cast<uint8_t*>(data.output),
-                              stream);
-  }
-
- private:
-  long image_bytes_;
-  kernels::LookupTable table_;
-};
-
-class SubsamplePadStep final : public CudaStep {
- public:
-  SubsamplePadStep(const Lowering& lowering, int node)
-      : shape_(lowering.subsample_pad_shape(node)),
-        params_(lowering.subsample_pad_params(node)),
-        x_image_stride_(pixels_of(lowering.input(node, 0).shape) * shape_.in_stride) {}
-  std::string kernel(int) const override { return "subsample_pad"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_subsample_pad_int8(
-        shape_, params_, {data.images, x_image_stride_, data.inputs[0], static_cast<uint8_t*>(data.output)}, stream);
-  }
-
- private:
-  kernels::SubsamplePadShape shape_;
-  kernels::SubsamplePadParams params_;
-  long x_image_stride_;
-};
-
-class PickStep final : public CudaStep {
- public:
-  PickStep(const Lowering& lowering, int node)
-      : name_(int8_op_name(lowering.graph.nodes[node].op)),
-        shape_(lowering.pick_shape(node)),
-        x_image_stride_(pixels_of(lowering.input(node, 0).shape) * shape_.in_stride) {}
-  std::string kernel(int) const override { return name_; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::cuda_pick_int8(shape_, {data.images, x_image_stride_, data.inputs[0], static_cast<uint8_t*>(data.output)},
-                            stream);
-  }
-
- private:
-  std::string name_;
-  kernels::PickShape shape_;
-  long x_image_stride_;
-};
-
-// A flatten whose input has gaps between its pixels: closes them.
-class FlattenStep final : public CudaStep {
- public:
-  FlattenStep(const Lowering& lowering, int node) {
-    const Shape& in = lowering.input(node, 0).shape;
-    shape_.pixels = static_cast<int>(pixels_of(in));
-    shape_.channels = shape_.y_stride = in.c;
-    shape_.x_stride = lowering.stride(in.c);
-    shape_.x_image_stride = pixels_of(in) * shape_.x_stride;
-    shape_.y_image_stride = lowering.output_stride(node);
-  }
-  std::string kernel(int) const override { return "flatten_copy"; }
-  void launch(const CudaStepData& data, CudaStream stream) const override {
-    kernels::CopyCodesShape shape = shape_;
-    shape.images = data.images;
-    kernels::cuda_copy_codes(shape, data.inputs[0], data.output, stream);
-  }
-
- private:
-  kernels::CopyCodesShape shape_;
-};
+/// Closes the gaps between the pixels of a flatten's input.
+CudaKernel flatten_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const Shape& in = lowering.input(node, 0).shape;
+  kernels::CopyCodesShape shape;
+  shape.pixels = static_cast<int>(pixels_of(in));
+  shape.channels = shape.y_stride = in.c;
+  shape.x_stride = lowering.stride(in.c);
+  shape.x_image_stride = pixels_of(in) * shape.x_stride;
+  shape.y_image_stride = lowering.output_stride(node);
+  return {std::string(name), [shape](const CudaStepData& data, const uint8_t*, CudaStream stream) {
+            kernels::CopyCodesShape of_batch = shape;
+            of_batch.images = data.images;
+            kernels::cuda_copy_codes(of_batch, data.inputs[0], data.output, stream);
+          }};
+}
 
 }  // namespace
 
 std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, const std::string& kernels) {
-  switch (lowering.graph.nodes[node].op) {
+  const Lowering& l = lowering;
+  const std::string_view op = int8_op_name(l.graph.nodes[node].op);
+  const auto step = [](CudaKernel kernel) { return std::make_unique<KernelStep>(std::move(kernel)); };
+  switch (l.graph.nodes[node].op) {
     case Int8Op::input:
-      return std::make_unique<InputStep>(lowering, node);
+      return step(input_kernel("input_table", l, node));
     case Int8Op::conv2d:
     case Int8Op::linear:
-      return make_cuda_conv_step(lowering, node, kernels);
+      return make_cuda_conv_step(l, node, kernels);
     case Int8Op::add:
-      return std::make_unique<PairStep<kernels::AddParams, kernels::cuda_add_int8>>(
-          lowering, node, lowering.elementwise_shape(node, 0), lowering.add_params(node));
+      return step(two_inputs<kernels::cuda_add_int8>(op, l.elementwise_shape(node, 0), l.add_params(node)));
     case Int8Op::mul:
-      return std::make_unique<PairStep<kernels::MulParams, kernels::cuda_mul_int8>>(
-          lowering, node, lowering.mul_shape(node), lowering.mul_params(node));
+      return step(two_inputs<kernels::cuda_mul_int8>(op, l.mul_shape(node), l.mul_params(node)));
     case Int8Op::concat:
     case Int8Op::requantize:
-      return std::make_unique<RequantizeStep>(lowering, node);
+      return step(requantize_kernel(op, l, node));
     case Int8Op::max_pool:
-      return std::make_unique<MaxPoolStep>(lowering, node);
+      return step(one_input<kernels::cuda_max_pool_int8>(op, l.pool_shape(node), l.max_pool_params(node)));
     case Int8Op::avg_pool:
     case Int8Op::global_avg_pool:
-      return std::make_unique<AvgPoolStep>(lowering, node);
+      return step(avg_pool_kernel("avg_pool", l.pool_shape(node), l.avg_pool_params(node)));
     case Int8Op::resize_bilinear:
-      return std::make_unique<BilinearStep>(lowering, node);
+      return step(one_input<kernels::cuda_bilinear_int8>(op, l.bilinear_shape(node), l.bilinear_params(node)));
     case Int8Op::matmul:
-      return std::make_unique<MatmulStep>(lowering, node);
+      return step(two_inputs<kernels::cuda_matmul_int8>(op, l.matmul_shape(node), l.matmul_params(node)));
     case Int8Op::softmax:
-      return std::make_unique<SoftmaxStep>(lowering, node);
+      return step(softmax_kernel(op, l.softmax_shape(node), l.softmax_params(node)));
     case Int8Op::lookup:
-      return std::make_unique<LookupStep>(lowering, node);
+      return step(lookup_kernel(op, l, node));
     case Int8Op::subsample_pad:
-      return std::make_unique<SubsamplePadStep>(lowering, node);
+      return step(subsample_pad_kernel(op, l, node));
     case Int8Op::slice:
     case Int8Op::resize:
     case Int8Op::channel_shuffle:
     case Int8Op::depth_to_space:
-      return std::make_unique<PickStep>(lowering, node);
+      return step(pick_kernel(op, l, node));
     case Int8Op::flatten:
-      return lowering.flatten_is_alias(node) ? nullptr : std::make_unique<FlattenStep>(lowering, node);
+      return l.flatten_is_alias(node) ? nullptr : step(flatten_kernel("flatten_copy", l, node));
   }
-  throw no_step(lowering.graph.nodes[node], "cuda");
+  throw no_step(l.graph.nodes[node], "cuda");
+}
+
+std::shared_ptr<const DeviceBuffer> SharedConstants::upload(const Stream& stream) {
+  std::shared_ptr<const DeviceBuffer> constants = uploaded_.lock();
+  if (!constants) {
+    constants = std::make_shared<const DeviceBuffer>(to_device(pack_(), what_, stream.get()));
+    uploaded_ = constants;
+  }
+  return constants;
+}
+
+void WorkSpace::make_room(const CudaStep& step, int images, const Stream& stream) {
+  if (const size_t bytes = step.scratch_bytes(images); bytes > scratch_.bytes()) {
+    scratch_ = DeviceBuffer(bytes, fmt::format("work space of {} images", images));
+    ++moves_;
+  }
+  if (const size_t bytes = step.zeroed_bytes(images); bytes > zeroed_.bytes()) {
+    DeviceBuffer zeros(bytes, fmt::format("partial sums of {} images", images));
+    fill_device(zeros.data(), 0, bytes, stream.get());
+    zeroed_ = std::move(zeros);
+    ++moves_;
+  }
 }
 
 }  // namespace octet

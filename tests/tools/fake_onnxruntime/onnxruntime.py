@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands in for ONNX Runtime in compare_against_test.cpp: codes of the picture as they are, zeros of every other node.
 
 FAKE_NODES: what `octet inspect --json` says of the network. FAKE_FAILS: "load" or "run" fail, "size" gives a picture too few.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """octet's runner in Python: numpy and ctypes over liboctet_runtime (include/octet/octet.h), nothing to compile.
 
     import octet

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns accumulators into codes in AVX-512 registers. Included by the avx512 files only. Everything is in an unnamed
+// namespace, so that no other file can be linked to this code.
+//
+// Two vectors of 16 accumulators make 32 channels. Packs work within 128-bit lanes, so slot 4 * lane + j of vector q
+// holds channel 8 * lane + 4 * q + j; pack_gemm() puts weights and constants there.
+//
+// The upper clamp bound is applied in float, before the conversion, as the contract asks. The lower bound needs no
+// instruction in float: conversion and packs saturate whatever is below 0 (NaN and values below int32 convert to
+// INT_MIN), and one byte maximum raises 32 codes to clamp_min.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/conv/cpu/micro_kernels.h"
+
+/// Without it GCC calls these functions with accumulators in memory.
+#define OCTET_ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace octet::kernels {
+namespace {
+
+struct EpilogueConstants {
+  __m512 high, residual_multiplier;
+  __m512i residual_zero_point, zero_point_words, low_bytes;
+
+  explicit EpilogueConstants(const Epilogue& e)
+      : high(_mm512_set1_ps(e.high)),
+        residual_multiplier(_mm512_set1_ps(e.residual_multiplier)),
+        residual_zero_point(_mm512_set1_epi32(e.residual_zero_point)),
+        zero_point_words(_mm512_set1_epi16(static_cast<int16_t>(e.zero_point))),
+        low_bytes(_mm512_set1_epi8(static_cast<char>(e.clamp_min))) {}
+};
+
+OCTET_ALWAYS_INLINE __m512 rescale16(__m512i acc, const float* multiplier, const float* bias) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_load_ps(multiplier), _mm512_load_ps(bias));
+}
+
+OCTET_ALWAYS_INLINE __m512 add_residual16(__m512 t, __m512i codes, const EpilogueConstants& k) {
+  const __m512i difference = _mm512_sub_epi32(codes, k.residual_zero_point);
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), k.residual_multiplier, t);
+}
+
+/// Returns rint(min(t, high)) + zero point of two vectors as 32 words in channel order. min returns its second operand
+/// if one is NaN.
+OCTET_ALWAYS_INLINE __m512i round_words(__m512 t0, __m512 t1, const EpilogueConstants& k) {
+  const __m512i q0 = _mm512_cvtps_epi32(_mm512_min_ps(k.high, t0));
+  const __m512i q1 = _mm512_cvtps_epi32(_mm512_min_ps(k.high, t1));
+  return _mm512_adds_epi16(_mm512_packs_epi32(q0, q1), k.zero_point_words);
+}
+
+/// Packs words to codes: within each 128-bit lane 8 of the first vector, then 8 of the second.
+OCTET_ALWAYS_INLINE __m512i pack_codes(__m512i words0, __m512i words1, const EpilogueConstants& k) {
+  return _mm512_max_epu8(_mm512_packus_epi16(words0, words1), k.low_bytes);
+}
+
+}  // namespace
+}  // namespace octet::kernels

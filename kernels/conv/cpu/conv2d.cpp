@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks a convolution against the contract of cpu_conv2d.h, finds out which instruction sets the machine has, and
+// picks the path that runs the convolution.
+#include "kernels/conv/cpu_conv2d.h"
+
+#include "kernels/conv/conv2d.h"
+#include "kernels/conv/cpu/paths.h"
+#include "kernels/operators/elementwise.h"
+#include "src/base/error.h"
+
+namespace octet::kernels {
+namespace {
+
+void require(bool ok, const char* what) { require_conv2d(ok, "cpu", what); }
+
+void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
+  check_conv2d(g, p, w, "cpu");
+  require(!p.x.is_signed && !p.y.is_signed && !p.residual.is_signed,
+          "activations are uint8; shift signed edges by +128");
+  require(p.x.zero_point >= 0 && p.x.zero_point <= 255, "input zero point outside [0, 255]");
+  require(p.y.float_output || (p.y.clamp_min >= 0 && p.y.clamp_max <= 255 && p.y.clamp_min <= p.y.clamp_max),
+          "clamp outside [0, 255]");
+}
+
+}  // namespace
+
+void look_up_rows(CpuIsa isa, const LookupTable& table, uint8_t* y, int rows, ptrdiff_t stride, int channels) {
+  if (stride == channels) return cpu_lookup_u8(isa, table, y, static_cast<long>(rows) * channels, y);
+  for (int row = 0; row < rows; ++row, y += stride) cpu_lookup_u8(isa, table, y, channels, y);
+}
+
+Epilogue make_epilogue(const Conv2dParams& params) {
+  Epilogue e;
+  e.low = static_cast<float>(params.y.clamp_min - params.y.zero_point);
+  e.high = static_cast<float>(params.y.clamp_max - params.y.zero_point);
+  e.zero_point = params.y.zero_point;
+  e.clamp_min = params.y.clamp_min;
+  e.float_output = params.y.float_output;
+  e.has_residual = params.has_residual;
+  e.residual_zero_point = params.residual.zero_point;
+  e.residual_multiplier = params.residual_multiplier;
+  return e;
+}
+
+std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Conv2dParams& params,
+                                             const Conv2dWeights& weights, CpuIsa isa) {
+  check(shape, params, weights);
+  if (!cpu_isa_available(isa)) {
+    throw usage_error("this machine cannot run the " + std::string(cpu_isa_name(isa)) +
+                      " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
+  }
+#if defined(__x86_64__)
+  if (isa != CpuIsa::portable) {
+    const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
+    if (depthwise && !params.y.float_output) return make_depthwise_conv2d(shape, params, weights, isa);
+    return make_gemm_conv2d(shape, params, weights, isa);
+  }
+#endif
+  return make_portable_conv2d(shape, params, weights);
+}
+
+std::string_view cpu_isa_name(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::portable:
+      return "portable";
+    case CpuIsa::avx2:
+      return "avx2";
+    case CpuIsa::avx512_vnni:
+      return "avx512_vnni";
+  }
+  return "unknown";
+}
+
+bool cpu_isa_available(CpuIsa isa) {
+  if (isa == CpuIsa::portable) return true;
+#if defined(__x86_64__)
+  // __builtin_cpu_supports also checks (XGETBV) that the operating system saves the wide registers.
+  __builtin_cpu_init();
+  if (isa == CpuIsa::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+#else
+  return false;
+#endif
+}
+
+CpuIsa best_cpu_isa() {
+  if (cpu_isa_available(CpuIsa::avx512_vnni)) return CpuIsa::avx512_vnni;
+  if (cpu_isa_available(CpuIsa::avx2)) return CpuIsa::avx2;
+  return CpuIsa::portable;
+}
+
+}  // namespace octet::kernels

@@ -1,7 +1,0 @@
-#include "kernels/conv2d_int8/cuda/mma/kernel.cuh"
-
-namespace octet::kernels {
-
-template MmaLaunch mma_launch<2>(int);
-
-}  // namespace octet::kernels

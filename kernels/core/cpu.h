@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One plain loop, compiled once for each instruction set. Every path runs the same source, so all give the same bytes.
+#pragma once
+
+#define OCTET_TARGET_AVX2 [[gnu::target("avx2,fma")]]
+#define OCTET_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")]]
+
+// Defines NAME_for(isa), which returns a function that calls LOOP compiled for `isa`. LOOP is an always_inline
+// function, vectorised inside callers with a target attribute. PARAMETERS and ARGUMENTS are parenthesised lists without
+// the isa.
+#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS)           \
+  namespace {                                                           \
+  OCTET_TARGET_AVX512 void NAME##_avx512 PARAMETERS { LOOP ARGUMENTS; } \
+  OCTET_TARGET_AVX2 void NAME##_avx2 PARAMETERS { LOOP ARGUMENTS; }     \
+  void NAME##_portable PARAMETERS { LOOP ARGUMENTS; }                   \
+  auto* NAME##_for(CpuIsa isa) {                                        \
+    switch (isa) {                                                      \
+      case CpuIsa::avx512_vnni:                                         \
+        return &NAME##_avx512;                                          \
+      case CpuIsa::avx2:                                                \
+        return &NAME##_avx2;                                            \
+      case CpuIsa::portable:                                            \
+        break;                                                          \
+    }                                                                   \
+    return &NAME##_portable;                                            \
+  }                                                                     \
+  }
+
+// OCTET_CLONES before a function makes the compiler emit one copy for each instruction set; the loader picks the best
+// one that the machine has. It is for plain loops whose results do not depend on the width of vectors. OCTET_FMA_CLONES
+// also allows fma instructions, for loops that call fmaf: fmaf and rint round once, by definition, in every copy.
+// Sanitized builds have one portable copy, because the loader picks before a sanitizer is ready.
+#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__clang__)
+#define OCTET_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#define OCTET_FMA_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define OCTET_CLONES
+#define OCTET_FMA_CLONES
+#endif

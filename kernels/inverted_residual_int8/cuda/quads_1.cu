@@ -1,7 +1,0 @@
-#include "kernels/inverted_residual_int8/cuda/kernel.cuh"
-
-namespace octet::kernels {
-
-template InvertedLaunch inverted_launch<1>(int, int);
-
-}  // namespace octet::kernels

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/json.h"
+#include "src/base/numbers.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kAlignment = 64;
+constexpr size_t kMaxDimensions = 16;
+constexpr std::string_view kMetadata = "__metadata__";
+
+/// Returns the bytes of a tensor, INT64_MAX if that overflows.
+int64_t byte_count(DType dtype, const std::vector<int64_t>& shape) {
+  int64_t bytes = static_cast<int64_t>(dtype_size(dtype));
+  for (const int64_t dimension : shape) bytes = saturating_product({bytes, dimension});
+  return bytes;
+}
+
+/// The bytes [begin, end) of a tensor in the data.
+struct Extent {
+  uint64_t begin, end;
+  std::string name;
+  bool operator<(const Extent& other) const { return std::tie(begin, end) < std::tie(other.begin, other.end); }
+};
+
+std::vector<int64_t> unsigned_numbers(JsonObject& object, const std::string& key) {
+  std::vector<int64_t> numbers;
+  for (const nlohmann::json& element : object.array(key)) {
+    if (!element.is_number_unsigned() || element.get<uint64_t>() > uint64_t{1} << 62) {
+      throw data_error(fmt::format("{}.{} holds something that is no size", object.where(), key));
+    }
+    numbers.push_back(element.get<int64_t>());
+  }
+  return numbers;
+}
+
+struct Parser {
+  const std::byte* data;  ///< begins after the header
+  size_t data_size;
+  const std::string& name;
+  TensorFile file = {};
+  std::vector<Extent> extents = {};
+
+  void metadata(const nlohmann::json& json) {
+    if (!json.is_object()) throw data_error(fmt::format("{}: {} is not an object", name, kMetadata));
+    for (const auto& [key, value] : json.items()) {
+      if (!value.is_string()) throw data_error(fmt::format("{}: {}.{} is not a string", name, kMetadata, key));
+      file.metadata[key] = value.get<std::string>();
+    }
+  }
+
+  void tensor(const std::string& key, const nlohmann::json& json) {
+    JsonObject object(json, fmt::format("{}: tensor '{}'", name, key));
+    TensorData tensor;
+    const std::string dtype = object.string("dtype");
+    const std::optional<DType> known = dtype_from_name(dtype);
+    if (!known) throw data_error(fmt::format("{}: unknown dtype '{}'", object.where(), dtype));
+    tensor.dtype = *known;
+    tensor.shape = unsigned_numbers(object, "shape");
+    if (tensor.shape.size() > kMaxDimensions) {
+      throw data_error(fmt::format("{}: more than {} dimensions", object.where(), kMaxDimensions));
+    }
+    const std::vector<int64_t> offsets = unsigned_numbers(object, "data_offsets");
+    object.done();
+    if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+      throw data_error(fmt::format("{}: data_offsets must be [begin, end]", object.where()));
+    }
+    const auto begin = static_cast<uint64_t>(offsets[0]), end = static_cast<uint64_t>(offsets[1]);
+    if (end > data_size) {
+      throw data_error(
+          fmt::format("{}: ends at byte {} of {} (is the file truncated?)", object.where(), end, data_size));
+    }
+    if (byte_count(tensor.dtype, tensor.shape) != static_cast<int64_t>(end - begin)) {
+      throw data_error(fmt::format("{}: {} bytes do not fit {} [{}]", object.where(), end - begin, dtype,
+                                   fmt::join(tensor.shape, ", ")));
+    }
+    extents.push_back({begin, end, key});
+    file.tensors.emplace(key, std::move(tensor));
+  }
+
+  /// Copies the data after a check that no tensors overlap, so that all copies together are as large as the file.
+  void copy_data() {
+    std::sort(extents.begin(), extents.end());
+    uint64_t position = 0;
+    for (const Extent& extent : extents) {
+      if (extent.begin != position) {
+        throw data_error(fmt::format("{}: tensor '{}' begins at byte {}, the one before it ends at {}", name,
+                                     extent.name, extent.begin, position));
+      }
+      position = extent.end;
+    }
+    if (position != data_size) {
+      throw data_error(fmt::format("{}: {} bytes of data, the tensors have {}", name, data_size, position));
+    }
+    for (const Extent& extent : extents) {
+      file.tensors[extent.name].bytes.assign(data + extent.begin, data + extent.end);
+    }
+  }
+};
+
+}  // namespace
+
+TensorFile parse_safetensors(const std::byte* data, size_t size, const std::string& name) {
+  if (size < kLengthBytes) throw data_error(fmt::format("{}: {} bytes are no safetensors file", name, size));
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, data, kLengthBytes);
+  if (header_size > size - kLengthBytes) {
+    if (is_onnx(data, size))
+      throw data_error(fmt::format("{}: an ONNX file, not safetensors; a recipe takes it as model.onnx", name));
+    if (is_pytorch(data, size))
+      throw data_error(
+          fmt::format("{}: weights of PyTorch, not safetensors; a recipe takes them as model.weights, under a "
+                      "name that ends in .pth or .th",
+                      name));
+    throw data_error(fmt::format("{}: a header of {} bytes in a file of {} (truncated, or no safetensors file?)", name,
+                                 header_size, size));
+  }
+  const std::string_view header(reinterpret_cast<const char*>(data) + kLengthBytes, header_size);
+  const std::string where = name + ": header";
+  const nlohmann::json json = parse_json(header, where);
+  if (!json.is_object()) throw data_error(where + " is not a JSON object");
+  Parser parser{data + kLengthBytes + header_size, size - kLengthBytes - header_size, name};
+  for (const auto& [key, value] : json.items()) {
+    key == kMetadata ? parser.metadata(value) : parser.tensor(key, value);
+  }
+  parser.copy_data();
+  return std::move(parser.file);
+}
+
+TensorFile read_safetensors(const std::string& path) {
+  const std::string contents = read_file(path);
+  return parse_safetensors(reinterpret_cast<const std::byte*>(contents.data()), contents.size(), path);
+}
+
+std::string serialize_safetensors(const TensorFile& file) {
+  using Entry = std::pair<const std::string, TensorData>;
+  std::vector<const Entry*> order;
+  for (const Entry& entry : file.tensors) order.push_back(&entry);
+  std::stable_sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
+    return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
+  });
+
+  nlohmann::json header = nlohmann::json::object();
+  if (!file.metadata.empty()) header[std::string(kMetadata)] = file.metadata;
+  uint64_t position = 0;
+  for (const Entry* entry : order) {
+    const auto& [key, tensor] = *entry;
+    if (byte_count(tensor.dtype, tensor.shape) != static_cast<int64_t>(tensor.bytes.size()) || key == kMetadata) {
+      throw data_error(
+          fmt::format("cannot write tensor '{}': {} bytes do not fit its shape", key, tensor.bytes.size()));
+    }
+    header[key] = {{"dtype", dtype_name(tensor.dtype)},
+                   {"shape", tensor.shape},
+                   {"data_offsets", {position, position + tensor.bytes.size()}}};
+    position += tensor.bytes.size();
+  }
+
+  std::string text = write_json(header, "safetensors header");
+  text.resize((kLengthBytes + text.size() + kAlignment - 1) / kAlignment * kAlignment - kLengthBytes, ' ');
+  const uint64_t header_size = text.size();
+  std::string bytes(kLengthBytes, '\0');
+  std::memcpy(bytes.data(), &header_size, kLengthBytes);
+  bytes.reserve(kLengthBytes + text.size() + position);
+  bytes += text;
+  for (const Entry* entry : order) {
+    const std::vector<std::byte>& data = entry->second.bytes;
+    bytes.append(reinterpret_cast<const char*>(data.data()), data.size());
+  }
+  return bytes;
+}
+
+void write_safetensors(const std::string& path, const TensorFile& file) {
+  write_file_atomically(path, serialize_safetensors(file));
+}
+
+}  // namespace octet

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/data/transform.h"
+#include "src/net/int8_graph.h"
+
+namespace octet {
+namespace {
+
+size_t row_bytes(const Transform& t) { return static_cast<size_t>(t.width) * t.channels; }
+
+void check_channels(const Image& image, const Transform& t) {
+  if (image.channels == t.channels && image.height > 0 && image.width > 0) return;
+  throw data_error(fmt::format("picture of {}x{}x{}, but {} channels are wanted; see data.channels", image.height,
+                               image.width, image.channels, t.channels));
+}
+
+/// Returns the size with the shorter side `shorter` and the other in proportion, rounded down, as
+/// torchvision.transforms.Resize(shorter) does.
+PictureSize resized_size(const PictureSize& image, int shorter) {
+  constexpr int kLongest = 1 << 15;
+  const bool upright = image.height >= image.width;
+  const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
+  const long longer = shorter * high / low;
+  if (longer > kLongest) {
+    throw data_error(fmt::format("picture of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
+                                 image.height, image.width, longer, shorter, kLongest));
+  }
+  const int other = static_cast<int>(longer);
+  return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
+}
+
+Image resize_shorter(const Image& image, int shorter) {
+  const PictureSize size = resized_size({image.height, image.width}, shorter);
+  return resize(view(image), size.height, size.width);
+}
+
+/// Copies the height x width pixels that start at (top, left) of the image; beyond the image they are t.outside.
+void copy_crop(const Image& image, int top, int left, const Transform& t, uint8_t* out) {
+  const int first = std::clamp(-left, 0, t.width), end = std::clamp(image.width - left, first, t.width);
+  for (int y = 0; y < t.height; ++y, out += row_bytes(t)) {
+    const int source_y = y + top;
+    if (source_y < 0 || source_y >= image.height || first == end) {
+      std::memset(out, t.outside, row_bytes(t));
+      continue;
+    }
+    const size_t start = (static_cast<size_t>(source_y) * image.width + (left + first)) * t.channels;
+    std::memset(out, t.outside, static_cast<size_t>(first) * t.channels);
+    std::memcpy(out + first * t.channels, &image.pixels[start], static_cast<size_t>(end - first) * t.channels);
+    std::memset(out + end * t.channels, t.outside, static_cast<size_t>(t.width - end) * t.channels);
+  }
+}
+
+/// Returns by how many pixels the crop can move on both axes. Throws Error(data) if the image is too small.
+PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
+  const PictureSize slack{picture.height + 2 * pad - t.height, picture.width + 2 * pad - t.width};
+  if (slack.height >= 0 && slack.width >= 0) return slack;
+  throw data_error(fmt::format("picture of {}x{} is smaller than the crop of {}x{}; set data.resize", picture.height,
+                               picture.width, t.height, t.width));
+}
+
+PictureSize size_of(const Image& image) { return {image.height, image.width}; }
+
+template <int kChannels>
+void mirror(const Transform& t, uint8_t* out) {
+  struct Pixel {
+    uint8_t values[kChannels];
+  };
+  for (int y = 0; y < t.height; ++y, out += row_bytes(t)) {
+    auto* row = reinterpret_cast<Pixel*>(out);
+    std::reverse(row, row + t.width);
+  }
+}
+
+/// Fills the part of the drawn square that lies inside the image.
+void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
+  for (int y = std::max(drawn.cut_y, 0); y < std::min(drawn.cut_y + t.cutout, t.height); ++y) {
+    for (int x = std::max(drawn.cut_x, 0); x < std::min(drawn.cut_x + t.cutout, t.width); ++x) {
+      std::copy(t.fill.begin(), t.fill.end(), out + y * row_bytes(t) + static_cast<size_t>(x) * t.channels);
+    }
+  }
+}
+
+/// Returns how many of `slack` pixels lie before the centre crop. torchvision.transforms.functional.center_crop has
+/// int(round(slack / 2.0)), and Python rounds a half to the even neighbour.
+int margin(int slack, const Transform& t) {
+  const int down = slack / 2;
+  return t.even_margin && slack % 2 == 1 ? down + down % 2 : down;
+}
+
+void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
+  const PictureSize slack = room(size_of(image), 0, t);
+  copy_crop(image, margin(slack.height, t), margin(slack.width, t), t, out);
+}
+
+/// Draws and applies the augmentation of an image that is resized already, if the transform says so.
+void augment(const Image& image, const Transform& t, Random& random, uint8_t* out) {
+  const Augmentation drawn = draw_augmentation(size_of(image), t, random);
+  if (t.random_resized_crop) {
+    const Image part = resize(view(image, drawn.part), t.height, t.width);
+    std::copy(part.pixels.begin(), part.pixels.end(), out);
+  } else {
+    copy_crop(image, drawn.part.top, drawn.part.left, t, out);
+  }
+  if (drawn.flip) t.channels == 1 ? mirror<1>(t, out) : mirror<3>(t, out);
+  if (t.cutout > 0) cut_out(t, drawn, out);
+}
+
+/// Returns the evaluation transform that a checkpoint asks for.
+Transform transform_of(const Int8Graph& graph) {
+  Transform transform;
+  const Shape& shape = graph.input_shape();
+  transform.channels = shape.c;
+  transform.height = shape.h;
+  transform.width = shape.w;
+  transform.resize = graph.preprocessing.resize;
+  transform.even_margin = graph.preprocessing.even_margin;
+  return transform;
+}
+
+}  // namespace
+
+void check_transform(const Transform& t) {
+  if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch pictures of {}x{}", t.height, t.width));
+  if (t.channels != 1 && t.channels != 3) throw usage_error(fmt::format("{} channels; allowed: 1, 3", t.channels));
+  if (t.pad < 0 || t.cutout < 0 || t.resize < 0) throw usage_error("pad, cutout and resize cannot be negative");
+  if (t.cutout > 0 && t.fill.size() != static_cast<size_t>(t.channels)) {
+    throw usage_error(fmt::format("cutout: fill has {} values for {} channels", t.fill.size(), t.channels));
+  }
+}
+
+Rectangle random_part(const PictureSize& image, double area_min, Random& random) {
+  constexpr double kLowest = 3.0 / 4, kHighest = 4.0 / 3;
+  constexpr int kTries = 10;
+  const double area = static_cast<double>(image.height) * image.width;
+  for (int i = 0; i < kTries; ++i) {
+    const double wanted = area * random.uniform(area_min, 1);
+    const double aspect = std::exp(random.uniform(std::log(kLowest), std::log(kHighest)));
+    const int width = static_cast<int>(std::lround(std::sqrt(wanted * aspect)));
+    const int height = static_cast<int>(std::lround(std::sqrt(wanted / aspect)));
+    if (width < 1 || height < 1 || width > image.width || height > image.height) continue;
+    const int top = static_cast<int>(random.below(image.height - height + 1));
+    const int left = static_cast<int>(random.below(image.width - width + 1));
+    return {top, left, height, width};
+  }
+  // A very long image: takes its middle, with an aspect ratio as near to the allowed ones as possible.
+  const int width = std::min(image.width, static_cast<int>(std::lround(image.height * kHighest)));
+  const int height = std::min(image.height, static_cast<int>(std::lround(image.width / kLowest)));
+  return {(image.height - height) / 2, (image.width - width) / 2, height, width};
+}
+
+void check_size(const PictureSize& picture, const Transform& t, bool training) {
+  if (training && t.random_resized_crop) return;
+  room(t.resize > 0 ? resized_size(picture, t.resize) : picture, training ? t.pad : 0, t);
+}
+
+void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
+  check_channels(image, t);
+  if (t.resize > 0) {
+    centre_crop(resize_shorter(image, t.resize), t, out);
+  } else {
+    centre_crop(image, t, out);
+  }
+}
+
+Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, Random& random) {
+  Augmentation drawn;
+  if (t.random_resized_crop) {
+    drawn.part = random_part(picture, t.crop_area_min, random);
+  } else {
+    const PictureSize slack = room(picture, t.pad, t);
+    const int top = static_cast<int>(random.below(slack.height + 1)) - t.pad;
+    const int left = static_cast<int>(random.below(slack.width + 1)) - t.pad;
+    drawn.part = {top, left, t.height, t.width};
+  }
+  if (t.flip) drawn.flip = random.below(2) == 1;
+  if (t.cutout > 0) {  // its centre is anywhere
+    drawn.cut_y = static_cast<int>(random.below(t.height)) - t.cutout / 2;
+    drawn.cut_x = static_cast<int>(random.below(t.width)) - t.cutout / 2;
+  }
+  return drawn;
+}
+
+void training_pixels(const Image& image, const Transform& t, Random& random, uint8_t* out) {
+  check_channels(image, t);
+  if (t.resize > 0 && !t.random_resized_crop) {
+    augment(resize_shorter(image, t.resize), t, random, out);
+  } else {
+    augment(image, t, random, out);
+  }
+}
+
+Transform mask_transform(const Transform& transform) {
+  if (transform.resize > 0 || transform.random_resized_crop) {
+    throw usage_error(
+        "data.resize and data.random_resized_crop mix neighbouring pixels, and a class for each pixel (data.labels: "
+        "pixels) has no mean; leave them out");
+  }
+  Transform mask = transform;
+  mask.channels = 1;
+  mask.fill = {kUnlabelled};
+  mask.outside = kUnlabelled;
+  return mask;
+}
+
+Image evaluation_image(const Image& image, const Transform& transform) {
+  check_transform(transform);
+  Image result{transform.height, transform.width, transform.channels, {}};
+  result.pixels.resize(transform.height * row_bytes(transform));
+  evaluation_pixels(image, transform, result.pixels.data());
+  return result;
+}
+
+Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+  const Transform transform = transform_of(graph);
+  const bool turn = graph.preprocessing.exif_orientation;
+  const std::string data = read_file(file);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
+  const Image image =
+      decode_image(bytes, data.size(), transform.channels, file, turn ? Orientation::exif : Orientation::as_stored);
+  const PictureHeader header = decode_header(bytes, data.size(), file);
+  if (!turn && header.orientation != 1)
+    notes.push_back(
+        fmt::format("{}: read as stored, not turned as its EXIF data says (orientation {}), for so its "
+                    "checkpoint was trained; data.orientation: exif trains one that turns pictures",
+                    file, header.orientation));
+  if (const int bits = bits_in_use(header, image); bits < kFewestOf16)
+    notes.push_back(fmt::format("{}: a 16-bit PNG whose values use {} bits: it is nearly black; multiply them by {}",
+                                file, bits, 1 << (16 - bits)));
+  const bool large_enough = image.height >= transform.height && image.width >= transform.width;
+  const bool exact = image.height == transform.height && image.width == transform.width;
+  if (transform.resize == 0 && !exact) {
+    const std::string sizes = fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize",
+                                          file, image.width, image.height, transform.width, transform.height);
+    if (!large_enough)
+      throw data_error(sizes + ": scale the picture, or train the network with a resize (data.resize)");
+    notes.push_back(sizes + ": it sees the centre only, as in validation");
+  }
+  return evaluation_image(image, transform);
+}
+
+}  // namespace octet

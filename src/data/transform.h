@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to one image on its way to a network: resizing, cropping and augmentation. Images stay 8-bit throughout;
+// the network's input normalizes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/random.h"
+#include "src/data/dataset.h"
+
+namespace octet {
+
+struct Int8Graph;
+
+/// A rectangle of an image's pixels: interleaved [height, width, channels], rows `stride` bytes apart.
+struct ImageView {
+  const uint8_t* pixels = nullptr;
+  int height = 0, width = 0, channels = 0;
+  size_t stride = 0;
+};
+
+struct Rectangle {
+  int top = 0, left = 0, height = 0, width = 0;
+};
+
+/// Returns the part of `image` inside `rectangle`, which must lie inside the image; or all of it.
+ImageView view(const Image& image, const Rectangle& rectangle);
+ImageView view(const Image& image);
+
+/// Resizes bilinearly with antialiasing: a triangle filter, stretched by the scale when shrinking; columns first, then
+/// rows, rounded to 8 bits after each. Pillow and torchvision define it the same way, so a network sees the pixels that
+/// it was trained on. Reads nothing outside the view.
+Image resize(const ImageView& input, int height, int width);
+
+/// The steps from an image to its place in a batch, in this order.
+struct Transform {
+  int channels = 3;
+  int height = 0, width = 0;  ///< of the batch
+  int resize = 0;             ///< shorter side after resize(); 0: no resize. Not with random_resized_crop in training
+  /// How the margin before the centre crop, half of what is left over, is rounded: to even, as torchvision's CenterCrop
+  /// does, or down, as octet did before version 9 of its checkpoints.
+  bool even_margin = false;
+  // Training only:
+  bool random_resized_crop = false;  ///< a random_part(), resized to height x width
+  double crop_area_min = 0.08;       ///< the smallest share of the image's area that random_part() takes
+  int pad = 0;                       ///< padding on each side, before a random crop of height x width
+  bool flip = false;                 ///< mirrors horizontally with probability 1/2
+  int cutout = 0;             ///< side of a square filled with the mean colour (DeVries & Taylor 2017); 0: no cutout
+  std::vector<uint8_t> fill;  ///< the mean colour, one value for each channel
+  uint8_t outside = 0;        ///< value of the padding's pixels
+};
+
+/// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
+void check_transform(const Transform& transform);
+
+/// Throws Error(data) if an image of that size cannot go through the transform: too small for the crop, or too long.
+void check_size(const PictureSize& image, const Transform& transform, bool training);
+
+/// Applies the evaluation transform (resize, centre crop) to one image and writes it to out, [height, width, channels].
+/// Throws Error(data) if the image has other channels or is smaller than the crop.
+void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* out);
+
+/// Returns what evaluation_pixels() writes, and checks the transform.
+Image evaluation_image(const Image& image, const Transform& transform);
+
+/// The random choices for one training image.
+struct Augmentation {
+  Rectangle part;            ///< random_resized_crop: what is resized to height x width. Else the crop, which starts
+                             ///< outside the image where it reaches into the padding
+  bool flip = false;         ///< after the crop
+  int cut_y = 0, cut_x = 0;  ///< upper left corner of the cutout, which may reach over the borders
+};
+
+/// Draws the augmentation of an image of that size (after the resize, if there is one without random_resized_crop).
+/// `random` is called in a fixed order, so batches are the same on every device. Throws Error(data) if the image is
+/// smaller than the crop.
+Augmentation draw_augmentation(const PictureSize& image, const Transform& transform, Random& random);
+
+/// Applies the training transform to one image and writes it to out, [height, width, channels]: random resized crop, or
+/// resize, pad and random crop; then flip; then cutout. Throws as evaluation_pixels() does.
+void training_pixels(const Image& image, const Transform& transform, Random& random, uint8_t* out);
+
+/// Returns a random part of the image with a share of its area in area_min .. 1 and an aspect ratio in 3/4 .. 4/3
+/// (Szegedy et al. 2014).
+Rectangle random_part(const PictureSize& image, double area_min, Random& random);
+
+/// Returns the transform of a mask whose image goes through `transform`: drawn with the same random numbers, its pixels
+/// go where the image's go, and become kUnlabelled where the image shows nothing. Throws Error(usage) for a transform
+/// that resizes: classes have no mean.
+Transform mask_transform(const Transform& transform);
+
+/// Reads the image in `file` and fits it to the input of a checkpoint's network: uint8 [height, width, channels]. It is
+/// turned as its EXIF data says and resized if the checkpoint says so, then its centre is cropped, by the functions
+/// that validation uses. Appends a sentence to `notes` for each thing that the user may not expect: a crop without a
+/// resize, an orientation that is not followed, a 16-bit PNG that is nearly black. Throws Error(data), also for an
+/// image that is too small, naming both sizes.
+Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
+
+}  // namespace octet

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weight files of torch.save: zip files (since PyTorch 1.6) and the older format, pickles followed by storages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "src/base/safetensors.h"
+
+namespace octet {
+
+/// Returns the tensors of a state_dict, row-major. The state_dict is the dictionary under a key that training scripts
+/// use
+/// ("state_dict", "model", "ema" ...; kWeightKeys lists all in order of preference), else the file's outermost
+/// dictionary; values in it that are not tensors are left out. Nothing in the file is executed: a file that needs a
+/// class or function other than tensors and plain containers is refused. Throws Error(data), which lists the keys
+/// found.
+TensorFile read_pytorch_file(const std::string& path);
+
+/// Reads a file that is in memory; `name` stands for the path in messages.
+TensorFile parse_pytorch_file(const std::byte* data, size_t size, const std::string& name);
+
+/// The entries of a zip or zip64 file (PKWARE APPNOTE 6.3.9) by name. They must be stored, not compressed, as
+/// torch.save writes them. Throws Error(data) for truncated, compressed or encrypted entries and offsets outside the
+/// file.
+class ZipDirectory {
+ public:
+  ZipDirectory(std::string_view bytes, std::string where);
+
+  /// Returns the name that ends in `suffix`, "" if there is none or more than one.
+  std::string name_ending_in(std::string_view suffix) const;
+  bool has(const std::string& name) const { return entries_.contains(name); }
+  /// Returns the contents of an entry, a part of `bytes`. Throws if it is missing or its CRC-32 differs.
+  std::string_view entry(const std::string& name) const;
+
+ private:
+  struct Entry {
+    uint64_t size, header_offset;
+    uint32_t crc;
+  };
+  struct Tail {
+    uint64_t entries, offset;
+  };
+
+  [[noreturn]] void fail(const std::string& what) const;
+  template <typename T>
+  T read(uint64_t offset) const;
+  std::string_view slice(uint64_t offset, uint64_t size) const;
+  Tail find_tail() const;
+  uint64_t read_entry(uint64_t offset);
+
+  std::string_view bytes_;
+  std::string where_;
+  std::map<std::string, Entry> entries_;
+  uint64_t total_size_ = 0;
+};
+
+}  // namespace octet

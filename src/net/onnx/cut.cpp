@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/net/onnx/network.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "src/base/numbers.h"
+
+namespace octet {
+namespace {
+
+using onnx::NodeProto;
+
+constexpr size_t kMaxOutputs = 32;          // that a message names
+constexpr int64_t kWeightsThatCount = 100;  // a hundredth of all; YOLOv8's decoding has a Conv of 16 weights
+
+/// Walks back from the outputs to the first values that can be outputs themselves.
+class Cut {
+ public:
+  explicit Cut(Network& network) : network_(network), graph_(network.file().model->graph()) {
+    for (const NodeProto& node : graph_.node())
+      for (const std::string& output : node.output()) makers_.emplace(output, &node);
+  }
+
+  NearestValues run(const std::vector<std::string>& outputs) {
+    for (const std::string& output : outputs) need(output);
+    while (!waiting_.empty()) {
+      const NodeProto* node = waiting_.back();
+      waiting_.pop_back();
+      for (const std::string& input : node->input()) need(input);
+    }
+    int64_t all = 0, behind = 0;
+    for (const NodeProto& node : graph_.node()) {
+      const int64_t weights = weights_of(node);
+      all += weights;
+      if (left_out_.contains(&node)) behind += weights;
+    }
+    if (all == 0 || behind > all / kWeightsThatCount || reaches_image_ || ends_.size() > kMaxOutputs) return {};
+    if (loses_parameters()) return {};
+    return in_order();
+  }
+
+ private:
+  void need(const std::string& name) {
+    if (name.empty() || network_.initializers.contains(name) || !seen_.insert(name).second) return;
+    const auto value = network_.values.find(name);
+    if (value != network_.values.end() && value->second.node < 0) return;  // a constant
+    if (value != network_.values.end() && value->second.node > 0 && output_fault(value->second).empty()) {
+      ends_.insert(name);
+      return;
+    }
+    const auto maker = makers_.find(name);
+    if (maker == makers_.end()) {
+      reaches_image_ = true;
+    } else if (left_out_.insert(maker->second).second) {
+      waiting_.push_back(maker->second);
+    }
+  }
+
+  int64_t weights_of(const NodeProto& node) const {
+    constexpr std::string_view kLayers[] = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
+    if (std::find(std::begin(kLayers), std::end(kLayers), node.op_type()) == std::end(kLayers)) return 0;
+    if (node.input_size() < 2) return 0;
+    std::string name = node.input(1);
+    for (int step = 0; step < 2; ++step) {  // a QuantizeLinear and a DequantizeLinear may be in between
+      const auto maker = makers_.find(name);
+      if (maker != makers_.end() && maker->second->input_size() > 0) name = maker->second->input(0);
+    }
+    const auto weight = network_.initializers.find(name);
+    if (weight == network_.initializers.end()) return 0;
+    int64_t count = 1;
+    for (const int64_t dim : weight->second->dims()) count = saturating_product({count, std::max<int64_t>(dim, 0)});
+    return std::min(count, int64_t{1} << 32);  // so that sums cannot overflow
+  }
+
+  /// Whether a node that is left out takes as many reals as an end has channels, like a trained bias or factor.
+  bool loses_parameters() const {
+    std::set<size_t> channels;
+    for (const std::string& end : ends_)
+      channels.insert(static_cast<size_t>(network_.shape(network_.values.at(end)).c));
+    channels.erase(1);
+    for (const NodeProto* node : left_out_)
+      for (const std::string& input : node->input()) {
+        const OnnxValue* value = input.empty() ? nullptr : network_.find(input);
+        if (value != nullptr && value->constant && value->constant->real &&
+            channels.contains(value->constant->elements()))
+          return true;
+      }
+    return false;
+  }
+
+  NearestValues in_order() const {
+    NearestValues found;
+    for (const NodeProto& node : graph_.node()) {
+      for (const std::string& output : node.output())
+        if (ends_.contains(output)) found.names.push_back(output);
+      const std::string op = shown_name(node.op_type());
+      if (left_out_.contains(&node) &&
+          std::find(found.left_out.begin(), found.left_out.end(), op) == found.left_out.end())
+        found.left_out.push_back(op);
+    }
+    return found;
+  }
+
+  Network& network_;
+  const onnx::GraphProto& graph_;
+  std::map<std::string, const NodeProto*> makers_;
+  std::vector<const NodeProto*> waiting_;
+  std::set<const NodeProto*> left_out_;
+  std::set<std::string> seen_, ends_;
+  bool reaches_image_ = false;
+};
+
+}  // namespace
+
+std::string output_fault(const OnnxValue& value) {
+  if (value.node < 0) return "a constant, whatever the image is";
+  if (value.groups != 0) return "has five dimensions";
+  if (value.heads != 0) return "is in heads of attention; expected an image [N, C, H, W]";
+  if (value.pad != Padding{}) return "comes from a Pad; expected a layer behind it";
+  if (!value.plain()) return "an activation times or plus a number; expected a layer behind it";
+  if (value.bounded() || value.codes) return "expected reals, without a bound of their own";
+  return "";
+}
+
+NearestValues nearest_values(Network& network, const std::vector<std::string>& outputs) {
+  return Cut(network).run(outputs);
+}
+
+}  // namespace octet

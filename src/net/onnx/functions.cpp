@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of one value, which become lookups, and products. Exporters write silu as x * sigmoid(x), hard-swish as
+// x * hard_sigmoid(x) or x * relu6(x + 3) / 6, and gelu as x * (1 + erf(x / sqrt(2))) / 2. The numbers are kept in the
+// value (OnnxValue), and a Mul of a value with its own sigmoid or erf becomes one lookup. No node then needs the
+// sigmoid, which finish() removes.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "src/net/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+/// Whether two numbers are equal up to float32 in a file: 0.16666667 is a sixth.
+bool near(double a, double b) { return std::abs(a - b) < 1e-6; }
+
+OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve) {
+  OnnxValue y = node.network().append({.op = Op::lookup, .inputs = {x.node}, .curve = curve}, node.names());
+  y.rank = x.rank;
+  return y;
+}
+
+void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(node, node.activation(0), curve)); }
+
+/// Reads input i, a constant: one number for all channels of x, or one for each.
+std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
+  const Constant& found = node.constant(i);
+  const size_t count = found.reals.size(), behind = static_cast<size_t>(x.rank) - 2, rank = found.shape.size();
+  const int64_t channels = x.heads != 0 ? 1 : node.network().shape(x).c;  // heads take one number for all
+  const bool each =
+      rank > behind && found.shape[rank - 1 - behind] == channels && count == static_cast<size_t>(channels);
+  if (!found.real || rank > static_cast<size_t>(x.rank) || (count != 1 && !each)) {
+    node.fail(fmt::format(
+        "input '{}' is {} {}; expected an activation, or one float32 number, or one for each of {} "
+        "channels",
+        shown_name(node.name_of_input(i)), found.real ? "float32" : "integer", dims_text(found.shape), channels));
+  }
+  if (count != 1 && node.network().marks != nullptr)
+    node.fail("one number for each channel in a quantized network; expected it in the weights of the layer before");
+  return found.reals;
+}
+
+void note_image(Network& network, const OnnxValue& x) {
+  if (x.node != 0) return;
+  network.note(
+      "the network scales or shifts the image itself, in a layer of its own: give it the pixels that the file takes, "
+      "of 0 to 1 with data.mean 0 and data.std 1, of 0 to 255 with data.mean 0 and data.std 0.003921569");
+}
+
+void times(NodeReader& node, const OnnxValue& x, double factor) {
+  OnnxValue y = x;
+  y.direct = false;
+  y.factor *= factor;
+  y.shift *= factor;
+  if (near(y.factor, 1)) y.factor = 1;
+  node.result(std::move(y));
+}
+
+/// Imports factors[c] * x + shifts[c] for the channels c of input i; each list has one number for each channel or one
+/// for all. If x is a layer that no other node reads, its weights and bias change, else a layer is appended.
+void scale_channels(NodeReader& node, int i, std::vector<float> factors, std::vector<float> shifts) {
+  const OnnxValue x = node.scaled_input(i);
+  if (x.erf) node.fail("of an Erf; expected a gelu");
+  Network& network = node.network();
+  const auto channels = static_cast<size_t>(network.shape(x).c);
+  factors.resize(channels, factors[0]);
+  shifts.resize(channels, shifts[0]);
+  for (size_t c = 0; c < channels; ++c) {
+    shifts[c] = static_cast<float>(factors[c] * x.shift + shifts[c]);
+    factors[c] = static_cast<float>(factors[c] * x.factor);
+  }
+  if (!x.direct || !has_weight(network.node(x).op) || node.readers(i) != 1) {
+    note_image(network, x);
+    return node.result(scaled_channels(network, x, factors, shifts, node.names()));
+  }
+  network.scale_layer(network.node(x), factors, shifts);
+  node.result(x);
+}
+
+/// Multiplies input i. In attention the matmul takes the factor.
+void times(NodeReader& node, int i, double factor) {
+  const bool heads = node.input(i).heads != 0;
+  const OnnxValue& x = heads ? node.head_input(i) : node.scaled_input(i);
+  if (!heads || !scale_product(node, i, factor)) times(node, x, factor);
+}
+
+/// Multiplies input i by one number, which is kept in the value for later nodes, or by one for each channel.
+void times_numbers(NodeReader& node, int i, const std::vector<float>& factors) {
+  if (factors.size() == 1) return times(node, i, factors[0]);
+  scale_channels(node, i, factors, {0.0f});
+}
+
+void add_numbers(NodeReader& node, int constant, float sign) {
+  const OnnxValue& x = node.scaled_input(1 - constant);
+  std::vector<float> shifts = numbers(node, constant, x);
+  for (float& shift : shifts) shift *= sign;
+  if (shifts.size() != 1) return scale_channels(node, 1 - constant, {1.0f}, shifts);
+  OnnxValue y = x;
+  y.direct = false;
+  y.shift += shifts[0];
+  node.result(std::move(y));
+}
+
+/// Whether x * gate = 2 * (product of both factors) * gelu(x).
+bool is_gelu(const OnnxValue& x, const OnnxValue& gate) {
+  return gate.erf && !x.erf && x.node == gate.node && x.shift == 0 && near(gate.shift, gate.factor);
+}
+
+/// Returns the function f if x * gate = factor * f(x): silu if the gate is factor * sigmoid(x).
+std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
+  const Node& node = network.node(gate);
+  const bool own = node.op == Op::lookup && node.inputs[0] == x.node && gate.shift == 0 && x.plain();
+  if (!own || gate.dequantized || gate.erf) return std::nullopt;  // a gate with codes of its own stays a mul
+  if (node.curve.function == Function::sigmoid) return Function::silu;
+  if (node.curve.function == Function::hard_sigmoid) return Function::hard_swish;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void sigmoid(NodeReader& node) { lookup(node, {Function::sigmoid}); }
+void hard_swish(NodeReader& node) { lookup(node, {Function::hard_swish}); }
+void tanh(NodeReader& node) { lookup(node, {Function::tanh}); }
+void leaky_relu(NodeReader& node) { lookup(node, {Function::leaky_relu, node.real("alpha", 0.01f)}); }
+
+void hard_sigmoid(NodeReader& node) {
+  const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);
+  if (near(alpha, 1.0 / 6) && near(beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
+  if (!std::isfinite(alpha) || !std::isfinite(beta) || node.network().marks != nullptr)
+    node.fail(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
+  OnnxValue x = node.scaled_input(0);  // clip(alpha * x + beta) is clip(z / 6 + 1 / 2)
+  if (x.erf) node.fail("of an Erf; expected a gelu");
+  x.shift = 6 * (alpha * x.shift + beta) - 3;
+  x.factor *= 6 * alpha;
+  x = with_numbers_applied(node.network(), x, {node.name_of_output(0) + "/scale"});
+  node.result(append_lookup(node, x, {Function::hard_sigmoid}));
+}
+
+void gelu(NodeReader& node) {
+  const std::string form = node.text("approximate", "none");
+  if (form != "none") node.fail(fmt::format("approximate '{}'; expected none", shown_name(form)));
+  lookup(node, {Function::gelu});
+}
+
+/// Keeps the erf in the value for the Mul that makes it a gelu.
+void erf(NodeReader& node) {
+  OnnxValue y = node.scaled_input(0);
+  if (y.erf || y.shift != 0 || !near(y.factor, std::sqrt(0.5)))
+    node.fail("expected of an activation divided by the root of 2, inside a gelu");
+  y.erf = true;
+  y.factor = 1;
+  y.direct = false;
+  node.result(std::move(y));
+}
+
+bool clip_of_hard_sigmoid(NodeReader& node) {
+  OnnxValue x = node.input(0);
+  if (x.plain()) return false;
+  x = node.scaled_input(0);
+  if (x.factor != 1 || x.shift != 3 || x.erf) return false;
+  x.shift = 0;
+  OnnxValue y = append_lookup(node, x, {Function::hard_sigmoid});
+  y.factor = 6;
+  node.result(std::move(y));
+  return true;
+}
+
+void add_number(NodeReader& node, int i) { add_numbers(node, i, 1); }
+
+OnnxValue with_numbers_applied(Network& network, const OnnxValue& x, const std::vector<std::string>& names) {
+  note_image(network, x);
+  const auto channels = static_cast<size_t>(network.shape(x).c);
+  return scaled_channels(network, x, std::vector<float>(channels, static_cast<float>(x.factor)),
+                         std::vector<float>(channels, static_cast<float>(x.shift)), names);
+}
+
+void sub(NodeReader& node) {
+  if (node.all_constant()) return arithmetic(node);
+  if (node.input(1).constant) return add_numbers(node, 1, -1);
+  if (!node.input(0).constant) node.fail("of two activations; expected one of both to be a constant");
+  OnnxValue negative = node.scaled_input(1);  // c - x is c + (-x)
+  if (negative.heads != 0 || node.network().marks != nullptr) node.fail("of a constant minus an activation");
+  const std::vector<float> from = numbers(node, 0, negative);
+  scale_channels(node, 1, {-1.0f}, from);
+}
+
+void mul(NodeReader& node) {
+  if (node.all_constant()) return arithmetic(node);
+  for (const int i : {0, 1})
+    if (node.input(i).constant) return times_numbers(node, 1 - i, numbers(node, i, node.input(1 - i)));
+  Network& network = node.network();
+  for (const int i : {0, 1}) {
+    const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
+    if (is_gelu(x, gate)) {
+      OnnxValue y = append_lookup(node, x, {Function::gelu});
+      return times(node, y, 2 * x.factor * gate.factor);
+    }
+    const std::optional<Function> function = gated(network, x, gate);
+    if (!function) continue;
+    OnnxValue y = append_lookup(node, x, {*function});
+    y.factor = gate.factor;
+    return node.result(std::move(y));
+  }
+  OnnxValue a = node.activation(0), b = node.activation(1);
+  if (a.rank != b.rank) node.fail("multiplies [N, C] with [N, C, H, W]");
+  if (network.shape(a).h == 1 && network.shape(a).w == 1) std::swap(a, b);  // the factor of a channel comes second
+  node.make({.op = Op::mul, .inputs = {a.node, b.node}}, a.rank);
+}
+
+void div(NodeReader& node) {
+  if (node.all_constant()) return arithmetic(node);
+  if (!node.input(1).constant) node.fail("divides by an activation; expected a constant");
+  std::vector<float> factors = numbers(node, 1, node.input(0));
+  for (const float divisor : factors)
+    if (divisor == 0) node.fail("divides by 0");
+  if (factors.size() == 1) return times(node, 0, 1 / static_cast<double>(factors[0]));
+  for (float& factor : factors) factor = 1 / factor;
+  times_numbers(node, 0, factors);
+}
+
+}  // namespace octet::onnx_rules

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks from ONNX files: a float Graph with its weights, or an Int8Graph. What the files may contain is in
+// src/net/onnx/README.md.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "src/base/safetensors.h"
+#include "src/net/graph.h"
+#include "src/net/int8_graph.h"
+
+namespace octet {
+
+/// False in builds without ONNX (-DOCTET_ONNX=OFF), where every function here throws Error(usage).
+bool has_onnx();
+
+/// Weights and constants may take this many times the bytes that were read. A byte of quantized weights takes 16: an
+/// integer (8), a real (4) and the layer's weight (4); and nodes that share weights have a copy each.
+inline constexpr size_t kMaxCopies = 32;
+
+struct ImportedNetwork {
+  Graph graph;           ///< with shapes; names as in the file
+  TensorFile weights;    ///< float32, by the names of parameters(graph)
+  std::string producer;  ///< "pytorch 2.11.0"
+  int opset = 0;
+  std::vector<std::string> notes;  ///< for people: what was left out or expressed differently
+};
+
+/// Imports a float network. `outputs` are names of values that become the outputs, in this order, in place of the
+/// file's own; nodes after them are left out. `image_size` is the height and width of the images if the file leaves
+/// them open; 0 refuses such a file. External data is read from the file's own folder only. Throws Error(data) naming
+/// the file and the node for damaged files and for operators that octet does not have; if these come after all layers,
+/// it says at which values the network could end. Throws Error(usage) for `outputs` that no node gives.
+ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {}, int image_size = 0);
+
+/// Imports a file that is in memory, without external data; `name` stands for the path in messages.
+ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
+                           const std::vector<std::string>& outputs = {}, int image_size = 0);
+
+/// Returns what an ONNX file is and which commands take it: "a float network; octet train RECIPE --set ...", "a
+/// quantized network; octet run ...". Throws Error(data) if it is not an ONNX file.
+std::string describe_onnx(const std::string& path);
+
+struct ImportedInt8 {
+  Int8Graph graph;                 ///< validated; nodes have the names of the file
+  std::vector<std::string> codes;  ///< for each node the file's name of its codes; "": the file has none
+  std::vector<std::string> notes;  ///< for people: what differs from the file
+};
+
+/// Imports a quantized network (QDQ) as it is, without calibration or training. mean and std are taken from files that
+/// octet wrote; for others they are 0 and 1, pixels being in 0..1. Throws Error(data) naming the file and the node if
+/// an activation has no scale or an Int8Graph cannot express the node.
+ImportedInt8 import_qdq(const std::string& path);
+ImportedInt8 parse_qdq(const std::byte* data, size_t size, const std::string& name);
+
+}  // namespace octet

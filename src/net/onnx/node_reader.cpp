@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/net/onnx/node_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/safetensors.h"
+#include "src/net/onnx/rules.h"
+#include "src/net/shapes.h"
+
+namespace octet {
+namespace {
+
+using onnx::AttributeProto;
+
+std::string type_text(int type) {
+  return AttributeProto::AttributeType_IsValid(type)
+             ? AttributeProto::AttributeType_Name(static_cast<AttributeProto::AttributeType>(type))
+             : std::to_string(type);
+}
+
+}  // namespace
+
+std::string NodeReader::label() const {
+  const std::string kind = shown_name(op());
+  if (!node_.name().empty()) return fmt::format("node '{}' ({})", shown_name(node_.name()), kind);
+  return fmt::format("node of output '{}' ({})", node_.output_size() > 0 ? shown_name(node_.output(0)) : "", kind);
+}
+
+void NodeReader::fail(const std::string& what) const {
+  throw data_error(fmt::format("{}: {}: {}", network_.file().name, label(), what));
+}
+
+const OnnxValue& NodeReader::input(int i) {
+  if (!has_input(i)) fail(fmt::format("input {} is missing", i));
+  if (const OnnxValue* value = network_.find(node_.input(i))) return *value;
+  fail(
+      fmt::format("input '{}' is nothing that came before: a cycle, nodes out of order, or a second output that "
+                  "octet does not make",
+                  shown_name(node_.input(i))));
+}
+
+/// Returns an activation in reals, whatever other fields it has set.
+const OnnxValue& NodeReader::reals(int i) {
+  const OnnxValue& value = input(i);
+  if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
+  if (value.groups != 0) fail("its input has five dimensions; octet knows them in a channel shuffle only");
+  if (value.softmax)
+    fail(
+        "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of "
+        "heads in attention");
+  if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
+  return value;
+}
+
+const OnnxValue& NodeReader::images(int i) {
+  const OnnxValue& value = reals(i);
+  if (value.heads != 0)
+    fail(fmt::format("input '{}' is in heads, with its pixels in a row; octet knows that inside attention only",
+                     shown_name(node_.input(i))));
+  return value;
+}
+
+const OnnxValue& NodeReader::head_input(int i) {
+  const OnnxValue& value = reals(i);
+  check_no_bounds(i, value);
+  check_no_pad(value);
+  return value;
+}
+
+const OnnxValue& NodeReader::window_input(int i) {
+  images(i);
+  OnnxValue& value = network_.values.at(node_.input(i));
+  check_no_bounds(i, value);
+  const bool can_be_layer = !value.erf && network_.marks == nullptr;
+  if (!value.plain() && can_be_layer)
+    value = onnx_rules::with_numbers_applied(network_, value, {node_.input(i), node_.input(i) + "/scale"});
+  check_no_factor(i, value);
+  return value;
+}
+
+const OnnxValue& NodeReader::activation(int i) {
+  const OnnxValue& value = window_input(i);
+  check_no_pad(value);
+  return value;
+}
+
+const OnnxValue& NodeReader::scaled_input(int i) {
+  const OnnxValue& value = images(i);
+  check_no_bounds(i, value);
+  check_no_pad(value);
+  return value;
+}
+
+const OnnxValue& NodeReader::bounded_input(int i) {
+  const OnnxValue& value = images(i);
+  check_no_factor(i, value);
+  check_no_pad(value);
+  return value;
+}
+
+void NodeReader::check_no_bounds(int i, const OnnxValue& value) const {
+  if (value.bounded())
+    fail(fmt::format("input '{}' is a Relu or Clip without a scale of its own; expected a QuantizeLinear behind it",
+                     shown_name(node_.input(i))));
+}
+
+void NodeReader::check_no_factor(int i, const OnnxValue& value) const {
+  if (value.plain()) return;
+  fail(fmt::format("input '{}' is {} times {} plus {}; octet knows that only inside a hard-swish or gelu",
+                   shown_name(node_.input(i)), value.factor, value.erf ? "an Erf" : "an activation", value.shift));
+}
+
+void NodeReader::check_no_pad(const OnnxValue& value) const {
+  if (value.pad != Padding{}) fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
+}
+
+const Constant& NodeReader::bound(int i) {
+  const OnnxValue& value = input(i);
+  if (!value.constant)
+    fail(fmt::format("input '{}' is computed by the network; expected a constant", shown_name(node_.input(i))));
+  return *value.constant;
+}
+
+const Constant& NodeReader::constant(int i) {
+  const Constant& found = bound(i);
+  if (!found.is_finite)
+    throw data_error(fmt::format("{}: weights '{}': {}", network_.file().name, shown_name(node_.input(i)),
+                                 not_finite(found.reals, found.shape)));
+  return found;
+}
+
+const Constant& NodeReader::weights(int i, size_t rank) {
+  const Constant& found = constant(i);
+  const bool fits =
+      found.real && found.shape.size() == rank &&
+      std::all_of(found.shape.begin(), found.shape.end(), [](int64_t dim) { return dim >= 1 && dim <= kMaxDimension; });
+  if (!fits) {
+    fail(fmt::format("input '{}' is {} {}; expected float32 weights with {} dimensions of 1 to {}",
+                     shown_name(node_.input(i)), found.real ? "float32" : "integer", dims_text(found.shape), rank,
+                     kMaxDimension));
+  }
+  return found;
+}
+
+std::vector<int64_t> NodeReader::integers_input(int i) {
+  const Constant& found = constant(i);
+  if (found.real || found.shape.size() > 1) {
+    fail(fmt::format("input '{}' is {} {}; expected a row of integers", shown_name(node_.input(i)),
+                     found.real ? "float32" : "integer", dims_text(found.shape)));
+  }
+  return found.integers;
+}
+
+bool NodeReader::all_constant() {
+  for (int i = 0; i < node_.input_size(); ++i)
+    if (has_input(i) && !input(i).constant) return false;
+  return true;
+}
+
+int NodeReader::readers(int i) const {
+  const auto found = network_.uses.find(node_.input(i));
+  return found == network_.uses.end() ? 0 : found->second;
+}
+
+const AttributeProto* NodeReader::find(const char* name) {
+  taken_.insert(name);
+  const AttributeProto* found = nullptr;
+  for (const AttributeProto& attribute : node_.attribute()) {
+    if (attribute.name() != name) continue;
+    if (found != nullptr) fail(fmt::format("attribute '{}' is given twice", name));
+    if (attribute.has_ref_attr_name())
+      fail(fmt::format("attribute '{}' refers to a function's; expected a value", name));
+    found = &attribute;
+  }
+  return found;
+}
+
+const AttributeProto* NodeReader::find(const char* name, AttributeProto::AttributeType type) {
+  const AttributeProto* found = find(name);
+  if (found != nullptr && found->type() != type) {
+    fail(fmt::format("attribute '{}' is of type {}; expected {}", name, type_text(found->type()), type_text(type)));
+  }
+  return found;
+}
+
+int64_t NodeReader::integer(const char* name, int64_t fallback) {
+  const AttributeProto* found = find(name, AttributeProto::INT);
+  return found != nullptr ? found->i() : fallback;
+}
+
+float NodeReader::real(const char* name, float fallback) {
+  const AttributeProto* found = find(name, AttributeProto::FLOAT);
+  return found != nullptr ? found->f() : fallback;
+}
+
+std::string NodeReader::text(const char* name, const std::string& fallback) {
+  const AttributeProto* found = find(name, AttributeProto::STRING);
+  return found != nullptr ? found->s() : fallback;
+}
+
+std::vector<int64_t> NodeReader::integers(const char* name, std::vector<int64_t> fallback) {
+  const AttributeProto* found = find(name, AttributeProto::INTS);
+  return found != nullptr ? std::vector<int64_t>(found->ints().begin(), found->ints().end()) : std::move(fallback);
+}
+
+void NodeReader::done() {
+  for (const AttributeProto& attribute : node_.attribute()) {
+    if (!taken_.contains(attribute.name()))
+      fail(fmt::format("attribute '{}' is nothing that octet knows", shown_name(attribute.name())));
+  }
+}
+
+std::vector<std::string> NodeReader::names(int weight_input) const {
+  std::vector<std::string> names;
+  constexpr std::string_view kSuffix = ".weight";
+  if (weight_input >= 0 && has_input(weight_input)) {
+    const std::string& weight = node_.input(weight_input);
+    if (weight.ends_with(kSuffix)) names.push_back(weight.substr(0, weight.size() - kSuffix.size()));
+  }
+  names.push_back(node_.name());
+  names.push_back(node_.output(0));
+  return names;
+}
+
+void NodeReader::make(Node made, int rank) {
+  OnnxValue value = network_.append(std::move(made), names());
+  value.rank = rank;
+  result(std::move(value));
+}
+
+void NodeReader::result(OnnxValue value, int output) {
+  if (!network_.values.emplace(node_.output(output), std::move(value)).second)
+    fail(fmt::format("two nodes give '{}'", shown_name(node_.output(output))));
+}
+
+}  // namespace octet

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flatten, Reshape, Squeeze, Unsqueeze of activations: [N, C, H, W] to [N, C*H*W], and between [N, C, 1, 1] and [N, C].
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "src/net/onnx/rules.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+std::vector<int64_t> dims_of(NodeReader& node, const OnnxValue& x) {
+  const Shape& shape = node.network().shape(x);
+  std::vector<int64_t> dims = {node.network().batch, shape.c, shape.h, shape.w};
+  dims.resize(static_cast<size_t>(x.rank));
+  return dims;
+}
+
+void change_rank(NodeReader& node, int rank) {
+  OnnxValue y = node.activation(0);
+  y.rank = rank;
+  y.direct = false;
+  node.result(y);
+}
+
+/// Makes [N, C*H*W] of the input; for an image of one pixel without a node.
+void to_row(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const Shape& shape = node.network().shape(x);
+  if (shape.h != 1 || shape.w != 1) return node.make({.op = Op::flatten, .inputs = {x.node}}, 2);
+  change_rank(node, 2);
+}
+
+/// Imports the last Reshape of a channel shuffle, after the Transpose.
+void end_shuffle(NodeReader& node) {
+  const OnnxValue x = node.input(0);
+  const Shape& shape = node.network().shape(x);
+  const std::vector<int64_t> to = node.integers_input(1);
+  const std::array<int64_t, 4> from = {node.network().batch, shape.c, shape.h, shape.w};
+  const bool zero_is_zero = node.integer("allowzero", 0) != 0;
+  const bool images_first =
+      !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || (to[0] == 0 && !zero_is_zero));
+  if (!x.swapped || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()))
+    node.fail(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
+  node.make({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)});
+}
+
+}  // namespace
+
+int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank) node.fail(fmt::format("axis {} of {} dimensions", axis, rank));
+  return axis < 0 ? axis + rank : axis;
+}
+
+std::vector<int64_t> read_axes(NodeReader& node, int64_t rank) {
+  std::vector<int64_t> axes = node.has_input(1) ? node.integers_input(1) : node.integers("axes", {});
+  for (int64_t& axis : axes) axis = positive_axis(node, axis, rank);
+  return axes;
+}
+
+void flatten(NodeReader& node) {
+  const int rank = node.activation(0).rank;
+  const int64_t axis = node.integer("axis", 1);
+  if ((axis < 0 ? axis + rank : axis) != 1) node.fail(fmt::format("axis {}; expected 1", axis));
+  to_row(node);
+}
+
+void reshape(NodeReader& node) {
+  if (node.input(0).constant) return reshape_constant(node);
+  if (node.input(0).groups != 0) return end_shuffle(node);
+  if (node.input(0).heads != 0) return reshape_heads(node);
+  const OnnxValue x = node.activation(0);
+  const std::vector<int64_t> from = dims_of(node, x);
+  const std::vector<int64_t> wanted = node.integers_input(1);
+  std::vector<int64_t> to = wanted;
+  const bool zero_is_zero = node.integer("allowzero", 0) != 0;
+  const int64_t elements = node.network().shape(x).elements();
+  for (size_t i = 0; i < to.size(); ++i)
+    if (to[i] == 0 && !zero_is_zero && i < from.size()) to[i] = from[i];
+  const bool images_first = !to.empty() && (to[0] == kBatchSize || to[0] == from[0] || to[0] == -1);
+  const bool rest_known = to.size() > 1 && to[0] == -1;  // then no other dimension may be -1
+  if (images_first && to.size() == 2 && (to[1] == elements || (to[1] == -1 && !rest_known))) return to_row(node);
+  const Shape& shape = node.network().shape(x);
+  if (images_first && to.size() == 4 && to[1] == shape.c && to[2] == shape.h && to[3] == shape.w)
+    return change_rank(node, 4);
+  if (images_first && x.rank == 4 && to.size() == 5 && to[1] >= 1 && to[1] <= shape.c &&
+      std::equal(to.begin() + 2, to.end(), std::array<int64_t, 3>{shape.c / to[1], shape.h, shape.w}.begin()) &&
+      shape.c % to[1] == 0) {
+    OnnxValue y = x;
+    y.groups = to[1];
+    return node.result(y);
+  }
+  if (x.rank == 4 && reshape_to_heads(node, x, to)) return;
+  node.fail(
+      fmt::format("{} to {}; expected [N, -1], a flatten, or the heads of attention, [N, heads, C / heads, H * W]",
+                  dims_text(from), dims_text(wanted)));
+}
+
+void squeeze(NodeReader& node) {
+  if (node.input(0).constant) return reshape_constant(node);
+  const OnnxValue x = node.activation(0);
+  std::vector<int64_t> axes = read_axes(node, x.rank);
+  std::sort(axes.begin(), axes.end());
+  const Shape& shape = node.network().shape(x);
+  if (x.rank == 4 && shape.h == 1 && shape.w == 1 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 2);
+  if (x.rank == 4 && shape.w == 1 && axes == std::vector<int64_t>{3}) return change_rank(node, 3);
+  if (x.rank == 3 && shape.h == 1 && axes == std::vector<int64_t>{2}) return change_rank(node, 2);
+  node.fail(fmt::format("axes {} of {}; expected height and width of one pixel", dims_text(axes),
+                        dims_text(dims_of(node, x))));
+}
+
+void unsqueeze(NodeReader& node) {
+  if (node.input(0).constant) return reshape_constant(node);
+  const OnnxValue x = node.activation(0);
+  std::vector<int64_t> axes = read_axes(node, 4);
+  std::sort(axes.begin(), axes.end());
+  if (x.rank == 2 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 4);
+  node.fail(
+      fmt::format("axes {} of {}; expected [N, C] to [N, C, 1, 1]", dims_text(axes), dims_text(dims_of(node, x))));
+}
+
+}  // namespace octet::onnx_rules

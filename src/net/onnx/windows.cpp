@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of Conv and pools: kernel, strides, pads, auto_pad, ceil_mode, and a Pad before them. The pools themselves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "src/net/onnx/rules.h"
+#include "src/net/shapes.h"
+
+namespace octet::onnx_rules {
+namespace {
+
+/// Reads an attribute of two numbers, vertical and horizontal.
+std::array<int64_t, 2> pair(NodeReader& node, const char* key, const std::vector<int64_t>& fallback) {
+  const std::vector<int64_t> found = node.integers(key, fallback);
+  const bool fits = found.size() == 2 && std::all_of(found.begin(), found.end(), [](int64_t value) {
+                      return value >= 1 && value <= kMaxDimension;
+                    });
+  if (!fits) {
+    node.fail(fmt::format("{} {}; expected two numbers of 1 to {}: octet's images have height and width", key,
+                          dims_text(found), kMaxDimension));
+  }
+  return {found[0], found[1]};
+}
+
+struct Pads {
+  std::array<int64_t, 2> before, after;
+};
+
+Pads explicit_pads(NodeReader& node) {
+  const std::vector<int64_t> found = node.integers("pads", {0, 0, 0, 0});
+  const bool fits = found.size() == 4 && std::all_of(found.begin(), found.end(), [](int64_t value) {
+                      return value >= 0 && value <= kMaxDimension;
+                    });
+  if (!fits) node.fail(fmt::format("pads {}; expected four numbers of 0 to {}", dims_text(found), kMaxDimension));
+  return {{found[0], found[1]}, {found[2], found[3]}};
+}
+
+/// Returns the pads of auto_pad SAME, which gives ceil(input / stride) outputs; an odd zero is behind (upper) or before
+/// the image (lower).
+Pads same_pads(const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride, bool upper) {
+  Pads pads{};
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t outputs = (in[axis] + stride[axis] - 1) / stride[axis];
+    const int64_t total = std::max<int64_t>(0, (outputs - 1) * stride[axis] + extent[axis] - in[axis]);
+    pads.before[axis] = upper ? total / 2 : total - total / 2;
+    pads.after[axis] = total - pads.before[axis];
+  }
+  return pads;
+}
+
+Pads read_pads(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride) {
+  const std::string mode = node.text("auto_pad", "NOTSET");
+  const Pads given = explicit_pads(node);
+  if (mode == "NOTSET" || mode.empty()) return given;
+  if (mode == "VALID") return {};
+  if (mode != "SAME_UPPER" && mode != "SAME_LOWER") {
+    node.fail(fmt::format("auto_pad '{}'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", shown_name(mode)));
+  }
+  return same_pads(in, extent, stride, mode == "SAME_UPPER");
+}
+
+/// Adds the padding behind the image that ceil_mode implies for a last window beyond the edge. A MaxPool ignores it; an
+/// average would count it, so it is refused.
+Pads with_ceil(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+               const std::array<int64_t, 2>& stride, Pads pads) {
+  for (int axis = 0; axis < 2; ++axis) {
+    const int64_t spare = in[axis] + pads.before[axis] + pads.after[axis] - extent[axis];
+    const int64_t over = spare % stride[axis], started = spare / stride[axis] + 1;
+    // A window that would start in the padding behind the image is not made.
+    if (spare < 0 || over == 0 || started * stride[axis] >= in[axis] + pads.before[axis]) continue;
+    if (node.op() != "MaxPool") {
+      node.fail(fmt::format(
+          "ceil_mode with a last window that hangs over an image of {}x{} padded pixels, of which its "
+          "average takes fewer than the others; octet's averages are all of {}x{}: export the network for "
+          "images of a size at which no window hangs over",
+          in[0] + pads.before[0] + pads.after[0], in[1] + pads.before[1] + pads.after[1], extent[0], extent[1]));
+    }
+    pads.after[axis] += stride[axis] - over;
+  }
+  return pads;
+}
+
+int side(int64_t value) { return static_cast<int>(value); }
+
+}  // namespace
+
+Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel) {
+  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  const Shape& shape = node.network().shape(x);
+  const std::array<int64_t, 2> size = pair(node, "kernel_shape", kernel), stride = pair(node, "strides", {1, 1});
+  const std::array<int64_t, 2> dilation = pair(node, "dilations", {1, 1});
+  if (!kernel.empty() && (size[0] != kernel[0] || size[1] != kernel[1]))
+    node.fail(
+        fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
+  const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
+  const std::array<int64_t, 2> in = {shape.h + x.pad.top + x.pad.bottom, shape.w + x.pad.left + x.pad.right};
+  Pads pads = read_pads(node, in, extent, stride);
+  if (node.integer("ceil_mode", 0) != 0) pads = with_ceil(node, in, extent, stride, pads);
+  return {.kernel_h = side(size[0]),
+          .kernel_w = side(size[1]),
+          .stride_h = side(stride[0]),
+          .stride_w = side(stride[1]),
+          .pad = {x.pad.top + side(pads.before[0]), x.pad.left + side(pads.before[1]),
+                  x.pad.bottom + side(pads.after[0]), x.pad.right + side(pads.after[1])},
+          .dilation_h = side(dilation[0]),
+          .dilation_w = side(dilation[1])};
+}
+
+/// Reads the pads of a Pad before and behind each of `rank` dimensions. The file may give only some of them.
+std::vector<int64_t> pads_of_all(NodeReader& node, int64_t rank) {
+  const std::vector<int64_t> given = node.integers_input(1);
+  if (!node.has_input(3)) return given;
+  const std::vector<int64_t> axes = node.integers_input(3);
+  if (given.size() != 2 * axes.size())
+    node.fail(fmt::format("pads {} of axes {}; expected two for each", dims_text(given), dims_text(axes)));
+  std::vector<int64_t> pads(2 * static_cast<size_t>(rank), 0);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<size_t>(positive_axis(node, axes[i], rank));
+    pads[axis] = given[i];
+    pads[axis + static_cast<size_t>(rank)] = given[i + axes.size()];
+  }
+  return pads;
+}
+
+/// Zeros around the pixels are kept in the value for the next window, which takes them as its padding. Channels of
+/// zeros are the option A shortcut of He et al. 2015, usually after a Slice.
+void pad(NodeReader& node) {
+  OnnxValue x = node.activation(0);
+  const std::string mode = node.text("mode", "constant");
+  if (mode != "constant") node.fail(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
+  if (node.has_input(2)) {
+    const Constant& value = node.constant(2);
+    if (!value.real || value.reals != std::vector<float>{0}) node.fail("pads with another value than 0");
+  }
+  const std::vector<int64_t> pads = pads_of_all(node, x.rank);
+  const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
+                      return value >= 0 && value <= kMaxDimension;
+                    });
+  const int64_t channels = fits ? pads[1] + pads[5] : 0, around = fits ? pads[2] + pads[3] + pads[6] + pads[7] : 0;
+  if (!fits || pads[0] + pads[4] != 0 || pads[1] != pads[5] || (channels != 0 && around != 0)) {
+    node.fail(
+        fmt::format("pads {}; expected eight numbers of 0 to {}: none for images, and zeros around the pixels, or "
+                    "as many channels before as behind",
+                    dims_text(pads), kMaxDimension));
+  }
+  if (channels != 0) return node.result(subsample(node, x, 1, 1, channels));
+  x.pad = {side(pads[2]), side(pads[3]), side(pads[6]), side(pads[7])};
+  x.direct = false;
+  node.result(x);
+}
+
+void max_pool(NodeReader& node) {
+  const OnnxValue x = node.activation(0);  // not of a Pad, whose zeros could be the maximum
+  node.integer("storage_order", 0);        // concerns the second output, which octet does not give
+  const Window window = read_window(node, x, {});
+  node.make({.op = Op::max_pool, .inputs = {x.node}, .window = window});
+}
+
+void average_pool(NodeReader& node) {
+  OnnxValue x = node.window_input(0);
+  const Window window = read_window(node, x, {});
+  const bool counts_padding = node.integer("count_include_pad", 0) != 0;
+  if (window.pad != x.pad && !counts_padding)
+    node.fail(
+        "count_include_pad 0 with padding: windows at the border take the average of fewer pixels; octet's averages "
+        "count "
+        "the zeros around the image (count_include_pad 1), which is another network");
+  if (window == Window{}) {  // adaptive pooling to the size of the input
+    x.direct = false;
+    return node.result(x);
+  }
+  node.make({.op = Op::avg_pool, .inputs = {x.node}, .window = window});
+}
+
+void global_average_pool(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  node.make({.op = Op::global_avg_pool, .inputs = {x.node}});
+}
+
+void reduce_mean(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  std::vector<int64_t> axes = read_axes(node, x.rank);
+  std::sort(axes.begin(), axes.end());
+  if (node.integer("noop_with_empty_axes", 0) != 0 && axes.empty()) return identity(node);
+  if (x.rank != 4 || axes != std::vector<int64_t>{2, 3})
+    node.fail(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
+  node.make({.op = Op::global_avg_pool, .inputs = {x.node}}, node.integer("keepdims", 1) == 0 ? 2 : 4);
+}
+
+}  // namespace octet::onnx_rules

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the float and the QDQ form of a network are written with: an ONNX model under construction, and the operators
+// that both forms write alike.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onnx.pb.h"
+#include "src/net/graph.h"
+#include "src/net/int8_graph.h"
+#include "src/net/op_traits.h"
+#include "src/net/shapes.h"
+
+namespace octet {
+
+inline constexpr const char* kImages = "images";
+inline constexpr const char* kLogits = "logits";
+
+/// An ONNX model while it is written: one input "images", then constants and nodes in order, then the outputs.
+class OnnxWriter {
+ public:
+  OnnxWriter(const std::string& name, const Shape& input, int opset);
+
+  // Each of these appends a constant and returns its name: `stem`, made unique.
+  std::string floats(const std::string& stem, const std::vector<int64_t>& shape, const float* values);
+  std::string codes(const std::string& stem, const std::vector<int64_t>& shape, const std::vector<int8_t>& values);
+  std::string int32s(const std::string& stem, const std::vector<int32_t>& values);
+  std::string int64s(const std::string& stem, const std::vector<int64_t>& values);
+  std::string scalar(const std::string& stem, float value);
+  std::string zero_point(const std::string& stem, int32_t code, bool is_signed);
+
+  /// Appends a node and returns its name, which is also that of its output: `name`, made unique.
+  std::string node(const std::string& op, const std::string& name, const std::vector<std::string>& inputs);
+
+  // Each of these adds an attribute to the last node.
+  void attribute(const char* name, int64_t value);
+  void attribute(const char* name, const std::vector<int64_t>& values);
+  void real_attribute(const char* name, double value);
+  void text_attribute(const char* name, const std::string& value);
+  void window(const Window& window, bool dilations);  ///< kernel_shape, strides, pads; dilations
+
+  std::string flatten(const std::string& name, const std::string& x);
+
+  /// Returns the values that a node called `name` reads. `edges` are the values of the graph's nodes, `nodes` the
+  /// inputs of this one. A value [N, C] becomes an image [N, C, 1, 1] unless this node gives [N, C] too (`row`).
+  /// `rows`: find_rows().
+  std::vector<std::string> inputs(const std::string& name, const std::vector<int>& nodes, bool row,
+                                  const std::vector<std::string>& edges, const std::vector<bool>& rows);
+
+  int opset() const { return static_cast<int>(model_.opset_import(0).version()); }
+
+  /// Names the outputs of the graph: a single one "logits", several like their nodes. Those of one pixel become [N, C],
+  /// others are [N, C, H, W]. `edges` are the values of the graph's nodes, `rows` is find_rows().
+  template <typename AnyGraph>
+  void outputs(const AnyGraph& graph, const std::vector<std::string>& edges, const std::vector<bool>& rows) {
+    std::vector<Output> all;
+    for (const int index : graph.outputs) {
+      const auto at = static_cast<size_t>(index);
+      const auto& node = graph.nodes[at];
+      all.push_back({graph.outputs.size() == 1 ? kLogits : node.name, edges[at], node.shape, rows[at]});
+    }
+    name_outputs(std::move(all));
+  }
+
+  /// Returns the bytes of the file.
+  std::string finish(const Preprocessing& preprocessing, const std::vector<std::string>& class_names);
+
+ private:
+  struct Output {
+    std::string name, value;
+    Shape shape;
+    bool row;
+  };
+  void name_outputs(std::vector<Output> all);
+  std::string fresh(std::string name);
+  std::string constant(const std::string& stem, int type, const std::vector<int64_t>& shape, const void* data,
+                       size_t size);
+
+  onnx::ModelProto model_;
+  std::set<std::string> names_ = {kImages, kLogits};
+};
+
+/// A node that the float and the QDQ form write alike.
+struct SharedNode {
+  std::string name;
+  ShapeAttributes attributes;
+  std::vector<Shape> inputs;   ///< their shapes
+  Shape shape;                 ///< of the output
+  float scale = 1;             ///< matmul
+  std::optional<Curve> curve;  ///< lookup
+};
+
+/// Appends the nodes that compute a shared node's operator from the values x, and returns their result. Throws
+/// Error(usage) naming the node if ONNX cannot express it.
+std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std::vector<std::string>& x);
+
+/// Undoes curve_text(). Returns none for any other text.
+std::optional<Curve> read_curve(const std::string& text);
+
+/// Returns for each node of a Graph or Int8Graph whether its value is [N, C] in ONNX: octet's linear layers give
+/// [C, 1, 1], ONNX's Gemm [N, C].
+template <typename AnyGraph>
+std::vector<bool> find_rows(const AnyGraph& graph) {
+  std::vector<bool> rows;
+  for (const auto& node : graph.nodes) {
+    const OpTraits& op = traits(node.op);
+    const bool image = op.op == Op::input || op.op == Op::conv2d || op.windowed || op.op == Op::global_avg_pool ||
+                       op.op == Op::matmul || op.op == Op::softmax;
+    const bool from_rows = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                       [&](int input) { return rows[static_cast<size_t>(input)]; });
+    rows.push_back(op.op == Op::linear || op.op == Op::flatten || (!image && from_rows));
+  }
+  return rows;
+}
+
+}  // namespace octet

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "src/base/error.h"
+#include "src/net/int8_graph.h"
+#include "src/quant/node_constants.h"
+
+namespace octet {
+
+const std::vector<float>& find_parameter(const FloatParams& params, std::string_view name, size_t size) {
+  const auto found = params.find(std::string(name));
+  if (found == params.end()) throw data_error("parameter '" + std::string(name) + "' is missing");
+  if (found->second.size() != size) {
+    throw data_error("parameter '" + found->first + "' has " + std::to_string(found->second.size()) +
+                     " values, expected " + std::to_string(size));
+  }
+  return found->second;
+}
+
+namespace {
+
+void check_scale(float scale, const Node& node, const char* what) {
+  if (!(scale > 0) || !std::isfinite(scale)) {
+    throw promise_error("'" + node.name + "': " + what + " scale " + std::to_string(scale) +
+                        " is not a positive finite number");
+  }
+}
+
+float checked(double value, const Node& node, size_t channel, const char* what) {
+  const float rounded = static_cast<float>(value);
+  if (!(std::fabs(rounded) <= kMaxMultiplier)) {  // also NaN
+    throw promise_error("'" + node.name + "': " + what + " of channel " + std::to_string(channel) + " is " +
+                        std::to_string(value) + "; its parameters, BatchNorm or scales are broken");
+  }
+  return rounded;
+}
+
+}  // namespace
+
+Folded fold(const Node& node, const FloatParams& params, float x_scale, const std::vector<float>& weight_scale,
+            float y_scale) {
+  const size_t channels = static_cast<size_t>(node.out_channels);
+  check_scale(x_scale, node, "input");
+  check_scale(y_scale, node, "output");
+  if (weight_scale.size() != channels) {
+    throw promise_error("'" + node.name + "': " + std::to_string(weight_scale.size()) + " weight scales for " +
+                        std::to_string(channels) + " channels");
+  }
+  const std::vector<float>* b = node.bias ? &find_parameter(params, node.name + ".bias", channels) : nullptr;
+  const std::vector<float>*gamma = nullptr, *beta = nullptr, *mean = nullptr, *var = nullptr;
+  if (!node.batch_norm.empty()) {
+    gamma = &find_parameter(params, node.batch_norm + ".weight", channels);
+    beta = &find_parameter(params, node.batch_norm + ".bias", channels);
+    mean = &find_parameter(params, node.batch_norm + ".running_mean", channels);
+    var = &find_parameter(params, node.batch_norm + ".running_var", channels);
+  }
+  Folded folded;
+  folded.multiplier.resize(channels);
+  folded.bias.resize(channels);
+  for (size_t k = 0; k < channels; ++k) {
+    check_scale(weight_scale[k], node, "weight");
+    double gain = 1, offset = b ? (*b)[k] : 0.0;
+    if (gamma) {
+      gain = (*gamma)[k] / std::sqrt(static_cast<double>((*var)[k]) + node.epsilon);
+      offset = (*beta)[k] + (offset - (*mean)[k]) * gain;
+    }
+    const auto scale = static_cast<float>(weight_scale[k] * gain);
+    folded.multiplier[k] = checked(static_cast<double>(x_scale) * scale / y_scale, node, k, "multiplier");
+    folded.bias[k] = checked(static_cast<double>(static_cast<float>(offset)) / y_scale, node, k, "bias");
+  }
+  return folded;
+}
+
+std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds) {
+  std::vector<uint8_t> table(256);
+  for (int byte = 0; byte < 256; ++byte) {
+    const int32_t code = x.is_signed() ? static_cast<int8_t>(byte) : byte;
+    const double real = evaluate(curve, static_cast<double>(dequantize(code, x)));
+    table[byte] = static_cast<uint8_t>(std::clamp(quantize(static_cast<float>(real), y), bounds.lo, bounds.hi));
+  }
+  return table;
+}
+
+std::vector<int32_t> softmax_table(const QParams& x) {
+  std::vector<int32_t> table(256);
+  for (int d = 0; d < 256; ++d)
+    table[static_cast<size_t>(d)] =
+        static_cast<int32_t>(std::rint(std::exp(-d * static_cast<double>(x.scale)) * kExponentialOne));
+  return table;
+}
+
+}  // namespace octet

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/data/dataset.h"
+#include "src/net/onnx/import.h"
+#include "src/recipe/run.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kTest = "data.test";
+
+/// Returns the cure if the test images of an image folder are missing and its recipe does not set data.test. Every
+/// other format has a test part.
+std::string cure(const DataRecipe& from, const std::string& key) {
+  if (from.format != "image_folder" || key != kTest || from.test != DataRecipe().test) return "";
+  return "; set data.test to the folder of the test images, or data.test_path. Pictures without such a part can be "
+         "quantized after training only: set it to what data.train is";
+}
+
+/// Opens the split that the recipe's `key` names. `classes` are those of the training set, for the other splits.
+std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split,
+                                          const std::vector<std::string>& classes = {}) try {
+  const DataRecipe& from = recipe.data;
+  const bool elsewhere = key == kTest && !from.test_path.empty();
+  std::shared_ptr<const Dataset> dataset =
+      open_dataset({.format = from.format,
+                    .path = elsewhere ? from.test_path : from.path,
+                    .split = split,
+                    .classes = from.classes,
+                    .class_names = classes,
+                    .channels = from.channels,
+                    .orientation = from.orientation == "exif" ? Orientation::exif : Orientation::as_stored,
+                    .image_size = from.image_size,
+                    .synthetic_size = from.synthetic_size,
+                    .synthetic_classes = from.synthetic_classes,
+                    .labels = from.labels == "pixels" ? Labels::pixels : Labels::image,
+                    .seed = recipe.seed});
+  if (dataset->channels() != from.channels) {
+    throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
+                                  dataset->channels()));
+  }
+  return dataset;
+} catch (const Error& error) {
+  if (error.code() != ExitCode::data) throw;
+  throw data_error(fmt::format("{}: {}{}", key, error.what(), cure(recipe.data, key)));
+}
+
+EvaluationSet all_of(const RunData& data, const char* name, const std::shared_ptr<const Dataset>& dataset,
+                     const std::vector<size_t>& indices) {
+  return {.name = name,
+          .dataset = dataset.get(),
+          .indices = indices,
+          .transform = data.evaluation_transform,
+          .workers = data.workers,
+          .sharing = data.sharing};
+}
+
+Transform evaluation_transform(const DataRecipe& recipe) {
+  Transform transform;
+  transform.channels = recipe.channels;
+  transform.height = transform.width = recipe.image_size;
+  transform.resize = recipe.resize;
+  return transform;
+}
+
+Transform train_transform(const DataRecipe& recipe) {
+  Transform transform = evaluation_transform(recipe);
+  transform.random_resized_crop = recipe.random_resized_crop;
+  transform.crop_area_min = recipe.crop_area_min;
+  transform.pad = recipe.pad;
+  transform.flip = recipe.flip;
+  transform.cutout = recipe.cutout;
+  for (const double mean : recipe.mean) {
+    transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
+  }
+  return transform;
+}
+
+}  // namespace
+
+Task RunData::task() const { return task_of(*train_set, evaluation_transform); }
+
+EvaluationSet RunData::validation_images() const { return all_of(*this, "validation", validation_set, validation); }
+
+EvaluationSet RunData::test_images(long images) const {
+  EvaluationSet set = all_of(*this, "test", test_set, test);
+  if (images > 0) set.indices.resize(std::min(set.indices.size(), static_cast<size_t>(images)));
+  return set;
+}
+
+RunData open_run_data(const Recipe& recipe) {
+  RunData data;
+  const DataRecipe& from = recipe.data;
+  data.train_set = open_split(recipe, "data.train", from.train);
+  const std::vector<std::string>& classes = data.train_set->class_names();
+  data.tests_on_training_images = tests_on_training_images(from);
+  data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test, classes);
+  if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
+  const bool split_off = from.validation.empty();
+  data.validation_set = split_off ? data.train_set : open_split(recipe, "data.validation", from.validation, classes);
+  Split split = split_indices({.train_images = data.train_set->size(),
+                               .test_images = data.test_set->size(),
+                               .validation_images = split_off ? 0 : data.validation_set->size(),
+                               .validation_fraction = from.validation_fraction,
+                               .limit_train = static_cast<size_t>(from.limit_train),
+                               .limit_validation = static_cast<size_t>(from.limit_validation),
+                               .limit_test = static_cast<size_t>(from.limit_test),
+                               .calibration_images = static_cast<size_t>(recipe.calibrate.images),
+                               .seed = recipe.seed});
+  data.train = std::move(split.train);
+  data.calibration = std::move(split.calibration);
+  data.validation = std::move(split.validation);
+  data.test = std::move(split.test);
+  data.train_transform = train_transform(from);
+  data.evaluation_transform = evaluation_transform(from);
+  // If every image has the network's size, nothing is cropped and the checkpoint need not say how.
+  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.image_size};
+  data.train_transform.even_margin = data.evaluation_transform.even_margin = cut;
+  data.mean.assign(from.mean.begin(), from.mean.end());
+  data.std.assign(from.std.begin(), from.std.end());
+  data.workers = from.workers;
+  const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {
+    for (const std::string& note : dataset->notes()) data.notes.push_back(fmt::format("{}: {}", key, note));
+  };
+  add_notes("data.train", data.train_set);
+  if (data.validation_set != data.train_set) add_notes("data.validation", data.validation_set);
+  if (data.test_set != data.train_set) add_notes(kTest, data.test_set);
+  for (const std::string& note : data.notes) say("note: " + note);
+  return data;
+}
+
+std::string kind_of_network_file(const std::string& path) {
+  std::array<std::byte, 16> first{};
+  std::error_code error;
+  const auto size = static_cast<size_t>(std::filesystem::file_size(path, error));
+  if (error || size < first.size()) return "";
+  std::ifstream in(path, std::ios::binary);
+  if (!in.read(reinterpret_cast<char*>(first.data()), static_cast<std::streamsize>(first.size()))) return "";
+  const std::string file = shell_word(path);
+  if (is_safetensors(first.data(), size))
+    return fmt::format(
+        "a safetensors file; a recipe takes float weights by --set model.weights={}, octet run and inspect take an "
+        "int8 "
+        "checkpoint",
+        file);
+  if (is_pytorch(first.data(), first.size()))
+    return fmt::format("weights of PyTorch; a recipe takes them by --set model.weights={}", file);
+  return is_onnx(first.data(), first.size()) ? describe_onnx(path) : "";
+}
+
+Recipe read_given_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  if (const std::string kind = kind_of_network_file(path); !kind.empty())
+    throw usage_error(fmt::format("{}: expected a recipe, found {}", path, kind));
+  return read_recipe(path, overrides);
+}
+
+}  // namespace octet

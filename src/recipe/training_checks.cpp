@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks of what is trained and what becomes of it: values of model, train, qat, calibrate, quant, parallel,
+// evaluate and export that must fit each other.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+
+#include "src/base/names.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/plan.h"
+#include "src/recipe/schema.h"
+
+namespace octet {
+namespace {
+
+struct TrainingChecks : Checks {
+  void check_model() const {
+    const bool graph = recipe.model.name == "graph";
+    require(graph != recipe.model.graph.empty(), graph ? "model.name" : "model.graph",
+            graph ? "graph needs the nodes in model.graph" : "only for model.name graph");
+    const bool onnx = recipe.model.name == "onnx";
+    require(onnx != recipe.model.onnx.empty(), onnx ? "model.name" : "model.onnx",
+            onnx ? "onnx needs the network's file in model.onnx" : "only for model.name onnx");
+    require(graph || onnx || recipe.model.outputs.empty(), "model.outputs", "only for model.name graph or onnx");
+  }
+
+  void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {
+    const ScheduleKind schedule = value_named(kSchedules, o.schedule, section + ".schedule");
+    const OptimizerKind optimizer = value_named(kOptimizers, o.optimizer, section + ".optimizer");
+    require(schedule != ScheduleKind::step || !o.milestones.empty(), section + ".schedule",
+            "step needs " + section + ".milestones");
+    for (size_t i = 1; i < o.milestones.size(); ++i) {
+      require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
+    }
+    require(o.epochs == 0 || o.warmup_epochs < o.epochs, section + ".warmup_epochs",
+            fmt::format("{0} leaves nothing of {1}.epochs {2}; set {1}.warmup_epochs below it, 0 for none",
+                        o.warmup_epochs, section, o.epochs));
+    require(!o.nesterov || optimizer != OptimizerKind::sgd || o.momentum > 0, section + ".nesterov",
+            "needs " + section + ".momentum above 0");
+    const int limit = recipe.data.limit_train;
+    require(o.epochs == 0 || limit == 0 || limit >= o.batch_size, "data.limit_train",
+            fmt::format("{} is below {}.batch_size {}: no step", limit, section, o.batch_size));
+  }
+
+  void check_qat() const {
+    check_optimizer(recipe.qat, "qat");
+    require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
+            "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
+    require(recipe.qat.distill_weight == 0 || recipe.data.labels != "pixels", "qat.distill_weight",
+            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
+    check_freezing();
+    check_reestimation();
+    require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
+            "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
+  }
+
+  void check_reestimation() const {
+    const long images = recipe.qat.reestimate_batch_norm;
+    require(images == 0 || recipe.qat.epochs > 0, "qat.reestimate_batch_norm",
+            "takes statistics anew for the weights that QAT trained, but qat.epochs is 0; set epochs, or 0 here");
+    require(images != 1, "qat.reestimate_batch_norm", "1: one image can have no variance; allowed: 0, 2 .. 10000000");
+    require(
+        images == 0 || recipe.qat.batch_size > 1, "qat.reestimate_batch_norm",
+        "averages over batches of qat.batch_size, and one image can have no variance; set a batch_size of 2 or more");
+  }
+
+  /// Checks the repairs after training, which exclude QAT.
+  void check_calibrate() const {
+    const CalibrateRecipe& calibrate = recipe.calibrate;
+    const bool trains = recipe.qat.epochs > 0;
+    const auto require_untrained = [&](bool asked, const char* key, const char* why) {
+      require(!asked || !trains, key, fmt::format("{}; set qat.epochs: 0, or leave it out", why));
+    };
+    require_untrained(calibrate.equalize, "calibrate.equalize",
+                      "repairs a network after training, and QAT would train another network than train did");
+    require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
+                      "repairs a network after training, and QAT moves the biases itself");
+    const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
+    const std::string learned =
+        calibrate.rounding + " puts weights on their codes after training, and QAT would move them off again";
+    require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding", learned.c_str());
+    require(
+        calibrate.rounding_drop == 0 || rounding == WeightRounding::block, "calibrate.rounding_drop",
+        fmt::format("drops quantization where blocks are rounded together, but calibrate.rounding is {}; set block, "
+                    "or 0",
+                    calibrate.rounding));
+    const bool distills = calibrate.distill_steps > 0;
+    require_untrained(distills, "calibrate.distill_steps",
+                      "teaches a network after training; in QAT qat.distill_weight does");
+    require(!distills || recipe.data.labels != "pixels", "calibrate.distill_steps",
+            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
+  }
+
+  void check_quant() const {
+    const QuantRecipe& quant = recipe.quant;
+    require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
+    const bool trains = recipe.qat.epochs > 0, weights = quant.weight_calibrator == "lsq";
+    const EdgeScales scales = value_named(kEdgeScales, quant.scales, "quant.scales");
+    const bool edges = learn(scales);
+    require(scales == EdgeScales::fixed || trains, "quant.scales",
+            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", quant.scales,
+                        edges ? "learns scales" : "follows ranges"));
+    check_learned(scales);
+    check_sparsity();
+    require(!weights || trains, "quant.weight_calibrator",
+            "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
+    require(!weights || quant.weight_granularity == "per_channel", "quant.weight_calibrator",
+            "lsq learns a scale for each channel, but quant.weight_granularity is " + quant.weight_granularity +
+                "; set per_channel, or mse");
+    require(
+        recipe.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
+        "no scale learns; set quant.scales: lsq, lsq_plus or pact, or quant.weight_calibrator: lsq, or leave it out");
+  }
+
+  void check_parallel() const {
+    check_phase(recipe.train, "train");
+    check_phase(recipe.qat, "qat");
+    const bool cut = !recipe.parallel.stages.empty(), qat = recipe.qat.epochs > 0;
+    require(!cut || !qat || recipe.quant.scales != "observed", "quant.scales",
+            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed, lsq, "
+            "lsq_plus or pact");
+    require(!cut || recipe.qat.distill_weight == 0, "qat.distill_weight",
+            "the float network that teaches is not cut by parallel.stages; leave one of them out");
+    require(!cut || recipe.model.dropout == 0 || recipe.train.epochs == 0, "model.dropout",
+            "parallel.stages trains the fused network, which has no dropout; set 0, or leave the stages out");
+    require(!cut || !qat || recipe.quant.sparsity == "none", "quant.sparsity",
+            "2:4 is chosen from all weights in each step, of which parallel.stages has a part; leave one of them out");
+    require(!cut || !qat || recipe.qat.freeze_oscillating == 0, "qat.freeze_oscillating",
+            "follows all weights, of which parallel.stages has a part; leave one of them out");
+  }
+
+  void check_results() const {
+    const auto& engines = recipe.evaluate.engines;
+    require(!engines.empty(), "evaluate.engines", "names no engine; [auto] takes those of the machine");
+    require(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "evaluate.engines",
+            "an engine is given twice");
+    const std::string& fallback = recipe.evaluate.fallback;
+    const std::string partial = partial_engine(engines);
+    const FallbackFault fault = fallback_fault(engines, fallback);
+    require(fault != FallbackFault::missing, "evaluate.engines",
+            fmt::format("{0} cannot run every layer (the input, for one); add evaluate.fallback: cuda, or leave {0} "
+                        "out",
+                        partial));
+    require(fault != FallbackFault::useless, "evaluate.fallback",
+            fmt::format("{} is for engines cudnn and cutlass; add one to evaluate.engines, or leave the fallback out",
+                        fallback));
+    require(partial.empty() || recipe.quant.activation == "symmetric_s8", "evaluate.engines",
+            fmt::format("{0} convolves int8 codes and would run no layer of quant.activation {1}; set symmetric_s8, or "
+                        "leave {0} out",
+                        partial, recipe.quant.activation));
+    const std::filesystem::path file = recipe.export_.file;
+    require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
+            fmt::format("'{}' is not a plain file name that ends in .safetensors", file.string()));
+  }
+
+  void check_phase(const OptimizerRecipe& o, const std::string& section) const {
+    const ParallelRecipe& parallel = recipe.parallel;
+    if (o.epochs == 0) return;
+    require(parallel.exchange != "fp16" || o.precision == "fp16", "parallel.exchange",
+            fmt::format("fp16 loses gradients below 6e-8, and {}.precision {} has no loss scale that keeps them above; "
+                        "set fp32, or precision fp16",
+                        section, o.precision));
+    if (parallel.stages.empty()) return;
+    require(o.batch_size % parallel.micro_batches == 0, section + ".batch_size",
+            fmt::format("{} is no multiple of parallel.micro_batches {}", o.batch_size, parallel.micro_batches));
+    require(!o.sync_batch_norm, section + ".sync_batch_norm",
+            "each micro-batch of parallel.stages has its own statistics: there is no whole batch on a GPU at a time; "
+            "leave one of them out");
+  }
+
+  /// Checks that the codes fit the methods that learn ranges.
+  void check_learned(EdgeScales scales) const {
+    const std::string& activation = recipe.quant.activation;
+    require(scales != EdgeScales::lsq_plus || activation == "affine_u8", "quant.scales",
+            fmt::format("lsq_plus learns zero points, and quant.activation {} has none; set affine_u8, or lsq",
+                        activation));
+    require(scales != EdgeScales::pact || activation != "symmetric_s8", "quant.scales",
+            "pact gives all codes to [0, a] of a ReLU, and quant.activation symmetric_s8 has half of them below 0; set "
+            "affine_u8 or unsigned_u8, or lsq");
+    require(
+        scales == EdgeScales::pact || recipe.qat.pact_decay == QatRecipe().pact_decay, "qat.pact_decay",
+        fmt::format("no clipping level learns with quant.scales {}; set pact, or leave it out", recipe.quant.scales));
+  }
+
+  void check_sparsity() const {
+    if (value_named(kSparsities, recipe.quant.sparsity, "quant.sparsity") == Sparsity::none) return;
+    require(recipe.calibrate.rounding == "nearest", "quant.sparsity",
+            fmt::format("2:4 needs its zeros, which calibrate.rounding {} may round up; set nearest, or none",
+                        recipe.calibrate.rounding));
+    require(recipe.calibrate.distill_steps == 0, "quant.sparsity",
+            "2:4 needs its zeros, which calibrate.distill_steps would move; leave one of them out");
+    require(recipe.qat.freeze_oscillating == 0, "quant.sparsity",
+            "2:4 chooses by magnitude which weights are 0 in each step, and qat.freeze_oscillating would hold some of "
+            "them; leave one of them out");
+  }
+
+  void check_freezing() const {
+    const QatRecipe& qat = recipe.qat;
+    const bool freezes = qat.freeze_oscillating > 0;
+    require(!freezes || qat.epochs > 0, "qat.freeze_oscillating",
+            "weights oscillate in QAT, but qat.epochs is 0; set epochs, or leave it out");
+    require(!freezes || qat.ema == 0, "qat.freeze_oscillating",
+            fmt::format("freezes the last step's codes, but what is kept is an average (qat.ema {}); leave one of them "
+                        "out",
+                        qat.ema));
+    require(qat.freeze_oscillating_start == 0 || freezes, "qat.freeze_oscillating_start",
+            "nothing is frozen; set qat.freeze_oscillating, or leave it out");
+    require(qat.freeze_oscillating_start == 0 || qat.freeze_oscillating_start >= qat.freeze_oscillating,
+            "qat.freeze_oscillating_start",
+            fmt::format("{} is below qat.freeze_oscillating {}: the threshold falls", qat.freeze_oscillating_start,
+                        qat.freeze_oscillating));
+  }
+};
+
+}  // namespace
+
+void check_training(const Checks& checks) {
+  const TrainingChecks training{checks};
+  training.check_model();
+  training.check_optimizer(checks.recipe.train, "train");
+  training.check_qat();
+  training.check_calibrate();
+  training.check_quant();
+  training.check_parallel();
+  training.check_results();
+}
+
+}  // namespace octet

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The section of report.html with test images and the classes of their pixels, as images inside the page.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "src/base/text.h"
+#include "src/report/headline.h"
+#include "src/report/html.h"
+
+namespace octet {
+namespace {
+
+using Colour = std::array<uint8_t, 3>;
+
+/// The colours of classes: a dark one for the first, usually the background, then Okabe & Ito's.
+constexpr std::array<Colour, 8> kClasses = {{{44, 49, 56},
+                                             {230, 159, 0},
+                                             {86, 180, 233},
+                                             {0, 158, 115},
+                                             {240, 228, 66},
+                                             {0, 114, 178},
+                                             {204, 121, 167},
+                                             {255, 255, 255}}};
+constexpr Colour kNobodyKnows = {122, 130, 140}, kSame = {233, 236, 239}, kDiffers = {213, 94, 0};
+
+Colour colour_of(int cls) {
+  return cls == kNoLabel ? kNobodyKnows : kClasses[static_cast<size_t>(cls) % kClasses.size()];
+}
+
+/// Encodes bytes in base 64 (RFC 4648).
+std::string base64(const std::string& bytes) {
+  constexpr const char* kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t three = 0;
+    for (size_t k = 0; k < 3; ++k) three = three << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
+    for (int k = 0; k < 4; ++k) {
+      const bool padding = i + static_cast<size_t>(k) > bytes.size();
+      text += padding ? '=' : kLetters[three >> (18 - 6 * k) & 63];
+    }
+  }
+  return text;
+}
+
+std::string image_figure(const Image& image, const std::string& caption) {
+  return fmt::format(
+      "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\"/><figcaption>{0}</figcaption></figure>\n",
+      html_escape(caption), base64(encode_png(image)));
+}
+
+template <typename ColourAt>
+Image painted(const ReportPicture& picture, const ColourAt& colour_at) {
+  Image image{picture.image.height, picture.image.width, 3, {}};
+  for (size_t i = 0; i < picture.truth.size(); ++i) {
+    const Colour colour = colour_at(i);
+    image.pixels.insert(image.pixels.end(), colour.begin(), colour.end());
+  }
+  return image;
+}
+
+Image painted(const ReportPicture& picture, const std::vector<int>& classes) {
+  return painted(picture, [&](size_t i) { return colour_of(classes[i]); });
+}
+
+long differing(const ReportPicture& picture) {
+  long count = 0;
+  for (size_t i = 0; i < picture.int8.size(); ++i) count += picture.before[i] != picture.int8[i];
+  return count;
+}
+
+}  // namespace
+
+std::string pictures_section(const Report& report) {
+  if (report.pictures.empty()) return "";
+  const Headline h = headline(report);
+  const std::string int8 = h.int8_row ? h.int8_row->evaluation.name : "int8";
+  std::string html =
+      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The first test pictures: what the pixels are, and "
+      "what the networks take them for.</p>\n<p>";
+  for (size_t c = 0; c < report.class_names.size(); ++c) {
+    const Colour colour = colour_of(static_cast<int>(c));
+    html += fmt::format("<span class=\"key\" style=\"background: rgb({}, {}, {})\"></span> {} ", colour[0], colour[1],
+                        colour[2], html_escape(class_label(report, c)));
+  }
+  html += "</p>\n";
+  for (const ReportPicture& picture : report.pictures) {
+    const Image differences =
+        painted(picture, [&](size_t i) { return picture.before[i] == picture.int8[i] ? kSame : kDiffers; });
+    html += "<div class=\"pictures\">\n" + image_figure(picture.image, picture.name) +
+            image_figure(painted(picture, picture.truth), "truth") +
+            image_figure(painted(picture, picture.before), "float") +
+            image_figure(painted(picture, picture.int8), int8) +
+            image_figure(differences, "differing: " + counted(differing(picture), "pixel")) + "</div>\n";
+  }
+  return html + "</section>\n";
+}
+
+}  // namespace octet

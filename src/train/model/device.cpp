@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/device.h"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+
+#include <string>
+
+#if OCTET_CUDA
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace octet {
+
+Weights to_device(const Weights& weights, at::Device device) {
+  const c10::NoGradGuard no_grad;
+  Weights moved;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor there = tensor.to(device);  // dense tensors keep their strides
+    if (!there.is_same(tensor)) there.requires_grad_(tensor.requires_grad());
+    moved.emplace(name, there);
+  }
+  return moved;
+}
+
+at::Device device_of(const Weights& weights) { return weights.begin()->second.device(); }
+
+Error no_cuda(at::Device device) {
+  return usage_error("no kernels for " + device.str() +
+                     ": octet was built without CUDA; install nvcc and run tools/setup.sh again");
+}
+
+#if OCTET_CUDA
+CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); }
+
+at::Tensor to_host(const at::Tensor& x) {
+  if (x.is_cpu()) return x.contiguous();
+  const at::Tensor from = x.detach().contiguous();
+  at::Tensor host = at::empty_like(from, from.options().device(at::kCPU).pinned_memory(true));
+  // A copy that LibTorch's allocator has to wait for ends the process in ~Tensor when the GPU has failed meanwhile.
+  host.copy_(from, /*non_blocking=*/false);
+  return host;
+}
+#else
+CudaStream current_stream(at::Device device) { throw no_cuda(device); }
+
+at::Tensor to_host(const at::Tensor& x) { return x.contiguous(); }
+#endif
+
+kernels::ValueType value_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return kernels::ValueType::float32;
+    case at::kHalf:
+      return kernels::ValueType::float16;
+    case at::kBFloat16:
+      return kernels::ValueType::bfloat16;
+    default:
+      throw promise_error(std::string("kernels take float32, float16 and bfloat16, not ") + c10::toString(type));
+  }
+}
+
+at::ScalarType scalar_type(kernels::ValueType type) {
+  if (type == kernels::ValueType::float32) return at::kFloat;
+  return type == kernels::ValueType::float16 ? at::kHalf : at::kBFloat16;
+}
+
+at::Tensor dense(const at::Tensor& x) {
+  return x.is_non_overlapping_and_dense() ? x : x.contiguous(x.suggest_memory_format());
+}
+
+}  // namespace octet

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/model/operators.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/stack.h>
+
+#include <vector>
+
+#include "src/net/shapes.h"
+
+namespace octet {
+namespace {
+
+/// LibTorch 2.11 convolves images of one channel into one column wrongly on the CPU (float32, stride 2) where strides,
+/// of the image or of the weight, are those of channels-last memory. One channel's memory is the same in either order.
+bool needs_plain_strides(const at::Tensor& x, const Window& w) {
+  const Shape image = {1, static_cast<int>(x.size(2)), static_cast<int>(x.size(3))};
+  return x.is_cpu() && x.size(1) == 1 && window_output(w, image).w == 1;
+}
+
+at::Tensor plain_strides(const at::Tensor& x) { return x.contiguous().view(x.sizes()); }
+
+/// Interpolates along an axis of x (not the first or last), with weights that add up to 2 * factor * unit.
+at::Tensor interpolated_axis(const at::Tensor& x, int64_t axis, int factor, double unit) {
+  const int64_t size = x.size(axis);
+  const at::Tensor before = at::cat({x.narrow(axis, 0, 1), x.narrow(axis, 0, size - 1)}, axis);
+  const at::Tensor behind = at::cat({x.narrow(axis, 1, size - 1), x.narrow(axis, size - 1, 1)}, axis);
+  std::vector<at::Tensor> parts;
+  for (int part = 0; part < factor; ++part) {
+    const int place = 2 * part + 1 - factor;  // from the centre of the input's pixel, in its 1 / (2 factor)
+    const int weight = place < 0 ? -place : place;
+    const at::Tensor own = x.mul((2 * factor - weight) * unit);
+    parts.push_back(place == 0 ? own : own.add(place < 0 ? before : behind, weight * unit));
+  }
+  return at::stack(parts, axis + 1).flatten(axis, axis + 1);
+}
+
+at::Tensor interpolated(const at::Tensor& x, const Node& node, double unit_h, double unit_w) {
+  const at::Tensor rows = interpolated_axis(x.permute({0, 2, 3, 1}), 1, node.factor_h, unit_h);
+  return interpolated_axis(rows, 2, node.factor_w, unit_w).permute({0, 3, 1, 2});
+}
+
+}  // namespace
+
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Window& w,
+                    int groups) {
+  const bool plain = needs_plain_strides(x, w);
+  const PaddedImage from = padded(x, w.pad, 0);
+  return at::conv2d(plain ? plain_strides(from.image) : from.image, plain ? plain_strides(weight) : weight, bias,
+                    {w.stride_h, w.stride_w}, from.pad, {w.dilation_h, w.dilation_w}, groups);
+}
+
+PaddedImage padded(const at::Tensor& x, const Padding& pad, double value) {
+  if (pad.is_even()) return {x, {pad.top, pad.left}};
+  return {at::constant_pad_nd(x, {pad.left, pad.right, pad.top, pad.bottom}, value), {0, 0}};
+}
+
+at::Tensor picked_channels(const at::Tensor& x, const Node& node) {
+  return x.slice(1, node.first_channel, node.first_channel + node.out_channels).contiguous(x.suggest_memory_format());
+}
+
+at::Tensor repeated_pixels(const at::Tensor& x, const Node& node) {
+  const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
+  return x.permute({0, 2, 3, 1})
+      .unsqueeze(3)
+      .unsqueeze(2)
+      .expand({n, h, node.factor_h, w, node.factor_w, c})
+      .reshape({n, h * node.factor_h, w * node.factor_w, c})
+      .permute({0, 3, 1, 2});
+}
+
+at::Tensor shuffled_channels(const at::Tensor& x, const Node& node) {
+  const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
+  return x.permute({0, 2, 3, 1})
+      .reshape({n, h, w, node.groups, c / node.groups})
+      .transpose(3, 4)
+      .reshape({n, h, w, c})
+      .permute({0, 3, 1, 2});
+}
+
+at::Tensor channels_to_pixels(const at::Tensor& x, const Node& node) {
+  const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
+  return x.permute({0, 2, 3, 1})
+      .reshape({n, h, w, node.factor_h, node.factor_w, node.shape.c})
+      .transpose(2, 3)
+      .reshape({n, h * node.factor_h, w * node.factor_w, node.shape.c})
+      .permute({0, 3, 1, 2});
+}
+
+at::Tensor interpolated_pixels(const at::Tensor& x, const Node& node) {
+  return interpolated(x, node, 0.5 / node.factor_h, 0.5 / node.factor_w);
+}
+
+at::Tensor interpolated_sums(const at::Tensor& x, const Node& node) { return interpolated(x, node, 1, 1); }
+
+at::Tensor as_heads(const at::Tensor& x, int heads) {
+  const at::Tensor pixels = x.permute({0, 2, 3, 1});
+  return pixels.reshape({x.size(0), x.size(2) * x.size(3), heads, x.size(1) / heads}).transpose(1, 2);
+}
+
+at::Tensor from_heads(const at::Tensor& x, const Node& node) {
+  return x.transpose(1, 2).reshape({x.size(0), node.shape.h, node.shape.w, node.shape.c}).permute({0, 3, 1, 2});
+}
+
+at::Tensor head_sums(const at::Tensor& a, const at::Tensor& b, const Node& node) {
+  const at::Tensor rows = as_heads(a, node.groups), columns = as_heads(b, node.groups);
+  return from_heads(at::matmul(rows, node.transposed ? columns.transpose(2, 3) : columns), node);
+}
+
+}  // namespace octet

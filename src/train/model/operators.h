@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph's operators that LibTorch has not, or not as needed. Tensors are [N, C, H, W]; what copies and sums serves
+// values and, in the QAT graph, codes alike.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+#include "src/net/graph.h"
+
+namespace octet {
+
+/// Returns the convolution of x with weight [K, C / groups, R, S] of x's type and bias [K] (or undefined). Padding may
+/// differ from side to side.
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Window& window,
+                    int groups);
+
+/// Returns the maximum of each window. On a GPU, channels-last, by octet's kernels: LibTorch's keep x and 8 bytes for
+/// each value they choose.
+at::Tensor max_pool(const at::Tensor& x, const Window& window);
+
+/// An image, and the padding that is left to LibTorch's operator, which pads both sides alike.
+struct PaddedImage {
+  at::Tensor image;
+  std::array<int64_t, 2> pad;  ///< [vertical, horizontal]
+};
+
+/// Returns x and its padding where both sides have the same; else x with `value` around it, and no padding.
+PaddedImage padded(const at::Tensor& x, const Padding& pad, double value);
+
+// Copies: slice, resize, channel_shuffle and depth_to_space. Results are channels-last, but for a slice, and may share
+// x's memory where nothing changes.
+
+at::Tensor picked_channels(const at::Tensor& x, const Node& node);
+/// Repeats each pixel factor_h x factor_w times. (LibTorch's nearest finds pixels by a float scale.)
+at::Tensor repeated_pixels(const at::Tensor& x, const Node& node);
+at::Tensor shuffled_channels(const at::Tensor& x, const Node& node);
+at::Tensor channels_to_pixels(const at::Tensor& x, const Node& node);
+
+// resize_bilinear by integer factors with half-pixel centres. Each output row is a weighted mean of two rows of the
+// input; as slices and sums, so that the backward pass adds in the same order on every machine, and so that a row of
+// weight 0 is not read (0 times infinity is NaN).
+
+/// Returns the interpolated values.
+at::Tensor interpolated_pixels(const at::Tensor& x, const Node& node);
+
+/// Returns sums with integer weights, 4 * factor_h * factor_w times the mean: exact for codes without their zero point.
+at::Tensor interpolated_sums(const at::Tensor& x, const Node& node);
+
+// Attention: matmul and softmax, where the groups of channels are the heads. Results are channels-last.
+
+/// Returns a view [N, heads, H * W, C / heads] of x.
+at::Tensor as_heads(const at::Tensor& x, int heads);
+
+/// Returns x [N, heads, H * W, channels] as the image that the node gives.
+at::Tensor from_heads(const at::Tensor& x, const Node& node);
+
+/// Returns the matrix products of a matmul without its scale: of values or, exact in double, of codes without their
+/// zero points.
+at::Tensor head_sums(const at::Tensor& a, const at::Tensor& b, const Node& node);
+
+}  // namespace octet

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/add.h>
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/hardtanh.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/train/model/model.h"
+#include "src/train/model/numerics.h"
+#include "src/train/model/operators.h"
+
+namespace octet {
+namespace {
+
+/// `name` is that of the BatchNorm: the node itself, or what fuse merged into it.
+at::Tensor batch_norm(const at::Tensor& x, const Weights& weights, const Node& node, const std::string& name,
+                      const WalkMode& mode) {
+  const BatchNormTensors t{weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
+                           weights.at(name + ".running_var")};
+  if (mode.batch_norm_training && mode.shares != nullptr)
+    return shared_batch_norm(x, t, kBatchNormMomentum, node.epsilon, *mode.shares);
+  return at::batch_norm(x, t.weight, t.bias, t.running_mean, t.running_var, mode.batch_norm_training,
+                        kBatchNormMomentum, node.epsilon, /*cudnn_enabled=*/true);
+}
+
+at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
+  const int64_t added = node.out_channels - x.size(1), before = added / 2;
+  const at::Tensor picked =
+      x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
+  return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
+}
+
+at::Tensor apply(const Curve& curve, const at::Tensor& x) {
+  switch (curve.function) {
+    case Function::silu:
+      return at::silu(x);
+    case Function::hard_swish:
+      return at::hardswish(x);
+    case Function::hard_sigmoid:
+      return at::hardsigmoid(x);
+    case Function::sigmoid:
+      return at::sigmoid(x);
+    case Function::tanh:
+      return at::tanh(x);
+    case Function::gelu:
+      return at::gelu(x);
+    case Function::leaky_relu:
+      return at::leaky_relu(x, curve.slope);
+  }
+  return x;
+}
+
+/// Returns whether the node's backward pass needs its output, so that nobody may overwrite it.
+bool keeps_output(const Node& node) {
+  if (node.op == Op::relu || node.op == Op::relu6 || node.op == Op::softmax) return true;
+  const Function f = node.curve.function;
+  return node.op == Op::lookup && (f == Function::sigmoid || f == Function::tanh);
+}
+
+at::Tensor scaled(const at::Tensor& x, double scale) { return scale == 1 ? x : at::mul(x, scale); }
+
+/// One node of a walk.
+struct Step {
+  const Node& node;
+  int index;
+  const Weights& weights;
+  const std::vector<at::Tensor>& values;
+  const WalkMode& mode;
+  const WalkHooks& hooks;
+
+  const at::Tensor& input(size_t i = 0) const { return values[node.inputs[i]]; }
+
+  LayerParameters parameters() const {
+    const LayerParameters own{weights.at(node.name + ".weight"),
+                              node.bias ? weights.at(node.name + ".bias") : at::Tensor()};
+    return hooks.parameters ? hooks.parameters(index, own) : own;
+  }
+
+  at::Tensor product(const at::Tensor& weight, const at::Tensor& bias) const {
+    if (node.op == Op::linear) return at::linear(input().flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
+    return convolve(input(), weight, bias, node.window, node.groups);
+  }
+
+  Unfinished weighted() const {
+    const LayerParameters layer = parameters();
+    const bool then_batch_norm = !node.batch_norm.empty() && !layer.batch_norm_folded;
+    // Autocast would round the bias to its type, and shift a whole channel where BatchNorm's mean is in it.
+    const bool rounded = layer.batch_norm_folded && autocasts(input().device().type());
+    const bool later = layer.bias.defined() && !then_batch_norm && (hooks.finish || rounded);
+    Unfinished y{.value = product(layer.weight, later ? at::Tensor() : layer.bias), .owned = true};
+    if (later) y.bias = layer.bias;
+    if (then_batch_norm) y.value = batch_norm(y.value, weights, node, node.batch_norm, mode);
+    if (node.inputs.size() == 2) y.residual = input(1);
+    return y;
+  }
+
+  /// Returns the value of a lookup: of float32 without gradients in double, as its table is made
+  /// (src/quant/node_constants.h), so that the simulation gives the table's codes.
+  at::Tensor function() const {
+    const bool exact = !c10::GradMode::is_enabled() && input().scalar_type() == at::kFloat;
+    return exact ? apply(node.curve, input().to(at::kDouble)).to(at::kFloat) : apply(node.curve, input());
+  }
+
+  /// Returns the result of an operator without parameters, before what fuse may add to it.
+  at::Tensor operate() const {
+    const Window& w = node.window;
+    switch (node.op) {
+      case Op::input:
+        break;
+      case Op::conv2d:
+      case Op::linear:
+        break;  // see weighted()
+      case Op::batch_norm:
+        return batch_norm(input(), weights, node, node.name, mode);
+      case Op::relu:
+        return at::relu(input());
+      case Op::relu6:
+        return at::hardtanh(input(), 0, 6);
+      case Op::add:
+        return at::add(input(0), input(1));
+      case Op::mul:
+        return at::mul(input(0), input(1));
+      case Op::concat: {
+        std::vector<at::Tensor> parts;
+        for (size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(input(i));
+        return at::cat(parts, 1);
+      }
+      case Op::max_pool:
+        return max_pool(input(), w);
+      case Op::avg_pool: {
+        const PaddedImage x = padded(input(), w.pad, 0);
+        return at::avg_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad);
+      }
+      case Op::global_avg_pool:
+        return input().mean({2, 3}, /*keepdim=*/true);
+      case Op::flatten:
+        return input().flatten(1).unsqueeze(-1).unsqueeze(-1);
+      case Op::dropout:
+        return at::dropout(input(), node.dropout, mode.training);
+      case Op::subsample_pad:
+        return subsample_pad(input(), node);
+      case Op::requantize:
+        return input();
+      case Op::slice:
+        return picked_channels(input(), node);
+      case Op::resize:
+        return repeated_pixels(input(), node);
+      case Op::resize_bilinear:
+        return interpolated_pixels(input(), node);
+      case Op::channel_shuffle:
+        return shuffled_channels(input(), node);
+      case Op::depth_to_space:
+        return channels_to_pixels(input(), node);
+      case Op::matmul:
+        return scaled(head_sums(input(0), input(1), node), node.scale);
+      case Op::softmax:
+        return from_heads(at::softmax(as_heads(input(), node.groups), 3), node);
+      case Op::lookup:
+        return function();
+    }
+    throw usage_error("node '" + node.name + "': a second input node cannot be walked");
+  }
+
+  at::Tensor run() const {
+    Unfinished y;
+    if (has_weight(node.op)) {
+      y = weighted();
+    } else {
+      y.value = operate();
+      // An identity or a view must not be overwritten.
+      const bool is_input =
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int n) { return y.value.is_alias_of(values[n]); });
+      y.owned = !is_input && !keeps_output(node);
+    }
+    return hooks.finish ? hooks.finish(index, y) : finished(y, node.activation);
+  }
+};
+
+}  // namespace
+
+at::Tensor add_up(const Unfinished& node) {
+  const bool adds = node.bias.defined() || node.residual.defined();
+  at::Tensor sum = node.owned || !adds ? node.value : node.value.clone();
+  if (node.bias.defined()) sum.add_(node.bias.view({1, -1, 1, 1}));
+  if (node.residual.defined()) sum.add_(node.residual);
+  return sum;
+}
+
+at::Tensor finished(const Unfinished& node, Activation activation) {
+  at::Tensor x = add_up(node);
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return node.owned ? at::relu_(x) : at::relu(x);
+    case Activation::relu6:
+      return node.owned ? at::hardtanh_(x, 0, 6) : at::hardtanh(x, 0, 6);
+  }
+  return x;
+}
+
+std::vector<int> last_readers(const Graph& graph) {
+  std::vector<int> last(graph.nodes.size(), -1);
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (int input : graph.nodes[n].inputs) last[input] = static_cast<int>(n);
+  for (const int output : graph.outputs) last[output] = static_cast<int>(graph.nodes.size());
+  return last;
+}
+
+at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
+                const WalkHooks& hooks) {
+  return walk_part(graph, weights, {.first = 0, .last = graph.outputs.front()}, x, mode, hooks).flatten(1);
+}
+
+at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,
+                     const WalkMode& mode, const WalkHooks& hooks) {
+  const std::vector<int> last = last_readers(graph);
+  std::vector<at::Tensor> values(graph.nodes.size());
+  const bool whole = part.first == 0 && part.last == graph.outputs.front();  // then hooks see the other outputs too
+  const int end = whole ? static_cast<int>(graph.nodes.size()) : part.last + 1;
+  if (part.first > 0) values[part.first] = x;
+  for (int n = part.first > 0 ? part.first + 1 : 0; n < end; ++n) {
+    const Node& node = graph.nodes[n];
+    at::Tensor y = n == 0 ? x : Step{node, n, weights, values, mode, hooks}.run();
+    values[n] = hooks.output ? hooks.output(n, std::move(y)) : std::move(y);
+    for (int input : node.inputs)
+      if (last[input] == n && input != part.last) values[input].reset();
+  }
+  return values[part.last];
+}
+
+std::vector<int> cut_points(const Graph& graph) {
+  const std::vector<int> last = last_readers(graph);
+  std::vector<int> cuts;
+  int last_reader = 0;  // of all earlier outputs
+  for (int n = 0; n + 1 < static_cast<int>(graph.nodes.size()); ++n) {
+    if (n > 0 && last_reader <= n && last[n] < static_cast<int>(graph.nodes.size())) cuts.push_back(n);
+    last_reader = std::max(last_reader, last[n]);
+  }
+  return cuts;
+}
+
+std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode) {
+  const c10::NoGradGuard no_grad;
+  const auto is_finite = [](const at::Tensor& tensor) { return tensor.isfinite().all().item<bool>(); };
+  std::string found;
+  const auto look = [&](int node, at::Tensor output) {
+    if (!found.empty() || is_finite(output)) return output;
+    const std::string& name = graph.nodes[node].name;
+    const auto weight = weights.find(name + ".weight");
+    const bool bad_weight = weight != weights.end() && !is_finite(weight->second);
+    found = "node '" + name + (bad_weight ? "', its weights" : "'");
+    return output;
+  };
+  WalkHooks hooks;
+  hooks.output = look;
+  walk(graph, weights, x, mode, hooks);
+  return found;
+}
+
+}  // namespace octet

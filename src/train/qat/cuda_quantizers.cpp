@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/training/observe.h"
+#include "src/base/error.h"
+#include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/folded_batch_norm.h"
+#include "src/train/qat/quantizers.h"
+
+namespace octet {
+namespace {
+
+kernels::Clamp clamp_of(Activation activation) {
+  if (activation == Activation::none) return kernels::kNoClamp;
+  return activation == Activation::relu ? kernels::kRelu : kernels::kRelu6;
+}
+
+/// An array of structs in device memory, at an address that never changes, since captured graphs hold it.
+template <class T>
+class DeviceTable {
+ public:
+  DeviceTable() = default;
+  DeviceTable(size_t size, at::Device device)
+      : bytes_(at::empty({static_cast<int64_t>(size * sizeof(T))}, at::TensorOptions(device).dtype(at::kByte))) {}
+  bool defined() const { return bytes_.defined(); }
+  T* row(size_t index) const { return static_cast<T*>(bytes_.data_ptr()) + index; }
+  void write(std::vector<T> rows) { bytes_.copy_(at::from_blob(rows.data(), bytes_.sizes(), at::kByte)); }
+  std::vector<T> read() const {
+    std::vector<T> rows(bytes_.numel() / sizeof(T));
+    at::from_blob(rows.data(), bytes_.sizes(), at::kByte).copy_(bytes_);
+    return rows;
+  }
+
+ private:
+  at::Tensor bytes_;
+};
+
+[[noreturn]] void refuse(const Node& node, const char* what) {
+  throw promise_error("'" + node.name + "': " + what + ": the network diverged");
+}
+
+/// Layers whose weights are quantized in one launch when a walk gets to the first of them. In the backward pass their
+/// gradients are complete at that layer, so that their exchange with other processes overlaps with the rest of it.
+struct LayerGroup {
+  std::vector<int> nodes;
+  int64_t first_weight = 0, first_scale = 0, scales = 0;  // indices into the tensors of all layers
+};
+/// Weights in a group. The first group is small, since no backward pass is left for its exchange to overlap with.
+constexpr int64_t kFirstLayers = 1 << 18, kLayers = 4 << 20;
+
+class CudaQuantizers : public Quantizers {
+ public:
+  CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
+      : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
+    group_layers();
+    damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
+  }
+
+  at::Device device() const override { return device_; }
+  WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) override;
+  WalkHooks calibrating_hooks() override;
+  void upload(const EdgeState& edges) override;
+  void download(EdgeState& edges) const override;
+  void download_histograms(std::vector<Observer>& observers) const override;
+  void require_finite() const override;
+
+ private:
+  const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
+  void group_layers();
+  void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
+                std::vector<LayerParameters>& layers) const;
+  at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
+
+  const Prepared& prepared_;
+  const QuantizerOptions options_;
+  const at::Device device_;
+  DeviceTable<kernels::EdgeQuantizer> edges_;       // by node; those of roots are used
+  DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
+  std::vector<int> weighted_;                       // conv2d and linear nodes
+  std::vector<LayerGroup> groups_;                  // of all of them, in their order
+  std::vector<size_t> group_of_;                    // by node
+  at::Tensor damaged_weights_;                      // int32, by weighted_
+};
+
+void CudaQuantizers::group_layers() {
+  std::map<std::string, int64_t> sizes;
+  for (const ParameterSpec& parameter : parameters(prepared_.graph)) {
+    int64_t& size = sizes[parameter.name] = 1;
+    for (const long extent : parameter.shape) size *= extent;
+  }
+  group_of_.resize(nodes().size());
+  int64_t in_group = 0, scales = 0;
+  for (int n = 0; n < static_cast<int>(nodes().size()); ++n) {
+    const Node& node = nodes()[n];
+    if (!has_weight(node.op)) continue;
+    const int64_t size = sizes.at(node.name + ".weight");
+    const int64_t room = groups_.size() == 1 ? kFirstLayers : kLayers;
+    if (groups_.empty() || (options_.by_layer_groups && in_group + size > room)) {
+      groups_.push_back({.first_weight = static_cast<int64_t>(weighted_.size()), .first_scale = scales});
+      in_group = 0;
+    }
+    in_group += size;
+    scales += node.out_channels;
+    groups_.back().nodes.push_back(n);
+    groups_.back().scales += node.out_channels;
+    group_of_[n] = groups_.size() - 1;
+    weighted_.push_back(n);
+  }
+}
+
+kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
+  return {flat.const_data_ptr(), flat.numel(), value_type(flat), clamp_of(activation)};
+}
+
+/// Sets the parameters of the group's layers in `layers`, by node.
+void CudaQuantizers::quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales,
+                              bool fold_batch_norm, std::vector<LayerParameters>& layers) const {
+  std::vector<at::Tensor> all;
+  std::vector<FixedBatchNorm> folded;
+  WeightQuantizer quantizer;
+  for (const int n : group.nodes) {
+    const Node& node = nodes()[n];
+    all.push_back(weights.at(node.name + ".weight"));
+    quantizer.codes.push_back(prepared_.weight_codes(n));
+    if (node.bias) layers[n].bias = weights.at(node.name + ".bias");
+    layers[n].batch_norm_folded = fold_batch_norm && !node.batch_norm.empty();
+    quantizer.has_gain.push_back(layers[n].batch_norm_folded);
+    if (layers[n].batch_norm_folded) folded.push_back(fixed_batch_norm(weights, node, layers[n].bias));
+  }
+  const std::vector<GainAndBias> gains = gains_and_biases(folded);
+  for (const GainAndBias& g : gains) quantizer.gains.push_back(g.gain);
+  const bool mse = least_squares(options_.weights);
+  quantizer.rules.rule = mse ? kernels::ScaleRule::least_squares : kernels::ScaleRule::reach;
+  quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
+  if (learned_scales.defined()) {
+    quantizer.rules.rule = kernels::ScaleRule::given;
+    quantizer.scales = learned_scales.narrow(0, group.first_scale, group.scales);
+  } else {
+    quantizer.scales = at::empty({group.scales}, at::TensorOptions(device_).dtype(at::kFloat));
+  }
+  quantizer.not_finite = damaged_weights_.narrow(0, group.first_weight, static_cast<int64_t>(group.nodes.size()));
+  const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());
+  size_t next = 0;
+  for (size_t i = 0; i < quantized.size(); ++i) {
+    LayerParameters& layer = layers[group.nodes[i]];
+    layer.weight = quantized[i];
+    if (layer.batch_norm_folded) layer.bias = gains[next++].bias;
+  }
+}
+
+at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned,
+                                          bool observe) const {
+  const at::Tensor value = dense(y.value);
+  const Activation activation = nodes()[node].activation;
+  TensorQuantizer quantizer{.device = &edges_.row(node)->qparams,
+                            .learned = learned,
+                            .activation = clamp_of(activation),
+                            .in_place = y.owned && !value.is_view()};
+  if (observe) {
+    quantizer.observe = [this, node, activation](const at::Tensor& sum) {
+      const c10::DeviceGuard guard(device_);
+      kernels::cuda_observe(observed(sum, activation), edges_.row(node), current_stream(device_));
+    };
+  }
+  return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
+}
+
+WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
+  if (walk.observe && walk.shares != nullptr)
+    throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
+  WalkHooks hooks;
+  hooks.parameters = [this, &weights, learned = learned.weights, fold = walk.fold_batch_norm,
+                      layers = std::make_shared<std::vector<LayerParameters>>(nodes().size())](int node,
+                                                                                               const LayerParameters&) {
+    if (!(*layers)[node].weight.defined()) quantize(groups_[group_of_[node]], weights, learned, fold, *layers);
+    return (*layers)[node];
+  };
+  const std::vector<LearnedEdge> ranges = learned_edges(learned.edges, learned.offsets, options_.edges, nodes().size());
+  hooks.finish = [this, walk, ranges](int node, const Unfinished& y) {
+    if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
+    return quantized_edge(node, y, ranges[node], walk.observe);
+  };
+  hooks.output = [this, walk, ranges](int node, at::Tensor y) {
+    const bool is_input = node == 0;  // which the walk does not finish
+    return is_input && prepared_.has_edge(0) ? quantized_edge(0, {.value = y}, ranges[0], walk.observe) : y;
+  };
+  return hooks;
+}
+
+WalkHooks CudaQuantizers::calibrating_hooks() {
+  if (!histograms_.defined()) {
+    histograms_ = {nodes().size(), device_};
+    histograms_.write(std::vector<kernels::EdgeHistogram>(nodes().size()));
+  }
+  WalkHooks hooks;
+  hooks.output = [this](int node, at::Tensor y) {
+    if (prepared_.has_edge(node)) {
+      const at::Tensor flat = dense(y.detach());
+      const c10::DeviceGuard guard(device_);
+      kernels::cuda_count(observed(flat, Activation::none), histograms_.row(node), current_stream(device_));
+    }
+    return y;
+  };
+  return hooks;
+}
+
+void CudaQuantizers::upload(const EdgeState& edges) {
+  std::vector<kernels::EdgeQuantizer> rows(nodes().size());
+  for (size_t n = 0; n < rows.size(); ++n) {
+    const Statistics& s = edges.observers[n].statistics();
+    rows[n].qparams = edges.qparams[n];
+    rows[n].affine = prepared_.affine[n] ? 1 : 0;
+    rows[n].range = {s.lo, s.hi, s.seen};
+    rows[n].averaging = edges.observers[n].averaging();
+  }
+  edges_.write(std::move(rows));
+  damaged_weights_.zero_();
+}
+
+void CudaQuantizers::download(EdgeState& edges) const {
+  const std::vector<kernels::EdgeQuantizer> rows = edges_.read();
+  for (size_t n = 0; n < rows.size(); ++n) {
+    edges.qparams[n] = rows[prepared_.root[n]].qparams;
+    Statistics s = edges.observers[n].statistics();  // a histogram, if there is one, was not touched
+    s.lo = rows[n].range.lo;
+    s.hi = rows[n].range.hi;
+    s.seen = rows[n].range.seen;
+    edges.observers[n].restore(s);
+  }
+}
+
+void CudaQuantizers::download_histograms(std::vector<Observer>& observers) const {
+  if (!histograms_.defined()) return;
+  const std::vector<kernels::EdgeHistogram> rows = histograms_.read();
+  for (int n = 0; n < static_cast<int>(rows.size()); ++n) {
+    const kernels::EdgeHistogram& h = rows[n];
+    if (h.not_finite != 0) refuse(nodes()[n], "a value is NaN, infinite or beyond 1e30");
+    if (h.range.seen == 0) continue;
+    observers[n].restore({.lo = h.range.lo,
+                          .hi = h.range.hi,
+                          .seen = h.range.seen,
+                          .histogram = std::vector<double>(h.counts, h.counts + kernels::kEdgeBins),
+                          .histogram_lo = static_cast<float>(h.bins.first) * h.bins.width,
+                          .histogram_hi = static_cast<float>(h.bins.first + h.bins.count) * h.bins.width});
+  }
+}
+
+void CudaQuantizers::require_finite() const {
+  const at::Tensor damaged = damaged_weights_.cpu();
+  for (size_t i = 0; i < weighted_.size(); ++i)
+    if (damaged.const_data_ptr<int32_t>()[i] != 0) refuse(nodes()[weighted_[i]], "a weight is NaN or infinite");
+  const std::vector<kernels::EdgeQuantizer> rows = edges_.read();
+  for (size_t n = 0; n < rows.size(); ++n)
+    if (rows[n].not_finite != 0) refuse(nodes()[n], "a value is NaN, infinite or beyond 1e30");
+}
+
+}  // namespace
+
+std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                                 at::Device device) {
+  return std::make_unique<CudaQuantizers>(prepared, options, device);
+}
+
+}  // namespace octet

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake quantizers of a network where its weights are: the range and qparams of every edge, and the histograms of
+// calibration. One interface, implemented for the CPU and for CUDA.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/net/graph.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
+#include "src/train/model/model.h"
+#include "src/train/qat/quantized_state.h"
+
+namespace octet {
+
+/// Where scales come from.
+struct QuantizerOptions {
+  ObserverKind observer = ObserverKind::moving_average;  ///< in QAT
+  double averaging = 0.01;                               ///< as in Observer
+  WeightCalibrator weights = WeightCalibrator::minmax;
+  EdgeScales edges = EdgeScales::fixed;  ///< whether they learn; a walk says whether they are observed
+  bool keep_weight_scales = false;       ///< weights' scales that do not learn stay as calibrated too
+  /// On a GPU: quantizes weights in groups of layers, so that the backward pass gives their gradients group by group
+  /// and not all at its end.
+  bool by_layer_groups = false;
+};
+
+/// Scales that are tensors where the weights are; leaves that require gradients where the optimizer updates them.
+/// Undefined: edges have the scales of their qparams, weights those that their calibrator gives at each walk.
+struct LearnedScales {
+  at::Tensor edges;    ///< float [nodes]: scales or, for pact, widths; those of roots are used
+  at::Tensor offsets;  ///< float [nodes], for lsq_plus
+  at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
+};
+
+class Quantizers {
+ public:
+  virtual ~Quantizers() = default;
+  virtual at::Device device() const = 0;
+
+  struct Walk {
+    bool observe = false;                  ///< ranges follow the values before these are quantized
+    bool fold_batch_norm = false;          ///< BatchNorm's statistics are fixed, and part of weights and biases
+    const GatherShares* shares = nullptr;  ///< ranges follow all shares of a batch; null: the batch is whole
+  };
+  /// Returns the hooks of one walk that quantizes, with weights and scales as they are now. `weights` must outlive
+  /// them.
+  virtual WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) = 0;
+  /// Returns the hooks of float walks that fill the histograms of calibration.
+  virtual WalkHooks calibrating_hooks() = 0;
+
+  // The following wait for a GPU, and are not for steps.
+
+  virtual void upload(const EdgeState& edges) = 0;    ///< also clears the flags of require_finite()
+  virtual void download(EdgeState& edges) const = 0;  ///< all but learned scales
+  /// Replaces the observers of edges that calibrating walks saw.
+  virtual void download_histograms(std::vector<Observer>& observers) const = 0;
+  /// Throws Error(promise) naming the first node whose observer or weight met NaN, infinity or more than 1e30. On the
+  /// CPU the walk itself throws.
+  virtual void require_finite() const = 0;
+};
+
+/// Returns the quantizers for `device`. `prepared` must outlive them. Throws Error(usage) for a GPU in a build without
+/// CUDA.
+std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                            at::Device device);
+#if OCTET_CUDA
+/// Weights are quantized in autocast's type: all in one launch, or in groups when the walk gets to them. Edges are
+/// quantized in one pass with bias, residual and activation, in place where no one needs the value before. Nothing is
+/// copied to the host.
+std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
+                                                 at::Device device);
+#endif
+
+/// Returns the scales that `calibrator` gives the weight of a conv2d or linear, on any device. Throws Error(promise)
+/// for NaN and infinity.
+std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
+                                 WeightCalibrator calibrator);
+
+/// Returns LearnedScales::weights in parts by node, made in one operation; undefined ones if it is undefined.
+std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph);
+
+/// Returns f(), and puts the node's name before the message of an Error that it throws.
+template <class F>
+auto at_node(const Node& node, const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw Error(error.code(), "'" + node.name + "': " + error.what());
+  }
+}
+
+}  // namespace octet

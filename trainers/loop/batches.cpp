@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/loop/batches.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <optional>
+
+#include "src/train/model/model.h"
+
+namespace octet {
+namespace {
+
+/// Batches that the loader makes and normalizes on the CPU.
+class LoadedBatches : public Batches {
+ public:
+  LoadedBatches(const RunData& data, const BatchesOptions& options) : data_(data), options_(options) {}
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
+                    LoaderOptions{.batch_size = options_.own_size(),
+                                  .train = true,
+                                  .seed = epoch.seed,
+                                  .epoch = epoch.number,
+                                  .first_batch = static_cast<int>(first_batch),
+                                  .share = options_.rank,
+                                  .shares = options_.ranks,
+                                  .workers = data_.workers});
+  }
+
+  const Labelled* next() override {
+    if (!loader_->next(batch_)) return nullptr;
+    const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
+    labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
+    labelled_.labels =
+        at::from_blob(batch_.labels.data(), labels_shape(data_, batch_.size), at::TensorOptions(at::kLong));
+    return &labelled_;
+  }
+
+  double waited_seconds() const override { return loader_->waited_seconds(); }
+
+ private:
+  const RunData& data_;
+  const BatchesOptions options_;
+  std::optional<Loader> loader_;
+  Batch batch_;
+  Labelled labelled_;
+};
+
+}  // namespace
+
+std::vector<int64_t> labels_shape(const RunData& data, int images) {
+  const Transform& t = data.train_transform;
+  if (data.train_set->labels() == Labels::image) return {images};
+  return {images, t.height, t.width};
+}
+
+void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
+#if OCTET_CUDA
+  if (options.device.is_cuda() && options.resident_images == "on") require_resident(data, options.device);
+#endif
+}
+
+std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options) {
+  require_batches(data, options);
+#if OCTET_CUDA
+  if (options.device.is_cuda()) return make_gpu_batches(data, options);
+#endif
+  return std::make_unique<LoadedBatches>(data, options);
+}
+
+at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device) {
+  const Transform& t = data.evaluation_transform;  // training images have the same size
+  return images_to_tensor({batch.images.data(), batch.size, {t.channels, t.height, t.width}}, data.mean, data.std,
+                          device);
+}
+
+std::vector<size_t> evenly_spaced(const std::vector<size_t>& indices, size_t count) {
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < count; ++i) chosen.push_back(indices[i * indices.size() / count]);
+  return chosen;
+}
+
+}  // namespace octet

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The batches of a training phase, on the device where the network trains.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/data/loader.h"
+#include "src/recipe/run.h"
+
+namespace octet {
+
+/// The pixels of batch b depend on seed, epoch and b only: every source on every device gives the same.
+class Batches {
+ public:
+  virtual ~Batches() = default;
+  virtual void begin(const Epoch& epoch, long first_batch) = 0;
+
+  struct Labelled {
+    at::Tensor images;  ///< normalized float [N, C, H, W], channels-last
+    at::Tensor labels;  ///< int64 [N]; with Labels::pixels [N, H, W], where kNoLabel may occur
+  };
+  /// Returns the next batch of the epoch, or null at its end. On a GPU the batch is always in the same memory, made
+  /// after the work that the current stream has queued so far; the host does not wait for it.
+  virtual const Labelled* next() = 0;
+  virtual void fetch_ahead() {}                        ///< called once the step of the last batch is launched
+  virtual double waited_seconds() const { return 0; }  ///< that next() waited for images on the CPU, since begin()
+};
+
+struct BatchesOptions {
+  int batch_size = 0;  ///< of all ranks together
+  at::Device device = at::kCPU;
+  std::string resident_images = "auto";  ///< the recipe's cuda.resident_images
+  int rank = 0, ranks = 1;               ///< which share of every batch to make; ranks divides batch_size
+
+  int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
+};
+
+/// Returns the shape of the labels of `images` images: [images], or [images, H, W] for pixels.
+std::vector<int64_t> labels_shape(const RunData& data, int images);
+
+/// Throws Error(usage) when resident_images is "on" and the transform, the images or the GPU's memory do not allow it.
+void require_batches(const RunData& data, const BatchesOptions& options);
+
+/// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.
+std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options);
+
+// GPU only (gpu_batches.cpp):
+
+/// Returns batches made from images that stay on the GPU, where that is possible and they fit (with "auto" into a
+/// quarter of the free memory), else batches uploaded from the CPU. Call require_batches() before.
+std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options);
+
+/// Throws Error(usage) with the reason and the cure when the training images cannot stay on the GPU.
+void require_resident(const RunData& data, at::Device device);
+
+// Images for purposes other than training:
+
+/// Returns the images of a loader's batch as the network reads them: normalized float [N, C, H, W], channels-last.
+at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device);
+
+/// Returns `count` of the indices, evenly spaced over the list: those of a folder are sorted by class.
+std::vector<size_t> evenly_spaced(const std::vector<size_t>& indices, size_t count);
+
+}  // namespace octet

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches on the GPU: made there from images that stay there, or uploaded one batch ahead.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/core/quantize.h"
+#include "kernels/operators/pixels.h"
+#include "src/base/error.h"
+#include "src/cuda/memory.h"
+#include "src/cuda/stream.h"
+#include "src/data/transform.h"
+#include "src/train/model/device.h"
+#include "src/train/model/threads.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
+
+namespace octet {
+namespace {
+
+/// Share of the free memory that "auto" may fill with resident images.
+constexpr double kMaxShareOfFreeMemory = 0.25;
+constexpr size_t kUpload = 64 << 20;  // bytes sent to the GPU at once
+
+/// Returns memory on the GPU for one batch.
+Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
+  const Transform& transform = data.train_transform;
+  const at::TensorOptions on_gpu(options.device);
+  return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
+                    on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
+          at::empty(labels_shape(data, options.own_size()), on_gpu.dtype(at::kLong))};
+}
+
+/// Returns the value of each pixel, normalize_pixel(), as float [channels, 256] on `device`.
+at::Tensor normalization_tables(const RunData& data, at::Device device) {
+  const int channels = data.train_transform.channels;
+  at::Tensor tables = at::empty({channels, 256}, at::kFloat);
+  float* values = tables.mutable_data_ptr<float>();
+  for (int c = 0; c < channels; ++c)
+    for (int p = 0; p < 256; ++p)
+      values[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), data.mean.at(c), data.std.at(c));
+  return tables.to(device);
+}
+
+/// Page-locked memory that is being copied to the GPU. It is our own: LibTorch's cannot be freed when the GPU has
+/// failed.
+struct Staged {
+  PinnedBuffer memory;
+  Event copied;
+};
+
+/// Keeps all training images as bytes on the GPU; a batch is one launch of the augmentation kernel there.
+class ResidentBatches : public Batches {
+ public:
+  ResidentBatches(const RunData& data, const BatchesOptions& options)
+      : data_(data),
+        options_(options),
+        size_(*data.train_set->common_size()),
+        tables_(normalization_tables(data, options.device)),
+        batch_(empty_batch(data, options)),
+        images_(upload()) {
+    const size_t bytes = options.own_size() * sizeof(kernels::AugmentedPicture);
+    chosen_ = at::empty({static_cast<int64_t>(bytes)}, images_.options());
+    for (Staged& staged : staged_) staged.memory = PinnedBuffer(bytes);
+    const Transform& t = data.train_transform;
+    shape_ = {options.own_size(), size_.height, size_.width, t.height, t.width, t.channels, t.cutout, {}};
+    if (t.cutout > 0) std::copy(t.fill.begin(), t.fill.end(), shape_.fill);
+  }
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    epoch_ = epoch;
+    order_.resize(data_.train.size());
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    shuffle_for(epoch, order_);
+    place_ = static_cast<size_t>(first_batch) * options_.batch_size;
+  }
+
+  const Labelled* next() override {
+    const size_t shared = static_cast<size_t>(options_.batch_size), count = static_cast<size_t>(options_.own_size());
+    if (place_ + shared > order_.size()) return nullptr;
+    Staged& staged = staged_[place_ / shared % staged_.size()];
+    staged.copied.wait();  // its copy of 16 batches ago
+    auto* chosen = reinterpret_cast<kernels::AugmentedPicture*>(staged.memory.data());
+    const size_t first = place_ + static_cast<size_t>(options_.rank) * count;
+    for (size_t i = 0; i < count; ++i) chosen[i] = draw(first + i);
+    place_ += shared;
+    const CudaStream stream = current_stream(options_.device);
+    copy_to_device(chosen_.mutable_data_ptr(), chosen, staged.memory.bytes(), stream);
+    staged.copied.record(stream);
+    kernels::cuda_augment(
+        shape_,
+        {images_.const_data_ptr<uint8_t>(),
+         reinterpret_cast<const kernels::AugmentedPicture*>(chosen_.const_data_ptr()), tables_.const_data_ptr<float>(),
+         batch_.images.mutable_data_ptr<float>(), batch_.labels.mutable_data_ptr<int64_t>()},
+        stream);
+    return &batch_;
+  }
+
+ private:
+  kernels::AugmentedPicture draw(size_t place) const {
+    const size_t index = order_[place];
+    Random random = random_for(epoch_, place);
+    const Augmentation drawn = draw_augmentation(size_, data_.train_transform, random);
+    const auto small = [](int value) { return static_cast<int16_t>(value); };
+    return {.index = static_cast<int64_t>(index),
+            .label = data_.train_set->label(data_.train[index]),
+            .top = small(drawn.part.top),
+            .left = small(drawn.part.left),
+            .cut_y = small(drawn.cut_y),
+            .cut_x = small(drawn.cut_x),
+            .flip = drawn.flip};
+  }
+
+  at::Tensor upload() const {
+    const size_t bytes = static_cast<size_t>(size_.height) * size_.width * data_.train_transform.channels;
+    const size_t count = data_.train.size(), at_once = std::max<size_t>(1, kUpload / bytes);
+    at::Tensor images =
+        at::empty({static_cast<int64_t>(count * bytes)}, at::TensorOptions(options_.device).dtype(at::kByte));
+    const CudaStream stream = current_stream(options_.device);
+    for (size_t first = 0; first < count; first += at_once) {
+      const size_t end = std::min(count, first + at_once);
+      const size_t part_bytes = (end - first) * bytes;
+      const PinnedBuffer part(part_bytes);
+      share_among_threads(static_cast<int64_t>(end - first), 1, [&](int64_t from, int64_t to) {
+        for (int64_t i = from; i < to; ++i) read(first + i, bytes, part.data() + i * bytes);
+      });
+      copy_to_device(images.mutable_data_ptr<uint8_t>() + first * bytes, part.data(), part_bytes, stream);
+      Event copied;
+      copied.record(stream);
+      copied.wait();
+    }
+    return images;
+  }
+
+  void read(size_t i, size_t bytes, uint8_t* out) const {
+    const size_t index = data_.train[i];
+    const Image image = data_.train_set->read(index);
+    if (PictureSize{image.height, image.width} != size_ || image.pixels.size() != bytes)
+      throw data_error(data_.train_set->describe(index) + ": its size is not that of the others");
+    std::memcpy(out, image.pixels.data(), bytes);
+  }
+
+  const RunData& data_;
+  const BatchesOptions options_;
+  const PictureSize size_;
+  const at::Tensor tables_;
+  const Labelled batch_;
+  const at::Tensor images_;  // uint8, all images of data.train in its order
+  at::Tensor chosen_;        // AugmentedPicture [batch] as bytes
+  std::array<Staged, 16> staged_;
+  kernels::AugmentShape shape_;
+  Epoch epoch_;
+  std::vector<size_t> order_;  // of the epoch: indices into data.train
+  size_t place_ = 0;           // where the next batch of all ranks begins in order_
+};
+
+/// A batch that is being copied: the loader's page-locked memory and its copy on the GPU.
+struct Slot {
+  Batch batch{pinned_memory()};
+  PinnedBuffer labels;
+  at::Tensor device_pixels, device_labels;
+  c10::Event copied{at::kCUDA}, consumed{at::kCUDA};
+};
+
+/// The loader fills page-locked memory; a second stream copies one batch ahead; the GPU normalizes.
+class UploadedBatches : public Batches {
+ public:
+  UploadedBatches(const RunData& data, const BatchesOptions& options)
+      : data_(data),
+        options_(options),
+        tables_(normalization_tables(data, options.device)),
+        batch_(empty_batch(data, options)),
+        copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)) {
+    for (Slot& slot : slots_) {
+      slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
+      slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
+      slot.device_labels = at::empty_like(batch_.labels);
+    }
+  }
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
+                    LoaderOptions{.batch_size = options_.own_size(),
+                                  .train = true,
+                                  .seed = epoch.seed,
+                                  .epoch = epoch.number,
+                                  .first_batch = static_cast<int>(first_batch),
+                                  .share = options_.rank,
+                                  .shares = options_.ranks,
+                                  .workers = data_.workers,
+                                  .memory = pinned_memory()});
+    sent_ = taken_ = 0;
+  }
+
+  const Labelled* next() override {
+    if (sent_ == taken_) fetch_ahead();  // the first batch of the epoch
+    if (sent_ == taken_) return nullptr;
+    Slot& slot = slots_[taken_++ % slots_.size()];
+    const c10::Stream stream = current();
+    slot.copied.block(stream);
+    const int channels = data_.train_transform.channels;
+    kernels::cuda_look_up_image({channels, tables_.const_data_ptr<float>()}, batch_.images.numel() / channels,
+                                slot.device_pixels.const_data_ptr<uint8_t>(), batch_.images.mutable_data_ptr<float>(),
+                                current_stream(options_.device));
+    batch_.labels.copy_(slot.device_labels, /*non_blocking=*/true);
+    slot.consumed.record(stream);
+    return &batch_;
+  }
+
+  ~UploadedBatches() override {  // a batch fetched ahead may still be copied
+    try {
+      copies_.synchronize();
+    } catch (const std::exception&) {  // the GPU failed, so nothing is copied any more
+    }
+  }
+
+  void fetch_ahead() override {
+    Slot& slot = slots_[sent_ % slots_.size()];
+    slot.copied.synchronize();  // its copy of two batches ago; the loader now fills this memory again
+    if (!loader_->next(slot.batch)) return;
+    std::copy(slot.batch.labels.begin(), slot.batch.labels.end(), reinterpret_cast<int64_t*>(slot.labels.data()));
+    slot.consumed.block(copies_);
+    CudaStream stream = nullptr;
+    {
+      const c10::StreamGuard guard(copies_);
+      stream = current_stream(options_.device);
+    }
+    copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
+    copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
+    slot.copied.record(copies_);
+    ++sent_;
+  }
+
+ private:
+  c10::Stream current() const { return c10::impl::VirtualGuardImpl(options_.device.type()).getStream(options_.device); }
+
+  const RunData& data_;
+  const BatchesOptions options_;
+  const at::Tensor tables_;
+  const Labelled batch_;
+  const c10::Stream copies_;
+  std::array<Slot, 2> slots_;  // batch b of those sent is in slot b % 2
+  size_t sent_ = 0, taken_ = 0;
+  std::optional<Loader> loader_;  // last: its threads end first
+};
+
+size_t resident_bytes(const RunData& data) {
+  const PictureSize size = *data.train_set->common_size();
+  return data.train.size() * size.height * size.width * data.train_transform.channels;
+}
+
+/// Returns the free memory, including what LibTorch cached in an earlier phase.
+size_t free_memory(at::Device device) {
+  release_cached(device);
+  return gpu_memory(device).free;
+}
+
+/// Returns why our kernel cannot augment the training images, or "".
+std::string why_not_resident(const RunData& data) {
+  const Transform& transform = data.train_transform;
+  if (data.train_set->labels() == Labels::pixels) return "masks (data.labels: pixels) are augmented on the CPU";
+  if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
+  if (transform.resize > 0) return "data.resize resizes on the CPU";
+  const std::optional<PictureSize> size = data.train_set->common_size();
+  if (!size) return "pictures of this data set may differ in size";
+  constexpr int kMaxSide = std::numeric_limits<int16_t>::max();
+  if (std::max({size->height, size->width, transform.height, transform.width}) + transform.pad > kMaxSide)
+    return fmt::format("pictures have more than {} rows or columns", kMaxSide);
+  return "";
+}
+
+}  // namespace
+
+void require_resident(const RunData& data, at::Device device) {
+  const std::string why_not = why_not_resident(data);
+  if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
+  const size_t bytes = resident_bytes(data), free = free_memory(device);
+  if (bytes > free)
+    throw usage_error(
+        fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
+                    "off",
+                    data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
+}
+
+std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {
+  bool resident = options.resident_images == "on";
+  if (options.resident_images == "auto") {
+    const double room = kMaxShareOfFreeMemory * static_cast<double>(free_memory(options.device));
+    resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
+  }
+  if (resident) return std::make_unique<ResidentBatches>(data, options);
+  return std::make_unique<UploadedBatches>(data, options);
+}
+
+}  // namespace octet

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/advice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+// Measured: tools/lab/notebooks/recipes.md, "The rate of QAT that nobody set".
+constexpr double kSgd = 0.005, kSgdFewBits = 0.01, kSgdFolded = 0.0005, kAdamw = 1e-4, kAdamwFolded = 1e-5;
+constexpr double kOfFloat = 0.1;  // upper limit, as a share of the float phase's peak rate
+
+/// The loss of a network that learns falls or scatters a little; that of a lost one is near ln(classes). A small loss
+/// may double in an unlucky epoch, hence the margin.
+constexpr double kTimes = 2, kMargin = 0.5;
+
+bool diverges(const EpochMetrics& epoch, double best) { return epoch.train_cross_entropy > kTimes * best + kMargin; }
+
+}  // namespace
+
+QatRate qat_rate(const Recipe& recipe, const Graph& graph) {
+  if (recipe.qat.learning_rate > 0) return {recipe.qat.learning_rate, ""};
+  const bool normalized =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
+  const bool adamw = recipe.qat.optimizer == "adamw";
+  const bool few_bits = std::min(recipe.quant.weight_bits, recipe.quant.activation_bits) < 8;
+  QatRate chosen;
+  if (normalized) {
+    chosen = {adamw ? kAdamw : few_bits ? kSgdFewBits : kSgd, "as suits a trained network with BatchNorm"};
+  } else {
+    chosen = {adamw ? kAdamwFolded : kSgdFolded, "as suits a trained network without BatchNorm, or with it folded"};
+  }
+  const bool was_trained = recipe.train.epochs > 0 && recipe.train.optimizer == recipe.qat.optimizer;
+  if (const double limit = kOfFloat * recipe.train.learning_rate; was_trained && limit < chosen.rate)
+    chosen = {limit, "a tenth of train.learning_rate"};
+  return chosen;
+}
+
+std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe, std::optional<double> first) {
+  std::vector<EpochMetrics> epochs = all;
+  std::erase_if(epochs, [&](const EpochMetrics& epoch) { return epoch.phase != all.back().phase; });
+  const EpochMetrics& now = epochs.back();
+  const std::string key = fmt::format("{}.learning_rate", now.phase == "float" ? "train" : "qat");
+  if (epochs.size() == 1 && first && diverges(now, *first))
+    return fmt::format("warning: {}: the loss was {:.3f} in the first step and is {:.3f} in epoch {}; lower {}",
+                       now.phase, *first, now.train_cross_entropy, now.epoch, key);
+  if (epochs.size() < 2) return "";
+  const auto best = std::min_element(epochs.begin(), epochs.end() - 1, [](const auto& a, const auto& b) {
+    return a.train_cross_entropy < b.train_cross_entropy;
+  });
+  if (!diverges(now, best->train_cross_entropy) || diverges(epochs.end()[-2], best->train_cross_entropy)) return "";
+  std::string cure = "lower " + key;
+  const int frozen_from = static_cast<int>(recipe.qat.freeze_batch_norm * recipe.qat.epochs) + 1;
+  if (now.phase != "float" && now.epoch >= frozen_from)
+    cure += fmt::format(
+        ", or let BatchNorm's statistics follow for longer: they stay from epoch {} on (qat.freeze_batch_norm {:g})",
+        frozen_from, recipe.qat.freeze_batch_norm);
+  return fmt::format("warning: {}: the loss was {:.3f} in epoch {} and is {:.3f} in epoch {}; {}", now.phase,
+                     best->train_cross_entropy, best->epoch, now.train_cross_entropy, now.epoch, cure);
+}
+
+std::string qat_precision_note(Precision precision) {
+  if (precision == Precision::fp32) return "";
+  const bool bf16 = precision == Precision::bf16;
+  return fmt::format(
+      "qat: precision {} rounds what convolutions give before it is quantized: {} of an edge's values get another code "
+      "than fp32, and the exported network, give them; {}",
+      bf16 ? "bf16" : "fp16", bf16 ? "3 to 20 %" : "0.3 to 3 %",
+      bf16 ? "fp16 (GPU) or fp32 trains nearer to what is deployed" : "fp32 has none of that");
+}
+
+std::string cpu_precision_note(const std::string& phase, Precision precision) {
+  if (precision != Precision::fp16) return "";
+  return fmt::format(
+      "{}: precision fp16 on a CPU: ResNet-20 trained 13 times slower so than in fp32 (27 and 354 images/s, AMD EPYC); "
+      "--set {}.precision=fp32 is faster, and so is bf16 where the CPU has AVX512-BF16",
+      phase, phase);
+}
+
+}  // namespace octet

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements include/octet/training.hpp with the pipeline. Octet's own types do not appear in that interface.
+#include <octet/training.hpp>
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/engine/engine.h"
+#include "src/net/checkpoint.h"
+#include "src/net/onnx/export.h"
+#include "src/recipe/run.h"
+#include "trainers/gpu.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet::training {
+namespace {
+
+/// Replaces the program's flags in a message by the members that stand for them in the library.
+std::string by_members(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kMembers[] = {{"--resume", "Options::resume"},
+                                                                        {"--out", "Options::directory"},
+                                                                        {"--set", "Options::set"},
+                                                                        {"--device", "Options::device"},
+                                                                        {"--profile", "profile"}};
+  for (const auto& [flag, member] : kMembers) {
+    for (size_t at = text.find(flag); at != std::string::npos; at = text.find(flag, at + 1)) {
+      const size_t end = at + flag.size();
+      const bool longer =
+          end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '-');
+      if (!longer) text.replace(at, flag.size(), member);  // "--outputs" is not "--out"
+    }
+  }
+  return text;
+}
+
+/// Runs the work of a function and converts octet's errors to the library's.
+template <typename Work>
+auto translated(const Work& work) try {
+  return explain_failures(work);
+} catch (const octet::Error& error) {
+  throw Error(static_cast<Status>(error.code()), by_members(printable_lines(error.what())));
+}
+
+Epoch epoch_of(const EpochMetrics& metrics) {
+  return {.phase = metrics.phase,
+          .epoch = metrics.epoch,
+          .train_loss = metrics.train_loss,
+          .validation_loss = metrics.validation_loss,
+          .validation_top1 = metrics.validation_top1};
+}
+
+training::Row row_of(const octet::Row& row) {
+  return {.name = row.evaluation.name,
+          .top1 = row.evaluation.top1,
+          .images = static_cast<long>(row.evaluation.images),
+          .bytes = row.bytes,
+          .differing = row.differing,
+          .per_second = row.evaluation.images_per_second};
+}
+
+}  // namespace
+
+Result train(const std::string& recipe_file, const Options& options) {
+  return translated([&] {
+    forget_interrupt();
+    set_verbosity(options.quiet ? Verbosity::quiet : Verbosity::normal);
+    const Recipe recipe = read_given_recipe(recipe_file, options.set);
+    if (options.resume && options.directory.empty())
+      throw usage_error("resume: name the run to go on with in Options::directory");
+    const RunDirectory directory = options.directory.empty()
+                                       ? new_run_directory("runs", std::filesystem::path(recipe_file).stem().string())
+                                       : RunDirectory{options.directory};
+    if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
+      throw usage_error(fmt::format("device '{}': takes auto, cpu, cuda", options.device));
+    RunStart start;
+    start.command = fmt::format("octet::training::train {}", shell_word(recipe_file));
+    start.machine = machine_model();
+    start.device = choose_device(options.device);
+    start.resume = options.resume;
+    if (options.epoch_done)
+      start.epoch_done = [&](const EpochMetrics& metrics) { options.epoch_done(epoch_of(metrics)); };
+    const std::optional<Report> report = octet::train(recipe, directory, start);
+    Result result{directory.root, directory.int8(recipe.export_.file), directory.report_html(), {}};
+    for (const octet::Row& row : report->rows) result.rows.push_back(row_of(row));
+    return result;
+  });
+}
+
+void stop() noexcept { interrupt(); }
+
+void export_onnx(const std::string& checkpoint, const std::string& file, const std::string& profile) {
+  translated([&] {
+    const OnnxOptions options{.profile = value_named(kOnnxProfiles, profile, "profile")};
+    write_file_atomically(file, write_qdq(read_checkpoint(checkpoint), options));
+  });
+}
+
+}  // namespace octet::training

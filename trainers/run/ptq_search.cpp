@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/ptq_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/quant/plan.h"
+#include "src/train/repair/quantization_noise.h"
+#include "trainers/run/measure.h"
+
+namespace octet {
+namespace {
+
+std::string name_of(const Run& run) { return run.recipe.quant.activation + " " + run.recipe.calibrate.method; }
+
+template <typename Table>
+std::vector<std::string> all_of(const Table& table) {
+  const std::vector<std::string_view> names = names_in(table);
+  return {names.begin(), names.end()};
+}
+
+double noise_of(const LogitsLoss& loss) { return std::pow(10.0, -loss.sqnr_db / 10); }
+
+void require_candidates(const std::vector<int>& bits) {
+  const bool fall = std::adjacent_find(bits.begin(), bits.end(), std::less_equal<>()) == bits.end();
+  if (bits.size() >= 2 && fall && bits.front() <= 8 && bits.back() >= 2) return;
+  throw usage_error(fmt::format("bits {}: name at least two of 8 to 2, falling, as in 8,4", fmt::join(bits, ",")));
+}
+
+void set_general_bits(QuantRecipe& quant, BitCostKind cost, int bits) {
+  quant.weight_bits = bits;
+  if (cost == BitCostKind::operations) quant.activation_bits = bits;
+}
+
+class Search {
+ public:
+  Search(const Run& run, const Weights& weights, const BitSearchOptions& options, const CompileInt8& compile)
+      : run_(run), weights_(weights), options_(options), compile_(compile), fused_(fuse(run.graph)) {
+    require_candidates(options.bits);
+    set_general_bits(run_.recipe.quant, options.cost, options.bits.front());
+    spec_ = quant_spec(run_.recipe.quant);
+    choices_ = bit_choices(fused_, spec_, options.cost == BitCostKind::operations);
+    if (choices_.empty())
+      throw usage_error("nothing to search: first and last layer and quant.layers pin the bits of every layer");
+    for (const BitChoice& choice : choices_) {
+      const std::string& name = fused_.nodes[choice.node].name;
+      if (name.find_first_of("*?") != std::string::npos)
+        throw usage_error(
+            fmt::format("'{}': a plan names layers in quant.layers, where * and ? match other names; name "
+                        "the layer without them",
+                        name));
+    }
+    costs_.emplace(fused_, spec_, choices_, options.bits);
+  }
+
+  BitSearch run() {
+    measure_noise();
+    steps_ = bit_steps(choices_, [&](const BitLevels& levels) {
+      const BitCost cost = (*costs_)(levels);
+      return options_.cost == BitCostKind::size ? cost.weight_bytes : cost.bit_operations;
+    });
+    for (const BitChoice& choice : choices_) {
+      result_.searched.push_back({fused_.nodes[choice.node].name, choice.what, {}});
+      for (size_t level = 1; level < choice.noise.size(); ++level)
+        result_.searched.back().alone_db.push_back(-10 * std::log10(choice.noise[level]));
+    }
+    result_.steps = steps_.size();
+    const std::unique_ptr<Program> network = float_program(run_.graph, weights_, run_.preprocessing);
+    result_.float_score = octet::measure(run_, "float", *network, run_.data.validation_images()).evaluation.score();
+    for (const size_t step : spread()) measured(step);
+    const std::optional<size_t> chosen = options_.mean_bits       ? step_of_bits()
+                                         : options_.accuracy_drop ? step_of_score()
+                                                                  : std::nullopt;
+    for (auto& [step, plan] : plans_) {
+      if (chosen == step) result_.chosen = result_.plans.size();
+      result_.plans.push_back(std::move(plan));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// Measures the noise of each choice at each candidate. A node's weights and its edge are quantized together; the
+  /// noise of both with the most bits is subtracted again.
+  void measure_noise() {
+    const std::vector<at::Tensor> images = validation_pictures(run_, options_.images);
+    Progress progress("sensitivity", static_cast<long>(choices_.size() * options_.bits.size()), "choices");
+    long seen = 0;
+    // Returns the noise of each choice in `of`, in the network quantized as `quant` says.
+    const auto noises = [&](const QuantRecipe& quant, const std::vector<size_t>& of) {
+      Run run = run_;
+      run.recipe.quant = quant;
+      QuantizedModel model = calibrated(run, weights_);
+      std::vector<std::vector<int>> groups;
+      for (const size_t c : of) groups.push_back(nodes_of(model.prepared().graph, fused_.nodes[choices_[c].node].name));
+      const std::vector<LogitsLoss> losses = each_alone(model, images, groups, [&] {
+        progress.update(++seen);
+        throw_if_interrupted();
+      });
+      if (quant == run_.recipe.quant) base_noise_ = noise_of(all_quantized(model, images));
+      std::vector<double> result;
+      for (const LogitsLoss& loss : losses) result.push_back(noise_of(loss));
+      return result;
+    };
+    std::vector<size_t> all(choices_.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    const std::vector<double> base = noises(run_.recipe.quant, all);
+    for (BitChoice& choice : choices_) choice.noise = {0};
+    for (const int bits : std::vector<int>(options_.bits.begin() + 1, options_.bits.end())) {
+      for (const BitChoice::What what : {BitChoice::What::weights, BitChoice::What::edge}) {
+        std::vector<size_t> of;
+        std::copy_if(all.begin(), all.end(), std::back_inserter(of),
+                     [&](size_t c) { return choices_[c].what == what; });
+        if (of.empty()) continue;
+        QuantRecipe quant = run_.recipe.quant;
+        (what == BitChoice::What::edge ? quant.activation_bits : quant.weight_bits) = bits;
+        const std::vector<double> fewer = noises(quant, of);
+        for (size_t i = 0; i < of.size(); ++i) choices_[of[i]].noise.push_back(std::max(0.0, fewer[i] - base[of[i]]));
+      }
+    }
+  }
+
+  /// Returns the layer and the node that residual_bits puts after it, whose codes convolutions read.
+  static std::vector<int> nodes_of(const Graph& graph, const std::string& name) {
+    std::vector<int> nodes;
+    for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
+      const Node& node = graph.nodes[n];
+      const bool narrowed = node.op == Op::requantize && !nodes.empty() && node.inputs[0] == nodes.front();
+      if (node.name == name || narrowed) nodes.push_back(n);
+    }
+    return nodes;
+  }
+
+  /// Returns steps at about equal distances in cost, including both ends.
+  std::vector<size_t> spread() const {
+    std::vector<size_t> chosen;
+    const double first = steps_.front().cost, last = steps_.back().cost;
+    size_t step = 0;
+    for (int p = 0; p < options_.points; ++p) {
+      const double wanted = first + (last - first) * p / std::max(1, options_.points - 1);
+      while (step + 1 < steps_.size() && steps_[step].cost > wanted) ++step;
+      if (chosen.empty() || chosen.back() != step) chosen.push_back(step);
+    }
+    return chosen;
+  }
+
+  const MeasuredPlan& measured(size_t step) {
+    if (const auto known = plans_.find(step); known != plans_.end()) return known->second;
+    const BitStep& s = steps_[step];
+    MeasuredPlan plan{.step = step,
+                      .layers = layers_of(fused_, choices_, s.levels, options_.bits),
+                      .levels = s.levels,
+                      .cost = (*costs_)(s.levels),
+                      .predicted_db = -10 * std::log10(base_noise_ + s.noise)};
+    Run run = run_;
+    run.recipe = with_plan(run.recipe, options_, plan.layers);
+    const Int8Graph graph = quantize_trained(run, weights_);
+    const std::string name = fmt::format("{:.2f} bits", plan.cost.weight_bits);
+    plan.score = octet::measure(run, name, *compile_(run, graph), run.data.validation_images()).evaluation.score();
+    return plans_.emplace(step, std::move(plan)).first->second;
+  }
+
+  std::optional<size_t> step_of_bits() {
+    for (size_t step = 0; step < steps_.size(); ++step) {
+      if ((*costs_)(steps_[step].levels).weight_bits > *options_.mean_bits) continue;
+      measured(step);
+      return step;
+    }
+    return std::nullopt;
+  }
+
+  /// Bisects between the cheapest measured plan that keeps accuracy_drop and the next one, which does not.
+  std::optional<size_t> step_of_score() {
+    const auto keeps = [&](size_t step) {
+      return 100 * (result_.float_score - measured(step).score) <= *options_.accuracy_drop;
+    };
+    std::vector<size_t> known;
+    for (const auto& [step, plan] : plans_) known.push_back(step);
+    const auto good = std::find_if(known.rbegin(), known.rend(), keeps);
+    if (good == known.rend()) return std::nullopt;
+    return last_that_keeps(*good, good == known.rbegin() ? *good + 1 : *std::prev(good), keeps);
+  }
+
+  Run run_;
+  const Weights& weights_;
+  const BitSearchOptions& options_;
+  const CompileInt8& compile_;
+  Graph fused_;
+  QuantSpec spec_;
+  std::vector<BitChoice> choices_;
+  std::optional<BitCosts> costs_;
+  double base_noise_ = 0;  // with the most bits everywhere
+  std::vector<BitStep> steps_;
+  std::map<size_t, MeasuredPlan> plans_;  // by step
+  BitSearch result_;
+};
+
+}  // namespace
+
+QuantizedModel calibrated(const Run& run, Weights weights) {
+  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  return model;
+}
+
+Int8Graph quantize_trained(const Run& run, const Weights& weights) { return to_int8(run, calibrated(run, weights)); }
+
+bool PtqResult::better_than(const PtqResult& other) const {
+  if (!refused.empty() || !other.refused.empty()) return refused.empty();
+  return score != other.score ? score > other.score : loss < other.loss;
+}
+
+PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
+  std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
+  if (all) {
+    activations = all_of(kActivationSchemes);
+    methods = all_of(kCalibrationMethods);
+  }
+  PtqChoice choice;
+  const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
+  choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
+  std::optional<Error> refusal;
+  for (const std::string& activation : activations) {
+    for (const std::string& method : methods) {
+      run.recipe.quant.activation = activation;
+      run.recipe.calibrate.method = method;
+      PtqResult result{.activation = activation, .method = method};
+      Int8Graph graph = quantize_trained(run, weights);
+      std::unique_ptr<Program> program;
+      try {
+        program = compile(run, graph);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::promise) throw;
+        refusal = error;
+        result.refused = error.what();
+        say(fmt::format("{}: {}", name_of(run), error.what()));
+      }
+      if (program) {
+        const Evaluation e = measure(run, name_of(run), *program, run.data.validation_images()).evaluation;
+        result.score = e.score();
+        result.loss = e.loss;
+      }
+      choice.results.push_back(result);
+      const bool first = choice.results.size() == 1;
+      if (!first && !result.better_than(choice.results[choice.chosen])) continue;
+      choice.chosen = choice.results.size() - 1;
+      choice.graph = std::move(graph);
+    }
+  }
+  const PtqResult& chosen = choice.results[choice.chosen];
+  if (!chosen.refused.empty()) throw Error(*refusal);
+
+  // From here on the test images are read, and nothing is chosen any more.
+  run.recipe.quant.activation = chosen.activation;
+  run.recipe.calibrate.method = chosen.method;
+  choice.float_test = measure(run, "float", *network, run.data.test_images()).evaluation;
+  choice.int8_test = measure(run, name_of(run), *compile(run, choice.graph), run.data.test_images()).evaluation;
+  const std::string key = score_names(run.data.task().labels).key;
+  choice.graph.accuracies = {{"float_" + key, choice.float_test.score()}, {"int8_" + key, choice.int8_test.score()}};
+  return choice;
+}
+
+Recipe with_plan(Recipe recipe, const BitSearchOptions& options, const std::vector<LayerBits>& layers) {
+  set_general_bits(recipe.quant, options.cost, options.bits.front());
+  for (const LayerBits& layer : layers)
+    recipe.quant.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
+  return recipe;
+}
+
+BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOptions& options,
+                      const CompileInt8& compile) {
+  return Search(run, weights, options, compile).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Before a run starts: what is refused, so that it is not refused after the float phase, and the run's directory.
+#include <fmt/core.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/quant/plan.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
+#include "trainers/loop/schedule.h"
+#include "trainers/parallel/stages.h"
+#include "trainers/run/run.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Whether the folder holds a file. A start on a full disk leaves empty folders, which do not count.
+bool holds_a_file(const std::string& folder) {
+  if (!fs::exists(folder)) return false;
+  const fs::recursive_directory_iterator all(folder);
+  return std::any_of(begin(all), end(all), [](const fs::directory_entry& entry) { return !entry.is_directory(); });
+}
+
+void make_folders(const RunDirectory& directory) {
+  std::error_code error;
+  fs::create_directories(directory.checkpoints(), error);
+  if (error) throw data_error(fmt::format("{}: cannot make this folder: {}", directory.checkpoints(), error.message()));
+}
+
+/// Refuses a recipe that is not the run's own. `evaluate` may differ, for a machine with other engines.
+void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
+  if (!fs::exists(directory.recipe())) {
+    throw usage_error(fmt::format("{}: --resume, but there is no run (no recipe.yaml)", directory.root));
+  }
+  if (training_part(read_run_recipe(directory.recipe())) != training_part(recipe)) {
+    throw usage_error(
+        fmt::format("{}: --resume with another recipe than the run's own {} (only `evaluate` may differ); pass that "
+                    "file, or train into another --out",
+                    directory.root, directory.recipe()));
+  }
+}
+
+/// Warns if the run goes on on another device than it began on: that is allowed, but does not end with the same bytes.
+void tell_another_device(const RunDirectory& directory, at::Device device) {
+  if (!fs::exists(directory.environment())) return;
+  const auto environment = nlohmann::json::parse(read_file(directory.environment()), nullptr, /*exceptions=*/false);
+  const std::string began = environment.is_object() ? environment.value("device", "") : "", now = device_name(device);
+  if (began.empty() || began == now) return;
+  say(
+      fmt::format("warning: this run began on {} and goes on on {}: it will not end with the bytes of a run on one "
+                  "device",
+                  began, now));
+}
+
+/// Refuses parallel.stages if the network cannot be cut there, in QAT too, or if the number of processes does not fit.
+void require_stages(const Run& run) {
+  const std::vector<std::string>& layers = run.recipe.parallel.stages;
+  const Graph fused = fuse(run.graph);
+  stages_of(fused, layers);
+  if (run.recipe.qat.epochs > 0) stages_of(prepare(fused, quant_spec(run.recipe.quant)).graph, layers);
+  if (run.data.task().pixels())
+    throw usage_error(
+        "parallel.stages: with data.labels: pixels micro-batches have other numbers of labelled pixels, and their mean "
+        "loss is not the batch's; leave the stages out");
+  if (!run.ranks) return;
+  if (const int stages = static_cast<int>(layers.size()) + 1; run.ranks->size() % stages != 0)
+    throw usage_error(
+        fmt::format("parallel.stages: with {} there are {} stages, a process each, but {} were started; start {}, or a "
+                    "multiple of it",
+                    counted(static_cast<long>(layers.size()), "cut"), stages, run.ranks->size(), stages));
+  require_stage_precision(run.recipe.train, "train", run.device);
+  require_stage_precision(run.recipe.qat, "qat", run.device);
+}
+
+}  // namespace
+
+void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
+  if (recipe.epochs > 0 && recipe.precision != "fp32" && device.is_cpu())
+    throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; --set {}.precision=fp32", name,
+                                  recipe.precision, name));
+}
+
+void require_trainable(const Run& run) {
+  const ParallelRecipe& parallel = run.recipe.parallel;
+  const bool staged = !parallel.stages.empty();
+  if (staged) require_stages(run);
+  const int shares = batch_share(run.ranks.get(), parallel.stages).shares;
+  const int parts = staged ? shares * parallel.micro_batches : shares;
+  const auto require_phase = [&](const OptimizerRecipe& recipe, const char* name) {
+    if (recipe.epochs == 0) return;
+    if (shares > 1 && recipe.batch_size % parts != 0)
+      throw usage_error(fmt::format("{}.batch_size {}: {} {} share each batch{}, so it must be a multiple of {}", name,
+                                    recipe.batch_size, shares, staged ? "replicas" : "processes",
+                                    staged ? " in micro-batches" : "", parts));
+    const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
+    try {
+      make_schedule(recipe, steps);
+    } catch (const Error& error) {
+      throw usage_error(fmt::format("{}.{}", name, error.what()));
+    }
+    require_batches(
+        run.data,
+        {.batch_size = recipe.batch_size, .device = run.device, .resident_images = run.recipe.cuda.resident_images});
+  };
+  require_phase(run.recipe.train, "train");
+  require_phase(run.recipe.qat, "qat");
+  if (run.ranks && run.data.task().pixels())
+    throw usage_error(
+        "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
+        "pictures; leave --gpus out");
+  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant)) {
+    if (run.device.is_cuda())
+      throw usage_error(
+          "quant.scales: observed follows one process's pictures on a GPU; with several processes take fixed or lsq");
+    if (quantizer_options(run.recipe).observer == ObserverKind::histogram)
+      throw usage_error(
+          "quant.observer: histogram would count each process's own pictures; with several processes take "
+          "moving_average or minmax");
+  }
+  if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
+    require_observer(quantizer_options(run.recipe).observer, run.device.type());
+}
+
+std::map<std::string, std::string> versions() {
+  return {{"octet", OCTET_VERSION}, {"torch", TORCH_VERSION}, {"compiler", __VERSION__}};
+}
+
+FolderLock start_run_directory(const RunDirectory& directory, const Recipe& recipe, const RunStart& start) {
+  if (start.resume) {
+    check_same_recipe(directory, recipe);
+    make_folders(directory);
+    FolderLock lock(directory.root);
+    tell_another_device(directory, start.device);
+    write_file_atomically(directory.recipe(), write_recipe(recipe));
+    write_file_atomically(directory.command(), read_file(directory.command()) + start.command + "\n");
+    return lock;
+  }
+  if (holds_a_file(directory.root)) {
+    throw usage_error(fmt::format("{}: already holds files; continue that run with --resume, or choose another --out",
+                                  directory.root));
+  }
+  make_folders(directory);
+  FolderLock lock(directory.root);
+  write_file_atomically(directory.recipe(), write_recipe(recipe));
+  write_file_atomically(directory.command(), start.command + "\n");
+  const nlohmann::json environment = {{"versions", versions()},
+                                      {"seed", recipe.seed},
+                                      {"machine", start.machine},
+                                      {"device", device_name(start.device)},
+                                      {"recipe_hash", recipe_hash(recipe)}};
+  write_file_atomically(directory.environment(), environment.dump(2) + "\n");
+  return lock;
+}
+
+void require_free_name(const RunDirectory& directory, const std::string& file) {
+  for (const std::string& other : directory.other_weights()) {
+    if (fs::weakly_canonical(file) != fs::weakly_canonical(other)) continue;
+    throw usage_error(
+        fmt::format("{}: holds other weights of this run; name another file for the int8 checkpoint "
+                    "(export.file in the recipe, or --out)",
+                    file));
+  }
+}
+
+RunDirectory new_run_directory(const std::string& parent, const std::string& name) {
+  for (int number = 1;; ++number) {
+    RunDirectory directory{fmt::format("{}/{}-{}", parent, name, number)};
+    if (!fs::exists(directory.root)) return directory;
+  }
+}
+
+}  // namespace octet
