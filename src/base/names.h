@@ -40,6 +40,14 @@ E value_named(const std::array<Named<E>, N>& table, std::string_view name, const
   throw usage_error(key + ": '" + std::string(name) + "' is none of " + all);
 }
 
+/// Returns the name of a value that the table holds, as every value of an enum does.
+template <typename E, size_t N>
+std::string_view name_in(const std::array<Named<E>, N>& table, E value) {
+  for (const Named<E>& row : table)
+    if (row.value == value) return row.name;
+  return "";
+}
+
 /// The type in which training computes convolutions and linear layers.
 enum class Precision { fp32, bf16, fp16 };
 inline constexpr std::array<Named<Precision>, 3> kPrecisions = {

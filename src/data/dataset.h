@@ -2,12 +2,15 @@
 // Data sets as uint8 images with labels. They are checked when opened: magic numbers, sizes, label range, class count.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "src/base/names.h"
 
 namespace octet {
 
@@ -24,6 +27,8 @@ struct PictureSize {
 
 /// Whether an image is turned upright as its EXIF data says, or its pixels are taken as they are stored.
 enum class Orientation { as_stored, exif };
+inline constexpr std::array<Named<Orientation>, 2> kOrientations = {
+    {{Orientation::exif, "exif"}, {Orientation::as_stored, "as_stored"}}};
 
 /// What an image file says about its pixels.
 struct PictureHeader {
@@ -34,6 +39,7 @@ struct PictureHeader {
 
 /// Whether each image of a data set has a class, or each of its pixels.
 enum class Labels { image, pixels };
+inline constexpr std::array<Named<Labels>, 2> kLabels = {{{Labels::image, "image"}, {Labels::pixels, "pixels"}}};
 
 /// The value in a mask of a pixel whose class is unknown, or that the network is not shown (padding, cutout).
 inline constexpr uint8_t kUnlabelled = 255;

@@ -81,7 +81,7 @@ struct DataChecks : Checks {
   /// Checks what segmentation needs: a data set with masks, and no resize, which classes cannot go through.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
-    if (d.labels == "image") return;
+    if (d.labels == Labels::image) return;
     require(synthetic, "data.labels",
             fmt::format("pixels, but {} has a class for each image; masks come with data.format synthetic", d.format));
     require(d.synthetic_classes == 2 || d.synthetic_classes == 4, "data.synthetic_classes",
@@ -138,7 +138,7 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   if (!data.validation.empty() && places.count("data.validation_fraction") == 0) data.validation_fraction = 0;
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
-  if (data.format == "image_folder" && places.count("data.orientation") == 0) data.orientation = "exif";
+  if (data.format == "image_folder" && places.count("data.orientation") == 0) data.orientation = Orientation::exif;
   if (data.channels == 0) data.channels = format.channels;
   if (data.image_size == 0) data.image_size = format.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {

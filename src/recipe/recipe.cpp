@@ -81,7 +81,7 @@ class RecipeParser {
                                     : section);
     }
     YamlNode node;
-    if (std::holds_alternative<Reference<std::string>>(field->slot)) {
+    if (is_text(*field)) {
       node.kind = YamlNode::Kind::scalar;
       node.text = text;
     } else {

@@ -10,6 +10,10 @@
 #include <vector>
 
 #include "src/base/names.h"
+#include "src/data/dataset.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 
@@ -36,6 +40,11 @@ enum class WeightRounding { nearest, adaround, block };
 inline constexpr std::array<Named<WeightRounding>, 3> kWeightRoundings = {
     {{WeightRounding::nearest, "nearest"}, {WeightRounding::adaround, "adaround"}, {WeightRounding::block, "block"}}};
 
+/// Whether the training set stays in GPU memory; automatic: where it fits and the transform allows.
+enum class ResidentImages { automatic, on, off };
+inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
+    {{ResidentImages::automatic, "auto"}, {ResidentImages::on, "on"}, {ResidentImages::off, "off"}}};
+
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
 struct DataRecipe {
@@ -52,12 +61,12 @@ struct DataRecipe {
   int image_size = 0;  ///< height and width of the network's input; read_recipe() replaces 0 by the format's
   /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for an
   /// image_folder whose recipe does not set it.
-  std::string orientation = "as_stored";
+  Orientation orientation = Orientation::as_stored;
   int resize = 0;  ///< shorter side before the crop; 0: no resize. Not used in training with random_resized_crop
   std::vector<double> mean, std;  ///< for each channel, of pixels in 0..1; read_recipe() replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
-  std::string labels = "image";  ///< image: each image has a class; pixels: each pixel has one
+  Labels labels = Labels::image;
   // Augmentation; src/data/transform.h explains the steps.
   int pad = 0;
   bool flip = false;
@@ -92,20 +101,20 @@ struct ModelRecipe {
 struct OptimizerRecipe {
   int epochs = 0;
   int batch_size = 128;
-  std::string optimizer = "sgd";  ///< sgd, adamw
+  OptimizerKind optimizer = OptimizerKind::sgd;
   double learning_rate = 0.1;
   double momentum = 0.9;
   bool nesterov = true;
   double beta1 = 0.9, beta2 = 0.999;
   double weight_decay = 5e-4;
-  std::string schedule = "cosine";  ///< step, cosine, one_cycle, constant
-  std::vector<int> milestones;      ///< schedule step: the epochs after which the rate is multiplied by gamma
+  ScheduleKind schedule = ScheduleKind::cosine;
+  std::vector<int> milestones;  ///< schedule step: the epochs after which the rate is multiplied by gamma
   double gamma = 0.1;
   double warmup_epochs = 0.0;
   double label_smoothing = 0.0;
-  double ema = 0.0;                ///< decay of the weights' moving average; 0: off
-  double clip_gradient = 0.0;      ///< largest global norm; 0: off
-  std::string precision = "fp32";  ///< fp32, bf16, fp16
+  double ema = 0.0;            ///< decay of the weights' moving average; 0: off
+  double clip_gradient = 0.0;  ///< largest global norm; 0: off
+  Precision precision = Precision::fp32;
   bool channels_last = true;
   bool sync_batch_norm = false;  ///< several processes: statistics are those of the whole batch
   bool operator==(const OptimizerRecipe&) const = default;
@@ -114,12 +123,12 @@ struct OptimizerRecipe {
 struct CalibrateRecipe {
   int images = 1024;  ///< how many training images are used
   int batch_size = 64;
-  std::string method = "mse";  ///< minmax, percentile, mse, entropy
-  double percentile = 99.99;
-  bool equalize = false;  ///< equalizes channels between layers (src/quant/equalize.h)
+  CalibrationMethod method = CalibrationMethod::mse;
+  double percentile = 99.99;  ///< method percentile: share of the values within the range, in %
+  bool equalize = false;      ///< equalizes channels between layers (src/quant/equalize.h)
   bool bias_correction = false;
-  std::string rounding = "nearest";  ///< nearest, adaround, block
-  int rounding_steps = 10000;        ///< adaround, block: steps for each layer or block
+  WeightRounding rounding = WeightRounding::nearest;
+  int rounding_steps = 10000;  ///< adaround, block: steps for each layer or block
   double rounding_learning_rate = 0.01;
   double rounding_drop = 0;  ///< block: share of activations that a step does not quantize
   int repair_images = 256;   ///< bias_correction, adaround, block: how many images they use, all in memory
@@ -137,19 +146,19 @@ struct LayerBitsRecipe {
 };
 
 struct QuantRecipe {
-  std::string activation = "affine_u8";  ///< symmetric_s8, unsigned_u8, affine_u8
+  ActivationScheme activation = ActivationScheme::affine_u8;
   int activation_bits = 8;
   int weight_bits = 8;
   int input_bits = 8, first_layer_bits = 8, last_layer_bits = 8;
-  int residual_bits = 0;                           ///< 0: activation_bits
-  std::vector<LayerBitsRecipe> layers;             ///< later entries win over earlier ones
-  std::string weight_codes = "symmetric";          ///< symmetric, full
-  std::string weight_granularity = "per_channel";  ///< per_channel, per_tensor
-  std::string weight_calibrator = "minmax";        ///< minmax, mse, lsq
-  std::string sparsity = "none";                   ///< of weights: none, 2:4
-  std::string scales = "fixed";                    ///< of activations, during QAT: fixed, observed, lsq, lsq_plus, pact
-  std::string observer = "moving_average";         ///< with scales observed: minmax, moving_average, histogram
-  double averaging = 0.01;                         ///< weight of a new batch in the moving average
+  int residual_bits = 0;                ///< 0: activation_bits
+  std::vector<LayerBitsRecipe> layers;  ///< later entries win over earlier ones
+  WeightRange weight_codes = WeightRange::symmetric;
+  Granularity weight_granularity = Granularity::per_channel;
+  WeightCalibrator weight_calibrator = WeightCalibrator::minmax;
+  Sparsity sparsity = Sparsity::none;                    ///< of weights
+  EdgeScales scales = EdgeScales::fixed;                 ///< of activations, during QAT
+  ObserverKind observer = ObserverKind::moving_average;  ///< with scales observed
+  double averaging = 0.01;                               ///< weight of a new batch in the moving average
   bool operator==(const QuantRecipe&) const = default;
 };
 
@@ -180,17 +189,17 @@ struct EvaluateRecipe {
 
 /// Training on the GPU.
 struct CudaRecipe {
-  bool benchmark = true;                 ///< cuDNN times its algorithms once and keeps the fastest
-  bool deterministic = false;            ///< the same bits in every run
-  bool tf32 = true;                      ///< fp32 convolutions run on tensor cores, rounded to TF32
-  bool graph = true;                     ///< steps are captured as a CUDA graph and replayed
-  std::string resident_images = "auto";  ///< auto, on, off: whether the training set stays in GPU memory
+  bool benchmark = true;       ///< cuDNN times its algorithms once and keeps the fastest
+  bool deterministic = false;  ///< the same bits in every run
+  bool tf32 = true;            ///< fp32 convolutions run on tensor cores, rounded to TF32
+  bool graph = true;           ///< steps are captured as a CUDA graph and replayed
+  ResidentImages resident_images = ResidentImages::automatic;
   bool operator==(const CudaRecipe&) const = default;
 };
 
 /// Training in several processes, each with a GPU or on the CPU.
 struct ParallelRecipe {
-  std::string exchange = "fp32";  ///< type of the gradients that are exchanged: fp32, fp16
+  ExchangeType exchange = ExchangeType::fp32;
   std::vector<std::string>
       stages;             ///< layers after which the network is cut into a part for each process; empty: not cut
   int micro_batches = 8;  ///< stages: number of parts of a batch, which go through the stages one after the other

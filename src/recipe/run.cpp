@@ -35,19 +35,18 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                                           const std::vector<std::string>& classes = {}) try {
   const DataRecipe& from = recipe.data;
   const bool elsewhere = key == kTest && !from.test_path.empty();
-  std::shared_ptr<const Dataset> dataset =
-      open_dataset({.format = from.format,
-                    .path = elsewhere ? from.test_path : from.path,
-                    .split = split,
-                    .classes = from.classes,
-                    .class_names = classes,
-                    .channels = from.channels,
-                    .orientation = from.orientation == "exif" ? Orientation::exif : Orientation::as_stored,
-                    .image_size = from.image_size,
-                    .synthetic_size = from.synthetic_size,
-                    .synthetic_classes = from.synthetic_classes,
-                    .labels = from.labels == "pixels" ? Labels::pixels : Labels::image,
-                    .seed = recipe.seed});
+  std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
+                                                         .path = elsewhere ? from.test_path : from.path,
+                                                         .split = split,
+                                                         .classes = from.classes,
+                                                         .class_names = classes,
+                                                         .channels = from.channels,
+                                                         .orientation = from.orientation,
+                                                         .image_size = from.image_size,
+                                                         .synthetic_size = from.synthetic_size,
+                                                         .synthetic_classes = from.synthetic_classes,
+                                                         .labels = from.labels,
+                                                         .seed = recipe.seed});
   if (dataset->channels() != from.channels) {
     throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
                                   dataset->channels()));

@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-
 #include <type_traits>
 
 #include "src/base/names.h"
@@ -41,6 +42,22 @@ class SectionFields {
     return fields_.emplace_back(Field{name_ + "." + key, reference, std::move(rule), meaning});
   }
 
+  /// Adds a member whose type is an enum with a table of names.
+  template <class Struct, class E, size_t N>
+  Field& add(const char* key, E Struct::*member, const std::array<Named<E>, N>& table, const char* meaning) {
+    const auto* rows = &table;
+    const Choice choice = {
+        .row =
+            [member, rows](const Recipe& recipe) {
+              const E value = (recipe.*Section).*member;
+              return static_cast<size_t>(
+                  std::find_if(rows->begin(), rows->end(), [&](const Named<E>& row) { return row.value == value; }) -
+                  rows->begin());
+            },
+        .choose = [member, rows](Recipe& recipe, size_t row) { (recipe.*Section).*member = rows->at(row).value; }};
+    return fields_.emplace_back(Field{name_ + "." + key, choice, one_of(names_in(table)), meaning});
+  }
+
  private:
   std::vector<Field>& fields_;
   std::string name_;
@@ -70,7 +87,7 @@ void add_data(std::vector<Field>& fields) {
   s.add("image_size", &D::image_size, range(0, 2048), "height and width of the network's input; 0: the format's");
   s.add("resize", &D::resize, range(0, 4096),
         "shorter side before the crop to image_size; 0: none; in training only without random_resized_crop");
-  s.add("orientation", &D::orientation, one_of({"exif", "as_stored"}),
+  s.add("orientation", &D::orientation, kOrientations,
         "exif: pictures are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
         "given: "
         "exif for image_folder");
@@ -79,7 +96,7 @@ void add_data(std::vector<Field>& fields) {
   s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
   s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
   s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes; with labels pixels 2 or 4");
-  s.add("labels", &D::labels, one_of({"image", "pixels"}),
+  s.add("labels", &D::labels, kLabels,
         "what has a class: every image, or every pixel (synthetic only), for a network of segmentation");
   s.add("pad", &D::pad, range(0, 1024), "training: zeros on each side before a random crop of image_size");
   s.add("flip", &D::flip, {}, "training: mirror every second image");
@@ -127,21 +144,21 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning, const 
   using O = OptimizerRecipe;
   s.add("epochs", &O::epochs, range(0, 100000), epochs_meaning);
   s.add("batch_size", &O::batch_size, range(1, 65536), "images a step");
-  s.add("optimizer", &O::optimizer, one_of(names_in(kOptimizers)), "SGD with momentum, or AdamW");
+  s.add("optimizer", &O::optimizer, kOptimizers, "SGD with momentum, or AdamW");
   s.add("learning_rate", &O::learning_rate, rates, rate_meaning);
   s.add("momentum", &O::momentum, from_below(0, 1), "sgd");
   s.add("nesterov", &O::nesterov, {}, "sgd: Nesterov's momentum");
   s.add("beta1", &O::beta1, from_below(0, 1), "adamw: decay of the mean");
   s.add("beta2", &O::beta2, from_below(0, 1), "adamw: decay of the square");
   s.add("weight_decay", &O::weight_decay, range(0, 10), "on weights, not on BatchNorm, biases and quantizers");
-  s.add("schedule", &O::schedule, one_of(names_in(kSchedules)), "course of the learning rate");
+  s.add("schedule", &O::schedule, kSchedules, "course of the learning rate");
   s.add("milestones", &O::milestones, range(1, 100000), "step: epochs after which the rate is multiplied by gamma");
   s.add("gamma", &O::gamma, above_to(0, 1), "step: the factor");
   s.add("warmup_epochs", &O::warmup_epochs, range(0, 100000), "linear rise of the rate from 0 at the start");
   s.add("label_smoothing", &O::label_smoothing, from_below(0, 1), "share of the target spread over all classes");
   s.add("ema", &O::ema, from_below(0, 1), "decay of the moving average of the weights that is kept; 0: off");
   s.add("clip_gradient", &O::clip_gradient, at_least(0), "largest global norm of the gradient; 0: off");
-  s.add("precision", &O::precision, one_of(names_in(kPrecisions)), "autocast type of convolutions and linears");
+  s.add("precision", &O::precision, kPrecisions, "autocast type of convolutions and linears");
   s.add("channels_last", &O::channels_last, {}, "memory layout NHWC");
   s.add("sync_batch_norm", &O::sync_batch_norm, {},
         "several processes: BatchNorm sees the whole batch, not each its share");
@@ -156,7 +173,7 @@ void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::calibrate> s(fields, "calibrate");
   s.add("images", &C::images, range(1, 10000000), "taken from the training set, by seed");
   s.add("batch_size", &C::batch_size, range(1, 65536), "images a step");
-  s.add("method", &C::method, one_of(names_in(kCalibrationMethods)), "how a range follows from a histogram");
+  s.add("method", &C::method, kCalibrationMethods, "how a range follows from a histogram");
   s.add("percentile", &C::percentile, above_to(50, 100),
         "method percentile: share of the values whose magnitude is within the range, in %");
   s.add("equalize", &C::equalize, {},
@@ -164,7 +181,7 @@ void add_training(std::vector<Field>& fields) {
         "are read; qat.epochs 0");
   s.add("bias_correction", &C::bias_correction, {},
         "biases take back by how much quantization moved the mean of each channel; qat.epochs 0");
-  s.add("rounding", &C::rounding, one_of(names_in(kWeightRoundings)),
+  s.add("rounding", &C::rounding, kWeightRoundings,
         "of weights: each to the nearest code, or up or down as the output of its layer (adaround) or block comes "
         "nearest; adaround, block: qat.epochs 0");
   s.add("rounding_steps", &C::rounding_steps, range(1, 10000000),
@@ -187,7 +204,7 @@ void add_training(std::vector<Field>& fields) {
 
   using Q = QuantRecipe;
   SectionFields<&Recipe::quant> quant(fields, "quant");
-  quant.add("activation", &Q::activation, one_of(names_in(kActivationSchemes)),
+  quant.add("activation", &Q::activation, kActivationSchemes,
             "codes of activations: signed about 0, unsigned from 0, unsigned with a zero point");
   quant.add("activation_bits", &Q::activation_bits, range(2, 8),
             "of activations; below 8: fewer codes in the same byte");
@@ -203,20 +220,19 @@ void add_training(std::vector<Field>& fields) {
   quant.add(
       "layers", &Q::layers, range(2, 8),
       "bits of single layers: list of {match, weight_bits, activation_bits}; match: names with * and ?; later win");
-  quant.add("weight_codes", &Q::weight_codes, one_of(names_in(kWeightRanges)),
+  quant.add("weight_codes", &Q::weight_codes, kWeightRanges,
             "b bits, h = 2^(b-1) - 1: symmetric [-h, h], full [-h-1, h]; 8 bits: always [-127, 127]");
-  quant.add("weight_granularity", &Q::weight_granularity, one_of(names_in(kGranularities)),
+  quant.add("weight_granularity", &Q::weight_granularity, kGranularities,
             "one scale an output channel, or one a tensor");
-  quant.add("weight_calibrator", &Q::weight_calibrator, one_of(names_in(kWeightCalibrators)),
+  quant.add("weight_calibrator", &Q::weight_calibrator, kWeightCalibrators,
             "how a weight's range is chosen; lsq: as mse, then QAT learns the scale of each channel");
-  quant.add("sparsity", &Q::sparsity, one_of(names_in(kSparsities)),
+  quant.add("sparsity", &Q::sparsity, kSparsities,
             "of weights: 2:4: of each four input channels at one place only the two largest are not 0");
   quant.add(
-      "scales", &Q::scales, one_of(names_in(kEdgeScales)),
+      "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
       "lsq_plus: scales and zero points learn; pact: clipping levels learn");
-  quant.add("observer", &Q::observer, one_of(names_in(kObserverKinds)),
-            "scales observed: how ranges of activations follow the data");
+  quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
   using A = QatRecipe;
@@ -253,14 +269,14 @@ void add_cuda(std::vector<Field>& fields) {
         "precision fp32, steps of adaround, block, distill_steps: convolutions and linears with 10 bits of mantissa "
         "on tensor cores");
   s.add("graph", &C::graph, {}, "training steps are captured once and replayed");
-  s.add("resident_images", &C::resident_images, one_of({"auto", "on", "off"}),
+  s.add("resident_images", &C::resident_images, kResidentImages,
         "training images stay on the GPU and are augmented there; auto: where they fit and the transform allows");
 }
 
 void add_parallel(std::vector<Field>& fields) {
   using P = ParallelRecipe;
   SectionFields<&Recipe::parallel> s(fields, "parallel");
-  s.add("exchange", &P::exchange, one_of(names_in(kExchangeTypes)),
+  s.add("exchange", &P::exchange, kExchangeTypes,
         "type in which processes sum their gradients; fp16: with precision fp16, whose loss scale keeps them in range");
   s.add("stages", &P::stages, {},
         "layers after which the network is cut, one process a part; []: it is not, each process takes a share of the "
@@ -308,6 +324,7 @@ struct TypeName {
   std::string operator()(const Reference<uint64_t>&) const { return "integer"; }
   std::string operator()(const Reference<double>&) const { return "number"; }
   std::string operator()(const Reference<std::string>&) const { return "text"; }
+  std::string operator()(const Choice&) const { return "text"; }
   std::string operator()(const Reference<std::vector<int>>&) const { return "list of integers"; }
   std::string operator()(const Reference<std::vector<double>>&) const { return "list of numbers"; }
   std::string operator()(const Reference<std::vector<std::string>>&) const { return "list of texts"; }
@@ -320,6 +337,10 @@ struct TypeName {
 const std::vector<Field>& schema() {
   static const std::vector<Field> kFields = make_schema();
   return kFields;
+}
+
+bool is_text(const Field& field) {
+  return std::holds_alternative<Choice>(field.slot) || std::holds_alternative<Reference<std::string>>(field.slot);
 }
 
 std::string type_name(const Field& field) { return std::visit(TypeName(), field.slot); }

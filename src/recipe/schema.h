@@ -3,6 +3,7 @@
 // single value, and the checks of values that must fit each other. Used within src/recipe, and by its tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -52,10 +53,18 @@ struct Rule {
 /// Returns a reference to a value inside a recipe. The alternative of a Slot is the key's type.
 template <class T>
 using Reference = std::function<T&(Recipe&)>;
+
+/// A member of a recipe whose type is an enum: its value is known by its row in the enum's table of names, which are
+/// the choices of the key's Rule.
+struct Choice {
+  std::function<size_t(const Recipe&)> row;
+  std::function<void(Recipe&, size_t)> choose;
+};
+
 using Slot =
     std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>, Reference<std::string>,
                  Reference<std::vector<int>>, Reference<std::vector<double>>, Reference<std::vector<std::string>>,
-                 Reference<std::vector<GraphNodeRecipe>>, Reference<std::vector<LayerBitsRecipe>>>;
+                 Reference<std::vector<GraphNodeRecipe>>, Reference<std::vector<LayerBitsRecipe>>, Choice>;
 
 /// A key of a recipe: where its value lives, what is allowed and what it means.
 struct Field {
@@ -69,6 +78,7 @@ struct Field {
 /// Returns all keys, in the order in which a recipe is written.
 const std::vector<Field>& schema();
 
+bool is_text(const Field& field);           ///< a word or a text, not a number, true or false, or a list
 std::string type_name(const Field& field);  ///< "integer", "list of numbers"
 std::string allowed(const Field& field);    ///< "sgd, adamw", "0 .. 1", "> 0"
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <set>
+#include <string_view>
 
 #include "src/base/names.h"
 #include "src/quant/calibrate.h"
@@ -26,9 +27,7 @@ struct TrainingChecks : Checks {
   }
 
   void check_optimizer(const OptimizerRecipe& o, const std::string& section) const {
-    const ScheduleKind schedule = value_named(kSchedules, o.schedule, section + ".schedule");
-    const OptimizerKind optimizer = value_named(kOptimizers, o.optimizer, section + ".optimizer");
-    require(schedule != ScheduleKind::step || !o.milestones.empty(), section + ".schedule",
+    require(o.schedule != ScheduleKind::step || !o.milestones.empty(), section + ".schedule",
             "step needs " + section + ".milestones");
     for (size_t i = 1; i < o.milestones.size(); ++i) {
       require(o.milestones[i - 1] < o.milestones[i], section + ".milestones", "must increase");
@@ -36,7 +35,7 @@ struct TrainingChecks : Checks {
     require(o.epochs == 0 || o.warmup_epochs < o.epochs, section + ".warmup_epochs",
             fmt::format("{0} leaves nothing of {1}.epochs {2}; set {1}.warmup_epochs below it, 0 for none",
                         o.warmup_epochs, section, o.epochs));
-    require(!o.nesterov || optimizer != OptimizerKind::sgd || o.momentum > 0, section + ".nesterov",
+    require(!o.nesterov || o.optimizer != OptimizerKind::sgd || o.momentum > 0, section + ".nesterov",
             "needs " + section + ".momentum above 0");
     const int limit = recipe.data.limit_train;
     require(o.epochs == 0 || limit == 0 || limit >= o.batch_size, "data.limit_train",
@@ -47,7 +46,7 @@ struct TrainingChecks : Checks {
     check_optimizer(recipe.qat, "qat");
     require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
-    require(recipe.qat.distill_weight == 0 || recipe.data.labels != "pixels", "qat.distill_weight",
+    require(recipe.qat.distill_weight == 0 || recipe.data.labels != Labels::pixels, "qat.distill_weight",
             "the float network teaches the class of each image, but data.labels is pixels; leave it out");
     check_freezing();
     check_reestimation();
@@ -76,38 +75,38 @@ struct TrainingChecks : Checks {
                       "repairs a network after training, and QAT would train another network than train did");
     require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
                       "repairs a network after training, and QAT moves the biases itself");
-    const WeightRounding rounding = value_named(kWeightRoundings, calibrate.rounding, "calibrate.rounding");
+    const WeightRounding rounding = calibrate.rounding;
+    const std::string_view word = name_in(kWeightRoundings, rounding);
     const std::string learned =
-        calibrate.rounding + " puts weights on their codes after training, and QAT would move them off again";
+        std::string(word) + " puts weights on their codes after training, and QAT would move them off again";
     require_untrained(rounding != WeightRounding::nearest, "calibrate.rounding", learned.c_str());
     require(
         calibrate.rounding_drop == 0 || rounding == WeightRounding::block, "calibrate.rounding_drop",
         fmt::format("drops quantization where blocks are rounded together, but calibrate.rounding is {}; set block, "
                     "or 0",
-                    calibrate.rounding));
+                    word));
     const bool distills = calibrate.distill_steps > 0;
     require_untrained(distills, "calibrate.distill_steps",
                       "teaches a network after training; in QAT qat.distill_weight does");
-    require(!distills || recipe.data.labels != "pixels", "calibrate.distill_steps",
+    require(!distills || recipe.data.labels != Labels::pixels, "calibrate.distill_steps",
             "the float network teaches the class of each image, but data.labels is pixels; leave it out");
   }
 
   void check_quant() const {
     const QuantRecipe& quant = recipe.quant;
     require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
-    const bool trains = recipe.qat.epochs > 0, weights = quant.weight_calibrator == "lsq";
-    const EdgeScales scales = value_named(kEdgeScales, quant.scales, "quant.scales");
+    const bool trains = recipe.qat.epochs > 0, weights = quant.weight_calibrator == WeightCalibrator::lsq;
+    const EdgeScales scales = quant.scales;
     const bool edges = learn(scales);
     require(scales == EdgeScales::fixed || trains, "quant.scales",
-            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", quant.scales,
+            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", name_in(kEdgeScales, scales),
                         edges ? "learns scales" : "follows ranges"));
     check_learned(scales);
     check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",
             "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
-    require(!weights || quant.weight_granularity == "per_channel", "quant.weight_calibrator",
-            "lsq learns a scale for each channel, but quant.weight_granularity is " + quant.weight_granularity +
-                "; set per_channel, or mse");
+    require(!weights || quant.weight_granularity == Granularity::per_channel, "quant.weight_calibrator",
+            "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor; set per_channel, or mse");
     require(
         recipe.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
         "no scale learns; set quant.scales: lsq, lsq_plus or pact, or quant.weight_calibrator: lsq, or leave it out");
@@ -117,14 +116,14 @@ struct TrainingChecks : Checks {
     check_phase(recipe.train, "train");
     check_phase(recipe.qat, "qat");
     const bool cut = !recipe.parallel.stages.empty(), qat = recipe.qat.epochs > 0;
-    require(!cut || !qat || recipe.quant.scales != "observed", "quant.scales",
+    require(!cut || !qat || recipe.quant.scales != EdgeScales::observed, "quant.scales",
             "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed, lsq, "
             "lsq_plus or pact");
     require(!cut || recipe.qat.distill_weight == 0, "qat.distill_weight",
             "the float network that teaches is not cut by parallel.stages; leave one of them out");
     require(!cut || recipe.model.dropout == 0 || recipe.train.epochs == 0, "model.dropout",
             "parallel.stages trains the fused network, which has no dropout; set 0, or leave the stages out");
-    require(!cut || !qat || recipe.quant.sparsity == "none", "quant.sparsity",
+    require(!cut || !qat || recipe.quant.sparsity == Sparsity::none, "quant.sparsity",
             "2:4 is chosen from all weights in each step, of which parallel.stages has a part; leave one of them out");
     require(!cut || !qat || recipe.qat.freeze_oscillating == 0, "qat.freeze_oscillating",
             "follows all weights, of which parallel.stages has a part; leave one of them out");
@@ -145,10 +144,10 @@ struct TrainingChecks : Checks {
     require(fault != FallbackFault::useless, "evaluate.fallback",
             fmt::format("{} is for engines cudnn and cutlass; add one to evaluate.engines, or leave the fallback out",
                         fallback));
-    require(partial.empty() || recipe.quant.activation == "symmetric_s8", "evaluate.engines",
+    require(partial.empty() || recipe.quant.activation == ActivationScheme::symmetric_s8, "evaluate.engines",
             fmt::format("{0} convolves int8 codes and would run no layer of quant.activation {1}; set symmetric_s8, or "
                         "leave {0} out",
-                        partial, recipe.quant.activation));
+                        partial, name_in(kActivationSchemes, recipe.quant.activation)));
     const std::filesystem::path file = recipe.export_.file;
     require(file.extension() == ".safetensors" && !file.has_parent_path() && !file.stem().empty(), "export.file",
             fmt::format("'{}' is not a plain file name that ends in .safetensors", file.string()));
@@ -157,10 +156,10 @@ struct TrainingChecks : Checks {
   void check_phase(const OptimizerRecipe& o, const std::string& section) const {
     const ParallelRecipe& parallel = recipe.parallel;
     if (o.epochs == 0) return;
-    require(parallel.exchange != "fp16" || o.precision == "fp16", "parallel.exchange",
+    require(parallel.exchange != ExchangeType::fp16 || o.precision == Precision::fp16, "parallel.exchange",
             fmt::format("fp16 loses gradients below 6e-8, and {}.precision {} has no loss scale that keeps them above; "
                         "set fp32, or precision fp16",
-                        section, o.precision));
+                        section, name_in(kPrecisions, o.precision)));
     if (parallel.stages.empty()) return;
     require(o.batch_size % parallel.micro_batches == 0, section + ".batch_size",
             fmt::format("{} is no multiple of parallel.micro_batches {}", o.batch_size, parallel.micro_batches));
@@ -171,23 +170,23 @@ struct TrainingChecks : Checks {
 
   /// Checks that the codes fit the methods that learn ranges.
   void check_learned(EdgeScales scales) const {
-    const std::string& activation = recipe.quant.activation;
-    require(scales != EdgeScales::lsq_plus || activation == "affine_u8", "quant.scales",
+    const ActivationScheme activation = recipe.quant.activation;
+    require(scales != EdgeScales::lsq_plus || activation == ActivationScheme::affine_u8, "quant.scales",
             fmt::format("lsq_plus learns zero points, and quant.activation {} has none; set affine_u8, or lsq",
-                        activation));
-    require(scales != EdgeScales::pact || activation != "symmetric_s8", "quant.scales",
+                        name_in(kActivationSchemes, activation)));
+    require(scales != EdgeScales::pact || activation != ActivationScheme::symmetric_s8, "quant.scales",
             "pact gives all codes to [0, a] of a ReLU, and quant.activation symmetric_s8 has half of them below 0; set "
             "affine_u8 or unsigned_u8, or lsq");
-    require(
-        scales == EdgeScales::pact || recipe.qat.pact_decay == QatRecipe().pact_decay, "qat.pact_decay",
-        fmt::format("no clipping level learns with quant.scales {}; set pact, or leave it out", recipe.quant.scales));
+    require(scales == EdgeScales::pact || recipe.qat.pact_decay == QatRecipe().pact_decay, "qat.pact_decay",
+            fmt::format("no clipping level learns with quant.scales {}; set pact, or leave it out",
+                        name_in(kEdgeScales, scales)));
   }
 
   void check_sparsity() const {
-    if (value_named(kSparsities, recipe.quant.sparsity, "quant.sparsity") == Sparsity::none) return;
-    require(recipe.calibrate.rounding == "nearest", "quant.sparsity",
+    if (recipe.quant.sparsity == Sparsity::none) return;
+    require(recipe.calibrate.rounding == WeightRounding::nearest, "quant.sparsity",
             fmt::format("2:4 needs its zeros, which calibrate.rounding {} may round up; set nearest, or none",
-                        recipe.calibrate.rounding));
+                        name_in(kWeightRoundings, recipe.calibrate.rounding)));
     require(recipe.calibrate.distill_steps == 0, "quant.sparsity",
             "2:4 needs its zeros, which calibrate.distill_steps would move; leave one of them out");
     require(recipe.qat.freeze_oscillating == 0, "quant.sparsity",

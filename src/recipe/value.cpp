@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <system_error>
+#include <type_traits>
+#include <variant>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -48,6 +50,13 @@ class Reader {
       refuse(node, "unknown value " + shown(node.text) + suggestion(node.text, choices));
     }
     value = node.text;
+  }
+  /// Returns the row of a word among the field's choices.
+  size_t read_choice(const YamlNode& node) const {
+    std::string word;
+    read(node, word);
+    const auto& choices = field_.rule.choices;
+    return static_cast<size_t>(std::find(choices.begin(), choices.end(), word) - choices.begin());
   }
   template <class T>
   void read(const YamlNode& node, std::vector<T>& values) const {
@@ -239,12 +248,27 @@ std::string to_text(const std::vector<LayerBitsRecipe>& layers) {
 }  // namespace
 
 void assign(const Field& field, const YamlNode& node, const std::string& name, Recipe& recipe) {
-  std::visit([&](const auto& reference) { Reader(field, name).read(node, reference(recipe)); }, field.slot);
+  const Reader reader(field, name);
+  if (const Choice* choice = std::get_if<Choice>(&field.slot)) return choice->choose(recipe, reader.read_choice(node));
+  std::visit(
+      [&](const auto& reference) {
+        if constexpr (!std::is_same_v<decltype(reference), const Choice&>) reader.read(node, reference(recipe));
+      },
+      field.slot);
 }
 
 std::string value_text(const Field& field, const Recipe& recipe) {
+  if (const Choice* choice = std::get_if<Choice>(&field.slot))
+    return to_text(std::string(field.rule.choices.at(choice->row(recipe))));
   Recipe copy = recipe;  // slots refer to a mutable recipe
-  return std::visit([&](const auto& reference) { return to_text(reference(copy)); }, field.slot);
+  return std::visit(
+      [&](const auto& reference) -> std::string {
+        if constexpr (std::is_same_v<decltype(reference), const Choice&>)
+          return "";
+        else
+          return to_text(reference(copy));
+      },
+      field.slot);
 }
 
 std::string shown(const std::string& text) {

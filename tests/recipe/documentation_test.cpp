@@ -8,6 +8,9 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string_view>
+#include <type_traits>
+#include <variant>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -44,11 +47,40 @@ TEST(Schema, EveryValueHasItsOwnKeyAndPlace) {
   std::set<const void*> places;
   for (const Field& field : schema()) {
     EXPECT_TRUE(keys.insert(field.key).second) << field.key;
-    const void* place =
-        std::visit([&](const auto& slot) { return static_cast<const void*>(&slot(recipe)); }, field.slot);
-    EXPECT_TRUE(places.insert(place).second) << field.key << " lives where another key does";
     EXPECT_FALSE(field.meaning.empty()) << field.key;
+    if (std::holds_alternative<Choice>(field.slot)) continue;
+    const void* place = std::visit(
+        [&](const auto& slot) -> const void* {
+          if constexpr (std::is_same_v<decltype(slot), const Choice&>)
+            return nullptr;
+          else
+            return &slot(recipe);
+        },
+        field.slot);
+    EXPECT_TRUE(places.insert(place).second) << field.key << " lives where another key does";
   }
+}
+
+/// Writes every word of every enum into a recipe of its own: it is read back, and no other key has changed.
+TEST(Schema, EveryWordOfAnEnumIsItsKeysAlone) {
+  const Recipe usual;
+  int enums = 0;
+  for (const Field& field : schema()) {
+    if (!std::holds_alternative<Choice>(field.slot)) continue;
+    ++enums;
+    for (const std::string_view word : field.rule.choices) {
+      YamlNode node;
+      node.kind = YamlNode::Kind::scalar;
+      node.text = word;
+      Recipe recipe;
+      assign(field, node, "r.yaml", recipe);
+      EXPECT_EQ(value_text(field, recipe), yaml_scalar(std::string(word))) << field.key;
+      EXPECT_EQ(recipe == usual, value_text(field, recipe) == value_text(field, usual)) << field.key << ": " << word;
+      for (const Field& other : schema())
+        if (other.key != field.key) EXPECT_EQ(value_text(other, recipe), value_text(other, usual)) << other.key;
+    }
+  }
+  EXPECT_EQ(enums, 19);
 }
 
 /// "conv2d", "add", ...: every word in back quotes of one line of the README.

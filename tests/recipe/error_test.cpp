@@ -50,7 +50,7 @@ TEST(RecipeErrors, LabelsOfPixelsAreNamedWhereTheyDoNotFit) {
   expect_parts(refusal(kMinimal, {"data.labels=pixels"}),
                {"data.labels: pixels, but cifar10 has a class for each image", "data.format synthetic"});
   const std::string scenes = "data: {format: synthetic, labels: pixels, synthetic_classes: 2}\nmodel: {name: unet}\n";
-  EXPECT_EQ(parse_recipe(scenes, "r.yaml").data.labels, "pixels");
+  EXPECT_EQ(parse_recipe(scenes, "r.yaml").data.labels, Labels::pixels);
   expect_parts(refusal(scenes, {"data.synthetic_classes=10"}),
                {"data.synthetic_classes: 10; with data.labels: pixels"});
   expect_parts(refusal(scenes, {"data.resize=40"}), {"data.resize: mixes neighbouring pixels", "leave it out"});

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <random>
 
+#include <string>
+#include <vector>
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/recipe/schema.h"
@@ -127,23 +129,23 @@ TEST(Resolved, ValuesOfTheFormat) {
 /// A user of photos expects them upright; a run that an octet without the key began goes on as it did.
 TEST(Resolved, OrientationFollowsTheFormatAndOlderRunsKeepTheirs) {
   const std::string folder = "data: {format: image_folder, path: x}\nmodel: {name: resnet50}";
-  EXPECT_EQ(parse_recipe(folder, "r.yaml").data.orientation, "exif");
-  EXPECT_EQ(parse_recipe(folder, "r.yaml", {"data.orientation=as_stored"}).data.orientation, "as_stored");
-  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.orientation, "as_stored");
-  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.orientation=exif"}).data.orientation, "exif");
+  EXPECT_EQ(parse_recipe(folder, "r.yaml").data.orientation, Orientation::exif);
+  EXPECT_EQ(parse_recipe(folder, "r.yaml", {"data.orientation=as_stored"}).data.orientation, Orientation::as_stored);
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.orientation, Orientation::as_stored);
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"data.orientation=exif"}).data.orientation, Orientation::exif);
   EXPECT_THROW(parse_recipe(folder, "r.yaml", {"data.orientation=upright"}), Error);
 
   const std::string path = ::testing::TempDir() + "octet_older_run_" + std::to_string(::getpid()) + ".yaml";
   std::string text = write_recipe(parse_recipe(folder, "r.yaml"));
   write_file_atomically(path, text);
-  EXPECT_EQ(read_run_recipe(path).data.orientation, "exif");
+  EXPECT_EQ(read_run_recipe(path).data.orientation, Orientation::exif);
   const std::string line = "  orientation: exif\n";
   ASSERT_NE(text.find(line), std::string::npos);
   text.erase(text.find(line), line.size());
   write_file_atomically(path, text);
-  EXPECT_EQ(read_run_recipe(path).data.orientation, "as_stored");
-  EXPECT_EQ(read_run_recipe(path, {"data.orientation=exif"}).data.orientation, "exif");
-  EXPECT_EQ(read_recipe(path).data.orientation, "exif");
+  EXPECT_EQ(read_run_recipe(path).data.orientation, Orientation::as_stored);
+  EXPECT_EQ(read_run_recipe(path, {"data.orientation=exif"}).data.orientation, Orientation::exif);
+  EXPECT_EQ(read_recipe(path).data.orientation, Orientation::exif);
   std::filesystem::remove(path);
 }
 

@@ -33,7 +33,7 @@ RunData colour_data() {
 }
 
 /// Three epochs, the second from its third batch on.
-void expect_cpu_bytes(const RunData& data, const std::string& resident_images) {
+void expect_cpu_bytes(const RunData& data, ResidentImages resident_images) {
   const auto expected = make_batches(data, {.batch_size = kBatch});
   const auto actual = make_batches(data, {kBatch, {at::kCUDA, 0}, resident_images});
   int compared = 0;
@@ -57,40 +57,42 @@ void expect_cpu_bytes(const RunData& data, const std::string& resident_images) {
 
 TEST(BatchesCuda, ResidentAreTheLoaders) {
   OCTET_NEEDS_GPU();
-  expect_cpu_bytes(colour_data(), "on");
+  expect_cpu_bytes(colour_data(), ResidentImages::on);
 }
 
 TEST(BatchesCuda, ResidentWithoutAugmentation) {
   OCTET_NEEDS_GPU();
   RunData data = colour_data();
   data.train_transform = {.channels = 3, .height = 32, .width = 32};
-  expect_cpu_bytes(data, "on");
+  expect_cpu_bytes(data, ResidentImages::on);
 }
 
 TEST(BatchesCuda, ResidentGrey) {
   OCTET_NEEDS_GPU();
   RunData data = testing_trainers::tiny_data(170);
   data.train_transform.flip = true;
-  expect_cpu_bytes(data, "on");
+  expect_cpu_bytes(data, ResidentImages::on);
 }
 
 TEST(BatchesCuda, UploadedAreTheLoaders) {
   OCTET_NEEDS_GPU();
-  expect_cpu_bytes(colour_data(), "off");
+  expect_cpu_bytes(colour_data(), ResidentImages::off);
 }
 
 TEST(BatchesCuda, ResizedOnTheCpuAndUploaded) {
   OCTET_NEEDS_GPU();
   RunData data = colour_data();
   data.train_transform.random_resized_crop = true;
-  expect_cpu_bytes(data, "auto");
+  expect_cpu_bytes(data, ResidentImages::automatic);
 }
 
 TEST(BatchesCuda, ATransformTheKernelCannotDoIsRefused) {
   OCTET_NEEDS_GPU();
   RunData data = colour_data();
   data.train_transform.random_resized_crop = true;
-  const std::string message = message_of(ExitCode::usage, [&] { make_batches(data, {kBatch, {at::kCUDA, 0}, "on"}); });
+  const std::string message = message_of(ExitCode::usage, [&] {
+    make_batches(data, {kBatch, {at::kCUDA, 0}, ResidentImages::on});
+  });
   EXPECT_NE(message.find("random_resized_crop"), std::string::npos) << message;
 }
 

@@ -41,9 +41,9 @@ Calibrated calibrated(const std::string& network, at::Device device) {
   recipe.data.mean = recipe.data.std = {0.5, 0.4, 0.3};
   recipe.calibrate.images = 64;
   recipe.calibrate.batch_size = 32;
-  recipe.calibrate.method = "minmax";     // as exact as the activations; the others search
-  recipe.quant.observer = "histogram";    // which keeps the range as it was seen
-  recipe.quant.activation = "affine_u8";  // with zero points
+  recipe.calibrate.method = CalibrationMethod::minmax;    // as exact as the activations; the others search
+  recipe.quant.observer = ObserverKind::histogram;        // which keeps the range as it was seen
+  recipe.quant.activation = ActivationScheme::affine_u8;  // with zero points
   recipe.cuda.tf32 = true;
   recipe.cuda.benchmark = false;  // the same convolutions in every run
   const auto run = open_run(recipe, {}, device);
@@ -103,7 +103,8 @@ TEST(CalibrateCuda, EngineCudnnKeepsTheResultsItHas) {
                  [](const octet::Run& tried, const Int8Graph& graph) { return compile_engine(tried, "cudnn", graph); });
   ASSERT_EQ(choice.results.size(), 12u);
   for (const PtqResult& result : choice.results) {
-    EXPECT_EQ(result.refused.empty(), result.activation == "symmetric_s8") << result.activation;
+    EXPECT_EQ(result.refused.empty(), result.activation == ActivationScheme::symmetric_s8)
+        << name_in(kActivationSchemes, result.activation);
     if (!result.refused.empty()) {
       EXPECT_NE(result.refused.find("engine cudnn"), std::string::npos) << result.refused;
     }

@@ -18,11 +18,11 @@ using testing_trainers::Folder;
 using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
 
-Recipe freezing(const std::string& calibrator) {
+Recipe freezing(WeightCalibrator calibrator) {
   Recipe recipe = tiny_recipe();
   recipe.quant.activation_bits = recipe.quant.weight_bits = 2;
   recipe.quant.weight_calibrator = calibrator;
-  if (calibrator == "lsq") recipe.quant.scales = "lsq";
+  if (calibrator == WeightCalibrator::lsq) recipe.quant.scales = EdgeScales::lsq;
   recipe.qat.epochs = 4;  // 16 steps
   recipe.qat.learning_rate = 0.2;
   recipe.qat.freeze_oscillating = 0.005;  // one turn
@@ -83,7 +83,7 @@ TEST(Freezing, FrozenCodesStay) {
 }
 
 TEST(Freezing, ResumeEndsWithTheSameBits) {
-  for (const std::string calibrator : {"lsq", "mse"}) {
+  for (const WeightCalibrator calibrator : {WeightCalibrator::lsq, WeightCalibrator::mse}) {
     std::map<std::string, at::Tensor> ends[2];
     for (const int stop : {0, 6}) {
       const Folder folder("freezing");
@@ -102,7 +102,8 @@ TEST(Freezing, ResumeEndsWithTheSameBits) {
       std::map<std::string, at::Tensor>& all = ends[stop > 0];
       all = end->state();
       for (const auto& [name, w] : end->weights()) all.emplace("model." + name, w.detach().clone());
-      EXPECT_EQ(at::equal(end->weight_scale_tensor().detach(), start), calibrator == "mse") << "learned or kept";
+      EXPECT_EQ(at::equal(end->weight_scale_tensor().detach(), start), calibrator == WeightCalibrator::mse)
+          << "learned or kept";
       save_quantized(*end, c.run.directory.quantized());
       testing_trainers::expect_same_bits(load_quantized(c.run).state(), end->state());
     }
@@ -115,7 +116,7 @@ TEST(Freezing, ChangesWhatIsTrained) {
   at::Tensor ends[2];
   for (const bool freezes : {false, true}) {
     const Folder folder("freezing_off");
-    Recipe recipe = freezing("lsq");
+    Recipe recipe = freezing(WeightCalibrator::lsq);
     if (!freezes) recipe.qat.freeze_oscillating = recipe.qat.freeze_oscillating_start = 0;
     CalibratedRun c(recipe, folder.path());
     train_qat(c.run, c.model, false);

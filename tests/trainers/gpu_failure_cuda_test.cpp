@@ -106,7 +106,7 @@ TEST(GpuMemory, WhatLibTorchKeepsForReuseIsFreeForResidentPictures) {
   const MemoryLimit limit(kLimit);
   at::zeros({kLimit - (8 << 20)}, at::TensorOptions(kGpu).dtype(at::kByte));  // of an earlier phase
   ASSERT_LT(gpu_memory(kGpu).free, size_t{16} << 20);
-  EXPECT_NO_THROW(require_batches(data, {.batch_size = 32, .device = kGpu, .resident_images = "on"}));
+  EXPECT_NO_THROW(require_batches(data, {.batch_size = 32, .device = kGpu, .resident_images = ResidentImages::on}));
 }
 
 /// Launches a kernel that fails; nothing works on the GPU in this process from when it does.

@@ -17,7 +17,7 @@ using testing_trainers::Folder;
 using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
 
-Recipe learning(const std::string& scales = "lsq", const std::string& weights = "lsq") {
+Recipe learning(EdgeScales scales = EdgeScales::lsq, WeightCalibrator weights = WeightCalibrator::lsq) {
   Recipe recipe = tiny_recipe();
   recipe.quant.scales = scales;
   recipe.quant.weight_calibrator = weights;
@@ -35,21 +35,22 @@ std::vector<float> edge_scales(const QuantizedModel& model) {
 }
 
 TEST(LearnedScalesTraining, EachKindLearnsByItself) {
-  for (const std::string edges : {"fixed", "lsq"}) {
-    for (const std::string weights : {"mse", "lsq"}) {
+  for (const EdgeScales edges : {EdgeScales::fixed, EdgeScales::lsq}) {
+    for (const WeightCalibrator weights : {WeightCalibrator::mse, WeightCalibrator::lsq}) {
       const Folder folder("learned");
       CalibratedRun c(learning(edges, weights), folder.path());
       const std::vector<float> before = edge_scales(c.model);
-      const at::Tensor learned =
-          weights == "lsq" ? c.model.learned_scales().at("weights.scale").detach().clone() : at::Tensor();
+      const at::Tensor learned = weights == WeightCalibrator::lsq
+                                     ? c.model.learned_scales().at("weights.scale").detach().clone()
+                                     : at::Tensor();
       train_qat(c.run, c.model, false);
       const std::vector<float> after = edge_scales(c.model);
       for (size_t i = 0; i < after.size(); ++i) {
-        EXPECT_EQ(after[i] != before[i], edges == "lsq") << i;
+        EXPECT_EQ(after[i] != before[i], edges == EdgeScales::lsq) << i;
         EXPECT_GT(after[i], 0);
       }
-      ASSERT_EQ(c.model.learned_scales().contains("weights.scale"), weights == "lsq");
-      if (weights == "lsq") {
+      ASSERT_EQ(c.model.learned_scales().contains("weights.scale"), weights == WeightCalibrator::lsq);
+      if (weights == WeightCalibrator::lsq) {
         const at::Tensor moved = c.model.learned_scales().at("weights.scale").detach();
         EXPECT_GT(moved.ne(learned).to(at::kFloat).mean().item<float>(), 0.9);
         EXPECT_TRUE(moved.gt(0).all().item<bool>());
@@ -73,7 +74,7 @@ TEST(LearnedScalesTraining, TheirOwnRateMovesThem) {
 /// Interrupted at every kind of place, with momentum, averages and scaler: the same bits at the end, in the engine's
 /// file too.
 TEST(LearnedScalesTraining, ResumeEndsAlikeAndLoadsAsItWas) {
-  for (const std::string optimizer : {"sgd", "adamw"}) {
+  for (const OptimizerKind optimizer : {OptimizerKind::sgd, OptimizerKind::adamw}) {
     std::map<std::string, at::Tensor> ends[2];
     for (const int stop : {0, 5}) {
       const Folder folder("learned_resume");
@@ -120,9 +121,9 @@ TEST(LearnedScalesTraining, EmaAveragesThem) {
 
 /// Huge gradients, on purpose: a step halves a scale at most, and never to less than the least scale of an edge.
 TEST(LearnedScalesTraining, AStepHalvesAScaleAtMostAndNothingDecays) {
-  for (const char* name : {"sgd", "adamw"}) {
+  for (const auto& [kind, name] : kOptimizers) {
     OptimizerRecipe recipe;
-    recipe.optimizer = name;
+    recipe.optimizer = kind;
     recipe.weight_decay = 0.5;
     const Graph graph = testing_trainers::tiny_graph();
     const Weights weights = initial_weights(graph, 1);

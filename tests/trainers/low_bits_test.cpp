@@ -28,8 +28,8 @@ double top1(const Run& run, const char* name, Program& program) {
 }
 
 /// Of the recipe's QAT from these float weights, with other settings of section quant.
-double qat_top1(Run run, const Weights& float_weights, const std::string& folder, const std::string& scales,
-                const std::string& weight_calibrator, double* ptq = nullptr) {
+double qat_top1(Run run, const Weights& float_weights, const std::string& folder, EdgeScales scales,
+                WeightCalibrator weight_calibrator, double* ptq = nullptr) {
   run.directory = {folder};
   run.recipe.quant.scales = scales;
   run.recipe.quant.weight_calibrator = weight_calibrator;
@@ -56,8 +56,8 @@ TEST(LowBits, TwoBitsAfterTrainingLoseMostAndQatWithFixedOrLearnedScalesGivesItB
   train_float(run, weights, false);
   const double of_float = top1(run, "float", *float_program(run.graph, weights, run.preprocessing));
   double ptq = 0;
-  const double qat = qat_top1(run, weights, plain.path(), "fixed", "mse", &ptq);
-  const double lsq = qat_top1(run, weights, learned.path(), "lsq", "lsq");
+  const double qat = qat_top1(run, weights, plain.path(), EdgeScales::fixed, WeightCalibrator::mse, &ptq);
+  const double lsq = qat_top1(run, weights, learned.path(), EdgeScales::lsq, WeightCalibrator::lsq);
   RecordProperty("float_ptq_qat_lsq", std::to_string(of_float) + " " + std::to_string(ptq) + " " + std::to_string(qat) +
                                           " " + std::to_string(lsq));
   EXPECT_GE(qat, ptq + 20);

@@ -22,7 +22,7 @@ TEST(PipelineCuda, TrainsCalibratesAndKeepsThePromise) {
   const Folder folder("pipeline_cuda");
   const RunDirectory directory{folder.path() + "/run"};
   Recipe recipe = tiny_recipe();
-  recipe.train.precision = recipe.qat.precision = "fp16";
+  recipe.train.precision = recipe.qat.precision = Precision::fp16;
   recipe.evaluate.engines.clear();
   for (const Engine* engine : exact_engines()) recipe.evaluate.engines.emplace_back(engine->name());
   const Report report = train(recipe, directory, {.machine = "test", .device = {at::kCUDA, 0}}).value();

@@ -93,7 +93,7 @@ TEST(Pipeline, ThePageSaysWhyARunStopped) {
 TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
   const Folder folder("pipeline_counted");
   Recipe recipe = tiny_recipe();
-  recipe.qat.precision = "bf16";
+  recipe.qat.precision = Precision::bf16;
   const Comparison c = train(recipe, {folder.path() + "/run"}, {})->comparison;
   EXPECT_EQ(c.programs, (std::vector<std::string>{"qat_graph", "simulation", "trained_bf16", "cpu", "reference"}));
   EXPECT_EQ(c.exact, (std::vector<bool>{false, false, true, true}));
@@ -149,7 +149,7 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
   const Folder folder("pipeline_resume");
   Recipe recipe = tiny_recipe();
   if (GetParam()) {
-    recipe.quant.scales = "observed";
+    recipe.quant.scales = EdgeScales::observed;
     recipe.qat.ema = 0.9;
     recipe.qat.reestimate_batch_norm = 64;
   }

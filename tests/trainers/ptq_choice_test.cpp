@@ -46,14 +46,14 @@ TEST_F(PtqChoiceTest, TheBestOfTwelveOnTheValidationImagesMeetsTheTestImages) {
 /// As engine cudnn, which convolves int8 codes only.
 TEST_F(PtqChoiceTest, AnEngineThatRefusesASchemeLosesThatResultOnly) {
   const auto symmetric_only = [&](const octet::Run& tried, const Int8Graph& graph) {
-    if (tried.recipe.quant.activation != "symmetric_s8") throw promise_error("engine x takes no uint8");
+    if (tried.recipe.quant.activation != ActivationScheme::symmetric_s8) throw promise_error("engine x takes no uint8");
     return cpu(tried, graph);
   };
   const PtqChoice choice = choose_ptq(run, weights, /*all=*/true, symmetric_only);
   ASSERT_EQ(choice.results.size(), 12u);
   for (const PtqResult& result : choice.results)
-    EXPECT_EQ(result.refused, result.activation == "symmetric_s8" ? "" : "engine x takes no uint8");
-  EXPECT_EQ(choice.results[choice.chosen].activation, "symmetric_s8");
+    EXPECT_EQ(result.refused, result.activation == ActivationScheme::symmetric_s8 ? "" : "engine x takes no uint8");
+  EXPECT_EQ(choice.results[choice.chosen].activation, ActivationScheme::symmetric_s8);
   EXPECT_GT(choice.int8_test.images, 0);
 
   const auto nothing = [](const octet::Run&, const Int8Graph&) -> std::unique_ptr<Program> {

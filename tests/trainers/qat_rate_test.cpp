@@ -29,7 +29,7 @@ TEST(QatRate, SuitsTheNetworkWhereTheRecipeSetsNone) {
   recipe.quant.activation_bits = 4;
   EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.01);
   EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
-  recipe.qat.optimizer = "adamw";
+  recipe.qat.optimizer = OptimizerKind::adamw;
   EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 1e-4);
   EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 1e-5);
 }
@@ -41,9 +41,9 @@ TEST(QatRate, IsATenthOfTheFloatPhasesAtMost) {
   EXPECT_DOUBLE_EQ(qat_rate(recipe, resnet20(false)).rate, 0.002);
   EXPECT_EQ(qat_rate(recipe, resnet20(false)).why, "a tenth of train.learning_rate");
   EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
-  recipe.train.optimizer = "adamw";  // whose rates are others
+  recipe.train.optimizer = OptimizerKind::adamw;  // whose rates are others
   EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
-  recipe.train.optimizer = "sgd";
+  recipe.train.optimizer = OptimizerKind::sgd;
   recipe.train.epochs = 0;
   EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
 }
@@ -59,7 +59,7 @@ TEST(QatRate, IsTrainedWithAndSaid) {
   const Folder folder("qat_rate");
   Recipe recipe = tiny_recipe();
   recipe.qat.learning_rate = 0;
-  recipe.qat.schedule = "constant";
+  recipe.qat.schedule = ScheduleKind::constant;
   CalibratedRun c(recipe, folder.path());
   testing::internal::CaptureStderr();
   train_qat(c.run, c.model, false);

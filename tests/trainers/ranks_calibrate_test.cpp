@@ -15,7 +15,7 @@ using testing_trainers::tiny_recipe;
 using State = std::map<std::string, at::Tensor>;
 
 /// Five batches, the last of them short.
-Recipe five_batches(const std::string& method) {
+Recipe five_batches(CalibrationMethod method) {
   Recipe recipe = tiny_recipe();
   recipe.calibrate.images = 27;
   recipe.calibrate.batch_size = 6;
@@ -32,7 +32,7 @@ State calibrated(const Recipe& recipe, const std::shared_ptr<Ranks>& ranks) {
 }
 
 TEST(RanksCalibrate, HaveTheBitsOfOneThatSawAllPictures) {
-  for (const char* const method : {"minmax", "mse", "percentile", "entropy"}) {
+  for (const auto& [method, word] : kCalibrationMethods) {
     const Recipe recipe = five_batches(method);
     const State alone = calibrated(recipe, nullptr);
     ASSERT_TRUE(alone.contains("edges.scale"));
@@ -46,7 +46,7 @@ TEST(RanksCalibrate, HaveTheBitsOfOneThatSawAllPictures) {
                 std::vector<std::string>(static_cast<size_t>(size)));
       for (const State& state : states)
         for (const auto& [name, tensor] : alone)
-          EXPECT_TRUE(tensor.equal(state.at(name))) << method << ", " << size << " ranks: " << name;
+          EXPECT_TRUE(tensor.equal(state.at(name))) << word << ", " << size << " ranks: " << name;
     }
   }
 }

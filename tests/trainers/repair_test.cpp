@@ -21,7 +21,7 @@ Recipe repaired() {
   Recipe recipe = testing_trainers::tiny_recipe();
   recipe.model.graph[2].op = "relu6";
   recipe.quant.weight_bits = 4;
-  recipe.quant.weight_granularity = "per_tensor";
+  recipe.quant.weight_granularity = Granularity::per_tensor;
   recipe.calibrate.equalize = recipe.calibrate.bias_correction = true;
   recipe.calibrate.repair_images = 8;
   recipe.qat.epochs = 0;
@@ -50,7 +50,7 @@ TEST(Repair, ARunShipsTheRepairedNetworkAndKeepsTheFloatOne) {
 TEST(Repair, TheFloatNetworkTeachesTheOneThatShips) {
   const Folder folder("taught");
   Recipe recipe = repaired();
-  recipe.quant.weight_granularity = "per_channel";
+  recipe.quant.weight_granularity = Granularity::per_channel;
   recipe.calibrate.equalize = recipe.calibrate.bias_correction = false;
   recipe.calibrate.distill_learning_rate = 0.02;
   const RunDirectory directory{folder.path() + "/run"}, plain{folder.path() + "/plain"};

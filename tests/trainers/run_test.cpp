@@ -233,7 +233,7 @@ TEST(Run, QuantizedModelIsRebuiltExactly) {
 TEST(Run, EntropyBelowEightBitsIsSaid) {
   for (const int bits : {8, 4}) {
     Recipe recipe = tiny_recipe();
-    recipe.calibrate.method = "entropy";
+    recipe.calibrate.method = CalibrationMethod::entropy;
     recipe.quant.layers = {{"conv1", 0, bits}};
     const auto run = open_run(recipe, {});
     QuantizedModel model = make_quantized(run, starting_weights(run));

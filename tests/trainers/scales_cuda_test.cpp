@@ -18,20 +18,21 @@ const at::Device kGpu{at::kCUDA, 0};
 
 TEST(ScalesCuda, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
   OCTET_NEEDS_GPU();
-  for (const std::string precision : {"fp32", "fp16"}) {
-    for (const std::string scales : {"fixed", "observed"}) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {
       const Folder folder("scales_cuda");
       Recipe recipe = tiny_recipe();
       recipe.qat.precision = precision;
       recipe.qat.epochs = 4;  // 16 steps, recorded ones too
       recipe.quant.scales = scales;
-      if (scales == "fixed") recipe.quant.observer = "histogram";  // refused only where it would have to follow
+      if (scales == EdgeScales::fixed)
+        recipe.quant.observer = ObserverKind::histogram;  // refused only where it would have to follow
       CalibratedRun c(recipe, folder.path(), kGpu);
       const std::vector<QParams> before = c.model.edges();
       const at::Tensor weight = c.weights.at("conv1.weight").detach().clone();
       train_qat(c.run, c.model, false);
       EXPECT_FALSE(weight.equal(c.weights.at("conv1.weight"))) << "nothing was trained";
-      EXPECT_EQ(c.model.edges() == before, scales == "fixed") << precision;
+      EXPECT_EQ(c.model.edges() == before, scales == EdgeScales::fixed) << name_in(kPrecisions, precision);
     }
   }
 }
@@ -43,7 +44,7 @@ TEST(ScalesCuda, WithEmaTheRunResumesAndEndsAlike) {
     const Folder folder("scales_cuda_ema");
     Recipe recipe = tiny_recipe();
     recipe.cuda.deterministic = true;
-    recipe.quant.scales = "observed";
+    recipe.quant.scales = EdgeScales::observed;
     recipe.qat.ema = 0.9;
     recipe.qat.reestimate_batch_norm = 64;
     {
@@ -68,7 +69,7 @@ TEST(ReestimateCuda, GivesTheCpusStatisticsAndRanges) {
   OCTET_NEEDS_GPU();
   const Folder folder("reestimate_cuda"), other("reestimate_cpu");
   Recipe recipe = tiny_recipe();
-  recipe.quant.scales = "observed";
+  recipe.quant.scales = EdgeScales::observed;
   CalibratedRun gpu(recipe, folder.path(), kGpu), cpu(recipe, other.path());
   gpu.model.load_state(cpu.model.state());
   for (CalibratedRun* c : {&gpu, &cpu}) {

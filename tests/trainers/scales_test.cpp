@@ -14,18 +14,18 @@ using testing_trainers::Folder;
 using testing_trainers::message_of;
 using testing_trainers::tiny_recipe;
 
-Recipe recipe_with(const std::string& scales, const std::string& observer = "moving_average") {
+Recipe recipe_with(EdgeScales scales, ObserverKind observer = ObserverKind::moving_average) {
   Recipe recipe = tiny_recipe();
   recipe.quant.scales = scales;
   recipe.quant.observer = observer;
   return recipe;
 }
 
-TEST(Scales, AreFixedUnlessTheRecipeSaysObserved) { EXPECT_EQ(Recipe().quant.scales, "fixed"); }
+TEST(Scales, AreFixedUnlessTheRecipeSaysObserved) { EXPECT_EQ(Recipe().quant.scales, EdgeScales::fixed); }
 
 TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
-  for (const std::string observer : {"minmax", "moving_average", "histogram"}) {
-    for (const std::string scales : {"fixed", "observed"}) {
+  for (const auto& [observer, name] : kObserverKinds) {
+    for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {
       const Folder folder("scales");
       CalibratedRun c(recipe_with(scales, observer), folder.path());
       const std::vector<QParams> before = c.model.edges();
@@ -33,14 +33,14 @@ TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
       train_qat(c.run, c.model, false);
       const std::vector<QParams> after = c.model.edges();
       EXPECT_FALSE(weight.equal(c.weights.at("conv1.weight"))) << "nothing was trained";
-      if (scales == "fixed") {
-        EXPECT_EQ(after, before) << observer;
+      if (scales == EdgeScales::fixed) {
+        EXPECT_EQ(after, before) << name;
         continue;
       }
       const std::vector<Node>& nodes = c.model.prepared().graph.nodes;
       for (size_t n = 0; n < nodes.size(); ++n) {
         if (nodes[n].op == Op::conv2d) {
-          EXPECT_NE(after[n], before[n]) << observer << ", " << nodes[n].name;
+          EXPECT_NE(after[n], before[n]) << name << ", " << nodes[n].name;
         }
       }
     }
@@ -49,7 +49,7 @@ TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
 
 TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
   const Folder folder("scales_none");
-  const Recipe recipe = recipe_with("fixed");
+  const Recipe recipe = recipe_with(EdgeScales::fixed);
   const auto run = open_run(recipe, {folder.path()});
   start_run_directory(run.directory, recipe, {});
   QuantizedModel model = make_quantized(run, starting_weights(run));
@@ -59,25 +59,27 @@ TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
 }
 
 TEST(Scales, KeysOfObservedOnesThatFixedOnesDoNotReadAreSaid) {
-  for (const std::string scales : {"fixed", "observed"}) {
-    for (const std::string observer : {"minmax", "moving_average"}) {
+  for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {
+    for (const ObserverKind observer : {ObserverKind::minmax, ObserverKind::moving_average}) {
       const Folder folder("scales_keys");
       CalibratedRun c(recipe_with(scales, observer), folder.path());
       testing::internal::CaptureStderr();
       train_qat(c.run, c.model, false);
       const std::string said = testing::internal::GetCapturedStderr();
-      EXPECT_EQ(said.find("have no effect") != std::string::npos, scales == "fixed" && observer == "minmax") << said;
+      EXPECT_EQ(said.find("have no effect") != std::string::npos,
+                scales == EdgeScales::fixed && observer == ObserverKind::minmax)
+          << said;
     }
   }
 }
 
 TEST(Scales, AHistogramIsRefusedOnTheGpuOnlyWhereScalesAreObserved) {
   const at::Device gpu(at::kCUDA, 0);  // which is not needed: this is asked before anything runs there
-  for (const std::string scales : {"fixed", "observed"}) {
-    auto run = open_run(recipe_with(scales, "histogram"), {});
+  for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {
+    auto run = open_run(recipe_with(scales, ObserverKind::histogram), {});
     run.device = gpu;
-    run.recipe.cuda.resident_images = "off";
-    if (scales == "fixed") {
+    run.recipe.cuda.resident_images = ResidentImages::off;
+    if (scales == EdgeScales::fixed) {
       require_trainable(run);
     } else {
       EXPECT_NE(message_of(ExitCode::usage, [&] { require_trainable(run); }).find("quant.scales: fixed"),
@@ -89,10 +91,10 @@ TEST(Scales, AHistogramIsRefusedOnTheGpuOnlyWhereScalesAreObserved) {
 TEST(Scales, AStateOfOtherScalesIsRefused) {
   const Folder folder("scales_resume");
   {
-    CalibratedRun c(recipe_with("observed"), folder.path());
+    CalibratedRun c(recipe_with(EdgeScales::observed), folder.path());
     train_qat(c.run, c.model, false);
   }
-  const auto run = open_run(recipe_with("fixed"), {folder.path()});
+  const auto run = open_run(recipe_with(EdgeScales::fixed), {folder.path()});
   QuantizedModel model = make_quantized(run, starting_weights(run));
   calibrate(model, run);
   const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, true); });

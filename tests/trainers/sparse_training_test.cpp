@@ -20,14 +20,14 @@ using testing_trainers::tiny_recipe;
 
 Recipe sparse() {
   Recipe recipe = tiny_recipe();
-  recipe.quant.sparsity = "2:4";
+  recipe.quant.sparsity = Sparsity::two_of_four;
   recipe.qat.epochs = 4;
   recipe.qat.learning_rate = 0.05;
   return recipe;
 }
 
 TEST(SparseTraining, ExportsCodesThatObeyAndMovesMasks) {
-  for (const std::string calibrator : {"minmax", "lsq"}) {
+  for (const WeightCalibrator calibrator : {WeightCalibrator::minmax, WeightCalibrator::lsq}) {
     const Folder folder("sparse");
     Recipe recipe = sparse();
     recipe.quant.weight_calibrator = calibrator;

@@ -67,11 +67,11 @@ TEST_P(StagesCuda, TrainTheSameEachTime) {
   expect_same_end(first, eager);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, StagesCuda,
-                         ::testing::Values(Variant{.name = "float"},
-                                           Variant{.name = "fp16", .qat = true, .precision = "fp16"},
-                                           Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Networks, StagesCuda,
+    ::testing::Values(Variant{.name = "float"}, Variant{.name = "fp16", .qat = true, .precision = Precision::fp16},
+                      Variant{.name = "learned", .qat = true, .learn = true, .precision = Precision::fp16}),
+    [](const auto& info) { return info.param.name; });
 
 struct Alike {
   Variant variant;

@@ -95,7 +95,7 @@ struct Cut {
   Kind kind;
   std::vector<std::string> layers{"conv1"};
   int micro_batches = 4;
-  std::string optimizer = "sgd";
+  OptimizerKind optimizer = OptimizerKind::sgd;
   int replicas = 1;  ///< of the cut network, each with its share of the micro-batches
 };
 void PrintTo(const Cut& cut, std::ostream* out) { *out << cut.name; }
@@ -104,7 +104,7 @@ struct Staged : Comparable {
   Staged(const Cut& cut, const std::string& checkpoint) : Comparable(recipe(), checkpoint, cut.kind) {
     recipe_.sync_batch_norm = false;
     recipe_.optimizer = cut.optimizer;
-    if (cut.optimizer == "adamw") recipe_.learning_rate = 0.005;
+    if (cut.optimizer == OptimizerKind::adamw) recipe_.learning_rate = 0.005;
     phase.parallel.stages = cut.layers;
     phase.parallel.micro_batches = cut.micro_batches;
   }
@@ -164,11 +164,16 @@ INSTANTIATE_TEST_SUITE_P(
         Cut{"learned_offsets", {.qat = true, .scales = EdgeScales::lsq_plus}},
         Cut{"learned_clipping", {.qat = true, .scales = EdgeScales::pact}},
         Cut{"three", {.qat = true, .live_batch_norm = true}, {"conv1", "conv2"}},
-        Cut{"three_adamw", {.qat = true, .scales = EdgeScales::lsq}, {"conv1", "conv2"}, 8, "adamw"},
+        Cut{"three_adamw", {.qat = true, .scales = EdgeScales::lsq}, {"conv1", "conv2"}, 8, OptimizerKind::adamw},
         Cut{"one_micro_batch", {.qat = true}, {"conv1", "conv2"}, 1}, Cut{"many", {.qat = true}, {"conv2"}, 16},
-        Cut{"replicas", {.live_batch_norm = true}, {"conv1"}, 4, "sgd", 2},
-        Cut{"replicas_qat", {.qat = true}, {"conv2"}, 8, "adamw", 2},
-        Cut{"replicas_learned", {.qat = true, .scales = EdgeScales::lsq}, {"conv1", "conv2"}, 8, "sgd", 2}),
+        Cut{"replicas", {.live_batch_norm = true}, {"conv1"}, 4, OptimizerKind::sgd, 2},
+        Cut{"replicas_qat", {.qat = true}, {"conv2"}, 8, OptimizerKind::adamw, 2},
+        Cut{"replicas_learned",
+            {.qat = true, .scales = EdgeScales::lsq},
+            {"conv1", "conv2"},
+            8,
+            OptimizerKind::sgd,
+            2}),
     [](const auto& info) { return info.param.name; });
 
 /// One micro-batch is the batch.

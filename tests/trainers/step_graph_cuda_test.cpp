@@ -85,19 +85,19 @@ TEST(StepGraph, AWholeStepIsRecordedWhileEveryThreadIsWatched) {
   OCTET_NEEDS_GPU();
   using testing_trainers::Variant;
   for (const Variant& variant :
-       {Variant{.name = "float", .precision = "fp16", .ema = 0.9, .clip_gradient = 1},
-        Variant{.name = "qat", .qat = true, .precision = "fp16", .ema = 0.9},
-        Variant{.name = "learned", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
+       {Variant{.name = "float", .precision = Precision::fp16, .ema = 0.9, .clip_gradient = 1},
+        Variant{.name = "qat", .qat = true, .precision = Precision::fp16, .ema = 0.9},
+        Variant{.name = "learned", .qat = true, .learn = true, .precision = Precision::fp16, .ema = 0.9},
         Variant{.name = "lsq_plus",
         .qat = true,
         .learn = true,
         .edges = EdgeScales::lsq_plus,
-        .precision = "fp16",
+        .precision = Precision::fp16,
         .ema = 0.9},
-        Variant{.name = "pact", .qat = true, .learn = true, .edges = EdgeScales::pact, .precision = "fp16"},
-        Variant{.name = "freezing", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
-        Variant{.name = "sparse", .qat = true, .sparse = true, .precision = "fp16"},
-        Variant{.name = "adamw", .qat = true, .optimizer = "adamw", .precision = "bf16"}}) {
+        Variant{.name = "pact", .qat = true, .learn = true, .edges = EdgeScales::pact, .precision = Precision::fp16},
+        Variant{.name = "freezing", .qat = true, .learn = true, .freeze = true, .precision = Precision::fp16},
+        Variant{.name = "sparse", .qat = true, .sparse = true, .precision = Precision::fp16},
+        Variant{.name = "adamw", .qat = true, .optimizer = OptimizerKind::adamw, .precision = Precision::bf16}}) {
     SCOPED_TRACE(variant.name);
     const OptimizerRecipe recipe = recipe_of(variant);
     const testing_trainers::Training training(recipe, "", variant, kGpu);

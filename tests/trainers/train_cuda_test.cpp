@@ -69,26 +69,29 @@ TEST_P(TrainCuda, ContinuesToTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(
     Train, TrainCuda,
     testing::Values(
-        Variant{.name = "fp32"}, Variant{.name = "fp16", .precision = "fp16"},
-        Variant{.name = "bf16_ema", .precision = "bf16", .ema = 0.9},
-        Variant{.name = "fp16_adamw_clip", .optimizer = "adamw", .precision = "fp16", .clip_gradient = 0.5},
-        Variant{.name = "fp16_uploaded", .precision = "fp16", .resident_images = "off"},
+        Variant{.name = "fp32"}, Variant{.name = "fp16", .precision = Precision::fp16},
+        Variant{.name = "bf16_ema", .precision = Precision::bf16, .ema = 0.9},
+        Variant{.name = "fp16_adamw_clip",
+                .optimizer = OptimizerKind::adamw,
+                .precision = Precision::fp16,
+                .clip_gradient = 0.5},
+        Variant{.name = "fp16_uploaded", .precision = Precision::fp16, .resident_images = ResidentImages::off},
         Variant{.name = "contiguous", .channels_last = false}, Variant{.name = "qat", .qat = true},
-        Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+        Variant{.name = "qat_fp16", .qat = true, .precision = Precision::fp16},
         Variant{.name = "qat_learned", .qat = true, .learn = true},
         Variant{.name = "lsq_plus",
                 .qat = true,
                 .learn = true,
                 .edges = EdgeScales::lsq_plus,
-                .precision = "fp16",
+                .precision = Precision::fp16,
                 .ema = 0.9},
-        Variant{.name = "pact", .qat = true, .learn = true, .edges = EdgeScales::pact, .precision = "fp16"},
-        Variant{.name = "qat_learned_fp16_ema", .qat = true, .learn = true, .precision = "fp16", .ema = 0.9},
-        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+        Variant{.name = "pact", .qat = true, .learn = true, .edges = EdgeScales::pact, .precision = Precision::fp16},
+        Variant{.name = "qat_learned_fp16_ema", .qat = true, .learn = true, .precision = Precision::fp16, .ema = 0.9},
+        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = Precision::fp16},
         Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
-        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
+        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = Precision::fp16},
         Variant{.name = "qat_sparse_learned", .qat = true, .learn = true, .sparse = true},
-        Variant{.name = "qat_bf16_ema", .qat = true, .precision = "bf16", .ema = 0.9}),
+        Variant{.name = "qat_bf16_ema", .qat = true, .precision = Precision::bf16, .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainDevices, AStateOfOneDeviceIsContinuedOnTheOther) {
@@ -98,7 +101,7 @@ TEST(TrainDevices, AStateOfOneDeviceIsContinuedOnTheOther) {
     const std::string state = folder.path() + "/state.safetensors";
     OptimizerRecipe recipe = short_recipe();
     recipe.ema = 0.9;
-    recipe.precision = "fp16";
+    recipe.precision = Precision::fp16;
     const at::Device cpu(at::kCPU);
     Training first(recipe, state, false, gpu_first ? kGpu : cpu), second(recipe, state, false, gpu_first ? cpu : kGpu);
     run_and_stop(first, 6);

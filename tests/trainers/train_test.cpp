@@ -57,19 +57,23 @@ INSTANTIATE_TEST_SUITE_P(
     Train, Resume,
     testing::Values(
         Variant{.name = "sgd"}, Variant{.name = "contiguous", .channels_last = false},
-        Variant{.name = "ema_bf16", .precision = "bf16", .ema = 0.9},
-        Variant{.name = "adamw_clip", .optimizer = "adamw", .clip_gradient = 0.5},
-        Variant{.name = "fp16_scaler", .precision = "fp16"}, Variant{.name = "qat", .qat = true},
-        Variant{.name = "qat_fp16", .qat = true, .precision = "fp16"},
+        Variant{.name = "ema_bf16", .precision = Precision::bf16, .ema = 0.9},
+        Variant{.name = "adamw_clip", .optimizer = OptimizerKind::adamw, .clip_gradient = 0.5},
+        Variant{.name = "fp16_scaler", .precision = Precision::fp16}, Variant{.name = "qat", .qat = true},
+        Variant{.name = "qat_fp16", .qat = true, .precision = Precision::fp16},
         Variant{.name = "qat_learned_ema", .qat = true, .learn = true, .ema = 0.9},
         Variant{.name = "qat_lsq_plus_ema", .qat = true, .learn = true, .edges = EdgeScales::lsq_plus, .ema = 0.9},
-        Variant{.name = "qat_pact_adamw", .qat = true, .learn = true, .edges = EdgeScales::pact, .optimizer = "adamw"},
-        Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = "fp16"},
-        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = "fp16"},
+        Variant{.name = "qat_pact_adamw",
+                .qat = true,
+                .learn = true,
+                .edges = EdgeScales::pact,
+                .optimizer = OptimizerKind::adamw},
+        Variant{.name = "qat_learned_fp16", .qat = true, .learn = true, .precision = Precision::fp16},
+        Variant{.name = "qat_freezing_fp16", .qat = true, .learn = true, .freeze = true, .precision = Precision::fp16},
         Variant{.name = "qat_freezing_kept_scales", .qat = true, .freeze = true},
-        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = "fp16"},
+        Variant{.name = "qat_sparse_fp16", .qat = true, .sparse = true, .precision = Precision::fp16},
         Variant{.name = "two_threads", .threads = 2},
-        Variant{.name = "qat_ema_bf16", .qat = true, .precision = "bf16", .ema = 0.9}),
+        Variant{.name = "qat_ema_bf16", .qat = true, .precision = Precision::bf16, .ema = 0.9}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Train, LearnsTheQuadrantsInFloatAndQat) {
@@ -222,7 +226,7 @@ TEST(Train, BatchLargerThanTheTrainingSetIsRefused) {
 
 TEST(Train, AStepWhoseScaledGradientsOverflowIsSkipped) {
   OptimizerRecipe recipe = short_recipe();
-  recipe.precision = "fp16";
+  recipe.precision = Precision::fp16;
   Training training(recipe, "", false);
   TrainStep step(training.phase);
   const at::Tensor images = at::randn({32, 1, 8, 8}), labels = at::arange(32).remainder(4);

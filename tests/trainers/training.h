@@ -28,11 +28,12 @@ struct Variant {
   EdgeScales edges = EdgeScales::lsq;  ///< those of activations, then
   bool freeze = false;                 ///< oscillating weights are frozen
   bool sparse = false;                 ///< weights are 2:4 sparse
-  std::string optimizer = "sgd", precision = "fp32";
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  Precision precision = Precision::fp32;
   double ema = 0, clip_gradient = 0;
   bool channels_last = true;
-  int threads = 1;                       ///< CPU
-  std::string resident_images = "auto";  ///< GPU
+  int threads = 1;                                             ///< CPU
+  ResidentImages resident_images = ResidentImages::automatic;  ///< GPU
 };
 
 inline void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
@@ -54,7 +55,7 @@ inline OptimizerRecipe recipe_of(const Variant& variant) {
   recipe.channels_last = variant.channels_last;
   recipe.label_smoothing = 0.1;
   recipe.warmup_epochs = 1;
-  if (recipe.optimizer == "adamw") recipe.learning_rate = 0.005;
+  if (recipe.optimizer == OptimizerKind::adamw) recipe.learning_rate = 0.005;
   return recipe;
 }
 

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/engine/engine.h"
@@ -27,21 +29,25 @@ struct Options {
   bool all = false;
 };
 
+std::string_view activation_of(const PtqResult& result) { return name_in(kActivationSchemes, result.activation); }
+std::string_view method_of(const PtqResult& result) { return name_in(kCalibrationMethods, result.method); }
+
 std::string text(const PtqChoice& choice, size_t validation_images) {
   const ScoreNames& names = score_names(choice.int8_test.task.labels);
   TextTable table({{"activation", Align::left}, {"calibrator", Align::left}, {names.score}, {"lost points"}});
   table.add_row({"float", "", percent(choice.float_validation), ""});
   for (const PtqResult& r : choice.results) {
+    const std::string activation(activation_of(r)), method(method_of(r));
     if (!r.refused.empty()) {
-      table.add_row({r.activation, r.method, "refused", ""});
+      table.add_row({activation, method, "refused", ""});
       continue;
     }
     table.add_row(
-        {r.activation, r.method, percent(r.score), fmt::format("{:.2f}", 100 * (choice.float_validation - r.score))});
+        {activation, method, percent(r.score), fmt::format("{:.2f}", 100 * (choice.float_validation - r.score))});
   }
   std::string refusals;
   for (const PtqResult& r : choice.results)
-    if (!r.refused.empty()) refusals += fmt::format("{} {}: {}\n", r.activation, r.method, r.refused);
+    if (!r.refused.empty()) refusals += fmt::format("{} {}: {}\n", activation_of(r), method_of(r), r.refused);
   return fmt::format("{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n", table.render() + refusals,
                      counted(static_cast<long>(validation_images), "validation image"),
                      choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
@@ -56,8 +62,8 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
   Json list = Json::array();
   for (const PtqResult& r : choice.results) {
     const bool ran = r.refused.empty();
-    list.push_back({{"activation", r.activation},
-                    {"calibrator", r.method},
+    list.push_back({{"activation", activation_of(r)},
+                    {"calibrator", method_of(r)},
                     {validation, ran ? Json(r.score) : Json(nullptr)},
                     {"validation_loss", ran ? Json(r.loss) : Json(nullptr)},
                     {"refused", ran ? Json(nullptr) : Json(r.refused)}});
@@ -69,8 +75,8 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
               {"float", {{validation, choice.float_validation}, {test, choice.float_test.score()}}},
               {"results", list},
               {"chosen",
-               {{"activation", chosen.activation},
-                {"calibrator", chosen.method},
+               {{"activation", activation_of(chosen)},
+                {"calibrator", method_of(chosen)},
                 {validation, chosen.score},
                 {test, choice.int8_test.score()},
                 {"points_lost", lost.points},

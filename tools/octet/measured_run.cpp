@@ -64,7 +64,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.checkpoint = std::move(checkpoint.file);
   run.graph = std::move(checkpoint.graph);
   // Images are prepared as the checkpoint says: an older octet, without these settings, may have written it.
-  run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? "exif" : "as_stored";
+  run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
   run.data = open_run_data(run.recipe);
   run.data.evaluation_transform.even_margin = run.graph.preprocessing.even_margin;
   check_fits(run.graph, run.checkpoint, run.data);

@@ -56,7 +56,7 @@ std::vector<int64_t> labels_shape(const RunData& data, int images) {
 
 void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
 #if OCTET_CUDA
-  if (options.device.is_cuda() && options.resident_images == "on") require_resident(data, options.device);
+  if (options.device.is_cuda() && options.resident_images == ResidentImages::on) require_resident(data, options.device);
 #endif
 }
 

@@ -34,8 +34,8 @@ class Batches {
 struct BatchesOptions {
   int batch_size = 0;  ///< of all ranks together
   at::Device device = at::kCPU;
-  std::string resident_images = "auto";  ///< the recipe's cuda.resident_images
-  int rank = 0, ranks = 1;               ///< which share of every batch to make; ranks divides batch_size
+  ResidentImages resident_images = ResidentImages::automatic;  ///< the recipe's cuda.resident_images
+  int rank = 0, ranks = 1;  ///< which share of every batch to make; ranks divides batch_size
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
@@ -43,7 +43,7 @@ struct BatchesOptions {
 /// Returns the shape of the labels of `images` images: [images], or [images, H, W] for pixels.
 std::vector<int64_t> labels_shape(const RunData& data, int images);
 
-/// Throws Error(usage) when resident_images is "on" and the transform, the images or the GPU's memory do not allow it.
+/// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
 /// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.

@@ -297,8 +297,8 @@ void require_resident(const RunData& data, at::Device device) {
 }
 
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {
-  bool resident = options.resident_images == "on";
-  if (options.resident_images == "auto") {
+  bool resident = options.resident_images == ResidentImages::on;
+  if (options.resident_images == ResidentImages::automatic) {
     const double room = kMaxShareOfFreeMemory * static_cast<double>(free_memory(options.device));
     resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
   }

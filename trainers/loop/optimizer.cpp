@@ -40,9 +40,7 @@ bool decays(ParameterSpec::Kind kind) {
 
 Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales,
                      double alpha_decay)
-    : recipe_(recipe),
-      alpha_decay_(alpha_decay),
-      adamw_(value_named(kOptimizers, recipe.optimizer, "optimizer") == OptimizerKind::adamw) {
+    : recipe_(recipe), alpha_decay_(alpha_decay), adamw_(recipe.optimizer == OptimizerKind::adamw) {
   for (const ParameterSpec& spec : octet::parameters(graph)) {
     if (!spec.trainable()) continue;
     add(spec.name, weights.at(spec.name), decays(spec.kind) ? Group::decaying : Group::other);

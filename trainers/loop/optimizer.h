@@ -33,7 +33,7 @@ bool decays(ParameterSpec::Kind kind);
 /// not decay.
 class Optimizer {
  public:
-  /// Allocates the state in each parameter's own memory format. Throws Error(usage) for an unknown recipe.optimizer.
+  /// Allocates the state in each parameter's own memory format.
   Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {},
             double alpha_decay = 0);
 

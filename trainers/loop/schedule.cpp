@@ -36,7 +36,7 @@ uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step
 
 Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
   Schedule schedule;
-  schedule.kind = value_named(kSchedules, recipe.schedule, "schedule");
+  schedule.kind = recipe.schedule;
   schedule.peak = recipe.learning_rate;
   schedule.steps = std::max(1L, recipe.epochs * steps_per_epoch);
   schedule.warmup = std::lround(recipe.warmup_epochs * static_cast<double>(steps_per_epoch));

@@ -29,8 +29,8 @@ struct Schedule {
   double gamma = 0.1;
 };
 
-/// Converts the recipe's schedule from epochs to steps. Throws Error(usage) for an unknown name or a warm-up that is
-/// longer than the phase.
+/// Converts the recipe's schedule from epochs to steps. Throws Error(usage) for a warm-up that is longer than the
+/// phase.
 Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch);
 
 /// Returns the learning rate of step s in [0, steps). During warm-up, for s < warmup: peak * (s + 1) / warmup. Then

@@ -106,8 +106,7 @@ void TrainStep::start_replicas() {
     for (const at::Tensor& other : weights[stage])
       std::erase_if(own, [&](const at::Tensor& p) { return p.const_data_ptr() == other.const_data_ptr(); });
   }
-  exchange_.emplace(*phase_.ranks, own, value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange"),
-                    Ranks::Among::team);
+  exchange_.emplace(*phase_.ranks, own, phase_.parallel.exchange, Ranks::Among::team);
   Owned owned(parts_.size());
   for (const ParameterSpec& parameter : parameters(*phase_.graph))
     if (!parameter.trainable()) owners.add(parameter.name, phase_.weights->at(parameter.name), owned);

@@ -49,7 +49,7 @@ TrainStep::TrainStep(const Phase& phase)
     : phase_(phase),
       recipe_(*phase.recipe),
       device_(phase.device()),
-      precision_(value_named(kPrecisions, recipe_.precision, "precision")),
+      precision_(recipe_.precision),
       gather_(phase.ranks == nullptr ? GatherShares()
                                      : [&ranks = *phase.ranks](const at::Tensor& mine) { return ranks.gather(mine); }),
       optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales(), phase.alpha_decay) {
@@ -60,8 +60,7 @@ TrainStep::TrainStep(const Phase& phase)
   if (!phase.parallel.stages.empty()) {
     start_stages();
   } else if (phase.ranks != nullptr)
-    exchange_.emplace(*phase.ranks, optimizer_.parameters(),
-                      value_named(kExchangeTypes, phase.parallel.exchange, "parallel.exchange"));
+    exchange_.emplace(*phase.ranks, optimizer_.parameters(), phase.parallel.exchange);
   if (phase.freezing.freezes()) freezer_.emplace(*phase.quantized);
   totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
   // The fused optimizers read a double on the CPU and a float on the GPU.

@@ -311,7 +311,7 @@ class Trainer {
       throw diverged(phase_, position_, what, "a layer of some stage: one process without parallel.stages can name it");
     batches_->begin({images_seed(), position_.epoch}, step);
     const Batches::Labelled* batch = batches_->next();
-    const Autocast autocast(device_.type(), value_named(kPrecisions, recipe_.precision, "precision"));
+    const Autocast autocast(device_.type(), recipe_.precision);
     seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, step));
     const WalkMode walk_mode{.training = true, .batch_norm_training = mode().batch_norm_training};
     throw diverged(phase_, position_, what, first_non_finite_layer(phase_, batch->images, walk_mode));

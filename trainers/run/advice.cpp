@@ -24,7 +24,7 @@ QatRate qat_rate(const Recipe& recipe, const Graph& graph) {
   if (recipe.qat.learning_rate > 0) return {recipe.qat.learning_rate, ""};
   const bool normalized =
       std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
-  const bool adamw = recipe.qat.optimizer == "adamw";
+  const bool adamw = recipe.qat.optimizer == OptimizerKind::adamw;
   const bool few_bits = std::min(recipe.quant.weight_bits, recipe.quant.activation_bits) < 8;
   QatRate chosen;
   if (normalized) {

@@ -78,13 +78,9 @@ void equalize_model(const QuantizedModel& model, const Run& run) {
   set_float_params(model.weights(), params);
 }
 
-WeightRounding rounding(const CalibrateRecipe& recipe) {
-  return value_named(kWeightRoundings, recipe.rounding, "calibrate.rounding");
-}
-
 void round_model(QuantizedModel& model, const Run& run, const at::Tensor& images) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const bool blocks = rounding(recipe) == WeightRounding::block;
+  const bool blocks = recipe.rounding == WeightRounding::block;
   const std::string units = blocks ? "blocks" : "layers";
   const OwnStream stream(run.device);
   const long count = static_cast<long>(rounding_units(model.prepared().graph, blocks).size());
@@ -111,11 +107,12 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& images
     throw_if_interrupted();
   });
   say(fmt::format("{}: {:.1f} % of the codes moved; squared error of the {}' outputs: {:.1f} % of nearest's",
-                  recipe.rounding, 100.0 * static_cast<double>(moved) / static_cast<double>(weights), units,
+                  name_in(kWeightRoundings, recipe.rounding),
+                  100.0 * static_cast<double>(moved) / static_cast<double>(weights), units,
                   nearest > 0 ? 100 * rounded / nearest : 100));
 }
 
-bool rounds(const CalibrateRecipe& recipe) { return rounding(recipe) != WeightRounding::nearest; }
+bool rounds(const CalibrateRecipe& recipe) { return recipe.rounding != WeightRounding::nearest; }
 
 /// Rounds weights first: bias correction then also corrects the error of a channel's mean that rounding leaves.
 void repair_layers(QuantizedModel& model, const Run& run) {
@@ -208,7 +205,7 @@ void say_sparse_layers(const Prepared& prepared) {
 
 void find_ranges(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  if (const int bits = fewest_bits(model.prepared()); recipe.method == "entropy" && bits < 8) {
+  if (const int bits = fewest_bits(model.prepared()); recipe.method == CalibrationMethod::entropy && bits < 8) {
     say(
         fmt::format("note: calibrate.method entropy was made for 8 bits; for activations of {} it clips too little, "
                     "and mse rounds with less error",
@@ -216,10 +213,9 @@ void find_ranges(QuantizedModel& model, const Run& run) {
   }
   for_batches(run, "calibrate", run.data.calibration.size(), Split::by_rank,
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
-  model.calibrate(value_named(kCalibrationMethods, recipe.method, "calibrate.method"), recipe.percentile,
-                  [&](std::vector<Observer>& histograms) {
-                    if (run.ranks) sum_histograms(*run.ranks, histograms);
-                  });
+  model.calibrate(recipe.method, recipe.percentile, [&](std::vector<Observer>& histograms) {
+    if (run.ranks) sum_histograms(*run.ranks, histograms);
+  });
   const std::vector<QuantizedModel::WideEdge> wide = model.wide_edges(kWide);
   if (wide.empty()) return;
   say(

@@ -189,12 +189,10 @@ std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel&
   programs.push_back({"qat_graph", qat_graph_program(model, preprocessing)});
   programs.push_back({"simulation", simulation_program(model, preprocessing), kCountedImages, /*exact=*/false});
   if (run.recipe.qat.epochs == 0) return programs;
-  const std::string& precision = run.recipe.qat.precision;
-  programs.push_back(
-      {"trained_" + precision,
-       trained_forward_program(model, preprocessing, value_named(kPrecisions, precision, "qat.precision")),
-       kCountedImages,
-       /*exact=*/false});
+  const Precision precision = run.recipe.qat.precision;
+  programs.push_back({fmt::format("trained_{}", name_in(kPrecisions, precision)),
+                      trained_forward_program(model, preprocessing, precision), kCountedImages,
+                      /*exact=*/false});
   return programs;
 }
 

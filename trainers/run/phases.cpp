@@ -136,9 +136,9 @@ std::string anew(const Run& run, bool from_float) {
   return command;
 }
 
-void say_what_it_costs(const Run& run, const std::string& phase, const std::string& precision) {
+void say_what_it_costs(const Run& run, const std::string& phase, Precision precision) {
   if (!run.device.is_cpu()) return;
-  const std::string note = cpu_precision_note(phase, value_named(kPrecisions, precision, phase + ".precision"));
+  const std::string note = cpu_precision_note(phase, precision);
   if (!note.empty()) say(note);
 }
 
@@ -151,7 +151,7 @@ void say_what_has_no_effect(const Recipe& recipe) {
     say(
         fmt::format("note: quant.scales is {}, so quant.observer, quant.averaging and qat.freeze_observers have no "
                     "effect; set quant.scales: observed to let ranges follow the data",
-                    recipe.quant.scales));
+                    name_in(kEdgeScales, recipe.quant.scales)));
   }
 }
 
@@ -216,9 +216,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   recipe.learning_rate = rate.rate;
   if (recipe.epochs == 0) return;
   if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
-  if (const std::string note = qat_precision_note(value_named(kPrecisions, recipe.precision, "qat.precision"));
-      !note.empty())
-    say(note);
+  if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
   say_what_it_costs(run, "qat", recipe.precision);
   say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors

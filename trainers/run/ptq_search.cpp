@@ -21,12 +21,17 @@
 namespace octet {
 namespace {
 
-std::string name_of(const Run& run) { return run.recipe.quant.activation + " " + run.recipe.calibrate.method; }
+std::string name_of(const Run& run) {
+  return fmt::format("{} {}", name_in(kActivationSchemes, run.recipe.quant.activation),
+                     name_in(kCalibrationMethods, run.recipe.calibrate.method));
+}
 
-template <typename Table>
-std::vector<std::string> all_of(const Table& table) {
-  const std::vector<std::string_view> names = names_in(table);
-  return {names.begin(), names.end()};
+/// Returns the values of an enum's table of names, in its order.
+template <typename E, size_t N>
+std::vector<E> all_of(const std::array<Named<E>, N>& table) {
+  std::vector<E> values;
+  for (const Named<E>& row : table) values.push_back(row.value);
+  return values;
 }
 
 double noise_of(const LogitsLoss& loss) { return std::pow(10.0, -loss.sqnr_db / 10); }
@@ -221,7 +226,8 @@ bool PtqResult::better_than(const PtqResult& other) const {
 }
 
 PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
-  std::vector<std::string> activations = {run.recipe.quant.activation}, methods = {run.recipe.calibrate.method};
+  std::vector<ActivationScheme> activations = {run.recipe.quant.activation};
+  std::vector<CalibrationMethod> methods = {run.recipe.calibrate.method};
   if (all) {
     activations = all_of(kActivationSchemes);
     methods = all_of(kCalibrationMethods);
@@ -230,8 +236,8 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
   choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
   std::optional<Error> refusal;
-  for (const std::string& activation : activations) {
-    for (const std::string& method : methods) {
+  for (const ActivationScheme activation : activations) {
+    for (const CalibrationMethod method : methods) {
       run.recipe.quant.activation = activation;
       run.recipe.calibrate.method = method;
       PtqResult result{.activation = activation, .method = method};

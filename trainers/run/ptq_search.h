@@ -14,6 +14,8 @@
 #include "src/base/names.h"
 #include "src/eval/evaluate.h"
 #include "src/quant/bit_search.h"
+#include "src/quant/calibrate.h"
+#include "src/quant/plan.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -28,7 +30,8 @@ QuantizedModel calibrated(const Run& run, Weights weights);
 Int8Graph quantize_trained(const Run& run, const Weights& weights);
 
 struct PtqResult {
-  std::string activation, method;
+  ActivationScheme activation = ActivationScheme::affine_u8;
+  CalibrationMethod method = CalibrationMethod::mse;
   std::string refused;         ///< why the engine does not run this scheme; "": it does
   double score = 0, loss = 0;  ///< on the validation images; score: top-1, with labels of pixels mean IoU
 

@@ -71,8 +71,6 @@ void load_imported(Weights& weights, const Recipe& recipe) {
   restore_tensors(file, prefix, weights, model.onnx);
 }
 
-EdgeScales edge_scales(const QuantRecipe& quant) { return value_named(kEdgeScales, quant.scales, "quant.scales"); }
-
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
   throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
@@ -125,7 +123,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {.resize = recipe.data.resize,
                        .crop = recipe.data.image_size,
-                       .exif_orientation = recipe.data.orientation == "exif",
+                       .exif_orientation = recipe.data.orientation == Orientation::exif,
                        .even_margin = run.data.evaluation_transform.even_margin,
                        .mean = run.data.mean,
                        .std = run.data.std};
@@ -151,17 +149,16 @@ Weights starting_weights(const Run& run) {
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
-  QuantSpec spec{
-      .activation = value_named(kActivationSchemes, quant.activation, "quant.activation"),
-      .activation_bits = quant.activation_bits,
-      .weight_bits = quant.weight_bits,
-      .weight_granularity = value_named(kGranularities, quant.weight_granularity, "quant.weight_granularity"),
-      .weight_range = value_named(kWeightRanges, quant.weight_codes, "quant.weight_codes"),
-      .sparsity = value_named(kSparsities, quant.sparsity, "quant.sparsity"),
-      .input_bits = quant.input_bits,
-      .first_layer_bits = quant.first_layer_bits,
-      .last_layer_bits = quant.last_layer_bits,
-      .residual_bits = quant.residual_bits};
+  QuantSpec spec{.activation = quant.activation,
+                 .activation_bits = quant.activation_bits,
+                 .weight_bits = quant.weight_bits,
+                 .weight_granularity = quant.weight_granularity,
+                 .weight_range = quant.weight_codes,
+                 .sparsity = quant.sparsity,
+                 .input_bits = quant.input_bits,
+                 .first_layer_bits = quant.first_layer_bits,
+                 .last_layer_bits = quant.last_layer_bits,
+                 .residual_bits = quant.residual_bits};
   for (const LayerBitsRecipe& layer : quant.layers)
     spec.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
   return spec;
@@ -169,14 +166,14 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
 
 QuantizerOptions quantizer_options(const Recipe& recipe) {
   const QuantRecipe& quant = recipe.quant;
-  return {.observer = value_named(kObserverKinds, quant.observer, "quant.observer"),
+  return {.observer = quant.observer,
           .averaging = quant.averaging,
-          .weights = value_named(kWeightCalibrators, quant.weight_calibrator, "quant.weight_calibrator"),
-          .edges = edge_scales(quant),
+          .weights = quant.weight_calibrator,
+          .edges = quant.scales,
           .keep_weight_scales = recipe.qat.freeze_oscillating > 0};  // then codes change with weights, not with scales
 }
 
-bool observes(const QuantRecipe& quant) { return edge_scales(quant) == EdgeScales::observed; }
+bool observes(const QuantRecipe& quant) { return quant.scales == EdgeScales::observed; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;

@@ -203,8 +203,7 @@ std::vector<PartCost> measure_parts(const Run& run, const OptimizerRecipe& recip
     if (run.device.is_cuda()) hooks.parameters = nullptr;  // on a GPU weights are quantized once a step
   }
   const Graph& graph = qat ? model->prepared().graph : fused;
-  const Bench bench{graph,   weights, hooks, run.device, value_named(kPrecisions, recipe.precision, "precision"),
-                    recorded};
+  const Bench bench{graph, weights, hooks, run.device, recipe.precision, recorded};
   const std::vector<GraphPart> parts = all_parts(fused, graph);
   Progress progress("measure", static_cast<long>(parts.size()), "parts");
   std::vector<PartCost> costs;

@@ -85,9 +85,9 @@ void require_stages(const Run& run) {
 }  // namespace
 
 void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
-  if (recipe.epochs > 0 && recipe.precision != "fp32" && device.is_cpu())
+  if (recipe.epochs > 0 && recipe.precision != Precision::fp32 && device.is_cpu())
     throw usage_error(fmt::format("{}.precision {}: on CPUs stages exchange fp32; --set {}.precision=fp32", name,
-                                  recipe.precision, name));
+                                  name_in(kPrecisions, recipe.precision), name));
 }
 
 void require_trainable(const Run& run) {

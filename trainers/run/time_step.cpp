@@ -126,7 +126,7 @@ std::vector<double> Bench::timed(long steps, const std::function<void()>& work) 
 
 void Bench::time_exchange(StepTimes& times) {
   constexpr long kTimes = 20;
-  const bool fp16 = value_named(kExchangeTypes, phase_.parallel.exchange, "parallel.exchange") == ExchangeType::fp16;
+  const bool fp16 = phase_.parallel.exchange == ExchangeType::fp16;
   std::vector<at::Tensor> gradients;
   for (const auto& [name, weight] : weights_)
     if (weight.requires_grad())

@@ -27,7 +27,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Options {
-  std::string phase = "qat";
+  std::string phase = "qat", precision = "fp16", exchange = "fp32";
   int size = 224, propose = 0;
   bool eager = false;
 };
@@ -82,7 +82,7 @@ std::string run(StepBench bench, const Options& options) {
   const auto& ms = times.milliseconds;
   const double median = ms[ms.size() / 2];
   nlohmann::json result{{"program", "octet"},
-                        {"peer", options.phase + " " + bench.optimizer.precision},
+                        {"peer", fmt::format("{} {}", options.phase, name_in(kPrecisions, bench.optimizer.precision))},
                         {"batch_norm_frozen", bench.freeze_batch_norm},
                         {"model", bench.model.name},
                         {"ranks", ranks},
@@ -105,7 +105,7 @@ std::string run(StepBench bench, const Options& options) {
     } else {
       result["exchange_ms"] = times.exchange_milliseconds;
       result["gradient_bytes"] = times.gradient_bytes;
-      result["exchange"] = bench.parallel.exchange;
+      result["exchange"] = name_in(kExchangeTypes, bench.parallel.exchange);
       result["sync_batch_norm"] = bench.optimizer.sync_batch_norm;
     }
     std::vector<double> peaks(static_cast<size_t>(ranks), 0);
@@ -121,10 +121,9 @@ int main(int argc, char** argv) {
   StepBench bench;
   Options options;
   bench.optimizer.batch_size = 256;
-  bench.optimizer.precision = "fp16";
   app.add_option("--model", bench.model.name, "a network of the zoo")->required();
   app.add_option("--phase", options.phase, "float or qat")->check(CLI::IsMember({"float", "qat"}));
-  app.add_option("--precision", bench.optimizer.precision)->check(CLI::IsMember(named_precisions()));
+  app.add_option("--precision", options.precision)->check(CLI::IsMember(named_precisions()));
   app.add_option("--batch", bench.optimizer.batch_size, "of this process")->check(CLI::Range(1, 65536));
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
@@ -136,7 +135,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--propose", options.propose, "measures where to cut the network for so many processes, and ends")
       ->check(CLI::Range(2, 64));
-  app.add_option("--exchange", bench.parallel.exchange, "several processes: type of the gradients they sum")
+  app.add_option("--exchange", options.exchange, "several processes: type of the gradients they sum")
       ->check(CLI::IsMember({"fp32", "fp16"}));
   app.add_flag("--eager", options.eager, "launch every kernel, instead of replaying a CUDA graph");
   try {
@@ -148,6 +147,8 @@ int main(int argc, char** argv) {
   try {
     if (bench.freeze_batch_norm && options.phase != "qat")
       throw usage_error("--freeze-batch-norm: with --phase qat only");
+    bench.optimizer.precision = value_named(kPrecisions, options.precision, "--precision");
+    bench.parallel.exchange = value_named(kExchangeTypes, options.exchange, "--exchange");
     const std::optional<RankEnvironment> environment = take_own_gpu();
     if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
     std::unique_ptr<Ranks> ranks;
