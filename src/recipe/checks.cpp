@@ -155,9 +155,11 @@ void Checks::require(bool condition, const std::string& key, const std::string& 
   throw usage_error((at == places.end() ? name : at->second) + ": " + key + ": " + what);
 }
 
-void check_consistency(const Recipe& recipe, const Places& places, const std::string& name) {
-  DataChecks{{recipe, places, name}}.run();
-  check_training({recipe, places, name});
+void check_consistency(const Recipe& recipe, const Places& places, const std::string& name, const GivenKeys& given) {
+  const Checks checks{recipe, places, name, given};
+  DataChecks{checks}.run();
+  check_training(checks);
+  check_unused(checks);
 }
 
 }  // namespace octet

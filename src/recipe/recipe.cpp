@@ -89,11 +89,13 @@ class RecipeParser {
     }
     assign(*field, node, source, recipe_);
     places_[field->key] = source;
+    given_.overrides.insert(field->key);
   }
 
   /// For a recipe that an earlier octet wrote with every key it knew: a missing key keeps the meaning of that time.
   void keep_earlier_meanings() {
     places_.emplace("data.orientation", name_);  // the struct's default, not the format's
+    given_.file.clear();
   }
 
   Recipe finish() {
@@ -103,7 +105,8 @@ class RecipeParser {
       }
     }
     resolve_defaults(recipe_, places_);
-    check_consistency(recipe_, places_, name_);
+    if (given_.file.size() == schema().size()) given_.file.clear();  // write_recipe() wrote it
+    check_consistency(recipe_, places_, name_, given_);
     return recipe_;
   }
 
@@ -125,6 +128,7 @@ class RecipeParser {
     if (const Field* field = find_field(path)) {
       assign(*field, value, name_, recipe_);
       places_[path] = where;
+      given_.file.insert(path);
     } else if (value.kind == YamlNode::Kind::map) {
       read_section(value, path);
     } else {
@@ -135,6 +139,7 @@ class RecipeParser {
   const std::string& name_;
   Recipe recipe_;
   Places places_;
+  GivenKeys given_;
 };
 
 Recipe parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, bool of_run) {

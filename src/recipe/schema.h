@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -102,6 +103,13 @@ std::string suggestion(const std::string& word, const std::vector<std::string_vi
 /// Where each key was set, "recipe.yaml:12:5". Keys with their default value are absent.
 using Places = std::map<std::string, std::string>;
 
+/// The keys that the user set for this very command. A file that octet wrote has every key, and tells nothing about
+/// what the user wanted: `file` is then empty.
+struct GivenKeys {
+  std::set<std::string> file;       ///< in the recipe
+  std::set<std::string> overrides;  ///< by --set
+};
+
 /// Replaces an empty data.path, channels and image_size 0, and empty mean and std by what is usual for data.format; and
 /// validation_fraction, unless it was set, by 0 where data.validation is named.
 void resolve_defaults(Recipe& recipe, const Places& places);
@@ -112,6 +120,7 @@ struct Checks {
   const Recipe& recipe;
   const Places& places;
   const std::string& name;
+  const GivenKeys& given;
   /// Throws Error(usage) "PLACE: key: what" unless the condition holds.
   void require(bool condition, const std::string& key, const std::string& what) const;
 };
@@ -119,8 +128,12 @@ struct Checks {
 /// Checks all sections but `data`.
 void check_training(const Checks& checks);
 
+/// Refuses a key that the user set, to another value than its default, where it means nothing beside another key. What
+/// --set switches off, as calibrate.rounding=nearest does, may keep its keys in the file.
+void check_unused(const Checks& checks);
+
 /// Checks that the values of a resolved recipe fit each other. Throws Error(usage) naming the place (or `name`), both
 /// keys and both values.
-void check_consistency(const Recipe& recipe, const Places& places, const std::string& name);
+void check_consistency(const Recipe& recipe, const Places& places, const std::string& name, const GivenKeys& given);
 
 }  // namespace octet
