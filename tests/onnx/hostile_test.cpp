@@ -95,7 +95,9 @@ TEST(OnnxHostile, DeclaredShapes) {
 TEST(OnnxHostile, TypesOfWeights) {
   ModelBuilder large = small();
   graph_of(large).mutable_initializer(0)->set_data_type(onnx::TensorProto::DOUBLE);
-  expect_refused(large.bytes("y"), "weights 'conv.weight': is of type DOUBLE; expected float32");
+  expect_refused(large.bytes("y"), "weights 'conv.weight': has 0 numbers, its shape [4, 3, 3, 3] needs 108");
+  graph_of(large).mutable_initializer(0)->set_data_type(onnx::TensorProto::COMPLEX64);
+  expect_refused(large.bytes("y"), "weights 'conv.weight': is of type COMPLEX64; expected float32");
 
   ModelBuilder half = small();
   graph_of(half).mutable_initializer(1)->set_data_type(onnx::TensorProto::FLOAT16);

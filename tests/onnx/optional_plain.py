@@ -253,6 +253,12 @@ def constants():
     yield one("cast_of_an_integer", nodes, [integers("two", [2]), tensor("one", np.float32(1))])
     half = [node("Cast", ["w"], ["c"], to=TensorProto.FLOAT), node("Mul", ["x", "c"], ["y"])]
     yield one("cast_of_half", half, [tensor("w", np.linspace(-1, 1, 4).reshape(4, 1, 1), np.float16)])
+    # As PyTorch writes model.double(): the judges compute in float64, octet with the nearest float32.
+    nodes = [node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE), node("Flatten", ["d"], ["row"]), node("Gemm", ["row", "w", "b"], ["g"]),
+             node("Relu", ["g"], ["r"]), node("MatMul", ["r", "m"], ["p"]), node("Cast", ["p"], ["y"], to=TensorProto.FLOAT)]
+    random = np.random.default_rng(5)
+    doubles = [tensor(name, random.standard_normal(size), np.float64) for name, size in (("w", (120, 6)), ("b", 6), ("m", (6, 5)))]
+    yield one("weights_of_double", nodes, doubles)
     for operator in ("Add", "Sub", "Mul", "Div"):
         nodes = [node(operator, ["a", "b"], ["c"]), node("Mul", ["x", "c"], ["y"])]
         for shape in ((), (4, 1, 1)):

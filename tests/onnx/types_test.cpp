@@ -67,6 +67,71 @@ TEST(OnnxTypes, HalfPrecisionWeightsAreTakenAsTheyAre) {
   EXPECT_EQ(error_of([&] { imported(infinite.bytes("y")); }), "test.onnx: weights 'w': holds inf at [0, 0, 0, 0]");
 }
 
+/// model.double() by PyTorch: the input, all weights and the outputs. Values are rounded to the nearest float32, of two
+/// equally near the even one.
+TEST(OnnxTypes, DoublePrecisionWeightsAreRounded) {
+  const std::array<double, 6> values = {0.1, -2, 1 + 0x1p-24, 1 + 3 * 0x1p-24, 0x1p-60 / 3, 0x1.fffffefffffffp127};
+  const std::vector<float> rounded = {0x1.99999ap-4f, -2, 1, 1 + 0x1p-22f, 0x1.555556p-62f, 0x1.fffffep127f};
+  const auto network_of = [](const std::array<double, 6>& weights, bool raw) {
+    ModelBuilder model;
+    set_input_type(model, TensorProto::DOUBLE);
+    TensorProto& tensor = *graph_of(model).add_initializer();
+    tensor.set_name("w");
+    tensor.set_data_type(TensorProto::DOUBLE);
+    for (const int64_t dim : {2, 3, 1, 1}) tensor.add_dims(dim);
+    if (raw) tensor.set_raw_data(weights.data(), sizeof(weights));
+    for (size_t i = 0; !raw && i < weights.size(); ++i) tensor.add_double_data(weights[i]);
+    model.node("Cast", {"image"}, "double").integer("to", TensorProto::DOUBLE);
+    model.node("Conv", {"double", "w"}, "c");
+    model.node("Cast", {"c"}, "y").integer("to", TensorProto::FLOAT);
+    return model.bytes("y");
+  };
+  const std::string general = "weights of float64 become the nearest float32; the network computes in float32";
+  for (const bool raw : {false, true}) {
+    const ImportedNetwork network = imported(network_of(values, raw));
+    EXPECT_EQ(weight_of(network, "c.weight"), rounded) << raw;
+    EXPECT_EQ(network.notes, (std::vector<std::string>{general}));
+    // 2^-149 is float32's smallest number and is kept; 1e-40 loses digits, 1e-60 becomes 0.
+    const ImportedNetwork small = imported(network_of({1, 0x1p-149, 1e-40, -1e-60, 0, 0x1p-126}, raw));
+    EXPECT_EQ(weight_of(small, "c.weight"), (std::vector<float>{1, 0x1p-149f, 1e-40f, -0.0f, 0, 0x1p-126f}));
+    EXPECT_EQ(small.notes,
+              (std::vector<std::string>{general,
+                                        "weights 'w': 2 of 6 float64 values nearer to 0 than 1.2e-38, where float32 "
+                                        "loses digits: 0 or rounded further here"}));
+    EXPECT_EQ(error_of([&] {
+                imported(network_of({1, 1, 1, 1, 1e300, 1}, raw));
+              }),
+              "test.onnx: weights 'w': holds inf at [1, 1, 0, 0]; as float64 in the file, beyond float32's 3.4e38");
+    EXPECT_EQ(error_of([&] {
+                imported(network_of({1, INFINITY, 1, 1, 1, 1}, raw));
+              }),
+              "test.onnx: weights 'w': holds inf at [0, 1, 0, 0]");
+  }
+}
+
+/// A bound beyond float32 is none, and a note says so. Sizes are not computed with float64, whose product rounded to
+/// float32 may be another integer.
+TEST(OnnxTypes, DoublePrecisionBoundsAndSizes) {
+  ModelBuilder model;
+  for (const auto& [name, value] : {std::pair{"low", 0.0}, std::pair{"high", 1e300}}) {
+    TensorProto& tensor = *graph_of(model).add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(TensorProto::DOUBLE);
+    tensor.add_double_data(value);
+  }
+  model.integers("three", {3});
+  model.node("Clip", {"image", "low", "high"}, "clipped");
+  model.node("Cast", {"three"}, "double").integer("to", TensorProto::DOUBLE);
+  model.node("Cast", {"high"}, "integer").integer("to", TensorProto::INT64);
+  const ImportedNetwork network = imported(model.bytes("clipped"));
+  EXPECT_EQ(network.graph.nodes.back().op, Op::relu);
+  ASSERT_EQ(network.notes.size(), 2u);
+  EXPECT_EQ(network.notes[1], "weights 'high': 1 of 1 float64 value beyond 3.4e38, the end of float32: infinite here");
+  for (const char* name : {"double", "integer"})
+    EXPECT_NE(error_of([&] { imported(model.bytes(name)); }).find("octet computes shapes with float32"),
+              std::string::npos);
+}
+
 TEST(OnnxTypes, PixelsOfBytes) {
   ModelBuilder model;
   set_input_type(model, TensorProto::UINT8);

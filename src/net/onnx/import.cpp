@@ -143,7 +143,7 @@ class Importer {
     const onnx::TypeProto_Tensor& type = input->type().tensor_type();
     const bool bytes = type.elem_type() == onnx::TensorProto::UINT8 && network_.marks == nullptr;
     if (!input->type().has_tensor_type() || (!bytes && !is_real_type(type.elem_type())))
-      fail(where + ": expected images [N, C, H, W] of float32, float16, bfloat16 or uint8");
+      fail(where + ": expected images [N, C, H, W] of float32, float16, bfloat16, float64 or uint8");
     if (bytes)
       network_.note(where +
                     ": takes pixels of 0 to 255 as uint8, octet's network as float32: data.mean 0 and data.std "

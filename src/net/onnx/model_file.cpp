@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -96,6 +97,7 @@ size_t element_size(int type, const std::string& where) {
     case TensorProto::INT32:
       return 4;
     case TensorProto::INT64:
+    case TensorProto::DOUBLE:
       return 8;
     case TensorProto::FLOAT16:
     case TensorProto::BFLOAT16:
@@ -105,9 +107,10 @@ size_t element_size(int type, const std::string& where) {
     case TensorProto::UINT8:
       return 1;
     default:
-      fail(where, fmt::format("is of type {}; expected float32, float16 or bfloat16 weights, int8 or uint8 codes, or "
-                              "int64, int32 and bool in shape arithmetic",
-                              type_name(type)));
+      fail(where,
+           fmt::format("is of type {}; expected float32, float16, bfloat16 or float64 weights, int8 or uint8 codes, "
+                       "or int64, int32 and bool in shape arithmetic",
+                       type_name(type)));
   }
 }
 
@@ -175,6 +178,18 @@ std::vector<float> widened(const std::string& bytes, int type) {
   return to_float(half);
 }
 
+/// Rounds float64 to the nearest float32, and counts the values that float32 cannot hold to its precision.
+void narrow(const std::vector<double>& values, Constant& constant) {
+  using Float = std::numeric_limits<float>;
+  constant.reals.reserve(values.size());
+  for (const double value : values) {
+    const auto rounded = static_cast<float>(value);
+    constant.reals.push_back(rounded);
+    constant.too_large += std::isfinite(value) && !std::isfinite(rounded);
+    constant.too_small += rounded != value && std::abs(rounded) < Float::min();
+  }
+}
+
 /// Takes the numbers of a tensor without raw bytes from the field for its type.
 void take_fields(const TensorProto& tensor, Constant& constant) {
   switch (tensor.data_type()) {
@@ -183,6 +198,9 @@ void take_fields(const TensorProto& tensor, Constant& constant) {
       return;
     case TensorProto::INT64:
       constant.integers.assign(tensor.int64_data().begin(), tensor.int64_data().end());
+      return;
+    case TensorProto::DOUBLE:
+      narrow({tensor.double_data().begin(), tensor.double_data().end()}, constant);
       return;
     case TensorProto::FLOAT16:
     case TensorProto::BFLOAT16: {  // each int32 holds the bits of a number
@@ -202,6 +220,11 @@ void take_fields(const TensorProto& tensor, Constant& constant) {
 void take_bytes(const std::string& bytes, int type, Constant& constant) {
   if (type == TensorProto::FLOAT) unpack<float>(bytes, constant.reals);
   if (type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16) constant.reals = widened(bytes, type);
+  if (type == TensorProto::DOUBLE) {
+    std::vector<double> values;
+    unpack<double>(bytes, values);
+    narrow(values, constant);
+  }
   if (type == TensorProto::INT64) unpack<int64_t>(bytes, constant.integers);
   if (type == TensorProto::INT32) unpack<int32_t>(bytes, constant.integers);
   if (type == TensorProto::INT8) unpack<int8_t>(bytes, constant.integers);
@@ -221,7 +244,8 @@ std::string type_name(int64_t type) {
 }
 
 bool is_real_type(int type) {
-  return type == TensorProto::FLOAT || type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16;
+  return type == TensorProto::FLOAT || type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16 ||
+         type == TensorProto::DOUBLE;
 }
 
 Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::string& where) {

@@ -39,18 +39,20 @@ inline constexpr int64_t kBatchSize = std::numeric_limits<int64_t>::min() + 4242
 
 struct Constant {
   std::vector<int64_t> shape;
-  bool real = false;              ///< float32, or float16 and bfloat16 as float32; else integers or bool
+  bool real = false;              ///< float32, also of another real type in the file; else integers or bool
   bool is_finite = true;          ///< no NaN and no infinity among the reals
   int type = 0;                   ///< ONNX's number for the type of the file's tensor; 0: a computed constant
   std::vector<float> reals;       ///< row-major
   std::vector<int64_t> integers;  ///< row-major
   std::vector<float> scale;  ///< reals that were codes times a scale: one scale, or one for each index along `axis`
   int64_t axis = 0;
+  size_t too_large = 0;  ///< float64 values beyond float32, which are infinite here
+  size_t too_small = 0;  ///< float64 values below float32's normal numbers, which are 0 or have fewer digits here
   size_t elements() const { return real ? reals.size() : integers.size(); }
   size_t bytes() const { return reals.size() * sizeof(float) + integers.size() * sizeof(int64_t); }
 };
 
-/// Whether ONNX's type number stands for float32, float16 or bfloat16, all of which octet computes in float32.
+/// Whether ONNX's type number stands for float32, float16, bfloat16 or float64, all of which octet computes in float32.
 bool is_real_type(int type);
 
 /// Reads a tensor from the file or from external data. Throws Error(data) beginning with `where` for other types, sizes

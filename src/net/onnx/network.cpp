@@ -95,14 +95,28 @@ OnnxValue Network::constant(Constant constant) {
   return {.constant = std::make_shared<const Constant>(std::move(constant))};
 }
 
+Constant Network::read(const onnx::TensorProto& tensor, const std::string& what) {
+  Constant constant = read_constant(file_, tensor, fmt::format("{}: {}", file_.name, what));
+  if (constant.type == onnx::TensorProto::DOUBLE)
+    note("weights of float64 become the nearest float32; the network computes in float32");
+  const std::string all = counted(static_cast<long>(constant.elements()), "float64 value");
+  if (constant.too_large > 0)
+    note(fmt::format("{}: {} of {} beyond 3.4e38, the end of float32: infinite here", what, constant.too_large, all));
+  if (constant.too_small > 0)
+    note(fmt::format("{}: {} of {} nearer to 0 than 1.2e-38, where float32 loses digits: 0 or rounded further here",
+                     what, constant.too_small, all));
+  return constant;
+}
+
 const OnnxValue* Network::find(const std::string& name) {
   if (const auto found = values.find(name); found != values.end()) return &found->second;
   const auto weight = initializers.find(name);
   if (weight == initializers.end()) return nullptr;
-  const std::string where = fmt::format("{}: weights '{}'", file_.name, shown_name(name));
-  if (is_real_type(weight->second->data_type()) && weight->second->data_type() != onnx::TensorProto::FLOAT)
+  const int type = weight->second->data_type();
+  if (type == onnx::TensorProto::FLOAT16 || type == onnx::TensorProto::BFLOAT16)
     note("weights of float16 or bfloat16 become float32, which holds each of them; the network computes in float32");
-  return &values.emplace(name, constant(read_constant(file_, *weight->second, where))).first->second;
+  return &values.emplace(name, constant(read(*weight->second, fmt::format("weights '{}'", shown_name(name)))))
+              .first->second;
 }
 
 ImportedNetwork Network::finish(const std::vector<OnnxValue>& outputs) {

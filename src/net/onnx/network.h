@@ -87,6 +87,9 @@ class Network {
   /// Throws like put() if this many more bytes of weights were too many; before they are allocated.
   void check_room(size_t bytes) const;
 
+  /// Reads a tensor of the file, with notes about float64. `what`: for these and for errors, after the file's name.
+  Constant read(const onnx::TensorProto& tensor, const std::string& what);
+
   /// Makes a value of a constant, whose bytes count like those of weights.
   OnnxValue constant(Constant constant);
 

@@ -130,8 +130,9 @@ const Constant& NodeReader::bound(int i) {
 const Constant& NodeReader::constant(int i) {
   const Constant& found = bound(i);
   if (!found.is_finite)
-    throw data_error(fmt::format("{}: weights '{}': {}", network_.file().name, shown_name(node_.input(i)),
-                                 not_finite(found.reals, found.shape)));
+    throw data_error(fmt::format("{}: weights '{}': {}{}", network_.file().name, shown_name(node_.input(i)),
+                                 not_finite(found.reals, found.shape),
+                                 found.too_large > 0 ? "; as float64 in the file, beyond float32's 3.4e38" : ""));
   return found;
 }
 

@@ -95,7 +95,7 @@ void constant(NodeReader& node) {
   Constant value;
   Network& network = node.network();
   if (const onnx::AttributeProto* tensor = node.attribute("value"); tensor != nullptr && tensor->has_t()) {
-    value = read_constant(network.file(), tensor->t(), fmt::format("{}: {}", network.file().name, node.label()));
+    value = network.read(tensor->t(), node.label());
   } else if (node.has("value_float") || node.has("value_floats")) {
     const onnx::AttributeProto* row = node.attribute("value_floats");
     value.real = true;
@@ -158,7 +158,11 @@ void cast(NodeReader& node) {
   const bool to_integer = to == onnx::TensorProto::INT64 || to == onnx::TensorProto::INT32;
   const OnnxValue& x = node.input(0);
   if (!to_real && !(to_integer && x.constant))
-    node.fail("to another type; expected float32, float16 or bfloat16, or int64 and int32 of a constant");
+    node.fail("to another type; expected float32, float16, bfloat16 or float64, or int64 and int32 of a constant");
+  // A size that float32 rounds may be another number of pixels than the one that the file computes in float64.
+  const bool of_double = x.constant && x.constant->type == onnx::TensorProto::DOUBLE;
+  if (x.constant && ((to == onnx::TensorProto::DOUBLE && !x.constant->real) || (to_integer && of_double)))
+    node.fail("between integers and float64; octet computes shapes with float32: expected a Cast to or from FLOAT");
   if (!x.constant || x.constant->real == to_real) return identity(node);
   const Constant from = node.constant(0);
   Constant cast;
@@ -234,9 +238,8 @@ void constant_of_shape(NodeReader& node) {
   Constant value;
   value.real = true;
   value.reals = {0};  // the default
-  OnnxFile& file = node.network().file();
   if (const onnx::AttributeProto* tensor = node.attribute("value"); tensor != nullptr && tensor->has_t())
-    value = read_constant(file, tensor->t(), fmt::format("{}: {}", file.name, node.label()));
+    value = node.network().read(tensor->t(), node.label());
   if (value.elements() != 1) node.fail("expected one number as its value");
   const auto count = static_cast<size_t>(size[0]);
   if (!value.real) return give_integers(node, std::vector<int64_t>(count, value.integers[0]), false);
