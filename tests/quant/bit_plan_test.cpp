@@ -160,6 +160,27 @@ TEST(BitPlan, ConvolutionsReadNarrowCodesOfAWideResidualStream) {
   }
 }
 
+/// Whichever input of an add an edge is, it has residual_bits: no convolution takes this add, for both come from pools.
+TEST(BitPlan, BothInputsOfAnAddAreResiduals) {
+  QuantSpec spec = w4a4();
+  spec.residual_bits = 8;
+  const NodeSpec of_a{"of_a", "max_pool", {"a"}, {{"kernel", 2}}}, of_b{"of_b", "max_pool", {"b"}, {{"kernel", 2}}};
+  for (const std::vector<std::string>& inputs : {std::vector<std::string>{"of_a", "of_b"}, {"of_b", "of_a"}}) {
+    const Graph graph = fuse(graph_of({conv("first", {}),
+                                       conv("a", {"first"}),
+                                       conv("b", {"first"}),
+                                       of_a,
+                                       of_b,
+                                       {"sum", "add", inputs, {}},
+                                       conv("c", {"sum"}),
+                                       kFlat,
+                                       kFc}));
+    const Bits bits = bits_of(plan_bits(graph, spec));
+    for (const char* name : {"a", "b"}) EXPECT_EQ(bits.at(name), "4/8") << inputs[0] << " + " << inputs[1];
+    EXPECT_EQ(bits.at("sum"), "-/4");  // read by a convolution alone
+  }
+}
+
 TEST(BitPlan, OneRequantizeNodeServesAllThatReadTheSame) {
   QuantSpec spec = w4a4();
   spec.residual_bits = 6;
