@@ -267,6 +267,25 @@ TEST(AbsorbBiases, WhatAChannelIsAtLeastGoesToTheNextLayer) {
   }
 }
 
+/// Behind an average, where fuse leaves it, a relu is not the first layer's own.
+TEST(AbsorbBiases, AReluBehindAnAverageCutsOffWhatIsBelow) {
+  NodeSpec pool = node("pool", "avg_pool");
+  pool.attributes = {{"kernel", 2}, {"stride", 2}};
+  const Graph graph = fuse(graph_of({conv("a", 3), pool, node("r", "relu"), conv("b", 4)}));
+  ASSERT_EQ(graph.nodes[1].activation, Activation::none);
+  FloatParams params = random_params(graph, 4);
+  params.at("a.bias")[0] += 100;
+  const FloatParams before = params;
+  absorb_biases(graph, moments_of(graph), params);
+  EXPECT_FLOAT_EQ(params.at("a.bias")[0], before.at("a.bias")[0] - 5);
+  EXPECT_LT(moved(graph, before, params, 3), 1e-5);
+
+  const Graph without = fuse(graph_of({conv("a", 3), pool, conv("b", 4)}));  // negative values would pass: no need
+  params = before;
+  absorb_biases(without, moments_of(without), params);
+  EXPECT_EQ(params.at("a.bias"), before.at("a.bias"));
+}
+
 TEST(AbsorbBiases, ThroughPoolsAndFlattenButNotThroughPadding) {
   const Graph graph = network();
   FloatParams params = random_params(graph, 4);
