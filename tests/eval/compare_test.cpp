@@ -54,6 +54,19 @@ TEST_F(Compare, EqualProgramsAreIdentical) {
   EXPECT_EQ(third.batches, first.batches);
 }
 
+/// What a program was compared on is what there is: over one image, where nothing is divided away, and over many.
+TEST_F(Compare, AProgramThatSeesAllIsComparedOnEveryCode) {
+  for (const int images : {1, kImages}) {
+    EvaluationSet set = all_of(dataset);
+    set.indices.resize(images);
+    const Comparison c = compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"cudnn", &third, 0, false}}, set, 4);
+    for (const size_t program : {0, 1}) EXPECT_EQ(c.codes(program), (4 + 12 + 2 + kClasses) * images);
+    EXPECT_NE(verdict(c).find("; cudnn promises no equal codes: 0 of " + std::to_string(c.codes()) + " codes"),
+              std::string::npos)
+        << verdict(c);
+  }
+}
+
 TEST_F(Compare, WrongConstantsBreakThePromiseThoughNoCodeDiffers) {
   Comparison c = run();
   EXPECT_NE(describe(c).find("\nconstants: not derived again"), std::string::npos) << describe(c);
