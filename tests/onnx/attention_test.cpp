@@ -102,6 +102,26 @@ TEST(OnnxAttention, AProductMayBeReadWithAndWithoutAFactor) {
   }
 }
 
+/// Nor may the factor go into a product that a second Transpose turns for somebody else.
+TEST(OnnxAttention, AProductMayBeTurnedTwiceAndScaledOnce) {
+  const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
+  ModelBuilder model(kImage);
+  scores(model);
+  model.node("Transpose", {"s"}, "st").ints("perm", {0, 1, 3, 2});
+  model.node("Transpose", {"s"}, "st2").ints("perm", {0, 1, 3, 2});
+  model.node("Mul", {"st", "half"}, "scaled");
+  model.node("Softmax", {"scaled"}, "p").integer("axis", 2);
+  model.node("MatMul", {"v", "p"}, "m");
+  model.node("MatMul", {"v", "st2"}, "u");
+  model.node("Reshape", {"m", "picture"}, "mixed");
+  model.node("Reshape", {"u", "picture"}, "unscaled");
+  model.node("Add", {"mixed", "unscaled"}, "y");
+  const auto parts = x.reshape({x.size(0), kHeads, kEach, -1}).split_with_sizes({kKeys, kKeys, kValues}, 2);
+  const at::Tensor unscaled = parts[2].matmul(parts[1].transpose(2, 3).matmul(parts[0]));
+  expect_close(outputs(imported(model.bytes("y")), x),
+               expected(x, 0.5) + unscaled.reshape({x.size(0), kHeads * kValues, kHeight, kWidth}));
+}
+
 /// Nor does what lies between a product and its factor count.
 TEST(OnnxAttention, AFactorBehindAnIdentity) {
   const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);

@@ -92,7 +92,7 @@ void zero_point(ModelBuilder& model, const std::string& name, char value) {
 }
 
 /// Behind a Reshape to heads, of the same scale or another, or of another zero point than the QuantizeLinear.
-std::string in_heads(const std::string& scale, const std::string& last_zero) {
+std::string in_heads(const std::string& scale, const std::string& last_zero, const std::string& zero = "zero") {
   ModelBuilder model({8, 3, 2});
   model.integers("heads", {-1, 2, 4, 6});
   model.integers("picture", {-1, 8, 3, 2});
@@ -102,7 +102,7 @@ std::string in_heads(const std::string& scale, const std::string& last_zero) {
   zero_point(model, "three", 3);
   quantized(model, "image", "scale", "zero");
   model.node("Reshape", {"image_q", "heads"}, "h");
-  model.node("QuantizeLinear", {"h", scale, "zero"}, "codes");
+  model.node("QuantizeLinear", {"h", scale, zero}, "codes");
   model.node("DequantizeLinear", {"codes", scale, last_zero}, "reals");
   model.node("Reshape", {"reals", "picture"}, "p");
   model.node("GlobalAveragePool", {"p"}, "y");
@@ -117,6 +117,14 @@ TEST(QdqAttention, AnotherScaleBehindAReshapeIsAnEdgeOfItsOwn) {
   EXPECT_EQ(graph.nodes[1].multiplier, std::vector<float>{2});
   EXPECT_NE(error_of([] { parsed(in_heads("scale", "three")); }).find("are not those of the QuantizeLinear before it"),
             std::string::npos);
+}
+
+TEST(QdqAttention, AnotherZeroPointBehindAReshapeIsAnEdgeOfItsOwn) {
+  const Int8Graph graph = parsed(in_heads("scale", "three", "three")).graph;
+  ASSERT_EQ(graph.nodes.size(), 3u);
+  EXPECT_EQ(graph.nodes[1].op, Int8Op::requantize);
+  EXPECT_EQ(graph.nodes[1].multiplier, std::vector<float>{1});
+  EXPECT_EQ(graph.nodes[1].out.zero_point, 3);
 }
 
 /// Two heads of one query, one key and one value of four channels each: queries times keys and a softmax over the last,

@@ -133,6 +133,17 @@ TEST(Distill, RatesOfZeroChangeNothingAndTheSamePicturesGiveTheSameBits) {
     EXPECT_TRUE(tensor.equal(two.model.weights().at(name))) << name;
 }
 
+/// A student that does not learn has the loss of all pictures at the beginning and at the end; each tenth sees them
+/// all.
+TEST(Distill, TheLossesOfTheFirstAndTheLastTenthAreTold) {
+  Student still(cases()[0]);
+  const double loss = still.loss();
+  const Distilled result = still.learn({.steps = 40, .rate = 0, .temperature = 1});
+  EXPECT_GT(loss, 0);
+  EXPECT_NEAR(result.first / loss, 1, 1e-3);
+  EXPECT_NEAR(result.last / loss, 1, 1e-3);
+}
+
 /// The gradient written by hand is that of scale * e^gain * round(latent), passed straight through the rounding; codes
 /// that carry the scale stay.
 TEST(MovingCodes, GradientsAreThoseOfTheFormula) {

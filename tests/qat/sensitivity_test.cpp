@@ -65,6 +65,34 @@ TEST(Sensitivity, TheLayerOfTwoBitsCostsMostAloneAndLeftOutGivesMostBack) {
   }
 }
 
+/// A channel that is 0 for every picture loses nothing: it is not among the worst, whichever channel it is.
+TEST(Sensitivity, ASilentChannelIsNotAmongTheWorst) {
+  const c10::NoGradGuard no_grad;
+  ModelSpec spec = test::family("graph", 8);
+  spec.graph = {{"a", "conv2d", {}, {{"out_channels", 4}, {"kernel", 3}, {"pad", 1}}},
+                {"g", "global_avg_pool", {}, {}},
+                {"f", "flatten", {}, {}},
+                {"l", "linear", {}, {{"out_channels", spec.classes}}}};
+  const Graph graph = build_model(spec);
+  for (const int silent : {0, 2}) {
+    const Weights weights = test::random_weights(graph, 3);
+    for (const auto& [name, tensor] : weights)
+      if (name.starts_with("a.")) tensor.detach()[silent].zero_();
+    QuantizedModel model = test::calibrated(graph, weights, uniform_bits(4, 4));
+    const Sensitivity result = sensitivity(model, {pictures(spec.input, 5, 1)}, 100, [](size_t, size_t) {});
+    const auto layer = std::find_if(result.layers.begin(), result.layers.end(),
+                                    [](const LayerSensitivity& candidate) { return candidate.name == "a"; });
+    ASSERT_NE(layer, result.layers.end());
+    std::vector<int> channels;
+    for (const ChannelLoss& channel : layer->worst) channels.push_back(channel.channel);
+    std::sort(channels.begin(), channels.end());
+    std::vector<int> others = {0, 1, 2, 3};
+    std::erase(others, silent);
+    EXPECT_EQ(channels, others);
+    for (const ChannelLoss& channel : layer->worst) EXPECT_TRUE(std::isfinite(channel.sqnr_db)) << channel.channel;
+  }
+}
+
 /// The losses of a layer's channels are those computed here from its two outputs.
 TEST(Sensitivity, ChannelsAreThoseOfTheOutput) {
   const c10::NoGradGuard no_grad;

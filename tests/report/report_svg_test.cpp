@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/report/headline.h"
+#include "src/report/html.h"
 #include "src/report/report.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
@@ -38,6 +46,39 @@ TEST(ReportSvg, HasAGroundOfItsOwn) {
                      size.substr(space + 1) + "\" fill=\"#fff\""),
             std::string::npos)
       << size;
+}
+
+/// Name, value and what it says of each card lie in its frame, one under the other.
+TEST(ReportSvg, TheTextOfACardIsInsideOfIt) {
+  const Report report = full_report(10);
+  const std::string svg = report_svg(report);
+  const auto numbers = [&](const std::string& element, const char* format, auto*... values) {
+    return std::sscanf(element.c_str(), format, values...) == static_cast<int>(sizeof...(values));
+  };
+  std::vector<std::string> elements;
+  std::istringstream lines(svg);
+  for (std::string line; std::getline(lines, line);) elements.push_back(line);
+  size_t cards = 0;
+  for (const std::string& frame : elements) {
+    double x, y, width, height;
+    if (frame.find("stroke=\"#d9dee4\"") == std::string::npos ||
+        !numbers(frame, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\"", &x, &y, &width, &height))
+      continue;
+    std::vector<double> lines_at;
+    std::string words;
+    for (const std::string& element : elements) {
+      double left, base, size;
+      if (!numbers(element, "<text x=\"%lf\" y=\"%lf\" font-size=\"%lf\"", &left, &base, &size)) continue;
+      if (left < x || left > x + width || base - size < y || base > y + height) continue;
+      lines_at.push_back(base);
+      words += parse_markup(element).text + "\n";
+    }
+    EXPECT_GE(lines_at.size(), 3u) << frame;
+    EXPECT_TRUE(std::is_sorted(lines_at.begin(), lines_at.end())) << frame;
+    const Card card = result_cards(report).at(cards++);
+    EXPECT_TRUE(words.starts_with(card.name + "\n" + card.value + "\n")) << words;
+  }
+  EXPECT_EQ(cards, result_cards(report).size());
 }
 
 TEST(ReportSvg, AnEmptyReportIsAPicture) {

@@ -65,6 +65,23 @@ TEST_F(CApi, GivesTheBytesOfTheReferenceAtEveryOutput) {
   }
 }
 
+/// octet.hpp's two ways to run a batch, against the reference.
+TEST_F(CApi, TheClassOfCxxGivesTheSameBytesByRunAndByLogits) {
+  const Int8Graph graph = random_convolution(3);
+  write_checkpoint(folder_.path("cxx.safetensors"), graph);
+  const std::vector<uint8_t> images = random_images(graph, 3, 3);
+  Outputs expected(graph, 3), got(graph, 3);
+  find_engine("reference")
+      .compile(graph, {.max_batch = 3})
+      ->run(images.data(), 3, std::span<void* const>(expected.pointers));
+  runtime::Network network(folder_.path("cxx.safetensors"), "cpu", 3, 1);
+  network.run(images.data(), 3, got.pointers.data());
+  EXPECT_EQ(got.memory, expected.memory);
+  const std::vector<float> logits = network.logits(images);
+  ASSERT_EQ(logits.size() * sizeof(float), expected.memory[0].size());
+  EXPECT_EQ(std::memcmp(logits.data(), expected.memory[0].data(), expected.memory[0].size()), 0);
+}
+
 TEST_F(CApi, DescribesInputAndOutputs) {
   Int8Graph graph = random_convolution(3);
   graph.outputs.push_back(1);

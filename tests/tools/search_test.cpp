@@ -50,7 +50,15 @@ TEST_F(Search, PlansFallInBitsAndInPredictedSqnr) {
     EXPECT_EQ(layer.value("activation_bits", 2), 2) << layer;
   }
   EXPECT_TRUE(document.at("chosen").is_null());
-  expect_part(read_file(path("front.svg")), "xmlns=");
+  const std::string front = read_file(path("front.svg"));
+  expect_part(front, "xmlns=");
+  const double score = 100 * document.at("float").at("validation_top1").get<double>();
+  size_t points = 0;  // of the line of the float network, one above each plan
+  for (size_t at = 0; (at = front.find("<title>float, bit operations", at)) != std::string::npos; ++points) {
+    at = front.find(": ", at);
+    EXPECT_NEAR(std::stod(front.substr(at + 2)), score, 5e-4 * score);  // written with four digits
+  }
+  EXPECT_EQ(points, plans.size());
   const auto& searched = document.at("searched");
   EXPECT_TRUE(std::any_of(searched.begin(), searched.end(), [](const auto& l) { return l.at("what") == "output"; }));
   const std::string page = read_file(path("page.html"));

@@ -89,6 +89,30 @@ TEST_F(TrainingLibrary, AStoppedRunGoesOnToTheSameBytes) {
   EXPECT_EQ(read_file(resumed.checkpoint), read_file(whole.checkpoint));
 }
 
+/// As the README calls it: a program that names no folder finds its run under runs/ in the working directory.
+TEST_F(TrainingLibrary, WithoutAFolderEachRunMakesTheNextUnderRuns) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.path());
+  Options options = in("");
+  options.directory.clear();
+  options.set = {"qat.epochs=0"};
+  std::vector<std::string> found;
+  for (int run = 0; run < 2; ++run) found.push_back(training::train("tiny.yaml", options).directory);
+  EXPECT_EQ(found, (std::vector<std::string>{"runs/tiny-1", "runs/tiny-2"}));
+  for (const std::string& run : found) EXPECT_TRUE(std::filesystem::exists(run + "/report.html")) << run;
+  std::filesystem::current_path(before);
+}
+
+/// Whatever this machine has: what is refused is the run that is not there.
+TEST_F(TrainingLibrary, TakesTheDeviceItFindsUnlessOneIsNamed) {
+  Options options = in("none");
+  options.resume = true;
+  for (const std::string& device : {Options().device, std::string("auto"), std::string("cpu")}) {
+    options.device = device;
+    EXPECT_EQ(status_of(recipe_, options, "there is no run"), Status::usage) << device;
+  }
+}
+
 TEST_F(TrainingLibrary, RefusesWithAStatusAndAText) {
   EXPECT_EQ(status_of(folder_.path() + "/none.yaml", in("run"), "none.yaml"), Status::data);
   Options options = in("run");

@@ -45,9 +45,32 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_EQ(report.rows[5].evaluation.images, 120);
   for (const Row& row : report.rows) EXPECT_EQ(row.evaluation.latency_runs, 3);
   EXPECT_TRUE(report.comparison.identical());
+  const DerivedConstants& constants = report.comparison.constants;
+  EXPECT_TRUE(constants.derived);  // the other proof: multipliers, weights and edges a second time
+  EXPECT_EQ(constants.weights, 8 * 9 + 8 * 8 * 9 + 8 * 16 * 4);
+  EXPECT_GT(constants.multipliers, 0);
   EXPECT_EQ(report.epochs.size(), 4u);
   EXPECT_EQ(report.rows[4].bytes, static_cast<long>(std::filesystem::file_size(directory.int8())));
   EXPECT_LT(report.rows[4].bytes, 100'000);
+}
+
+/// A network that overflows in calibration was trained with too large a rate, be it for one epoch, or came from a file.
+TEST(Pipeline, AnOverflowInCalibrationIsBlamedOnWhatMadeTheWeights) {
+  auto run = open_run(tiny_recipe(), {});
+  Weights weights = starting_weights(run);
+  for (const char* name : {"conv1.weight", "conv2.weight"}) weights.at(name).detach().fill_(1e30f);
+  const auto message = [&] {
+    QuantizedModel model = make_quantized(run, weights);
+    return message_of(ExitCode::promise, [&] { calibrate(model, run); });
+  };
+  for (const int epochs : {1, 2}) {
+    run.recipe.train.epochs = epochs;
+    EXPECT_NE(message().find("the float network overflows; lower train.learning_rate, now 0.05"), std::string::npos)
+        << message();
+  }
+  run.recipe.train.epochs = 0;
+  run.recipe.model.weights = "given.safetensors";
+  EXPECT_NE(message().find("the weights of given.safetensors are not fit"), std::string::npos) << message();
 }
 
 TEST(Pipeline, ThePageSaysWhatTheRunIsDoing) {
