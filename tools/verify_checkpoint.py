@@ -20,14 +20,14 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
-NEW_IN |= {"matmul": 8, "softmax": 8}
+NEW_IN |= {"matmul": 8, "softmax": 8, "prelu": 10}
 PACKED_SINCE = 6
 SPARSE_SINCE = 7
 ORIENTED_SINCE = 9
 DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
-SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax")
+SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax", "prelu")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
 
 
@@ -161,7 +161,7 @@ def output_shape(node, shapes):
     if op == "softmax":
         check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")
         check(c // node["groups"] * 2**15 < 2**31, f"sums over {c // node['groups']} channels")
-    if op == "channel_shuffle":
+    if op in ("channel_shuffle", "prelu"):
         check(node["groups"] >= 1 and c % node["groups"] == 0, f"{c} channels in {node['groups']} groups")
     if op == "depth_to_space":
         fh, fw = node["factor"]
@@ -225,6 +225,8 @@ def check_node(nodes, index, node):
         check(inputs[1]["shape"] == shape, "the residual has another shape")
     if op in ("add", "concat"):
         check(node["multiplier"].shape == (len(inputs),), "one multiplier an input")
+    if op == "prelu":
+        check(node["multiplier"].shape == (1 + node["groups"],), "one multiplier, and one a group")
     if op == "mul":
         check(len(inputs) == 2 and inputs[1]["shape"] in (shape, [shape[0], 1, 1]), "the second input has another shape")
     if op == "add":

@@ -103,6 +103,9 @@ def scaled_value(node, inputs, sources):
         return np.concatenate([centred(x, s) * m for x, s, m in zip(inputs, sources, multiplier)], axis=3)
     if op == "requantize":
         return centred(inputs[0], sources[0]) * multiplier[0]
+    if op == "prelu":
+        x = centred(inputs[0], sources[0])
+        return x * np.where(x < 0, multiplier[1:].repeat(x.shape[3] // node["groups"]), multiplier[0])
     if op == "softmax":
         codes = heads(inputs[0].astype(np.int64), node["groups"])
         part = node["exponentials"].astype(np.int64)[codes.max(4, keepdims=True) - codes]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that compute each value by itself: requantize, add, mul and lookup. A concat is one requantize per input,
-// each into its own channels of the output. The _reference functions are the definitions; the others give their bytes.
-// Arithmetic: kernels/core/quantize.h.
+// Operators that compute each value by itself: requantize, add, mul, prelu and lookup. A concat is one requantize per
+// input, each into its own channels of the output. The _reference functions are the definitions; the others give their
+// bytes. Arithmetic: kernels/core/quantize.h.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,13 @@ struct MulParams {
   CodeOutput y;
 };
 
+/// t = float(xq - zx) * (xq < zx ? slopes[channel] : multiplier)
+struct PreluParams {
+  CodeInput x;
+  float multiplier = 0;
+  CodeOutput y;
+};
+
 /// A function of one value: the stored byte of the output's code, by the stored byte of the input's code.
 struct LookupTable {
   uint8_t byte[256];
@@ -53,6 +60,8 @@ void add_int8_reference(const ElementwiseShape& shape, const AddParams& params, 
                         void* y);
 void mul_int8_reference(const ElementwiseShape& shape, const MulParams& params, const void* x, const void* other,
                         void* y);
+void prelu_int8_reference(const ElementwiseShape& shape, const PreluParams& params, const float* slopes, const void* x,
+                          void* y);  ///< slopes: [channels]
 
 /// Writes table[x] for `count` bytes; y may be x. The same for int8 and uint8.
 void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long count, uint8_t* y);
@@ -65,6 +74,8 @@ void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& para
                 const uint8_t* other, void* y);
 void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y);
+void cpu_prelu_u8(CpuIsa isa, const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
+                  Range range, const uint8_t* x, void* y);
 
 /// lookup_int8_reference() on a path; avx512_vnni holds the table in registers where the processor has VBMI.
 void cpu_lookup_u8(CpuIsa isa, const LookupTable& table, const uint8_t* x, long count, uint8_t* y);
@@ -85,6 +96,9 @@ void cuda_add_int8(const ElementwiseShape& shape, const AddParams& params, const
                    CudaStream stream);
 void cuda_mul_int8(const ElementwiseShape& shape, const MulParams& params, const CudaElementwiseData& data,
                    CudaStream stream);
+/// slopes: float32 [x_stride] on the device; what stands behind `channels` is read and not used.
+void cuda_prelu_int8(const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
+                     const CudaElementwiseData& data, CudaStream stream);
 
 /// lookup_int8_reference() on the GPU, for `count` bytes on the device. It is fast when the addresses and count are
 /// multiples of 16. Throws Error(promise) when the launch fails.

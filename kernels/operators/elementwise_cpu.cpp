@@ -52,6 +52,14 @@ void mul_int8_reference(const ElementwiseShape& shape, const MulParams& params, 
   });
 }
 
+void prelu_int8_reference(const ElementwiseShape& shape, const PreluParams& params, const float* slopes, const void* x,
+                          void* y) {
+  for_each_element(shape, [&](ptrdiff_t xi, ptrdiff_t, ptrdiff_t yi) {
+    const float value = centred(x, xi, params.x);
+    store_result(value * (value < 0 ? slopes[xi % shape.x_stride] : params.multiplier), params.y, y, yi);
+  });
+}
+
 namespace {
 
 /// `count` neighbouring elements and where they begin in each tensor.
@@ -121,6 +129,22 @@ inline bool all_in_one_run(const ElementwiseShape& s) {
   });
 }
 
+/// One run a pixel, so that a slope stands at the index of its channel.
+[[gnu::always_inline]] inline void prelu_loop(const ElementwiseShape& shape, const PreluParams& params,
+                                              const float* slopes, Range range, const uint8_t* x, void* y) {
+  const int32_t zero_point = params.x.zero_point;
+  const float multiplier = params.multiplier;
+  const FastRounding round(params.y);
+  for_each_run(shape, range, false, [&](const Run& run) {
+    const uint8_t* __restrict in = x + run.x;
+    const float* __restrict slope = slopes;
+    const auto value = [&](ptrdiff_t i) {
+      return static_cast<float>(in[i] - zero_point) * (in[i] < zero_point ? slope[i] : multiplier);
+    };
+    store_results(params.y, round, run.count, value, y, run.y);
+  });
+}
+
 }  // namespace
 
 OCTET_FOR_EACH_ISA(requantize, requantize_loop,
@@ -138,6 +162,11 @@ OCTET_FOR_EACH_ISA(mul, mul_loop,
                     const uint8_t* other, void* y),
                    (shape, params, range, x, other, y))
 
+OCTET_FOR_EACH_ISA(prelu, prelu_loop,
+                   (const ElementwiseShape& shape, const PreluParams& params, const float* slopes, Range range,
+                    const uint8_t* x, void* y),
+                   (shape, params, slopes, range, x, y))
+
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
                        const uint8_t* x, void* y) {
   requantize_for(isa)(shape, params, range, x, y);
@@ -146,6 +175,11 @@ void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const Requanti
 void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y) {
   add_for(isa)(shape, params, range, x, other, y);
+}
+
+void cpu_prelu_u8(CpuIsa isa, const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
+                  Range range, const uint8_t* x, void* y) {
+  prelu_for(isa)(shape, params, slopes, range, x, y);
 }
 
 #if defined(__x86_64__)

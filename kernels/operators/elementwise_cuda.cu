@@ -16,7 +16,7 @@ struct Requantize {
   static constexpr const char* kName = "requantize";
   static constexpr bool kReadsOther = false;
 
-  __device__ float operator()(uint32_t x_word, uint32_t, int lane) const {
+  __device__ float operator()(uint32_t x_word, uint32_t, int lane, int) const {
     return x.centred(x_word, lane) * multiplier;
   }
   __device__ uint32_t other_flip() const { return 0; }
@@ -29,7 +29,7 @@ struct Add {
   static constexpr const char* kName = "add";
   static constexpr bool kReadsOther = true;
 
-  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
+  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane, int) const {
     return fmaf(other.centred(other_word, lane), other_multiplier, x.centred(x_word, lane) * x_multiplier);
   }
   __device__ uint32_t other_flip() const { return other.flip; }
@@ -42,11 +42,26 @@ struct Mul {
   static constexpr const char* kName = "mul";
   static constexpr bool kReadsOther = true;
 
-  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane) const {
+  __device__ float operator()(uint32_t x_word, uint32_t other_word, int lane, int) const {
     // + 0, so that 0 times a negative code is +0, as for integers.
     return fmaf(x.centred(x_word, lane), other.centred(other_word, lane), 0.0f) * multiplier;
   }
   __device__ uint32_t other_flip() const { return other.flip; }
+};
+
+/// float(xq - zx) * (xq < zx ? slopes[channel] : multiplier)
+struct Prelu {
+  UnsignedEdge x;
+  float multiplier;
+  const float* slopes;  ///< for every channel that a thread may load
+  static constexpr const char* kName = "prelu";
+  static constexpr bool kReadsOther = false;
+
+  __device__ float operator()(uint32_t x_word, uint32_t, int lane, int channel) const {
+    const float value = x.centred(x_word, lane);
+    return value * (value < 0 ? __ldg(slopes + channel) : multiplier);
+  }
+  __device__ uint32_t other_flip() const { return 0; }
 };
 
 struct ElementwiseArgs {
@@ -81,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseArgs a
     int32_t code[4] = {};
 #pragma unroll
     for (int lane = 0; lane < 4 && lane < kCodes; ++lane) {
-      const float t = op(x.word[w] ^ op.x.flip, other.word[w] ^ op.other_flip(), lane);
+      const float t = op(x.word[w] ^ op.x.flip, other.word[w] ^ op.other_flip(), lane, channel + 4 * w + lane);
       if (kCodes == 1 && a.float_output) {
         reinterpret_cast<float*>(a.y)[pixel * a.y_stride + channel] = t;
         return;
@@ -140,6 +155,11 @@ void cuda_add_int8(const ElementwiseShape& shape, const AddParams& params, const
 void cuda_mul_int8(const ElementwiseShape& shape, const MulParams& params, const CudaElementwiseData& data,
                    CudaStream stream) {
   launch(shape, params.y, data, Mul{UnsignedEdge(params.x), UnsignedEdge(params.other), params.multiplier}, stream);
+}
+
+void cuda_prelu_int8(const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
+                     const CudaElementwiseData& data, CudaStream stream) {
+  launch(shape, params.y, data, Prelu{UnsignedEdge(params.x), params.multiplier, slopes}, stream);
 }
 
 namespace {

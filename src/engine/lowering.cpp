@@ -161,6 +161,18 @@ kernels::SoftmaxParams Lowering::softmax_params(int node) const {
   return params;
 }
 
+kernels::PreluParams Lowering::prelu_params(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  return {code_input(input(node, 0)), n.multiplier[0], code_output(n)};
+}
+
+std::vector<float> Lowering::prelu_slopes(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  std::vector<float> slopes(stride(n.shape.c));
+  for (int c = 0; c < n.shape.c; ++c) slopes[c] = n.multiplier[1 + c / (n.shape.c / n.groups)];
+  return slopes;
+}
+
 kernels::SubsamplePadShape Lowering::subsample_pad_shape(int node) const {
   const Int8Node& n = graph.nodes[node];
   const Shape& in = input(node, 0).shape;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "kernels/conv/conv2d.h"
 #include "kernels/operators/attention.h"
@@ -53,6 +54,10 @@ struct Lowering {
   kernels::MatmulParams matmul_params(int node) const;
   kernels::SoftmaxShape softmax_shape(int node) const;
   kernels::SoftmaxParams softmax_params(int node) const;
+
+  kernels::PreluParams prelu_params(int node) const;
+  /// The multiplier of negative values for each channel, up to the stride (behind the last channel 0).
+  std::vector<float> prelu_slopes(int node) const;
 
   kernels::SubsamplePadShape subsample_pad_shape(int node) const;
   kernels::SubsamplePadParams subsample_pad_params(int node) const;

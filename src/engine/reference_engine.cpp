@@ -106,6 +106,10 @@ class ReferenceProgram final : public Program {
       case Int8Op::softmax:
         kernels::softmax_int8_reference(lowering.softmax_shape(node), lowering.softmax_params(node), x(0), y);
         return;
+      case Int8Op::prelu:
+        kernels::prelu_int8_reference(lowering.elementwise_shape(node, 0), lowering.prelu_params(node),
+                                      lowering.prelu_slopes(node).data(), x(0), y);
+        return;
       case Int8Op::subsample_pad:
         kernels::subsample_pad_int8(lowering.subsample_pad_shape(node), lowering.subsample_pad_params(node), x(0), y);
         return;

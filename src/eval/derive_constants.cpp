@@ -95,6 +95,12 @@ class Derivation {
         return derive_layer();
       case Op::lookup:
         return derive_table();
+      case Op::prelu: {
+        std::vector<double> multipliers = {edge(0).scale / y_scale()};
+        for (const float slope : parameter(node().name + ".weight"))
+          multipliers.push_back(edge(0).scale / y_scale() * slope);
+        return expect_multipliers(multipliers);
+      }
       case Op::softmax:
         derive_exponentials();
         return expect_multipliers({1 / y_scale()});

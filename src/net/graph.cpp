@@ -71,6 +71,7 @@ std::vector<ParameterSpec> parameters(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (has_weight(node.op)) append_weight(graph, node, specs);
     if (node.op == Op::batch_norm) append_batch_norm(node.name, node.shape.c, specs);
+    if (node.op == Op::prelu) specs.push_back({node.name + ".weight", {node.groups}, ParameterSpec::Kind::slope});
     if (!node.batch_norm.empty()) append_batch_norm(node.batch_norm, node.shape.c, specs);
   }
   return specs;

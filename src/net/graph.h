@@ -77,6 +77,7 @@ enum class Op {
            ///< a's pixels. transposed: output channel m is the dot product of a's pixel with b's pixel m, over the
            ///< channels of the group. Else a's channels are factors of b's pixels, and the output has b's channels
   softmax,  ///< over the channels of each group
+  prelu,    ///< x, times weight [groups] where x < 0: one slope for the channels of each group
 };
 
 const std::vector<Op>& all_ops();
@@ -122,7 +123,7 @@ struct Node {
   int out_channels = 0;            ///< conv2d, linear, subsample_pad, slice
   int first_channel = 0;           ///< slice
   int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
-  int groups = 1;                  ///< conv2d, channel_shuffle; matmul, softmax: the heads of attention
+  int groups = 1;                  ///< conv2d, channel_shuffle; matmul, softmax: the heads of attention; prelu
   bool transposed = false;         ///< matmul
   float scale = 1.0f;              ///< matmul
   bool bias = false;               ///< conv2d, linear
@@ -160,7 +161,7 @@ long multiply_adds(const Graph& graph);
 
 /// A parameter or buffer of the float network, with its PyTorch name and shape.
 struct ParameterSpec {
-  enum class Kind { conv_weight, linear_weight, bias, bn_weight, bn_bias, bn_mean, bn_var };
+  enum class Kind { conv_weight, linear_weight, bias, bn_weight, bn_bias, bn_mean, bn_var, slope };
   std::string name;
   std::vector<long> shape;
   Kind kind;

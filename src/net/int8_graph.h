@@ -36,6 +36,7 @@ enum class Int8Op {
   resize_bilinear,  ///< t = float(sum over four pixels of integer weights * (xq - zx)) * multiplier[0]
   matmul,           ///< t = float(sum of (aq - za) * (bq - zb)) * multiplier[0]; the sum of Op::matmul
   softmax,          ///< t = float(e) / float(sum of e over the group) * multiplier[0]; e = exponentials[largest - code]
+  prelu,            ///< t = float(xq - zx) * multiplier[0], or * multiplier[1 + group of the channel] where xq < zx
 };
 
 std::string_view int8_op_name(Int8Op op);
@@ -48,7 +49,7 @@ struct Int8Node {
   Int8Op op = Int8Op::input;
   std::vector<int> inputs;         ///< earlier nodes; conv2d: [x] or [x, residual]
   Window window;                   ///< conv2d, max_pool, avg_pool; subsample_pad uses its strides
-  int groups = 1;                  ///< conv2d, channel_shuffle, matmul, softmax
+  int groups = 1;                  ///< conv2d, channel_shuffle, matmul, softmax, prelu
   bool transposed = false;         ///< matmul
   int first_channel = 0;           ///< slice
   int factor_h = 1, factor_w = 1;  ///< resize, depth_to_space, resize_bilinear
@@ -64,7 +65,7 @@ struct Int8Node {
                              ///< are not 0, and C/groups is a multiple of four
   std::vector<float> weight_scale;  ///< [K]; for inspection, not used in arithmetic
   std::vector<float> multiplier;    ///< conv2d, linear [K]; add [2]; concat [inputs]; mul, pools, resize_bilinear,
-                                    ///< matmul, softmax, requantize [1]; else empty
+                                    ///< matmul, softmax, requantize [1]; prelu [1 + groups]; else empty
   std::vector<float> bias;          ///< conv2d, linear [K], in units of the output scale (reals when float_output)
   float residual_multiplier = 0;    ///< conv2d with residual: t = fma(float(rq - zr), residual_multiplier, t)
   std::vector<uint8_t> table;  ///< lookup [256]: the stored byte of the output code, indexed by that of the input code

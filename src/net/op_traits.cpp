@@ -22,7 +22,7 @@ constexpr bool Y = true, N = false;
 // A relu without a layer before it becomes the clamp of a requantize (src/quant/convert.cpp). A convolution's second
 // input is the residual that fuse put into it.
 // clang-format off
-constexpr std::array<OpTraits, 24> kOps = {{
+constexpr std::array<OpTraits, 25> kOps = {{
     // op                 name               int8                 inputs    w  g  f  w  c  s  s  multipliers         version
     {Op::input,           "input",           I::input,            0, 0,     N, N, N, N, N, N, N, M::none,            1},
     {Op::conv2d,          "conv2d",          I::conv2d,           1, 2,     Y, Y, N, Y, N, N, N, M::one_per_channel, 1},
@@ -48,6 +48,7 @@ constexpr std::array<OpTraits, 24> kOps = {{
     {Op::resize_bilinear, "resize_bilinear", I::resize_bilinear,  1, 1,     N, N, Y, N, N, Y, Y, M::one,             5},
     {Op::matmul,          "matmul",          I::matmul,           2, 2,     N, Y, N, N, N, Y, N, M::one,             8},
     {Op::softmax,         "softmax",         I::softmax,          1, 1,     N, Y, N, N, N, Y, N, M::one,             8},
+    {Op::prelu,           "prelu",           I::prelu,            1, 1,     N, Y, N, N, N, Y, Y, M::slopes,         10},
 }};
 // clang-format on
 

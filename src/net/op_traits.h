@@ -12,8 +12,8 @@
 
 namespace octet {
 
-/// How many multipliers an int8 node has.
-enum class Multipliers { none, one, one_per_input, one_per_channel };
+/// How many multipliers an int8 node has. slopes: one for values that are not negative and one for each group.
+enum class Multipliers { none, one, one_per_input, one_per_channel, slopes };
 
 struct OpTraits {
   Op op;

@@ -193,7 +193,7 @@ std::string groups_fault(int groups, const Shape& in) {
   return fmt::format("{} channels are not {} groups of one size", in.c, groups);
 }
 
-OutputShape shuffled(const ShapeAttributes& node, const Shape& in) { return {in, groups_fault(node.groups, in)}; }
+OutputShape grouped(const ShapeAttributes& node, const Shape& in) { return {in, groups_fault(node.groups, in)}; }
 
 OutputShape normalized(const ShapeAttributes& node, const Shape& in) {
   if (std::string fault = groups_fault(node.groups, in); !fault.empty()) return refuse(std::move(fault));
@@ -259,7 +259,8 @@ OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inp
     case Op::resize_bilinear:
       return interpolated(node, in);
     case Op::channel_shuffle:
-      return shuffled(node, in);
+    case Op::prelu:
+      return grouped(node, in);
     case Op::depth_to_space:
       return pixels_from_channels(node, in);
     case Op::add:

@@ -102,6 +102,8 @@ class NodeCheck {
         return static_cast<int64_t>(node_.inputs.size());
       case Multipliers::one_per_channel:
         return node_.shape.c;
+      case Multipliers::slopes:
+        return int64_t{1} + node_.groups;
     }
     return 0;
   }

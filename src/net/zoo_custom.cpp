@@ -42,6 +42,7 @@ Attributes attributes_of(const Node& node) {
     case Op::matmul:
       return {{}, {"groups", "transposed", "scale"}};
     case Op::softmax:
+    case Op::prelu:
       return {{}, {"groups"}};
     case Op::resize:
     case Op::depth_to_space:

@@ -109,6 +109,12 @@ class Converter {
       result.multiplier = {ratio(1, n)};
       return;
     }
+    if (node.op == Op::prelu) {
+      const std::vector<float>& slopes =
+          find_parameter(params_, node.name + ".weight", static_cast<size_t>(node.groups));
+      result.multiplier = prelu_multipliers(node, slopes, edge(node.inputs[0]).scale, output_scale(n));
+      return;
+    }
     if (traits(result.op).multipliers == Multipliers::none) return;  // codes are copied
     const double divisor = sum_divisor(shape_attributes(node), graph_.nodes[node.inputs[0]].shape);
     for (const int input : node.inputs) result.multiplier.push_back(ratio(edge(input).scale / divisor, n));

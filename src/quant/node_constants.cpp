@@ -83,6 +83,14 @@ std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QP
   return table;
 }
 
+std::vector<float> prelu_multipliers(const Node& node, const std::vector<float>& slopes, double x_scale,
+                                     double y_scale) {
+  std::vector<float> multipliers = {checked(x_scale / y_scale, node, 0, "multiplier")};
+  for (size_t group = 0; group < slopes.size(); ++group)
+    multipliers.push_back(checked(x_scale * slopes[group] / y_scale, node, group, "slope's multiplier"));
+  return multipliers;
+}
+
 std::vector<int32_t> softmax_table(const QParams& x) {
   std::vector<int32_t> table(256);
   for (int d = 0; d < 256; ++d)

@@ -44,6 +44,11 @@ struct CodeBounds {
 /// range.
 std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds);
 
+/// Returns the multipliers of a prelu, [1 + slopes]: x_scale / y_scale, then x_scale * slope / y_scale. Throws
+/// Error(promise) if one is not finite or too large.
+std::vector<float> prelu_multipliers(const Node& node, const std::vector<float>& slopes, double x_scale,
+                                     double y_scale);
+
 /// Returns the exponentials of a softmax, [256]: rint(exp(-d * x.scale) * kExponentialOne), where d is how many codes
 /// an input lies below the largest of its group.
 std::vector<int32_t> softmax_table(const QParams& x);

@@ -68,8 +68,8 @@ QuantSpec uniform_bits(int activation_bits, int weight_bits);
 ///   add: the convolution that only the add reads takes the add's other side as its residual (inputs[1]). If both sides
 ///     are such convolutions, the later one does and the earlier one keeps its own edge. Other adds stay.
 ///   relu, relu6: become the activation of a conv2d, linear, add, mul, concat, lookup, average pool, resize_bilinear,
-///     matmul or softmax, also through operators that pass codes on (max_pool, flatten, slice ...), with which they
-///     commute. They stay where the value before them is needed, too.
+///     matmul, softmax or prelu, also through operators that pass codes on (max_pool, flatten, slice ...), with which
+///     they commute. They stay where the value before them is needed, too.
 ///   dropout is dropped, and so is a flatten of a single pixel that is an output: the logits are then the
 ///     [classes, 1, 1] before it. Nothing behind an output of the network is merged into it.
 /// Throws Error(usage) for an invalid graph, a node that nobody reads, two outputs that are the same value, and a

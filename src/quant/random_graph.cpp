@@ -30,6 +30,7 @@ class RandomParameters {
   void add_node(const Node& node) {
     const size_t n = edges.size();
     if (has_weight(node.op)) add_weights(node);
+    if (node.op == Op::prelu) fill(node.name + ".weight", static_cast<size_t>(node.groups), 0.05, 0.45);
     mean_square_.push_back(mean_square(node));
     const auto [least, most] = node.op == Op::lookup ? curve_range(static_cast<int>(n)) : reach(static_cast<int>(n));
     const double lo = least == 0 ? 0.0 : least * random_.uniform(0.8, 1.2), hi = most * random_.uniform(0.8, 1.2);

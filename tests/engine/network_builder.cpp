@@ -202,6 +202,16 @@ int NetworkBuilder::requantize(int x) {
   return push(std::move(n));
 }
 
+int NetworkBuilder::prelu(int x) {
+  Int8Node n;
+  n.op = Int8Op::prelu, n.inputs = {x}, n.shape = shape(x);
+  n.groups = random_.chance(60) ? n.shape.c : random_divisor(random_, n.shape.c);
+  n.multiplier = {random_multiplier(random_, 60)};
+  for (int group = 0; group < n.groups; ++group) n.multiplier.push_back(random_multiplier(random_, 60));
+  set_edge(n);
+  return push(std::move(n));
+}
+
 int NetworkBuilder::lookup(int x) {
   Int8Node n;
   n.op = Int8Op::lookup, n.inputs = {x}, n.shape = shape(x);

@@ -42,6 +42,7 @@ class NetworkBuilder {
   int requantize(int x);
   int mul(int a, int b);
   int lookup(int x);  ///< any table
+  int prelu(int x);   ///< one slope, one for each channel, or between
   int subsample_pad(int x);
   int slice(int x);
   int resize(int x);

@@ -36,7 +36,7 @@ Int8Graph random_network(uint64_t seed) {
   };
   for (int step = random.between(5, 12); step > 0; --step) {
     const int x = random.chance(70) ? nodes.back() : any();
-    switch (random.between(0, 17)) {
+    switch (random.between(0, 18)) {
       case 0:
         nodes.push_back(network.add(x, like(x, true)));
         break;
@@ -93,6 +93,9 @@ Int8Graph random_network(uint64_t seed) {
                           : kind == 1 ? network.scores(x, other)
                                       : network.attention(x, other, like(x, false)));
         }
+        break;
+      case 16:
+        nodes.push_back(network.prelu(x));
         break;
       default:
         nodes.push_back(network.convolution(x));

@@ -89,6 +89,7 @@ Graph every_constant() {
                    node("other", "conv2d", {"gelu"}, {{"out_channels", 18}}),
                    node("last", "conv2d", {"cat"}, {{"out_channels", 18}, {"kernel", 1}}),
                    node("joined", "add", {"last", "other"}),  // of which `last` takes the residual
+                   node("slopes", "prelu", {}, {{"groups", 9}}),
                    node("avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 2}}),
                    node("up", "resize_bilinear", {}, {{"factor", 2}}),
                    node("scores", "matmul", {"up", "up"}, {{"transposed", 1}, {"scale", 0.35}}),
@@ -149,9 +150,9 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   EXPECT_EQ(constants.wrong, 0) << describe(constants);
   EXPECT_TRUE(constants.first.empty());
   // conv, plain, other, last, fc have a multiplier and a bias a channel, last a residual's; then add 2, concat 3, and
-  // one each of avg, up, scores, shares, mixed, gap, excite.
+  // one each of avg, up, scores, shares, mixed, gap, excite, and of slopes one more than it has.
   EXPECT_EQ(at(const_cast<Int8Graph&>(good_), "last").inputs.size(), 2u);
-  EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7);
+  EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9));
   EXPECT_EQ(constants.table_entries, 256 * (4 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
   EXPECT_EQ(constants.weights, 6 * 4 * 9 + 6 * 6 + 18 * 6 + 18 * 18 + 5 * 18 * 24 + (6 + 6 + 18 + 18 + 5));
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
@@ -207,6 +208,8 @@ TEST_F(PlantedFault, ConstantsAFewUnitsInTheLastPlaceOff) {
   changed("conv", "multiplier", [&](Int8Node& n) { n.multiplier[3] = moved(n.multiplier[3], 3); });
   changed("conv", "bias", [&](Int8Node& n) { n.bias[2] = moved(n.bias[2], 3); });
   changed("sum", "multiplier", [&](Int8Node& n) { n.multiplier[1] = moved(n.multiplier[1], 1); });
+  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[0] = moved(n.multiplier[0], 1); });
+  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[9] = moved(n.multiplier[9], 1); });
   changed("last", "residual multiplier", [&](Int8Node& n) { n.residual_multiplier = moved(n.residual_multiplier, 1); });
   changed("conv", "multiplier", [](Int8Node& n) { n.multiplier[0] = NAN; });
 }

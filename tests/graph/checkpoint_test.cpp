@@ -97,14 +97,16 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "10"}) {
-    const std::string message = refusal(edited("\"format_version\":8", std::string("\"format_version\":") + version));
+  for (const char* version : {"0", "11"}) {
+    const std::string message = refusal(edited("\"format_version\":10", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
         << message;
     EXPECT_NE(message.find("octet export"), std::string::npos) << message;
   }
 }
+
+Int8Graph graph_of_version_8() { return graph_of_operators_until(8); }
 
 Int8Graph graph_of_version_5() { return graph_of_operators_until(5); }
 
@@ -133,7 +135,8 @@ TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   EXPECT_EQ(checkpoint_version(graph_of_version_3()), 3);
   EXPECT_EQ(checkpoint_version(graph_of_version_4()), 4);
   EXPECT_EQ(checkpoint_version(graph_of_version_5()), 5);
-  EXPECT_EQ(checkpoint_version(every_op_graph()), 8);
+  EXPECT_EQ(checkpoint_version(graph_of_version_8()), 8);
+  EXPECT_EQ(checkpoint_version(every_op_graph()), 10);
   const auto version_with = [](const std::function<void(Int8Graph&)>& change) {
     Int8Graph graph = graph_of_version_1();
     graph.class_names.clear();
@@ -158,14 +161,17 @@ TEST(Checkpoint, AnOlderVersionHasNoNewerOperators) {
       refusal(edited("\"format_version\":2", "\"format_version\":1", serialize_checkpoint(graph_of_version_2())));
   EXPECT_NE(message.find("octet.nodes[12]: a lookup needs format version 2, the file says 1"), std::string::npos)
       << message;
+  const std::string slopes = refusal(edited("\"format_version\":10", "\"format_version\":9"));
+  EXPECT_NE(slopes.find("octet.nodes[21]: a prelu needs format version 10, the file says 9"), std::string::npos)
+      << slopes;
 }
 
 /// Byte for byte what octet wrote before it knew newer versions, and read as that was meant.
 TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
   const std::string first = serialize_checkpoint(graph_of_version_1());
   const std::string second = serialize_checkpoint(graph_of_version_2());
-  EXPECT_EQ(sha256(serialize_checkpoint(every_op_graph())),
-            "c6d122c5763b08c73b648973f4e7c22f547843fdb8c72a4d6428a60388efa79d");  // version 8
+  EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_8())),
+            "c6d122c5763b08c73b648973f4e7c22f547843fdb8c72a4d6428a60388efa79d");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_5())),
             "e9372639eda909a53d199610619b0f3ad5252dc2cbffa2d0f735d4a142e2b599");
   EXPECT_EQ(sha256(serialize_checkpoint(graph_of_version_4())),
@@ -194,7 +200,7 @@ TEST(Checkpoint, HowPicturesAreTurnedAndCutComesBack) {
       EXPECT_EQ(serialize_checkpoint(parse(bytes)), bytes);
     }
   }
-  Int8Graph graph = every_op_graph();
+  Int8Graph graph = graph_of_version_8();
   const std::string older = serialize_checkpoint(graph);
   EXPECT_FALSE(parse(older).preprocessing.exif_orientation);
   EXPECT_FALSE(parse(older).preprocessing.even_margin);
@@ -213,24 +219,25 @@ TEST(Checkpoint, HowPicturesAreTurnedAndCutComesBack) {
 TEST(Checkpoint, SeveralOutputsComeBack) {
   Int8Graph graph = every_op_graph();
   graph.class_names.clear();
-  graph.outputs = {3, 21, 15};
+  graph.outputs = {3, 22, 15};
   EXPECT_EQ(parse(serialize_checkpoint(graph)).outputs, graph.outputs);
 }
 
 TEST(Checkpoint, RefusesDamagedOutputs) {
   const auto with = [](const std::string& outputs) {
-    return refusal(edited("\"outputs\":[21]", "\"outputs\":" + outputs));
+    return refusal(edited("\"outputs\":[22]", "\"outputs\":" + outputs));
   };
-  EXPECT_NE(with("[21,22]").find("output 22 is not one of the 22 nodes"), std::string::npos);
+  EXPECT_NE(with("[22,23]").find("output 23 is not one of the 23 nodes"), std::string::npos);
   EXPECT_NE(with("[2147483647]").find("output 2147483647 is not one"), std::string::npos);
-  EXPECT_NE(with("[21,-1]").find("output -1 is not one"), std::string::npos);
-  EXPECT_NE(with("[21,21]").find("'fc' is an output twice"), std::string::npos);
-  EXPECT_NE(with("[21,0]").find("nothing but the input"), std::string::npos);
+  EXPECT_NE(with("[22,-1]").find("output -1 is not one"), std::string::npos);
+  EXPECT_NE(with("[22,21]").find("'fc' is an output twice"), std::string::npos);
+  EXPECT_NE(with("[22,0]").find("nothing but the input"), std::string::npos);
   EXPECT_NE(with("[]").find("has no outputs"), std::string::npos);
   EXPECT_NE(with("21").find("octet.outputs is not an array"), std::string::npos) << with("21");
   EXPECT_NE(with("[21.5]").find("not a 32-bit integer"), std::string::npos) << with("[21.5]");
-  EXPECT_NE(refusal(edited(",\"outputs\":[21]", "")).find("'outputs' is missing"), std::string::npos);
-  EXPECT_NE(refusal(edited("\"format_version\":8", "\"format_version\":2")).find("pad has 4 numbers, needs 2"),
+  EXPECT_NE(refusal(edited(",\"outputs\":[22]", "")).find("'outputs' is missing"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":8", "\"format_version\":2", serialize_checkpoint(graph_of_version_8())))
+                .find("pad has 4 numbers, needs 2"),
             std::string::npos);
 }
 

@@ -35,7 +35,7 @@ std::string refusal(const Node& node, const Shape& input = {4, 8, 8}) {
 }
 
 TEST(Graph, OpNamesGoBothWays) {
-  EXPECT_EQ(all_ops().back(), Op::softmax);
+  EXPECT_EQ(all_ops().back(), Op::prelu);
   for (const Op op : all_ops()) EXPECT_EQ(op_from_name(op_name(op)), op);
   EXPECT_NE(error_of([] { op_from_name("conv2"); }).find("did you mean 'conv2d'"), std::string::npos);
 }
@@ -110,6 +110,20 @@ TEST(Graph, PicksShapes) {
             std::string::npos);
   EXPECT_EQ(shape_of({.name = "d", .op = Op::depth_to_space, .factor_h = 2, .factor_w = 1}, in), (Shape{2, 14, 5}));
   EXPECT_NE(refusal({.name = "d", .op = Op::depth_to_space, .factor_h = 3}).find("4 channels are not 3 x 1 pixels"),
+            std::string::npos);
+}
+
+TEST(Graph, APreluHasAsManySlopesAsGroups) {
+  for (const int groups : {1, 2, 4}) {
+    Graph graph = one_node({.name = "p", .op = Op::prelu, .inputs = {0}, .groups = groups}, {4, 3, 5});
+    infer_shapes(graph);
+    EXPECT_EQ(graph.nodes.back().shape, (Shape{4, 3, 5}));
+    ASSERT_EQ(parameters(graph).size(), 1u);
+    EXPECT_EQ(parameters(graph)[0].name, "p.weight");
+    EXPECT_EQ(parameters(graph)[0].shape, std::vector<long>{groups});
+    EXPECT_TRUE(parameters(graph)[0].trainable());
+  }
+  EXPECT_NE(refusal({.name = "p", .op = Op::prelu, .groups = 3}).find("4 channels are not 3 groups of one"),
             std::string::npos);
 }
 

@@ -102,6 +102,9 @@ Int8Graph every_op_graph() {
   nodes.back().groups = 2;
   nodes.back().multiplier = {50.0f};
   for (int i = 0; i < 256; ++i) nodes.back().exponentials.push_back(kExponentialOne / (i + 1));
+  nodes.push_back(make("prelu", Int8Op::prelu, {7}, {8, 3, 3}, kSigned));
+  nodes.back().groups = 4;
+  nodes.back().multiplier = {0.6f, 0.15f, -0.3f, 0.0f, 1.2f};
   nodes.push_back(make("fc", Int8Op::linear, {13}, {3, 1, 1}, QParams{}));
   nodes.back().float_output = true;
   fill_weights(nodes.back(), 5);

@@ -139,6 +139,12 @@ const Corruption kCorruptions[] = {
     {"SoftmaxBelow", "softmax", "exponential 255 is -1", [](Int8Node& n) { n.exponentials[255] = -1; }},
     {"SoftmaxNothing", "softmax", "exponential 0 is 32767, allowed are 0..32768, the first 32768",
      [](Int8Node& n) { n.exponentials[0] = 32767; }},
+    {"PreluShape", "prelu", "its inputs give [8, 3, 3]", [](Int8Node& n) { n.shape.c = 4; }},
+    {"PreluGroups", "prelu", "8 channels are not 3 groups", [](Int8Node& n) { n.groups = 3, n.multiplier.pop_back(); }},
+    {"PreluNone", "prelu", "8 channels are not 0 groups", [](Int8Node& n) { n.groups = 0, n.multiplier = {1}; }},
+    {"PreluMultipliers", "prelu", "4 multipliers, needs 5", [](Int8Node& n) { n.multiplier.pop_back(); }},
+    {"PreluSlope", "prelu", "multiplier inf, number 4, is not finite",
+     [](Int8Node& n) { n.multiplier[4] = std::numeric_limits<float>::infinity(); }},
     {"ExponentialsOfNone", "slice", "1 exponentials, needs 0", [](Int8Node& n) { n.exponentials = {1}; }},
     {"FloatInside", "hidden", "reads 'hidden', which gives floats", [](Int8Node& n) { n.float_output = true; }},
     {"FloatCopies", "flatten", "copies codes", [](Int8Node& n) { n.float_output = true; }},
@@ -167,11 +173,11 @@ TEST(Validate, OutputsAreNodesOfTheirOwn) {
   const int last = static_cast<int>(graph.nodes.size()) - 1;
   EXPECT_EQ(refusal({last, 3, 6}), "");
   EXPECT_EQ(refusal({}), "graph 'every_op' has no outputs");
-  EXPECT_EQ(refusal({last, last + 1}), "output 22 is not one of the 22 nodes of 'every_op'");
-  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 22 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, last + 1}), "output 23 is not one of the 23 nodes of 'every_op'");
+  EXPECT_EQ(refusal({last, -1}), "output -1 is not one of the 23 nodes of 'every_op'");
   EXPECT_EQ(refusal({3, last, 3}), "node 'requantize' is an output twice");
   EXPECT_EQ(refusal({0, last}), "output 'input' is nothing but the input");
-  EXPECT_EQ(refusal({3}), "node 21 'fc' gives floats and is no output");
+  EXPECT_EQ(refusal({3}), "node 22 'fc' gives floats and is no output");
 }
 
 TEST(Validate, ClassNamesBelongToAnOnlyOutput) {
@@ -356,7 +362,7 @@ TEST(InputTable, QuantizesEveryPixel) {
 }
 
 TEST(Int8Ops, NamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Int8Op::softmax); ++i) {
+  for (int i = 0; i <= static_cast<int>(Int8Op::prelu); ++i) {
     EXPECT_EQ(int8_op_from_name(int8_op_name(static_cast<Int8Op>(i))), static_cast<Int8Op>(i));
   }
   EXPECT_NE(error_of([] { int8_op_from_name("attention"); }).find("attention"), std::string::npos);

@@ -251,6 +251,23 @@ TEST(CustomGraph, AttentionIsTwoMatmulsAndASoftmax) {
   EXPECT_EQ(graph.nodes[4].shape, (Shape{12, 8, 8}));
 }
 
+TEST(CustomGraph, APreluHasOneSlopeUnlessGroupsSayMore) {
+  const Graph graph = build_model(written({
+      {.name = "one", .op = "prelu"},
+      {.name = "each", .op = "prelu", .attributes = {{"groups", 3}}},
+      {.op = "flatten"},
+      {.name = "fc", .op = "linear", .attributes = {{"out_channels", 10}}},
+  }));
+  EXPECT_EQ(graph.nodes[1].op, Op::prelu);
+  EXPECT_EQ(graph.nodes[1].groups, 1);
+  EXPECT_EQ(graph.nodes[2].groups, 3);
+  EXPECT_EQ(graph.nodes[2].shape, (Shape{3, 8, 8}));
+  EXPECT_NE(error_of([] {
+              build_model(written({{.name = "p", .op = "prelu", .attributes = {{"groups", 2}}}}));
+            }).find("node 'p' (prelu): 3 channels are not 2 groups"),
+            std::string::npos);
+}
+
 TEST(CustomGraph, OutputsAreNamed) {
   ModelSpec spec = written({{.name = "a", .op = "conv2d", .attributes = {{"out_channels", 4}, {"kernel", 3}}},
                             {.name = "b", .op = "conv2d", .attributes = {{"out_channels", 2}, {"kernel", 1}}}});

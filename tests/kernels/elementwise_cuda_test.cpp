@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Add, mul, requantize, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
+// Add, mul, requantize, prelu, lookup, subsample-and-pad and copies on the GPU against the definitions, byte for byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
@@ -121,6 +122,29 @@ TEST(ElementwiseCuda, RequantizeIsTheDefinitions) {
         [&](const ElementwiseShape& s, void* y) { requantize_int8_reference(s, params, t.x.data(), y); },
         [&](const CudaElementwiseData& data, CudaStream stream) {
           cuda_requantize_int8(t.shape, params, {data.images, data.x, nullptr, data.y}, stream);
+        });
+  }
+}
+
+TEST(ElementwiseCuda, PreluIsTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(11);
+  for (int i = 0; i < 250 && !HasFailure(); ++i) {
+    const Tensors t = random_tensors(random);
+    PreluParams params{random_input(random), random_multiplier(random), random_output(random)};
+    params.y.float_output = uniform(random, 0, 9) == 0;
+    std::vector<float> slopes(t.shape.x_stride);
+    for (float& slope : slopes) slope = random_multiplier(random);
+    std::vector<uint8_t> bytes(slopes.size() * sizeof(float));
+    std::memcpy(bytes.data(), slopes.data(), bytes.size());
+    const Stream stream;
+    const DeviceBytes on_device(bytes, stream);
+    expect_equal(
+        t, params.y.float_output ? 4 : 1,
+        [&](const ElementwiseShape& s, void* y) { prelu_int8_reference(s, params, slopes.data(), t.x.data(), y); },
+        [&](const CudaElementwiseData& data, CudaStream own) {
+          cuda_prelu_int8(t.shape, params, static_cast<const float*>(static_cast<const void*>(on_device.data())),
+                          {data.images, data.x, nullptr, data.y}, own);
         });
   }
 }

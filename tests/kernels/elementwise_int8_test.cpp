@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// add, mul, requantize, lookup, subsample_pad and input quantization: worked numbers, and every path against the
+// add, mul, requantize, prelu, lookup, subsample_pad and input quantization: worked numbers, and every path against the
 // definition.
 #include "kernels/operators/elementwise.h"
 
@@ -102,6 +102,40 @@ TEST(Mul, WorkedNumbersByOnePixel) {
   EXPECT_EQ(y[1], 2);
   EXPECT_EQ(y[2], 95);
   EXPECT_EQ(y[3], 127);
+}
+
+TEST(Prelu, WorkedNumbersOfEachChannel) {
+  const ElementwiseShape shape{.pixels = 2, .channels = 3, .x_stride = 4, .y_stride = 3};
+  const PreluParams params{.x = {128, false},
+                           .multiplier = 0.5f,
+                           .y = {.zero_point = 10, .clamp_min = -128, .clamp_max = 127, .is_signed = true}};
+  const float slopes[3] = {0.25f, -0.5f, 0.0f};
+  const uint8_t x[8] = {118, 118, 118, 0, 131, 128, 0, 0};  // -10, -10, -10 | 3, 0, -128
+  int8_t y[6];
+  prelu_int8_reference(shape, params, slopes, x, y);  // t = -2.5, 5, 0 | 1.5, 0, 0
+  EXPECT_EQ(std::vector<int>(y, y + 6), (std::vector<int>{8, 15, 10, 12, 10, 10}));
+}
+
+TEST(Prelu, EveryPathGivesTheDefinitionsBytes) {
+  for (const CpuIsa isa : available_isas()) {
+    for (const int channels : {1, 3, 16, 37, 64, 130}) {
+      const int x_stride = cpu_channel_stride(channels);
+      const Bytes x = random_bytes(9 * static_cast<size_t>(x_stride), 5);
+      std::vector<float> slopes;
+      for (int c = 0; c < channels; ++c) slopes.push_back(0.013f * static_cast<float>(c % 7 - 2));
+      for (const bool floats : {false, true}) {
+        const ElementwiseShape shape{
+            .pixels = 9, .channels = channels, .x_stride = x_stride, .y_stride = floats ? channels : x_stride};
+        const PreluParams params{
+            {100, false}, 0.7f, {.zero_point = 20, .clamp_min = 3, .clamp_max = 120, .float_output = floats}};
+        Bytes expected(9 * static_cast<size_t>(shape.y_stride) * (floats ? 4 : 1), 77), actual = expected;
+        prelu_int8_reference(shape, params, slopes.data(), x.data(), expected.data());
+        cpu_prelu_u8(isa, shape, params, slopes.data(), {0, 4}, x.data(), actual.data());
+        cpu_prelu_u8(isa, shape, params, slopes.data(), {4, 9}, x.data(), actual.data());
+        EXPECT_EQ(actual, expected) << cpu_isa_name(isa) << " " << channels << " channels, floats " << floats;
+      }
+    }
+  }
 }
 
 TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {

@@ -210,6 +210,38 @@ at::Tensor attention_by_hand(const at::Tensor& x, double scale) {
   return heads(12, 8).matmul(shares.transpose(2, 3)).reshape({x.size(0), -1});
 }
 
+/// Values and gradients of x and of the slopes, against max(x, 0) + slope * min(x, 0).
+TEST(Walk, PreluAndItsGradients) {
+  for (const int groups : {1, 2, 6}) {
+    ModelSpec spec;
+    spec.name = "graph";
+    spec.input = {6, 3, 4};
+    spec.graph = {node("p", "prelu", {{"groups", groups}})};
+    spec.outputs = {"p"};
+    const Graph graph = build_model(spec);
+    Weights weights = initial_weights(graph, 1);
+    at::Tensor& slopes = weights.at("p.weight");
+    ASSERT_EQ(slopes.sizes(), at::IntArrayRef{groups});
+    EXPECT_TRUE(slopes.requires_grad() && at::equal(slopes.detach(), at::full({groups}, 0.25)));
+    at::manual_seed(3);
+    slopes = at::randn({groups}).requires_grad_();
+    const at::Tensor x = at::randn({2, 6, 3, 4}).requires_grad_();
+    const at::Tensor each = slopes.repeat_interleave(6 / groups).view({1, 6, 1, 1});
+    const at::Tensor expected = (x.clamp_min(0) + each * x.clamp_max(0)).flatten(1), y = walk(graph, weights, x, {});
+    EXPECT_TRUE(at::allclose(y, expected, 1e-6, 1e-7)) << groups;
+    EXPECT_TRUE(at::equal(walk(graph, weights, x.contiguous(at::MemoryFormat::ChannelsLast), {}), y));
+    const at::Tensor from_above = at::randn(expected.sizes());
+    expected.backward(from_above);
+    const at::Tensor of_x = x.grad().clone(), of_slopes = slopes.grad().clone();
+    x.mutable_grad().reset();
+    slopes.mutable_grad().reset();
+    y.backward(from_above);
+    EXPECT_TRUE(at::allclose(x.grad(), of_x, 1e-5, 1e-6)) << groups;
+    EXPECT_TRUE(at::allclose(slopes.grad(), of_slopes, 1e-5, 1e-6)) << groups;
+    EXPECT_GT(of_slopes.abs().min().item<float>(), 0);
+  }
+}
+
 TEST(Walk, AttentionAndItsGradients) {
   ModelSpec spec;
   spec.name = "graph";

@@ -268,8 +268,8 @@ TEST(OnnxExport, ClassesOfPixelsAreWritten) {
 
 TEST(OnnxExport, EveryOutputIsWrittenByItsName) {
   const std::vector<std::string> expected = {
-      "fc [N, 4]",         "features [N, 8, 9, 9]", "pixels [N, 2, 9, 9]",  "mean [N, 8]",
-      "gate [N, 8, 9, 9]", "up [N, 8, 18, 18]",     "smooth [N, 8, 27, 18]"};
+      "fc [N, 4]",         "features [N, 8, 9, 9]", "pixels [N, 2, 9, 9]", "mean [N, 8]", "gate [N, 8, 9, 9]",
+      "up [N, 8, 18, 18]", "smooth [N, 8, 27, 18]", "slopes [N, 8, 9, 9]", "row [N, 6]"};
   for (const ActivationScheme scheme : {ActivationScheme::symmetric_s8, ActivationScheme::affine_u8}) {
     const Int8Graph graph = with_outputs(scheme);
     EXPECT_EQ(written_outputs(write_qdq(graph, {})), expected);

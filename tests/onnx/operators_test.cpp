@@ -210,6 +210,27 @@ TEST(OnnxOperators, BilinearResizeIsPyTorchsInterpolate) {
   }
 }
 
+TEST(OnnxOperators, APRelusSlopesAreOneOrOneForEachChannel) {
+  const at::Tensor x = images(3, 4, 5);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {1, 1, 1}, {3, 1, 1}, {1, 3, 1, 1}}) {
+    ModelBuilder model({3, 4, 5});
+    const at::Tensor slopes = tensor(model.weight("act.weight", shape), shape);
+    model.node("PRelu", {"image", "act.weight"}, "y");
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes.back().op, Op::prelu);
+    EXPECT_EQ(network.graph.nodes.back().name, "act");
+    expect_close(outputs(network, x), at::where(x.lt(0), x * slopes, x));
+  }
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, {4, 5}, {3, 4, 5}, {2, 1, 1}}) {
+    ModelBuilder model({3, 4, 5});
+    model.weight("slopes", shape);
+    model.node("PRelu", {"image", "slopes"}, "y");
+    EXPECT_NE(error_of([&] { imported(model.bytes("y")); }).find("one float32 number, or one for each of 3 channels"),
+              std::string::npos)
+        << error_of([&] { imported(model.bytes("y")); });
+  }
+}
+
 TEST(OnnxOperators, AMaxPoolsLastWindowMayHangOverTheEdge) {
   for (const auto& [size, kernel, stride, pad] :
        std::vector<std::array<int64_t, 4>>{{8, 3, 2, 0},

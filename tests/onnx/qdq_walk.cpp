@@ -100,6 +100,7 @@ class Walk {
     if (op == "Transpose") return last_two_swapped(node, x);
     if (op == "MatMul") return product(x, input(node, 1));
     if (op == "Softmax") return shares(node, x);
+    if (op == "PRelu") return sloped(x, input(node, 1));
     if (op == "Add" || op == "Mul") return joined(node, x, input(node, 1));
     Typed y = x;
     if (op == "Flatten") y.shape = {x.shape[0], static_cast<int64_t>(x.numbers.size()) / x.shape[0]};
@@ -155,6 +156,18 @@ class Walk {
       const double other = b.numbers.at(at);
       y.numbers[i] = static_cast<float>(node.op_type() == "Mul" ? a.numbers[i] * other : a.numbers[i] + other);
     }
+    return y;
+  }
+
+  /// One slope, or one for each index of the axis that is the slopes' first.
+  static Typed sloped(const Typed& x, const Typed& slopes) {
+    Typed y = x;
+    size_t behind = 1;
+    for (size_t d = x.shape.size() - slopes.shape.size() + 1; d < x.shape.size(); ++d)
+      behind *= static_cast<size_t>(x.shape[d]);
+    for (size_t i = 0; i < y.numbers.size(); ++i)
+      if (x.numbers[i] < 0)
+        y.numbers[i] = static_cast<float>(x.numbers[i] * slopes.numbers[i / behind % slopes.numbers.size()]);
     return y;
   }
 

@@ -16,7 +16,8 @@ ModelSpec picks() {
   ModelSpec spec;
   spec.name = "graph";
   spec.graph = {{"conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"stride", 2}, {"pad_bottom", 1}}},
-                {"high", "slice", {"conv"}, {{"first_channel", 2}, {"out_channels", 4}}},
+                {"slopes", "prelu", {}, {{"groups", 6}}},
+                {"high", "slice", {"slopes"}, {{"first_channel", 2}, {"out_channels", 4}}},
                 {"scores", "matmul", {"high", "high"}, {{"groups", 2}, {"transposed", 1}, {"scale", 0.75}}},
                 {"shares", "softmax", {}, {{"groups", 2}}},
                 {"mixed", "matmul", {"shares", "high"}, {{"groups", 2}}},
@@ -26,6 +27,7 @@ ModelSpec picks() {
                 {"pixels", "depth_to_space", {}, {{"factor", 2}}},
                 {"pool", "max_pool", {}, {{"kernel", 3}, {"stride", 2}, {"pad_right", 1}}},
                 {"gap", "global_avg_pool", {}, {}},
+                {"one", "prelu", {}, {}},
                 {"fc", "linear", {}, {{"out_channels", 10}}}};
   return spec;
 }

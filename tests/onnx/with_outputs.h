@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network of seven outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that
-// none reads: a function's, copies, and pixels between others.
+// A network of nine outputs: classes, codes that others read, classes of pixels, codes of one pixel, and codes that
+// none reads: a function's, copies, pixels between others, and slopes.
 #pragma once
 
 #include "src/net/graph_builder.h"
@@ -16,12 +16,16 @@ inline Int8Graph with_outputs(ActivationScheme scheme) {
   const int up = builder.resize("up", features, 2);
   const int mean = builder.unary(Op::global_avg_pool, "mean", features);
   const int fc = builder.linear("fc", mean, 4);
+  const int hidden = builder.linear("hidden", mean, 6);
   Graph graph = builder.finish();
   graph.nodes.push_back(
       {.name = "smooth", .op = Op::resize_bilinear, .inputs = {features}, .factor_h = 3, .factor_w = 2});
   const int smooth = static_cast<int>(graph.nodes.size()) - 1;
+  graph.nodes.push_back({.name = "slopes", .op = Op::prelu, .inputs = {features}, .groups = 8});
+  graph.nodes.push_back({.name = "one", .op = Op::prelu, .inputs = {hidden}});
+  graph.nodes.push_back({.name = "row", .op = Op::prelu, .inputs = {smooth + 2}, .groups = 6});
   infer_shapes(graph);
-  graph.outputs = {fc, features, pixels, mean, gate, up, smooth};
+  graph.outputs = {fc, features, pixels, mean, gate, up, smooth, smooth + 1, smooth + 3};
   QuantSpec spec;
   spec.activation = scheme;
   return random_int8_graph(graph, spec, 4);

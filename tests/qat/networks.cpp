@@ -111,6 +111,7 @@ Weights random_weights(const Graph& graph, uint64_t seed) {
     if (spec.kind == Kind::bias || spec.kind == Kind::bn_bias || spec.kind == Kind::bn_mean)
       t.normal_(0, 0.3, generator);
     if (spec.kind == Kind::bn_var) t.uniform_(0.5, 2, generator);
+    if (spec.kind == Kind::slope) t.normal_(0.2, 0.3, generator);
   }
   return weights;
 }

@@ -151,6 +151,12 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
           result[at] = 1 / sum;
         });
         break;
+      case Op::prelu:
+        pixels_of(out, [&](int k, int, int, size_t at) {
+          const double x = input(0)[at];
+          result[at] = x < 0 ? x * params.at(node.name + ".weight")[k / (out.c / node.groups)] : x;
+        });
+        break;
       case Op::lookup:
         for (size_t i = 0; i < result.size(); ++i) result[i] = evaluate(node.curve, input(0)[i]);
         break;
@@ -285,6 +291,11 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
         case Int8Op::lookup: {
           const uint8_t byte = node.table[static_cast<uint8_t>(code(0, at))];
           result[at] = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
+          break;
+        }
+        case Int8Op::prelu: {
+          const int32_t code = centred(0, at);
+          finish(at, static_cast<float>(code) * node.multiplier[code < 0 ? 1 + k / (out.c / node.groups) : 0]);
           break;
         }
         case Int8Op::requantize:

@@ -110,6 +110,7 @@ TEST_F(Inspect, ShowsWhatItsNodesAreLike) {
   expect_node("depth_to_space", "  times 1x2  ", {{"factor", {1, 2}}});
   expect_node("matmul", "  2 groups transposed  ", {{"groups", 2}, {"transposed", true}});
   expect_node("softmax", "  2 groups  ", {{"groups", 2}});
+  expect_node("prelu", "  4 groups  ", {{"groups", 4}});
 }
 
 TEST_F(Inspect, SaysForWhichBatchItsKernelsAre) {

@@ -161,6 +161,13 @@ ImageKernel matmul_kernel(const Lowering& lowering, int node, CpuIsa isa) {
   };
 }
 
+ImageKernel prelu_kernel(const Lowering& lowering, int node, CpuIsa isa) {
+  return [shape = lowering.elementwise_shape(node, 0), params = lowering.prelu_params(node),
+          slopes = lowering.prelu_slopes(node), isa](const ImageTensors& image, Range pixels) {
+    kernels::cpu_prelu_u8(isa, shape, params, slopes.data(), pixels, image.x(), image.y());
+  };
+}
+
 ImageKernel lookup_kernel(const Lowering& lowering, int node, CpuIsa isa) {
   const long row_bytes = static_cast<long>(lowering.graph.nodes[node].shape.w) * lowering.output_stride(node);
   return [row_bytes, table = lowering.lookup_table(node), isa](const ImageTensors& image, Range rows) {
@@ -239,6 +246,8 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, CpuIs
     case Int8Op::softmax:
       return pixels(on_path(op()),
                     bound<kernels::cpu_softmax_u8>(isa, lowering.softmax_shape(node), lowering.softmax_params(node)));
+    case Int8Op::prelu:
+      return pixels(on_path(op), prelu_kernel(lowering, node, isa));
     case Int8Op::lookup:
       return rows(on_path(op()), lookup_kernel(lowering, node, isa));
     case Int8Op::subsample_pad:

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "kernels/operators/attention.h"
 #include "kernels/operators/bilinear.h"
@@ -86,6 +88,19 @@ CudaKernel requantize_kernel(std::string_view name, const Lowering& lowering, in
           }};
 }
 
+CudaKernel prelu_kernel(std::string_view name, const Lowering& lowering, int node) {
+  const std::vector<float> slopes = lowering.prelu_slopes(node);
+  std::vector<uint8_t> bytes(slopes.size() * sizeof(float));
+  std::memcpy(bytes.data(), slopes.data(), bytes.size());
+  return {std::string(name),
+          [shape = lowering.elementwise_shape(node, 0), params = lowering.prelu_params(node)](
+              const CudaStepData& data, const uint8_t* slopes, CudaStream stream) {
+            kernels::cuda_prelu_int8(shape, params, reinterpret_cast<const float*>(slopes),
+                                     {data.images, data.inputs[0], nullptr, data.output}, stream);
+          },
+          std::make_shared<SharedConstants>("slopes", [bytes] { return bytes; })};
+}
+
 CudaKernel lookup_kernel(std::string_view name, const Lowering& lowering, int node) {
   const long image_bytes = pixels_of(lowering.graph.nodes[node].shape) * lowering.output_stride(node);
   return {std::string(name), [image_bytes, table = lowering.lookup_table(node)](const CudaStepData& data,
@@ -158,6 +173,8 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return step(two_inputs<kernels::cuda_matmul_int8>(op, l.matmul_shape(node), l.matmul_params(node)));
     case Int8Op::softmax:
       return step(softmax_kernel(op, l.softmax_shape(node), l.softmax_params(node)));
+    case Int8Op::prelu:
+      return step(prelu_kernel(op, l, node));
     case Int8Op::lookup:
       return step(lookup_kernel(op, l, node));
     case Int8Op::subsample_pad:

@@ -27,12 +27,17 @@ class FloatWriter {
     throw usage_error(fmt::format("export: node '{}' ({}): {}", node.name, op_name(node.op), what));
   }
 
-  std::string parameter(const Node& node, const char* suffix) {
-    const std::string name = fmt::format("{}.{}", node.name, suffix);
+  const TensorData& tensor(const Node& node, const std::string& name) const {
     const auto found = weights_.tensors.find(name);
     if (found == weights_.tensors.end()) fail(node, "the weights lack " + name);
-    const std::vector<float> values = to_float(found->second);
-    return writer_.floats(name, found->second.shape, values.data());
+    return found->second;
+  }
+
+  std::string parameter(const Node& node, const char* suffix) {
+    const std::string name = fmt::format("{}.{}", node.name, suffix);
+    const TensorData& found = tensor(node, name);
+    const std::vector<float> values = to_float(found);
+    return writer_.floats(name, found.shape, values.data());
   }
 
   std::vector<std::string> with_parameters(const Node& node, const std::string& x) {
@@ -41,13 +46,15 @@ class FloatWriter {
     return inputs;
   }
 
-  SharedNode shared(const Node& node) const {
+  SharedNode shared(const Node& node, bool row) const {
     SharedNode shared{.name = node.name,
                       .attributes = shape_attributes(node),
                       .shape = node.shape,
+                      .row = row,
                       .scale = node.scale,
                       .curve = node.curve};
     for (const int input : node.inputs) shared.inputs.push_back(graph_.nodes[static_cast<size_t>(input)].shape);
+    if (node.op == Op::prelu) shared.slopes = to_float(tensor(node, node.name + ".weight"));
     return shared;
   }
 
@@ -81,7 +88,7 @@ class FloatWriter {
       case Op::dropout:
         return writer_.node("Dropout", node.name, {x[0], writer_.scalar(node.name + "/ratio", node.dropout)});
       default:
-        return write_operator(writer_, shared(node), x);
+        return write_operator(writer_, shared(node, row), x);
     }
   }
 

@@ -80,12 +80,13 @@ class QdqWriter {
 
   std::string emit(const Int8Node& node, bool row) {
     if (node.op == Int8Op::input) return quantized(node, kImages);
-    const std::string value = clamped(node, computed(node, writer_.inputs(node.name, node.inputs, row, edges_, rows_)));
+    const std::string value = clamped(node, computed(node, row));
     return node.float_output ? value : quantized(node, value);
   }
 
   /// Returns the node's value in reals, before it is quantized.
-  std::string computed(const Int8Node& node, const std::vector<std::string>& inputs) {
+  std::string computed(const Int8Node& node, bool row) {
+    const std::vector<std::string> inputs = writer_.inputs(node.name, node.inputs, row, edges_, rows_);
     const std::string& x = inputs[0];
     switch (node.op) {
       case Int8Op::conv2d:
@@ -94,14 +95,15 @@ class QdqWriter {
       case Int8Op::requantize:  // an output needs a node of its own
         return node.float_output ? writer_.node("Identity", node.name, {x}) : x;
       default:
-        return write_operator(writer_, shared(node), inputs);
+        return write_operator(writer_, shared(node, row), inputs);
     }
   }
 
-  SharedNode shared(const Int8Node& node) const {
-    SharedNode shared{.name = node.name, .attributes = shape_attributes(node), .shape = node.shape};
+  SharedNode shared(const Int8Node& node, bool row) const {
+    SharedNode shared{.name = node.name, .attributes = shape_attributes(node), .shape = node.shape, .row = row};
     for (size_t i = 0; i < node.inputs.size(); ++i) shared.inputs.push_back(input_of(node, i).shape);
     if (node.op == Int8Op::matmul) shared.scale = scale_of_product(node);
+    if (node.op == Int8Op::prelu) shared.slopes = slopes(node);
     if (node.op == Int8Op::lookup) shared.curve = read_curve(node.function);
     return shared;
   }
@@ -116,6 +118,16 @@ class QdqWriter {
     const double y_scale = node.float_output ? 1.0 : node.out.scale;
     return float_for(node.multiplier[0], y_scale / product,
                      [&](float scale) { return static_cast<float>(product * scale / y_scale); });
+  }
+
+  /// Returns the slopes of a prelu in reals: multiplier = x scale * slope / y scale.
+  std::vector<float> slopes(const Int8Node& node) const {
+    const double x_scale = input_of(node).out.scale, y_scale = node.float_output ? 1.0 : node.out.scale;
+    std::vector<float> slopes;
+    for (size_t i = 1; i < node.multiplier.size(); ++i)
+      slopes.push_back(float_for(node.multiplier[i], y_scale / x_scale,
+                                 [&](float slope) { return static_cast<float>(x_scale * slope / y_scale); }));
+    return slopes;
   }
 
   std::string convolution(const Int8Node& node, const std::string& x) {

@@ -26,7 +26,7 @@ OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve
 void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(node, node.activation(0), curve)); }
 
 /// Reads input i, a constant: one number for all channels of x, or one for each.
-std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
+std::vector<float> channel_numbers(NodeReader& node, int i, const OnnxValue& x) {
   const Constant& found = node.constant(i);
   const size_t count = found.reals.size(), behind = static_cast<size_t>(x.rank) - 2, rank = found.shape.size();
   const int64_t channels = x.heads != 0 ? 1 : node.network().shape(x).c;  // heads take one number for all
@@ -38,9 +38,15 @@ std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
         "channels",
         shown_name(node.name_of_input(i)), found.real ? "float32" : "integer", dims_text(found.shape), channels));
   }
-  if (count != 1 && node.network().marks != nullptr)
-    node.fail("one number for each channel in a quantized network; expected it in the weights of the layer before");
   return found.reals;
+}
+
+/// Reads the same for a sum or product, which in a quantized network takes one number only.
+std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
+  const std::vector<float> found = channel_numbers(node, i, x);
+  if (found.size() != 1 && node.network().marks != nullptr)
+    node.fail("one number for each channel in a quantized network; expected it in the weights of the layer before");
+  return found;
 }
 
 void note_image(Network& network, const OnnxValue& x) {
@@ -125,6 +131,16 @@ void sigmoid(NodeReader& node) { lookup(node, {Function::sigmoid}); }
 void hard_swish(NodeReader& node) { lookup(node, {Function::hard_swish}); }
 void tanh(NodeReader& node) { lookup(node, {Function::tanh}); }
 void leaky_relu(NodeReader& node) { lookup(node, {Function::leaky_relu, node.real("alpha", 0.01f)}); }
+
+void prelu(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const std::vector<float> slopes = channel_numbers(node, 1, x);
+  const int groups = static_cast<int>(slopes.size());
+  OnnxValue y = node.network().append({.op = Op::prelu, .inputs = {x.node}, .groups = groups}, node.names(1));
+  node.network().put(node.network().node(y).name, "weight", {groups}, slopes);
+  y.rank = x.rank;
+  node.result(y);
+}
 
 void hard_sigmoid(NodeReader& node) {
   const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);

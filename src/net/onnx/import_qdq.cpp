@@ -177,6 +177,11 @@ class Int8Maker {
       y.multiplier = {static_cast<float>(1 / y_scale)};
       return;
     }
+    if (y.op == Int8Op::prelu) {
+      const std::vector<float> slopes = to_float(weights_.tensors.at(node.name + ".weight"));
+      y.multiplier = prelu_multipliers(node, slopes, edge(node.inputs[0]).scale, y_scale);
+      return;
+    }
     if (has_weight(y.op) || traits(y.op).multipliers == Multipliers::none) return;
     const double divisor = sum_divisor(shape_attributes(node), at(node.inputs[0]).shape);
     for (const int input : node.inputs)

@@ -45,6 +45,7 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
     return;
   }
   if (node.op == Int8Op::softmax) return require(node.multiplier[0] * input_of(0).out.scale, 0);
+  if (node.op == Int8Op::prelu) return require(node.multiplier[0], 0);  // the others are slopes
   if (node.op == Int8Op::mul) return require(node.multiplier[0] / input_of(1).out.scale, 0);
   for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);
   if (weighted && node.inputs.size() == 2) require(node.residual_multiplier, 1);

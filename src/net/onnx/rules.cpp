@@ -36,6 +36,7 @@ const std::map<std::string_view, Rule>& rules() {
       {"MatMul", mat_mul},
       {"MaxPool", max_pool},
       {"Mul", mul},
+      {"PRelu", prelu},
       {"Pad", pad},
       {"QuantizeLinear", quantize_linear},
       {"ReduceMean", reduce_mean},

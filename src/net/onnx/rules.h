@@ -61,6 +61,7 @@ void tanh(NodeReader& node);
 void gelu(NodeReader& node);
 void erf(NodeReader& node);
 void leaky_relu(NodeReader& node);
+void prelu(NodeReader& node);
 void mul(NodeReader& node);
 void div(NodeReader& node);
 void sub(NodeReader& node);

@@ -92,7 +92,9 @@ struct SharedNode {
   ShapeAttributes attributes;
   std::vector<Shape> inputs;   ///< their shapes
   Shape shape;                 ///< of the output
+  bool row = false;            ///< whether its value is [N, C]
   float scale = 1;             ///< matmul
+  std::vector<float> slopes;   ///< prelu: one for each group
   std::optional<Curve> curve;  ///< lookup
 };
 

@@ -162,6 +162,19 @@ std::string softmax(OnnxWriter& writer, const SharedNode& node, const std::strin
   return to_image(writer, node.name + "/picture", y, node.shape);
 }
 
+/// ONNX takes one slope, or one for each channel.
+std::string prelu(OnnxWriter& writer, const SharedNode& node, const std::string& x) {
+  const int64_t channels = node.shape.c, each = channels / node.attributes.groups;
+  std::vector<float> slopes = node.slopes;
+  std::vector<int64_t> shape = {1};
+  if (slopes.size() > 1) {
+    shape = node.row ? std::vector<int64_t>{channels} : std::vector<int64_t>{channels, 1, 1};
+    slopes.clear();
+    for (int64_t c = 0; c < channels; ++c) slopes.push_back(node.slopes[static_cast<size_t>(c / each)]);
+  }
+  return writer.node("PRelu", node.name, {x, writer.floats(node.name + ".weight", shape, slopes.data())});
+}
+
 }  // namespace
 
 std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std::vector<std::string>& x) {
@@ -199,6 +212,8 @@ std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std
       return matmul(writer, node, x);
     case Op::softmax:
       return softmax(writer, node, x[0]);
+    case Op::prelu:
+      return prelu(writer, node, x[0]);
     case Op::lookup:
       return lookup(writer, node.curve.value(), node.name, x[0]);
     case Op::input:

@@ -110,4 +110,9 @@ at::Tensor head_sums(const at::Tensor& a, const at::Tensor& b, const Node& node)
   return from_heads(at::matmul(rows, node.transposed ? columns.transpose(2, 3) : columns), node);
 }
 
+at::Tensor channel_slopes(const at::Tensor& x, const at::Tensor& slopes) {
+  const int64_t groups = slopes.size(0);
+  return slopes.to(x.scalar_type()).unsqueeze(1).expand({groups, x.size(1) / groups}).reshape({-1});
+}
+
 }  // namespace octet

@@ -49,6 +49,9 @@ at::Tensor interpolated_pixels(const at::Tensor& x, const Node& node);
 /// Returns sums with integer weights, 4 * factor_h * factor_w times the mean: exact for codes without their zero point.
 at::Tensor interpolated_sums(const at::Tensor& x, const Node& node);
 
+/// Returns [C] of x's type: the slopes [groups] of a prelu, each for all channels of its group.
+at::Tensor channel_slopes(const at::Tensor& x, const at::Tensor& slopes);
+
 // Attention: matmul and softmax, where the groups of channels are the heads. Results are channels-last.
 
 /// Returns a view [N, heads, H * W, C / heads] of x.

@@ -12,6 +12,7 @@
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/prelu.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
@@ -172,6 +173,8 @@ struct Step {
         return scaled(head_sums(input(0), input(1), node), node.scale);
       case Op::softmax:
         return from_heads(at::softmax(as_heads(input(), node.groups), 3), node);
+      case Op::prelu:
+        return at::prelu(input(), channel_slopes(input(), weights.at(node.name + ".weight")));
       case Op::lookup:
         return function();
     }

@@ -102,6 +102,9 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
         else
           t.zero_();
         break;
+      case Kind::slope:
+        t.fill_(0.25);  // PyTorch's default
+        break;
       case Kind::bn_weight:
       case Kind::bn_var:
         t.fill_(1);

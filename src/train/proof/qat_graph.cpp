@@ -14,6 +14,7 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/take.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <limits>
@@ -38,7 +39,8 @@ struct Layer {
   at::Tensor weight;  ///< codes in the type whose sums are exact, float32 or float64
   RequantizeRule epilogue;
   std::vector<float> multipliers;  ///< add, concat: one an input; others: one
-  at::Tensor table;                ///< float32 [256]: lookup: centred codes by the input's byte; softmax: exponentials
+  at::Tensor table;                ///< float32 [256]: lookup: centred codes by the input's byte; softmax: exponentials;
+                                   ///< prelu [groups]: multipliers of negative values
 };
 
 /// Returns a node's zero point and bounds: ReLU's lower bound is the zero point, ReLU6's upper bound the code of 6.
@@ -165,6 +167,11 @@ class QatGraphProgram : public TorchProgram {
         layer.multipliers.push_back(static_cast<float>(static_cast<double>(edges_[node.inputs[0]].scale) *
                                                        edges_[node.inputs[1]].scale * node.scale / out_scale));
         break;
+      case Op::prelu:
+        layer.multipliers =
+            prelu_multipliers(node, params.at(node.name + ".weight"), edges_[node.inputs[0]].scale, out_scale);
+        layer.table = tensor_of({layer.multipliers.begin() + 1, layer.multipliers.end()}, device_);
+        break;
       case Op::softmax: {
         const std::vector<int32_t> exponentials = softmax_table(edges_[node.inputs[0]]);
         layer.table = tensor_of({exponentials.begin(), exponentials.end()}, device_);
@@ -261,6 +268,11 @@ class QatGraphProgram : public TorchProgram {
         const at::Tensor parts = at::take(layer.table, below.to(at::kLong));
         const at::Tensor sums = at::sum(parts, {3}, /*keepdim=*/true, at::kDouble).to(at::kFloat);
         return rescaled(from_heads(at::div(parts, sums), node), 0);
+      }
+      case Op::prelu: {  // each product rounded once, as engines do; rescaling by 1 only rounds to codes
+        const at::Tensor slopes = channel_slopes(x, layer.table).view({-1, 1, 1});
+        const at::Tensor t = at::where(x.lt(0), at::mul(x, slopes), at::mul(x, layer.multipliers[0]));
+        return rescale_codes({1.0f, layer.epilogue.rounding}, t);
       }
       case Op::lookup:  // bytes are what engines would have read
         return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
