@@ -31,7 +31,7 @@ HEADERS = {
     "csetjmp": "jmp_buf longjmp",
     "csignal": "raise sig_atomic_t signal",
     "cstddef": "byte max_align_t nullptr_t ptrdiff_t size_t",
-    "cstdio": "FILE fclose fflush fgets fopen fprintf fputs fread fwrite printf puts remove rename snprintf",
+    "cstdio": "FILE fclose fflush fgets fopen fprintf fputs fread fwrite printf puts remove rename snprintf sscanf",
     "cstdlib": "_Exit abort abs aligned_alloc atexit atof atoi atol calloc exit free getenv malloc quick_exit realloc strtod strtol strtoull system",
     "cstring": "memchr memcmp memcpy memmove memset strchr strcmp strerror strlen strncmp strrchr strstr",
     "ctime": "time time_t",
@@ -66,7 +66,7 @@ HEADERS = {
     "span": "as_bytes as_writable_bytes dynamic_extent span",
     "sstream": "istringstream ostringstream stringstream",
     "stdexcept": "domain_error invalid_argument length_error logic_error out_of_range overflow_error range_error runtime_error",
-    "string": "erase_if getline stod stof stoi stol stoll stoul stoull string string_literals to_string",
+    "string": "erase erase_if getline stod stof stoi stol stoll stoul stoull string string_literals to_string",
     "string_view": "string_view",
     "system_error": "errc error_code generic_category system_category system_error",
     "thread": "jthread this_thread thread",
@@ -77,7 +77,7 @@ HEADERS = {
     "unordered_set": "unordered_set",
     "utility": "exchange get index_sequence integer_sequence make_index_sequence make_integer_sequence make_pair move pair swap",
     "variant": "get get_if holds_alternative monostate variant visit",
-    "vector": "erase_if vector",
+    "vector": "erase erase_if vector",
 }
 # What a header brings beside its own names, by the standard or in every standard library.
 STREAM = ["cstddef", "ios", "istream", "ostream", "string", "string_view", "utility"]
