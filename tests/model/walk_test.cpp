@@ -221,7 +221,7 @@ TEST(Walk, PreluAndItsGradients) {
     const Graph graph = build_model(spec);
     Weights weights = initial_weights(graph, 1);
     at::Tensor& slopes = weights.at("p.weight");
-    ASSERT_EQ(slopes.sizes(), at::IntArrayRef{groups});
+    ASSERT_EQ(slopes.sizes().vec(), std::vector<int64_t>{groups});
     EXPECT_TRUE(slopes.requires_grad() && at::equal(slopes.detach(), at::full({groups}, 0.25)));
     at::manual_seed(3);
     slopes = at::randn({groups}).requires_grad_();

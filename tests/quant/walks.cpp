@@ -294,8 +294,8 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
           break;
         }
         case Int8Op::prelu: {
-          const int32_t code = centred(0, at);
-          finish(at, static_cast<float>(code) * node.multiplier[code < 0 ? 1 + k / (out.c / node.groups) : 0]);
+          const int32_t value = centred(0, at);
+          finish(at, static_cast<float>(value) * node.multiplier[value < 0 ? 1 + k / (out.c / node.groups) : 0]);
           break;
         }
         case Int8Op::requantize:

@@ -124,7 +124,7 @@ TEST(Optimizer, OnlyWeightsOfConvolutionsAndLinearsDecay) {
   using Kind = ParameterSpec::Kind;
   EXPECT_TRUE(decays(Kind::conv_weight));
   EXPECT_TRUE(decays(Kind::linear_weight));
-  for (const Kind kind : {Kind::bias, Kind::bn_weight, Kind::bn_bias, Kind::bn_mean, Kind::bn_var}) {
+  for (const Kind kind : {Kind::bias, Kind::bn_weight, Kind::bn_bias, Kind::bn_mean, Kind::bn_var, Kind::slope}) {
     EXPECT_FALSE(decays(kind));
   }
 }
