@@ -83,15 +83,18 @@ TEST(Schema, EveryWordOfAnEnumIsItsKeysAlone) {
   EXPECT_EQ(enums, 19);
 }
 
-/// "conv2d", "add", ...: every word in back quotes of one line of the README.
-std::multiset<std::string> words_of_line(const std::string& start) {
+/// "conv2d", "add", ...: every word in back quotes of the README's sentence that begins a line with `start`, as far as
+/// an empty line.
+std::multiset<std::string> words_of_sentence(const std::string& start) {
   std::istringstream readme(read_file(kRecipes + "/README.md"));
   std::multiset<std::string> words;
+  bool inside = false;
   for (std::string line; std::getline(readme, line);) {
-    if (line.rfind(start, 0) != 0) continue;
+    if (line.empty()) inside = false;
+    if (line.rfind(start, 0) == 0) inside = true;
+    if (!inside) continue;
     const std::regex word("`([a-z0-9_]+)`");
-    const std::string rest = line.substr(start.size());
-    for (std::sregex_iterator i(rest.begin(), rest.end(), word), end; i != end; ++i) words.insert((*i)[1]);
+    for (std::sregex_iterator i(line.begin(), line.end(), word), end; i != end; ++i) words.insert((*i)[1]);
   }
   return words;
 }
@@ -99,7 +102,7 @@ std::multiset<std::string> words_of_line(const std::string& start) {
 /// An operator that the zoo can build and the recipe does not know, or that nobody documents.
 TEST(Schema, OperatorsOfModelGraphAreThoseTheZooAccepts) {
   const std::multiset<std::string> accepted(written_ops().begin(), written_ops().end());
-  EXPECT_EQ(words_of_line("Operators: "), accepted);
+  EXPECT_EQ(words_of_sentence("Operators: "), accepted);
   // What is not listed is refused for its name, not for its shape.
   for (const Op op : all_ops()) {
     const std::string name(op_name(op));
@@ -118,7 +121,7 @@ TEST(Schema, OperatorsOfModelGraphAreThoseTheZooAccepts) {
 }
 
 TEST(Schema, AttributesOfModelGraphAreDocumented) {
-  EXPECT_EQ(words_of_line("Attributes: "),
+  EXPECT_EQ(words_of_sentence("Attributes: "),
             std::multiset<std::string>(graph_attributes().begin(), graph_attributes().end()));
 }
 

@@ -173,12 +173,12 @@ TEST(LearnedScalesTraining, OnlyClippingLevelsDecay) {
 
 /// Both rules in a training as recipes give it: what learns moves, zero points are codes, and a stop changes no bit.
 TEST(LearnedScalesTraining, OffsetsAndClippingLevelsLearnAndResume) {
-  for (const std::string rule : {"lsq_plus", "pact"}) {
+  for (const EdgeScales rule : {EdgeScales::lsq_plus, EdgeScales::pact}) {
     std::map<std::string, at::Tensor> ends[2];
     for (const int stop : {0, 5}) {
       const Folder folder("learned_ranges");
       CalibratedRun c(learning(rule), folder.path());
-      const std::string name = rule == "pact" ? "edges.alpha" : "edges.offset";
+      const std::string name = rule == EdgeScales::pact ? "edges.alpha" : "edges.offset";
       const at::Tensor before = c.model.learned_scales().at(name).detach().clone();
       int steps = 0;
       if (stop > 0) {

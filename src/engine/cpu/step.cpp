@@ -247,7 +247,7 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, CpuIs
       return pixels(on_path(op()),
                     bound<kernels::cpu_softmax_u8>(isa, lowering.softmax_shape(node), lowering.softmax_params(node)));
     case Int8Op::prelu:
-      return pixels(on_path(op), prelu_kernel(lowering, node, isa));
+      return pixels(on_path(op()), prelu_kernel(lowering, node, isa));
     case Int8Op::lookup:
       return rows(on_path(op()), lookup_kernel(lowering, node, isa));
     case Int8Op::subsample_pad:
