@@ -55,7 +55,7 @@ TEST(Networks, CoverEveryScheme) {
 
 TEST(Networks, WhatTheyLackIsNamed) {
   NetworkCoverage coverage;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
     const Int8Graph graph = random_network(seed);
     const bool shuffles = std::any_of(graph.nodes.begin(), graph.nodes.end(),
                                       [](const Int8Node& node) { return node.op == Int8Op::channel_shuffle; });

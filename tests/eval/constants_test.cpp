@@ -208,8 +208,8 @@ TEST_F(PlantedFault, ConstantsAFewUnitsInTheLastPlaceOff) {
   changed("conv", "multiplier", [&](Int8Node& n) { n.multiplier[3] = moved(n.multiplier[3], 3); });
   changed("conv", "bias", [&](Int8Node& n) { n.bias[2] = moved(n.bias[2], 3); });
   changed("sum", "multiplier", [&](Int8Node& n) { n.multiplier[1] = moved(n.multiplier[1], 1); });
-  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[0] = moved(n.multiplier[0], 1); });
-  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[9] = moved(n.multiplier[9], 1); });
+  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[0] = moved(n.multiplier[0], 2); });
+  changed("slopes", "multiplier", [&](Int8Node& n) { n.multiplier[9] = moved(n.multiplier[9], 2); });
   changed("last", "residual multiplier", [&](Int8Node& n) { n.residual_multiplier = moved(n.residual_multiplier, 1); });
   changed("conv", "multiplier", [](Int8Node& n) { n.multiplier[0] = NAN; });
 }
