@@ -47,7 +47,8 @@ TEST(Pipeline, WritesEveryFileAndTheRowsOfTheTable) {
   EXPECT_TRUE(report.comparison.identical());
   const DerivedConstants& constants = report.comparison.constants;
   EXPECT_TRUE(constants.derived);  // the other proof: multipliers, weights and edges a second time
-  EXPECT_EQ(constants.weights, 8 * 9 + 8 * 8 * 9 + 8 * 16 * 4);
+  EXPECT_EQ(constants.weights,
+            8 * (9 + 1) + 8 * (8 * 9 + 1) + 4 * (8 * 16 + 1));  // codes, and a scale an output channel
   EXPECT_GT(constants.multipliers, 0);
   EXPECT_EQ(report.epochs.size(), 4u);
   EXPECT_EQ(report.rows[4].bytes, static_cast<long>(std::filesystem::file_size(directory.int8())));
