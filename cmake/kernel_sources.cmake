@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sets OCTET_KERNEL_SOURCES, a hash of all sources under kernels/. Choices of kernels are kept under this hash (remembered_choice.cpp).
+# Sets OCTET_KERNEL_SOURCES, a hash of all sources under kernels/. Choices of kernels are kept under this hash (src/engine/cuda/choice.cpp).
 # When a kernel changes, CMake configures again, and only what is compiled with the hash is compiled again for it.
 file(GLOB_RECURSE kernel_sources RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
   kernels/*.cpp kernels/*.cu kernels/*.cuh kernels/*.h)

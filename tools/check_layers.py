@@ -55,7 +55,7 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 LINES = 25  # a file of fewer is a part of another, unless it stands here with its reason
 SMALL = {
     "src/cuda/check.h": "CUDA's headers in it: src/cuda/device.h is included without them",
-    "src/report/no_events.cpp": "takes the place of events.cpp in a build without protobuf",
+    "src/report/no_events.cpp": "takes the place of event_file.cpp in a build without protobuf",
     "tools/octet/untrained.cpp": "takes the place of the training commands in a build without LibTorch",
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}

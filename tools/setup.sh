@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Sets octet up on Debian 12 or Ubuntu 24.04: installs what is missing, fetches LibTorch into .deps/, builds build/octet.
+# Sets octet up on Debian 12 or 13, or Ubuntu 24.04: installs what is missing, fetches LibTorch into .deps/, builds build/octet.
 # Idempotent: what is there is reused. Run by tools/demo.sh and tools/test.sh; see `tools/setup.sh --help`.
 set -euo pipefail
 cd "$(dirname "$0")/.."

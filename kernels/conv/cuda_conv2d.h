@@ -47,8 +47,8 @@ std::vector<CudaConv2d> cuda_conv2d_choices(const Conv2dShape& shape, const Conv
 std::vector<uint8_t> cuda_conv2d_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                       const Conv2dWeights& weights);
 
-/// Returns the bytes of device scratch that one launch needs (cuda_workspace.h), for split_k > 1 without a cluster.
-/// Convolutions share one workspace of the largest size.
+/// Returns the bytes of device scratch that one launch needs (kCudaWorkspaceZeros among them), for split_k > 1 without
+/// a cluster. Convolutions share one workspace of the largest size.
 size_t cuda_conv2d_workspace(const CudaConv2d& conv, const Conv2dShape& shape, int images);
 
 /// Returns whether the kernel can run concurrently with the one before it (CudaConv2dData::beside).

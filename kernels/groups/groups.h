@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of nodes that one CUDA kernel runs, so that tensors between the nodes are never in memory (but for
 // expand + reduce, which writes both outputs). Every kernel gives the bytes of the nodes run one after the other
-// (conv2d.h, pool_int8.h).
+// (conv2d.h, pool.h).
 //
 // Each group has the layers that it runs, one struct for an alternative, and four functions: `..._choices()` returns
 // the alternatives, the likely fastest first, from which the engine chooses by measurement; `..._pack()` returns what a

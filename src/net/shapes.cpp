@@ -168,8 +168,8 @@ OutputShape resized(const ShapeAttributes& node, const Shape& in) {
   return {{in.c, in.h * node.factor_h, in.w * node.factor_w}, ""};
 }
 
-/// The weights of four pixels add up to 4 * factor_h * factor_w (kernels/bilinear_int8), and float32 holds integers up
-/// to 2^24 exactly.
+/// The weights of four pixels add up to 4 * factor_h * factor_w (kernels/operators/bilinear.h), and float32 holds
+/// integers up to 2^24 exactly.
 OutputShape interpolated(const ShapeAttributes& node, const Shape& in) {
   constexpr int64_t kExact = int64_t{1} << 24, kLargestCode = 255, kMaxProduct = kExact / (4 * kLargestCode);
   OutputShape out = resized(node, in);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What quantization costs each layer, as plain data: src/qat measures it (layer_statistics.h there), and the report
-// shows it.
+// What quantization costs each layer, as plain data: src/train/repair/quantization_noise.h measures it, and
+// the report shows it.
 #pragma once
 
 #include <string>

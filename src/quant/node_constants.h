@@ -29,8 +29,8 @@ struct Folded {
 /// Folds BatchNorm and the scales of input, weights and output into multipliers and biases:
 ///   g = gamma / sqrt(var + eps);  s[k] = float(sw[k] * g);     multiplier[k] = sx * s[k] / sy
 ///                                 o[k] = float(beta + (b - mean) * g);   bias[k] = o[k] / sy
-/// with sy = 1 for float output. s and o are rounded to float32 because a QDQ file (src/onnx) stores them: read again,
-/// it gives the same numbers. Throws Error(promise) on a result that is not finite.
+/// with sy = 1 for float output. s and o are rounded to float32 because a QDQ file (src/net/onnx) stores them: read
+/// again, it gives the same numbers. Throws Error(promise) on a result that is not finite.
 Folded fold(const Node& node, const FloatParams& params, float x_scale, const std::vector<float>& weight_scale,
             float y_scale);
 

@@ -27,8 +27,8 @@ __device__ __forceinline__ uint32_t saturate_to_bytes(int32_t a, int32_t b, int3
 }
 #endif
 
-/// Rounds four values as CudaRounding does (cuda_codes.cuh), to a word of codes. Packing clamps to a byte, so only a
-/// bound within the byte's range costs instructions.
+/// Rounds four values as CudaRounding does (kernels/core/codes.cuh), to a word of codes. Packing clamps to a byte, so
+/// only a bound within the byte's range costs instructions.
 struct PackedRounding {
   float low;           ///< lower bound of t: clamp_min less the zero point
   int32_t offset;      ///< undoes the rounding constant, adds the zero point and, for int8 codes, 128

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The QAT graph's arithmetic on codes, by LibTorch's operators and on the CPU or a GPU: sums that are exact, then the
-// rounding rule of kernels/requantize.
+// rounding rule (kernels/training/qat_epilogue.h).
 //
 // Codes and their sums are integers, so floating point is exact as long as every intermediate sum fits its mantissa:
 // 2^24 in float32, 2^53 in float64, in any order of addition. That holds for operators that add products of inputs and

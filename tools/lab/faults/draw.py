@@ -12,15 +12,17 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-# The sources of each area as of the commit: patterns of their whole names. Code for the GPU is left out, for the tests run on the CPU.
+# The sources of each area: patterns of their whole names, in today's folders and in those of older commits (src/qat, src/run). Code for the
+# GPU is left out, because the tests run on the CPU.
 AREAS = {
-    "search": r"src/quant/bit_(search|plan)\.(cpp|h)|src/qat/sensitivity\.(cpp|h)|trainers/run/bit_search\.(cpp|h)"
-              r"|tools/octet/search(_page)?\.(cpp|h)",
+    "search": r"src/quant/bit_(search|plan)\.(cpp|h)|(src/qat/sensitivity|src/train/repair/quantization_noise)\.(cpp|h)"
+              r"|trainers/run/(bit|ptq)_search\.(cpp|h)|tools/octet/search(_page)?\.(cpp|h)",
     "repairs": r"src/qat/(correct_biases|channel_moments)\.(cpp|h)|src/qat/reconstruct/\w+\.(cpp|h)"
+               r"|src/train/repair/(?!quantization_noise)\w+\.(cpp|h)"
                r"|trainers/run/(calibrate|ptq_choice)\.(cpp|h)",
     "equalization": r"src/quant/(equalize|absorb_biases)\.(cpp|h)",
-    "data": r"src/data/\w+\.(cpp|h)|src/run/\w+\.(cpp|h)",
-    "runtime": r"src/runtime/\w+\.cpp|include/octet/\w+\.(h|hpp)|trainers/library/\w+\.cpp",
+    "data": r"src/data/\w+\.(cpp|h)|src/(recipe/)?run(/\w+)?\.(cpp|h)",
+    "runtime": r"src/runtime/\w+\.cpp|include/octet/\w+\.(h|hpp)|trainers/(run/library|library/\w+)\.cpp",
     "reports": r"src/report/\w+\.(cpp|h)|src/eval/(?!derive)(?!constants)\w+\.(cpp|h)",
 }
 FOR_GPU = re.compile(r"cuda|gpu")

@@ -28,7 +28,7 @@ class Row(typing.NamedTuple):
 
 
 FEWER = {  # beside LONGER: few bits change weights more than 8 do, so a rate of the highest that helped at 8 bits on validation pictures
-    # (MEASURED.md) and BatchNorm that never freezes, as ResNet-20's recipes; not chosen for few bits on these networks
+    # (tools/lab/notebooks/gpu.md) and BatchNorm that never freezes, as ResNet-20's recipes; not chosen for few bits on these networks
     network: [*LONGER.get(network, []), "qat.learning_rate=0.01", "qat.freeze_batch_norm=1"]
     for network in ("resnet18", "mobilenet_v2", "resnet18_tiny_imagenet")
 } | {"vgg16_bn": ["qat.epochs=60", "qat.learning_rate=0.02", "qat.freeze_batch_norm=1"]}  # chosen for few bits: accuracy_plan.SCHEDULES
