@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the tree to its one direction, who may include whom (CONTRIBUTING.md), to lines that fit a screen, and to files that say something.
+"""Holds the tree to its one direction, who may include whom (CONTRIBUTING.md), and documents and files to a few rules.
 
-Reads every source file under kernels/, src/, trainers/, tools/ and exits 1 naming each line that includes upwards, or that
-uses a library its layer must not know; also each line of C++ or CUDA, and of the documents' prose, that is too long, each link of a document to nothing, and each product file too
-short to be an idea.
+Reads the sources and documents of the tree and exits 1 naming each line that includes upwards or uses a library that its layer must not
+know; each line of C++ or CUDA, and of a document's prose, that is too long; each link and each name of a file that leads to nothing; each
+product file too short to be an idea; and each head without a licence.
 """
 import pathlib
 import re
@@ -63,6 +63,8 @@ COLUMNS = 140  # clang-format breaks at 120 what it may break: not strings and c
 DOCUMENTS = ("docs", "include", "kernels", "recipes", "src", "tests", "tools", "trainers")  # and those at the top
 PROSE_COLUMNS = 120  # of every document, tables and code apart
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+QUOTED_FILE = re.compile(r"`([\w./-]*\w\.(?:h|hpp|cpp|cu|cuh))`")  # a source file that a document names; NAME stands for any
+COMMENTED_PATH = re.compile(r"(?<![\w/.])(?:kernels|src|trainers|tests|tools)/\w[\w/.]*\w")  # a file or folder that a comment names
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -129,6 +131,22 @@ def broken_links(root):
                     yield f"{path.relative_to(root).as_posix()}:{number}: links to {target}, which is not there"
 
 
+def lost_names(root):
+    """Names of files and folders, in documents and comments, that nothing in the tree has."""
+    sources = [p for folder in DOCUMENTS for p in (root / folder).rglob("*") if p.suffix in SOURCES | {".hpp"}]
+    ends = {"/".join(p.parts[-n:]) for p in sources for n in range(1, len(p.relative_to(root).parts) + 1)}
+    for path in documents(root):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for target in QUOTED_FILE.findall(line):
+                if not target.startswith("NAME") and target not in ends and not (path.parent / target).exists():
+                    yield f"{path.relative_to(root).as_posix()}:{number}: names {target}, which is not there"
+    for path in sorted(sources):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for target in COMMENTED_PATH.findall(line.partition("//")[2]):
+                if not (root / target).exists():
+                    yield f"{path.relative_to(root).as_posix()}:{number}: names {target}, which is not there"
+
+
 def small_files(root):
     for folder in ("include", "kernels", "src", "trainers", "tools/octet"):
         for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES):
@@ -146,8 +164,8 @@ def unlicensed(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = [*faults(root), *long_lines(root), *broken_links(root), *small_files(root), *unlicensed(root)]
-    print("\n".join(found) if found else "layers: every include points down, no line is too long, no file too short, no link broken")
+    found = [*faults(root), *long_lines(root), *broken_links(root), *lost_names(root), *small_files(root), *unlicensed(root)]
+    print("\n".join(found) if found else "layers: every include points down, no line is too long, no file too short, no link or name leads to nothing")
     return 1 if found else 0
 
 

@@ -56,6 +56,19 @@ class Layers(unittest.TestCase):
             self.assertEqual(list(check_layers.broken_links(root)), ["docs/A.md:1: links to B.md, which is not there",
                                                                      "docs/A.md:2: links to D.md, which is not there"])
 
+    def test_names_of_files_that_are_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "src" / "base").mkdir(parents=True)
+            (root / "src" / "base" / "a.h").write_text("// As src/base/a.h says (src/base).\nint x;  // see src/common/a.h, x/src/y.h\n")
+            (root / "README.md").write_text("`a.h`, `base/a.h`, `NAME.cu` and\n`src/base/b.h`, `common/a.h`\n")
+            self.assertEqual(list(check_layers.lost_names(root)),
+                             [f"README.md:2: names {name}, which is not there" for name in ("src/base/b.h", "common/a.h")] +
+                             ["src/base/a.h:2: names src/common/a.h, which is not there"])
+
+    def test_no_name_of_the_tree_is_lost(self):
+        self.assertEqual(list(check_layers.lost_names(pathlib.Path(__file__).resolve().parents[2])), [])
+
     def test_no_link_of_the_tree_is_broken(self):
         self.assertEqual(list(check_layers.broken_links(pathlib.Path(__file__).resolve().parents[2])), [])
 
