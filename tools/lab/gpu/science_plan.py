@@ -53,7 +53,7 @@ def of(*names):
     return variants
 
 
-ROWS = {  # by their numbers in issue 13
+ROWS = {  # by their numbers in the first table of docs/RESULTS.md
     "1": Row("ResNet-20, CIFAR-10", "resnet20",
              of("w2a2-lsq-distill", "w2a2", "w4a4-lsq-distill", "w4a4", "w3a3-lsq-distill", "w3a3", "w8a8", "w2a2-lsq", "w4a4-lsq", "w3a3-lsq"),
              {"w8a8": -0.1, "w4a4": -0.5, "w3a3": -0.8, "w2a2": -1.8}, "APoT 92.96 -> 92.45 / 92.49 / 90.96 (4, 3, 2 bits); PACT 90.8 / 90.6 / 88.9",
