@@ -11,6 +11,9 @@ namespace octet::kernels {
 /// Returns a / b, rounded up; neither is negative.
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
+/// Returns the smallest multiple of `multiple` that is at least n; n is not negative.
+constexpr int round_up(int n, int multiple) { return ceil_div(n, multiple) * multiple; }
+
 /// A divisor that the host knows and the device divides by often: there an integer division takes some twenty
 /// instructions. With p = 31 + ceil(log2 divisor) and m = ceil(2^p / divisor), floor(n m / 2^p) is exact for
 /// 0 <= n < 2^31 (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994).

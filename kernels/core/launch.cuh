@@ -151,17 +151,7 @@ __device__ __forceinline__ uint32_t address_in_block(uint32_t shared, int rank) 
   return address;
 }
 
-/// Loads 16 bytes from an address_in_block(); the functions below store 16 and 4 bytes there.
-__device__ __forceinline__ int4 load_from_cluster(uint32_t address) {
-  int4 v{};
-#if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address)
-               : "memory");
-#endif
-  return v;
-}
+/// Store 16 and 4 bytes at an address_in_block().
 __device__ __forceinline__ void store_to_cluster(uint32_t address, int4 v) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),

@@ -11,6 +11,7 @@
 // strip: two rows of the convolution, which share most of their words, and the row before them make a row of the pool.
 // Blocks iterate over tiles and keep their weights in registers; the part of the image that a tile needs is copied to
 // shared memory while the previous tile is computed.
+#include "kernels/core/divide.h"
 #include "kernels/groups/conv_max_pool.cuh"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ std::vector<CudaConvMaxPool> cuda_conv_max_pool_choices(const ConvMaxPool& layer
 
 std::vector<uint8_t> cuda_conv_max_pool_pack(const ConvMaxPool& layers) {
   const Conv2dShape& g = layers.conv;
-  const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels), rows = kWindowRows[rows_index(g)];
+  const int channels = round_up(g.out_c, 2 * kWarpChannels), rows = kWindowRows[rows_index(g)];
   const int per_channel = g.kernel_h * g.kernel_w * g.in_c;
   std::vector<int8_t> weights(layers.weights.weight,
                               layers.weights.weight + static_cast<size_t>(g.out_c) * per_channel);
@@ -244,7 +245,7 @@ void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers
   const Conv2dParams& p = layers.conv_params;
   const PoolShape& s = layers.pool;
   const TileGrid grid(layers, choice.rows);
-  const int channels = cuda_round_up(g.out_c, 2 * kWarpChannels);
+  const int channels = round_up(g.out_c, 2 * kWarpChannels);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   PoolArgs args{PackedRounding(clamped_twice(p.y, layers.pool_params)),
                 cuda_channel_constants(packed, channels),

@@ -74,8 +74,6 @@ struct CudaInvertedResidualData {
 void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedResidual& block,
                             const CudaInvertedResidualData& data, CudaStream stream);
 
-using PointwiseConv = ConvNode;  ///< the name that src/engine uses
-
 /// Two 1x1 convolutions of a ResNet: the one that widens at the end of a block, with its residual, and the one that
 /// narrows at the start of the next block and reads what the first writes.
 struct ExpandReduce {

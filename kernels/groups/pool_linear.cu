@@ -2,6 +2,7 @@
 // A global average and the linear layer behind it, for few images. A block has a warp for each of 8 outputs, whose
 // weights are loaded to registers before the kernel waits for the previous one. Each block of a cluster averages a part
 // of the channels and writes the codes to all blocks.
+#include "kernels/core/divide.h"
 #include "kernels/groups/groups.h"
 
 #include <cstring>
@@ -151,7 +152,7 @@ std::vector<CudaPoolLinear> cuda_pool_linear_choices(const PoolLinear& layers, i
 
 std::vector<uint8_t> cuda_pool_linear_pack(const PoolLinear& layers) {
   const Conv2dShape& g = layers.linear;
-  const int channels = cuda_round_up(g.out_c, kWarps);
+  const int channels = round_up(g.out_c, kWarps);
   const size_t row = static_cast<size_t>(vectors_of(layers)) * kVector;
   std::vector<uint8_t> packed = cuda_pack_constants(g, layers.linear_params, layers.weights, channels, channels * row);
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
@@ -165,7 +166,7 @@ void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, co
                       CudaStream stream) {
   const AvgPoolParams& average = layers.pool_params;
   const Conv2dShape& g = layers.linear;
-  const int channels = cuda_round_up(g.out_c, kWarps);
+  const int channels = round_up(g.out_c, kWarps);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const PoolLinearArgs args{.average = {UnsignedEdge(average.x), average.multiplier, CudaRounding(average.y), false},
                             .epilogue = CudaEpilogue(layers.linear_params),
@@ -180,7 +181,7 @@ void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, co
                             .cluster = choice.cluster,
                             .out_c = g.out_c,
                             .out_stride = g.out_stride};
-  const int blocks = cuda_round_up(channels / kWarps, choice.cluster);
+  const int blocks = round_up(channels / kWarps, choice.cluster);
   launch_overlapped_clusters(average.y.is_signed ? pool_linear_kernel<true> : pool_linear_kernel<false>,
                              dim3(blocks, data.images), dim3(choice.cluster), kThreads, 0, stream, args);
   check_launch("avg_pool_linear");

@@ -115,8 +115,7 @@ std::string describe(const ConvBench& bench) {
     sums.push_back(fmt::format("{} {:.3f} ms", kContestantNames[who], sum[who]));
   return fmt::format(
       "{} on {}, batch {}: its distinct convolutions, random data\n\n{}\n{}\nweighted by how often each occurs, over "
-      "the {} of {} that all "
-      "run: {}; cuda takes {} of cudnn int8's time, {} of the floor's\n{}\n",
+      "the {} of {} that all run: {}; cuda takes {} of cudnn int8's time, {} of the floor's\n{}\n",
       bench.network, bench.machine, bench.batch, table.render(), reasons, bench.compared, bench.convs.size(),
       fmt::join(sums, ", "), ratio(sum[kCudaInt8], sum[kCudnnInt8]), ratio(sum[kCudaInt8], bench.weighted_floor),
       describe(bench.rates));

@@ -97,8 +97,7 @@ std::string sixteen_bits_note(const List& list, const std::vector<size_t>& sixte
   if (count == 0 || bits >= kFewestOf16) return "";
   return fmt::format(
       "{}: {} of {} pictures are 16-bit PNGs, and of {} looked at none uses more than {} bits: read as 16 they are "
-      "nearly "
-      "black; multiply their values by {}, or write them with 8 bits",
+      "nearly black; multiply their values by {}, or write them with 8 bits",
       list.key, with_thousands(static_cast<long>(sixteen.size())),
       with_thousands(static_cast<long>(list.indices.size())), count, bits, 1 << (16 - bits));
 }

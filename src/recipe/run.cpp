@@ -152,8 +152,7 @@ std::string kind_of_network_file(const std::string& path) {
   if (is_safetensors(first.data(), size))
     return fmt::format(
         "a safetensors file; a recipe takes float weights by --set model.weights={}, octet run and inspect take an "
-        "int8 "
-        "checkpoint",
+        "int8 checkpoint",
         file);
   if (is_pytorch(first.data(), first.size()))
     return fmt::format("weights of PyTorch; a recipe takes them by --set model.weights={}", file);

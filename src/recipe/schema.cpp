@@ -89,8 +89,7 @@ void add_data(std::vector<Field>& fields) {
         "shorter side before the crop to image_size; 0: none; in training only without random_resized_crop");
   s.add("orientation", &D::orientation, kOrientations,
         "exif: pictures are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
-        "given: "
-        "exif for image_folder");
+        "given: exif for image_folder");
   s.add("mean", &D::mean, range(-10, 10), "subtracted from pixels in 0..1, one a channel; []: the format's");
   s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
   s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");

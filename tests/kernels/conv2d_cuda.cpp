@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/core/divide.h"
 #include "src/cuda/device.h"
 #include "tests/kernels/device_bytes.h"
 
@@ -88,9 +89,9 @@ ConvCase random_ungrouped_case(std::mt19937& random, bool uneven_padding) {
   vary_for_cuda(c, random);  // codes and signs
   use_cuda_strides(c);
   auto widen = [&](int stride) { return stride + (random() % 4 == 0 ? 16 * uniform(random, 1, 3) : 0); };
-  g.in_stride = cuda_round_up(widen(g.in_stride), 16);
-  g.residual_stride = cuda_round_up(widen(g.residual_stride), 16);
-  if (!p.y.float_output) g.out_stride = cuda_round_up(widen(g.out_stride), 16);
+  g.in_stride = round_up(widen(g.in_stride), 16);
+  g.residual_stride = round_up(widen(g.residual_stride), 16);
+  if (!p.y.float_output) g.out_stride = round_up(widen(g.out_stride), 16);
   const ConvCase signs = c;
   fill_random(c, random, {.extreme = random() % 4 == 0});
   c.params = signs.params;
@@ -142,7 +143,7 @@ std::vector<uint8_t> run_family(const ConvCase& c, const CudaConvFamily& family,
 void expect_exact(const ConvCase& c, const std::string& variant, const std::vector<uint8_t>& actual,
                   const std::vector<uint8_t>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
-  const size_t stride = c.shape.out_stride, channels = c.shape.out_c, writable = cuda_round_up(c.shape.out_c, 16);
+  const size_t stride = c.shape.out_stride, channels = c.shape.out_c, writable = round_up(c.shape.out_c, 16);
   for (size_t i = 0; i < actual.size(); ++i) {
     const size_t lane = i % stride;
     const bool free = !c.params.y.float_output && lane >= channels && lane < writable;

@@ -20,13 +20,6 @@ const QuantSpec kFewBits{.activation_bits = 3, .weight_bits = 3, .residual_bits 
 
 QuantizerOptions learning(EdgeScales edges) { return {.weights = WeightCalibrator::lsq, .edges = edges}; }
 
-Graph resnet8() { return build_model(test::family("resnet8", 32)); }
-
-at::Tensor batch(int seed) {
-  at::manual_seed(seed);
-  return at::randn({4, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
-}
-
 void descend(const Weights& tensors) {
   const c10::NoGradGuard no_grad;
   for (const auto& [name, t] : tensors) {
@@ -38,7 +31,7 @@ void descend(const Weights& tensors) {
 
 void train(QuantizedModel& model, int from, int to) {
   for (int i = from; i < to; ++i) {
-    model.forward(batch(i), i % 2 == 0 ? kTrain : kFrozen).square().mean().backward();
+    model.forward(test::random_batch(i), i % 2 == 0 ? kTrain : kFrozen).square().mean().backward();
     descend(model.weights());
     descend(model.learned_scales());
     model.hold_zero_points();
@@ -46,7 +39,7 @@ void train(QuantizedModel& model, int from, int to) {
 }
 
 TEST(LearnedScales, BeginAsCalibrated) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const QuantizedModel plain =
       test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, {.weights = WeightCalibrator::mse});
@@ -57,15 +50,15 @@ TEST(LearnedScales, BeginAsCalibrated) {
   EXPECT_EQ(model.learned_scales().size(), 2u);
   const c10::NoGradGuard no_grad;
   QuantizedModel same = plain;
-  EXPECT_TRUE(at::equal(model.forward(batch(1), {}), same.forward(batch(1), {})));
+  EXPECT_TRUE(at::equal(model.forward(test::random_batch(1), {}), same.forward(test::random_batch(1), {})));
 }
 
 TEST(LearnedScales, GradientsReachEveryOneThatIsUsed) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   for (const QuantizedModel::Mode mode : {kTrain, kFrozen}) {
     QuantizedModel model =
         test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, kLearn);
-    model.forward(batch(0), mode).square().sum().backward();
+    model.forward(test::random_batch(0), mode).square().sum().backward();
     const at::Tensor edges = model.learned_scales().at("edges.scale").grad();
     const Prepared& prepared = model.prepared();
     for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n)
@@ -80,7 +73,7 @@ TEST(LearnedScales, GradientsReachEveryOneThatIsUsed) {
 }
 
 TEST(LearnedScales, ResumeBitForBit) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   for (const EdgeScales rule : kRules) {
     const Weights weights = test::random_weights(graph, 1);
     QuantizedModel straight = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, learning(rule));
@@ -102,7 +95,7 @@ TEST(LearnedScales, ResumeBitForBit) {
 
 /// The parameters as the papers define them: a scale and the real value of code 0, or the width of the codes' range.
 TEST(LearnedScales, OffsetsAndWidthsBeginAsCalibrated) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const std::vector<QParams> plain = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse).edges();
   for (const EdgeScales rule : {EdgeScales::lsq_plus, EdgeScales::pact}) {
@@ -119,12 +112,15 @@ TEST(LearnedScales, OffsetsAndWidthsBeginAsCalibrated) {
 }
 
 TEST(LearnedScales, OffsetsAndWidthsGetGradients) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   for (const char* name : {"edges.offset", "edges.alpha"}) {
     const EdgeScales rule = std::string(name) == "edges.alpha" ? EdgeScales::pact : EdgeScales::lsq_plus;
     QuantizedModel model =
         test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, learning(rule));
-    model.forward(batch(0).mul_(4), kTrain).square().sum().backward();  // further than calibration saw: clipped
+    model.forward(test::random_batch(0).mul_(4), kTrain)
+        .square()
+        .sum()
+        .backward();  // further than calibration saw: clipped
     const at::Tensor gradient = model.learned_scales().at(name).grad();
     const Prepared& prepared = model.prepared();
     for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
@@ -136,7 +132,7 @@ TEST(LearnedScales, OffsetsAndWidthsGetGradients) {
 }
 
 TEST(LearnedScales, ZeroPointsStayCodes) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse,
                                           learning(EdgeScales::lsq_plus));
   const std::vector<QParams> before = model.edges();
@@ -155,7 +151,7 @@ TEST(LearnedScales, ZeroPointsStayCodes) {
 }
 
 TEST(LearnedScales, OffsetsWantZeroPoints) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const QuantSpec symmetric{.activation = ActivationScheme::symmetric_s8};
   EXPECT_THROW(
       QuantizedModel(prepare(fuse(graph), symmetric), test::random_weights(graph, 1), learning(EdgeScales::lsq_plus)),
@@ -163,7 +159,7 @@ TEST(LearnedScales, OffsetsWantZeroPoints) {
 }
 
 TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel learned = test::calibrated(graph, weights, {}, CalibrationMethod::mse, kLearn);
   QuantizedModel plain = test::calibrated(graph, weights, {});
@@ -195,22 +191,22 @@ TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
 }
 
 TEST(LearnedScales, NeedACalibrationAndNoObserver) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), kLearn);
-  EXPECT_THROW(model.forward(batch(0), kTrain), Error);
-  EXPECT_THROW(model.forward(batch(0), {.training = true, .observe = true}), Error);
+  EXPECT_THROW(model.forward(test::random_batch(0), kTrain), Error);
+  EXPECT_THROW(model.forward(test::random_batch(0), {.training = true, .observe = true}), Error);
   QuantizedModel ready = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, kLearn);
-  EXPECT_THROW(ready.forward(batch(0), {.training = true, .observe = true}), Error);
+  EXPECT_THROW(ready.forward(test::random_batch(0), {.training = true, .observe = true}), Error);
   const QuantizerOptions weights_only{.weights = WeightCalibrator::lsq};
   QuantizedModel both =
       test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, weights_only);
   const std::vector<QParams> before = both.edges();
-  both.forward(batch(0), {.training = true, .observe = true});
+  both.forward(test::random_batch(0), {.training = true, .observe = true});
   EXPECT_NE(both.edges(), before);  // observed edges beside learned weights
 }
 
 TEST(LearnedScales, AnyThatIsNotFiniteIsNamed) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {}, CalibrationMethod::mse, kLearn);
   model.require_finite();
   const c10::NoGradGuard no_grad;

@@ -20,6 +20,13 @@ ModelSpec family(const std::string& name, int size) {
   return spec;
 }
 
+Graph resnet8() { return build_model(family("resnet8", 32)); }
+
+at::Tensor random_batch(int seed) {
+  at::manual_seed(seed);
+  return at::randn({4, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
 std::vector<ModelSpec> families() {
   std::vector<ModelSpec> all = {family("small_cnn", 28),
                                 family("resnet8", 32),

@@ -15,6 +15,11 @@ namespace octet::test {
 
 ModelSpec family(const std::string& name, int size);  ///< a network of the zoo, for square images of three channels
 
+Graph resnet8();  ///< for images of [3, 32, 32]
+
+/// Returns four random images of [3, 32, 32], channels-last.
+at::Tensor random_batch(int seed);
+
 /// Returns small variants of every family of the zoo, with shortcuts and stems of both kinds.
 std::vector<ModelSpec> families();
 

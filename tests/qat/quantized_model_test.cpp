@@ -17,17 +17,6 @@
 namespace octet {
 namespace {
 
-Graph resnet8() {
-  ModelSpec spec;
-  spec.name = "resnet8";
-  return build_model(spec);
-}
-
-at::Tensor batch(int seed) {
-  at::manual_seed(seed);
-  return at::randn({4, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
-}
-
 constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
 
 /// Takes a few steps of plain gradient descent.
@@ -35,7 +24,7 @@ void train(QuantizedModel& model, int first, int last, bool observe = true) {
   for (int step = first; step < last; ++step) {
     QuantizedModel::Mode mode = kTrain;
     mode.observe = observe;
-    model.forward(batch(step), mode).square().mean().backward();
+    model.forward(test::random_batch(step), mode).square().mean().backward();
     const c10::NoGradGuard no_grad;
     for (const auto& [name, w] : model.weights()) {
       if (!w.grad().defined()) continue;
@@ -52,12 +41,12 @@ Weights copy(const Weights& weights) {
 }
 
 TEST(QuantizedModel, QuantizesEveryEdgeOnce) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
   const std::vector<QParams> edges = model.edges();
   const c10::NoGradGuard no_grad;
   std::vector<bool> seen(edges.size());
-  const at::Tensor logits = model.forward(batch(1), {}, [&](int n, const at::Tensor& y) {
+  const at::Tensor logits = model.forward(test::random_batch(1), {}, [&](int n, const at::Tensor& y) {
     seen[n] = true;
     if (model.prepared().float_output(n)) return;
     EXPECT_TRUE(at::equal(y, fake_quantize(y, edges[n]))) << "not on the grid: " << n;
@@ -69,16 +58,17 @@ TEST(QuantizedModel, QuantizesEveryEdgeOnce) {
 }
 
 TEST(QuantizedModel, ApproachesFloatWithBits) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const c10::NoGradGuard no_grad;
-  const at::Tensor exact = walk(graph, weights, batch(1), {});
+  const at::Tensor exact = walk(graph, weights, test::random_batch(1), {});
   double before = std::numeric_limits<double>::infinity();
   for (const int bits : {3, 5, 8}) {
     QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, {.observer = ObserverKind::minmax});
-    model.forward(batch(1), {.observe = true, .quantize = false});
+    model.forward(test::random_batch(1), {.observe = true, .quantize = false});
     model.calibrate(CalibrationMethod::minmax, 100);
-    const double error = (model.forward(batch(1), {}) - exact).norm().item<double>() / exact.norm().item<double>();
+    const double error =
+        (model.forward(test::random_batch(1), {}) - exact).norm().item<double>() / exact.norm().item<double>();
     EXPECT_LT(error, before / 2) << bits;
     before = error;
   }
@@ -86,10 +76,10 @@ TEST(QuantizedModel, ApproachesFloatWithBits) {
 }
 
 TEST(QuantizedModel, ObserversMoveQParamsAndFreeze) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
     QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {kind, 0.1});
-    EXPECT_THROW(model.forward(batch(0), {}), Error);  // no scales yet
+    EXPECT_THROW(model.forward(test::random_batch(0), {}), Error);  // no scales yet
     train(model, 0, 1);
     const std::vector<QParams> first = model.edges();
     train(model, 1, 3);
@@ -103,7 +93,7 @@ TEST(QuantizedModel, ObserversMoveQParamsAndFreeze) {
 /// The first batch, which hardly counts, moves nothing; and a calibrated range is not the range of the data.
 TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
   constexpr double kNothing = 1e-12;  // far below a float's rounding
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const c10::NoGradGuard no_grad;
   for (const ActivationScheme scheme :
@@ -111,10 +101,10 @@ TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
     for (int bits = 2; bits <= 8; ++bits) {
       QuantizedModel model(prepare(fuse(graph), {.activation = scheme, .activation_bits = bits}), weights,
                            {.averaging = kNothing});
-      model.forward(batch(1), {.observe = true, .quantize = false});
+      model.forward(test::random_batch(1), {.observe = true, .quantize = false});
       model.calibrate(CalibrationMethod::percentile, 90);
       const std::vector<QParams> before = model.edges();
-      model.forward(batch(2), {.observe = true});
+      model.forward(test::random_batch(2), {.observe = true});
       const std::vector<QParams> after = model.edges();
       for (size_t n = 0; n + 1 < before.size(); ++n)
         EXPECT_EQ(after[n], before[n]) << "bits " << bits << " edge " << n << ": scale times "
@@ -124,9 +114,9 @@ TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
 }
 
 TEST(QuantizedModel, GradientsReachEveryWeight) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), {.weights = WeightCalibrator::mse});
-  model.forward(batch(0), kTrain).square().sum().backward();
+  model.forward(test::random_batch(0), kTrain).square().sum().backward();
   for (const auto& [name, w] : model.weights()) {
     if (!w.requires_grad()) continue;
     ASSERT_TRUE(w.grad().defined()) << name;
@@ -136,7 +126,7 @@ TEST(QuantizedModel, GradientsReachEveryWeight) {
 
 /// A state holds scales for certain codes: under another bit plan they would mean something else.
 TEST(QuantizedModel, RefusesTheStateOfAnotherBitPlan) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const auto state_of = [&](const QuantSpec& spec) { return test::calibrated(graph, weights, spec).state(); };
   const auto refusal = [&](const std::map<std::string, at::Tensor>& state, const QuantSpec& spec) {
@@ -180,14 +170,14 @@ TEST(QuantizedModel, RefusesTheStateOfAnotherBitPlan) {
 
 /// Straight-through gradients pass a requantize node, and the residual stream beside it keeps its own codes.
 TEST(QuantizedModel, WideResidualStreamAndItsGradients) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantSpec spec{.activation_bits = 3, .weight_bits = 4, .residual_bits = 8};
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), spec);
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
   const std::vector<QParams> edges = model.edges();
   int requantized = 0;
   model
-      .forward(batch(0), kTrain,
+      .forward(test::random_batch(0), kTrain,
                [&](int n, const at::Tensor& y) {
                  if (model.prepared().float_output(n)) return;
                  if (nodes[n].op != Op::requantize) return;
@@ -209,7 +199,7 @@ TEST(QuantizedModel, WideResidualStreamAndItsGradients) {
 }
 
 TEST(QuantizedModel, ResumesBitForBit) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
     const auto make = [&](const Weights& weights) {
       return QuantizedModel(prepare(fuse(graph), {}), weights, {kind, 0.05});
@@ -231,16 +221,16 @@ TEST(QuantizedModel, ResumesBitForBit) {
 }
 
 TEST(QuantizedModel, AStateFromBeforeCalibrationHasNoScales) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel model = test::calibrated(graph, weights, {});
   model.load_state(QuantizedModel(prepare(fuse(graph), {}), weights, {.averaging = 0.05}).state());
   EXPECT_FALSE(model.has_scales());
-  EXPECT_THROW(model.forward(batch(0), {.quantize = true}), Error);
+  EXPECT_THROW(model.forward(test::random_batch(0), {.quantize = true}), Error);
 }
 
 TEST(QuantizedModel, ReadsAStateWhoseRangesAreFloats) {  // of an older octet
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel model = test::calibrated(graph, weights, {}), other = test::calibrated(graph, weights, {});
   train(model, 0, 1);
@@ -252,7 +242,7 @@ TEST(QuantizedModel, ReadsAStateWhoseRangesAreFloats) {  // of an older octet
 }
 
 TEST(QuantizedModel, RefusesAnotherNetworksState) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
   const std::vector<QParams> before = model.edges();
   auto state = model.state();
@@ -265,7 +255,7 @@ TEST(QuantizedModel, RefusesAnotherNetworksState) {
 }
 
 TEST(QuantizedModel, RefusesDamagedState) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
   const std::vector<QParams> before = model.edges();
   const auto refused = [&](const std::string& name, double value) {
@@ -283,10 +273,10 @@ TEST(QuantizedModel, RefusesDamagedState) {
 }
 
 TEST(QuantizedModel, NamesTheNodeThatIsNotFinite) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel model = test::calibrated(graph, weights, {});
-  at::Tensor x = batch(0);
+  at::Tensor x = test::random_batch(0);
   x[0][0][3][3] = std::numeric_limits<float>::quiet_NaN();
   try {
     model.forward(x, kTrain);
@@ -297,7 +287,7 @@ TEST(QuantizedModel, NamesTheNodeThatIsNotFinite) {
 }
 
 TEST(QuantizedModel, DeterministicWithAnyThreads) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   std::map<std::string, at::Tensor> states[2];
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);
@@ -309,60 +299,9 @@ TEST(QuantizedModel, DeterministicWithAnyThreads) {
   for (const auto& [name, t] : states[1]) EXPECT_TRUE(at::equal(t, again.at(name))) << name;
 }
 
-/// Weights are on a grid, as in a network that was quantized elsewhere; the input has two values.
-TEST(LayerStatistics, WhatLosesNothingIsInfiniteNotZero) {
-  const Graph graph = resnet8();
-  Weights weights = test::random_weights(graph, 1);
-  for (auto& [name, w] : weights) {
-    if (w.dim() < 2) continue;
-    const c10::NoGradGuard no_grad;
-    w.copy_(w.mul(1000).round().clamp(-126, 126).div(128));
-    w.flatten(1).select(1, 0).fill_(127.0 / 128);  // scale 1 / 128
-  }
-  QuantizedModel model(prepare(fuse(graph), {}), weights, {.observer = ObserverKind::minmax});
-  const at::Tensor images = batch(1).gt(0).to(at::kFloat).mul(255.0 / 128);
-  const c10::NoGradGuard no_grad;
-  model.forward(images, {.observe = true, .quantize = false});
-  model.calibrate(CalibrationMethod::minmax, 100);
-  const std::vector<LayerStatistics> layers = layer_statistics(model, images);
-  EXPECT_EQ(layers[0].op, "input");
-  EXPECT_EQ(layers[0].sqnr_db, std::numeric_limits<double>::infinity());
-  int convolutions = 0;
-  for (const LayerStatistics& layer : layers) {
-    if (layer.op != "conv2d" && layer.op != "linear") continue;
-    EXPECT_EQ(layer.weight_sqnr_db, std::numeric_limits<double>::infinity()) << layer.name;
-    ++convolutions;
-  }
-  EXPECT_GT(convolutions, 5);
-}
-
-/// A diverged training leaves weights whose float network overflows, while fake quantizers clip.
-TEST(QuantizedModel, StatisticsCountWhatIsNotFinite) {
-  const Graph graph = resnet8();
-  const Weights weights = test::random_weights(graph, 1);
-  QuantizedModel model(prepare(fuse(graph), {}), weights, {});
-  const at::Tensor images = batch(3);
-  const c10::NoGradGuard no_grad;
-  model.forward(images, {.observe = true, .quantize = false});
-  model.calibrate(CalibrationMethod::minmax, 100);
-  for (const auto& [name, tensor] : weights)
-    if (name.ends_with("conv1.weight") || name.ends_with("conv2.weight")) tensor.mul_(1e9);
-  int overflowing = 0;
-  for (const LayerStatistics& layer : layer_statistics(model, images)) {
-    double counted = 0;
-    for (const double count : layer.activations.counts) counted += count;
-    EXPECT_TRUE(std::isfinite(layer.activations.lo) && std::isfinite(layer.activations.hi)) << layer.name;
-    EXPECT_GT(counted + static_cast<double>(layer.activations.not_finite), 0) << layer.name;
-    if (layer.activations.not_finite == 0) continue;
-    ++overflowing;
-    EXPECT_FALSE(std::isfinite(layer.sqnr_db)) << layer.name;
-  }
-  EXPECT_GT(overflowing, 0);
-}
-
 /// Wherever the largest, the smallest or a damaged value stands, whichever thread has it sees it.
 TEST(QuantizedModel, ThreadsSeeEveryValue) {
-  const Graph graph = resnet8();
+  const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   at::manual_seed(5);
   const at::Tensor noise = at::randn({64, 3, 32, 32}).clamp_(-3, 3);  // 196,608 values: three threads share them
@@ -384,39 +323,6 @@ TEST(QuantizedModel, ThreadsSeeEveryValue) {
     }
   }
   at::set_num_threads(before);
-}
-
-TEST(LayerStatistics, SqnrGrowsSixDecibelsABit) {
-  const Graph graph = resnet8();
-  const Weights weights = test::random_weights(graph, 1);
-  // Noise of pooled layers averages over few values: enough images for a steady estimate.
-  const at::Tensor images = at::cat({batch(1), batch(2), batch(3), batch(4), batch(5), batch(6), batch(7), batch(8)});
-  std::vector<LayerStatistics> by_bits[2];
-  for (const int bits : {6, 8}) {
-    QuantizedModel model(prepare(fuse(graph), uniform_bits(bits, bits)), weights, {.observer = ObserverKind::minmax});
-    const c10::NoGradGuard no_grad;
-    model.forward(images, {.observe = true, .quantize = false});
-    model.calibrate(CalibrationMethod::minmax, 100);
-    by_bits[bits == 8] = layer_statistics(model, images);
-  }
-  ASSERT_EQ(by_bits[0].size(), fuse(graph).nodes.size());
-  for (size_t n = 0; n + 1 < by_bits[0].size(); ++n) {
-    const LayerStatistics &six = by_bits[0][n], &eight = by_bits[1][n];
-    EXPECT_NEAR(eight.sqnr_db - six.sqnr_db, 12.04, 2.0) << six.name;
-    if (six.op == "conv2d") {
-      EXPECT_NEAR(eight.weight_sqnr_db - six.weight_sqnr_db, 12.04, 2.0) << six.name;
-    }
-    EXPECT_FALSE(eight.qparams.empty());
-  }
-  // Ten logits carry a common shift rather than independent noise: less of it with more bits is all that is sure.
-  EXPECT_GT(by_bits[0].back().sqnr_db, 10);
-  EXPECT_GT(by_bits[1].back().sqnr_db, by_bits[0].back().sqnr_db + 6);
-  EXPECT_TRUE(by_bits[1].back().qparams.empty());
-  const LayerStatistics& input = by_bits[1][0];
-  double total = 0;
-  for (const double count : input.activations.counts) total += count;
-  EXPECT_EQ(total, images.numel());
-  EXPECT_EQ(input.activations.lo, images.min().item<float>());
 }
 
 }  // namespace

@@ -17,20 +17,12 @@ class LoadedBatches : public Batches {
 
   void begin(const Epoch& epoch, long first_batch) override {
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
-                    LoaderOptions{.batch_size = options_.own_size(),
-                                  .train = true,
-                                  .seed = epoch.seed,
-                                  .epoch = epoch.number,
-                                  .first_batch = static_cast<int>(first_batch),
-                                  .share = options_.rank,
-                                  .shares = options_.ranks,
-                                  .workers = data_.workers});
+                    loader_options(data_, options_, epoch, first_batch));
   }
 
   const Labelled* next() override {
     if (!loader_->next(batch_)) return nullptr;
-    const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
-    labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
+    labelled_.images = network_input(batch_, data_, at::kCPU);
     labelled_.labels =
         at::from_blob(batch_.labels.data(), labels_shape(data_, batch_.size), at::TensorOptions(at::kLong));
     return &labelled_;
@@ -52,6 +44,17 @@ std::vector<int64_t> labels_shape(const RunData& data, int images) {
   const Transform& t = data.train_transform;
   if (data.train_set->labels() == Labels::image) return {images};
   return {images, t.height, t.width};
+}
+
+LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {
+  return {.batch_size = options.own_size(),
+          .train = true,
+          .seed = epoch.seed,
+          .epoch = epoch.number,
+          .first_batch = static_cast<int>(first_batch),
+          .share = options.rank,
+          .shares = options.ranks,
+          .workers = data.workers};
 }
 
 void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {

@@ -43,6 +43,9 @@ struct BatchesOptions {
 /// Returns the shape of the labels of `images` images: [images], or [images, H, W] for pixels.
 std::vector<int64_t> labels_shape(const RunData& data, int images);
 
+/// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.
+LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch);
+
 /// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it.
 void require_batches(const RunData& data, const BatchesOptions& options);
 

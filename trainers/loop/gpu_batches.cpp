@@ -193,16 +193,9 @@ class UploadedBatches : public Batches {
   }
 
   void begin(const Epoch& epoch, long first_batch) override {
-    loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
-                    LoaderOptions{.batch_size = options_.own_size(),
-                                  .train = true,
-                                  .seed = epoch.seed,
-                                  .epoch = epoch.number,
-                                  .first_batch = static_cast<int>(first_batch),
-                                  .share = options_.rank,
-                                  .shares = options_.ranks,
-                                  .workers = data_.workers,
-                                  .memory = pinned_memory()});
+    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
+    loader.memory = pinned_memory();
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
     sent_ = taken_ = 0;
   }
 

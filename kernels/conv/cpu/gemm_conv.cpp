@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/conv/cpu/paths.h"
+#include "kernels/core/divide.h"
 
 namespace octet::kernels {
 namespace {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/conv/cpu/paths.h"
+#include "kernels/core/divide.h"
 
 namespace octet::kernels {
 namespace {

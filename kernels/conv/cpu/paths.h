@@ -35,8 +35,6 @@ void look_up_rows(CpuIsa isa, const LookupTable& table, uint8_t* y, int rows, pt
 /// Returns what micro-kernels need to turn accumulators into the codes that `params` describes.
 Epilogue make_epilogue(const Conv2dParams& params);
 
-constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 /// An uninitialized array on a 64-byte boundary, so that no vector load crosses a cache line.
 template <class T>
 class AlignedArray {

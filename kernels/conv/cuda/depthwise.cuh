@@ -6,6 +6,7 @@
 #include "kernels/conv/cuda/epilogue.cuh"
 #include "kernels/conv/cuda/family.h"
 #include "kernels/core/codes.cuh"
+#include "kernels/core/divide.h"
 #include "kernels/core/launch.cuh"
 
 namespace octet::kernels {
@@ -92,7 +93,7 @@ inline bool depthwise_fits(const CudaConvProblem& problem, int window) {
 /// Packs constants and weights as DepthwiseArgs describes them; CudaConvFamily::pack of all depthwise families.
 inline std::vector<uint8_t> depthwise_pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p,
                                            const Conv2dWeights& w) {
-  const int window = g.kernel_h, channels = cuda_round_up(g.out_c, kQuad), words = (window + 3) / 4;
+  const int window = g.kernel_h, channels = round_up(g.out_c, kQuad), words = (window + 3) / 4;
   std::vector<uint8_t> packed =
       cuda_pack_constants(g, p, w, channels, static_cast<size_t>(window) * words * channels * sizeof(uint32_t));
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
@@ -111,7 +112,7 @@ inline std::vector<uint8_t> depthwise_pack(const CudaConv2d&, const Conv2dShape&
 inline void launch_depthwise(DepthwiseKernel kernel, int rows, int columns, const Conv2dShape& g, const Conv2dParams& p,
                              const CudaConv2dData& data, CudaStream stream) {
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
-  const int channels = cuda_round_up(g.out_c, kQuad);
+  const int channels = round_up(g.out_c, kQuad);
   const unsigned quads = channels / kQuad, tiles_h = blocks_for(g.out_h, rows), tiles_w = blocks_for(g.out_w, columns);
   const DepthwiseArgs args{
       g,

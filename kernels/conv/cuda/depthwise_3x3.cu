@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "kernels/conv/cuda/depthwise.cuh"
+#include "kernels/core/divide.h"
 
 namespace octet::kernels {
 namespace {
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kDepthwiseThreads) depthwise_3x3_kernel(Depthw
 
 /// Returns how many pixels the threads compute, including those outside the image.
 long computed(const Conv2dShape& g, const DepthwiseTile& tile) {
-  return static_cast<long>(cuda_round_up(g.out_h, tile.rows(g.stride_h))) * cuda_round_up(g.out_w, tile.columns);
+  return static_cast<long>(round_up(g.out_h, tile.rows(g.stride_h))) * round_up(g.out_w, tile.columns);
 }
 
 void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {

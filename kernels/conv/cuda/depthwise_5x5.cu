@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "kernels/conv/cuda/depthwise.cuh"
+#include "kernels/core/divide.h"
 
 namespace octet::kernels {
 namespace {
@@ -98,7 +99,7 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
                              std::to_string(kColumns[variant])});
   }
   std::stable_sort(found.begin(), found.end(), [&](const CudaConv2d& a, const CudaConv2d& b) {
-    return cuda_round_up(g.out_w, kColumns[a.variant]) < cuda_round_up(g.out_w, kColumns[b.variant]);
+    return round_up(g.out_w, kColumns[a.variant]) < round_up(g.out_w, kColumns[b.variant]);
   });
 }
 

@@ -3,6 +3,7 @@
 // that they share its codes and read adjacent weights.
 #include "kernels/conv/cuda/epilogue.cuh"
 #include "kernels/conv/cuda/family.h"
+#include "kernels/core/divide.h"
 #include "kernels/core/launch.cuh"
 
 namespace octet::kernels {
@@ -65,8 +66,8 @@ __global__ void __launch_bounds__(kChannels* kPixels) direct_kernel(DirectArgs a
 void choices(const CudaConvProblem&, std::vector<CudaConv2d>& found) { found.push_back({.name = "direct"}); }
 
 std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
-  const int channels = cuda_round_up(g.out_c, kChannels), group_c = g.in_c / g.groups;
-  const int taps = g.kernel_h * g.kernel_w, padded_c = cuda_round_up(group_c, kGroup);
+  const int channels = round_up(g.out_c, kChannels), group_c = g.in_c / g.groups;
+  const int taps = g.kernel_h * g.kernel_w, padded_c = round_up(group_c, kGroup);
   std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, channels, static_cast<size_t>(channels) * taps * padded_c);
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
   for (int k = 0; k < g.out_c; ++k) {
@@ -83,7 +84,7 @@ std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dP
 
 void launch(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
             CudaStream stream) {
-  const int channels = cuda_round_up(g.out_c, kChannels);
+  const int channels = round_up(g.out_c, kChannels);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const DirectArgs args{g,
                         CudaEpilogue(p),

@@ -10,6 +10,7 @@
 #include "kernels/conv/cuda/epilogue.cuh"
 #include "kernels/conv/cuda/family.h"
 #include "kernels/core/codes.cuh"
+#include "kernels/core/divide.h"
 #include "kernels/core/launch.cuh"
 
 namespace octet::kernels {
@@ -196,7 +197,7 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
 
 std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
   const InputQuads input(g);
-  const int taps = g.kernel_h * g.kernel_w, channels = cuda_round_up(g.out_c, kQuad);
+  const int taps = g.kernel_h * g.kernel_w, channels = round_up(g.out_c, kQuad);
   const size_t tap_bytes = static_cast<size_t>(input.count) * channels * kQuad;
   std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, channels, taps * tap_bytes);
   uint8_t* weight = packed.data() + cuda_constants_bytes(channels);
@@ -215,7 +216,7 @@ std::vector<uint8_t> pack(const CudaConv2d&, const Conv2dShape& g, const Conv2dP
 
 void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
             CudaStream stream) {
-  const int channels = cuda_round_up(g.out_c, kQuad);
+  const int channels = round_up(g.out_c, kQuad);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const Kernel& kernel = kKernels[conv.variant];
   const unsigned quads = channels / kQuad, tiles = blocks_for(g.out_w, kernel.pixels);

@@ -48,8 +48,6 @@ struct CudaChannelConstants {
   const int32_t* init;  ///< where an accumulator starts: -(zero point of x) * sum(w)
 };
 
-constexpr int cuda_round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 /// Returns the bytes of the constants before the weights, a multiple of 256.
 size_t cuda_constants_bytes(int channels);
 

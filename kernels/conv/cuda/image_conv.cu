@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/conv/cuda/image_conv.cuh"
+#include "kernels/core/divide.h"
 #include "kernels/core/launch.cuh"
 
 namespace octet::kernels {
@@ -66,7 +67,7 @@ void choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
 size_t start_bytes(int channels) { return static_cast<size_t>(channels) * 2 * sizeof(int32_t); }
 
 std::vector<uint8_t> pack(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) {
-  const int channels = cuda_round_up(g.out_c, 2 * kImageChannels), fours = kernel_of(conv).fours;
+  const int channels = round_up(g.out_c, 2 * kImageChannels), fours = kernel_of(conv).fours;
   const int taps = g.kernel_h * g.kernel_w;
   const size_t weight_bytes = static_cast<size_t>(channels) * fours * 4 * sizeof(uint32_t);
   std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, channels, start_bytes(channels) + weight_bytes);
@@ -116,7 +117,7 @@ Launched find_kernel(int index, bool is_signed, ImageRounding rounding) {
 
 void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
             CudaStream stream) {
-  const int channels = cuda_round_up(g.out_c, 2 * kImageChannels);
+  const int channels = round_up(g.out_c, 2 * kImageChannels);
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   const int tiles_h = blocks_for(g.out_h, kImageTile), tiles_w = blocks_for(g.out_w, kImageTile);
   const int tiles = data.images * tiles_h * tiles_w, in_columns = tile_side(g.stride_w, g.kernel_w, g.dilation_w);

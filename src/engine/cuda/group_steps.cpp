@@ -31,8 +31,7 @@ CudaSteps steps_of(const std::vector<Choice>& choices, const Constants& constant
 }
 
 /// A layer of a group as kernels take it: its shape, parameters and weights.
-template <class Layer>
-Layer layer_of(const Lowering& lowering, int node) {
+kernels::ConvNode layer_of(const Lowering& lowering, int node) {
   return {lowering.conv2d_shape(node), lowering.conv2d_params(node), lowering.conv2d_weights(node)};
 }
 
@@ -58,7 +57,7 @@ GroupKernels conv_max_pool_kernels(const Lowering& lowering, const NodeGroup& gr
 /// An inverted residual, with two convolutions or three.
 GroupKernels inverted_residual_kernels(const Lowering& lowering, const NodeGroup& group) {
   const std::vector<int>& nodes = group.nodes;
-  const auto layer = [&](int node) { return layer_of<kernels::ConvNode>(lowering, node); };
+  const auto layer = [&](int node) { return layer_of(lowering, node); };
   kernels::InvertedResidual convolutions{
       .has_expand = nodes.size() == 3, .depthwise = layer(nodes[nodes.size() - 2]), .project = layer(nodes.back())};
   if (nodes.size() == 3) convolutions.expand = layer(nodes.front());
@@ -81,7 +80,7 @@ GroupKernels inverted_residual_kernels(const Lowering& lowering, const NodeGroup
 
 /// The convolution that ends a ResNet's bottleneck and the one that begins the next.
 GroupKernels expand_reduce_kernels(const Lowering& lowering, const NodeGroup& group) {
-  const auto layer = [&](int node) { return layer_of<kernels::PointwiseConv>(lowering, node); };
+  const auto layer = [&](int node) { return layer_of(lowering, node); };
   const auto layers = std::make_shared<const kernels::ExpandReduce>(
       kernels::ExpandReduce{layer(group.nodes[0]), layer(group.nodes[1])});
   if (kernels::cuda_expand_reduce_choices(*layers, 1, this_gpu()).empty()) return nullptr;

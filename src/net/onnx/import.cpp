@@ -213,8 +213,7 @@ class Importer {
     const std::string list = fmt::format("[{}]", fmt::join(quoted, ", "));
     const std::string stays = fmt::format(
         "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
-        "it "
-        "to your program ({}) and end the ",
+        "it to your program ({}) and end the ",
         fmt::join(nearest.left_out, ", "));
     if (network_.marks != nullptr)
       return fmt::format("{}file before it: onnx.utils.extract_model, output_names={}", stays, list);

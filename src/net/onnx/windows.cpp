@@ -167,8 +167,7 @@ void average_pool(NodeReader& node) {
   if (window.pad != x.pad && !counts_padding)
     node.fail(
         "count_include_pad 0 with padding: windows at the border take the average of fewer pixels; octet's averages "
-        "count "
-        "the zeros around the image (count_include_pad 1), which is another network");
+        "count the zeros around the image (count_include_pad 1), which is another network");
   if (window == Window{}) {  // adaptive pooling to the size of the input
     x.direct = false;
     return node.result(x);

@@ -70,9 +70,9 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bo
   }
   m_tiles = ceil_div(static_cast<int>(rows), tile.group_m);
   x_rows = tile.group_m + static_cast<int>(reach);
-  x_bytes = cuda_round_up(x_rows * tile.block_k, 1024);
+  x_bytes = round_up(x_rows * tile.block_k, 1024);
   stage_bytes = x_bytes + (held == 0 ? tile.step_bytes() : 0);
-  held_bytes = cuda_round_up(static_cast<int>(held), 1024);
+  held_bytes = round_up(static_cast<int>(held), 1024);
   end_bytes = tile.end_bytes();
   const auto stages_with_ends = [&](int n) {
     return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
@@ -166,14 +166,13 @@ void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& foun
 WgmmaPacked::WgmmaPacked(const WgmmaTile& tile, const Conv2dShape& g)
     : rows(g.in_h, g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h),
       columns(g.in_w, g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w) {
-  channels = cuda_round_up(g.out_c, tile.block_n);
+  channels = round_up(g.out_c, tile.block_n);
   const auto aligned = [](size_t n) { return (n + 255) / 256 * 256; };
   starts = cuda_constants_bytes(channels);
   row_class = aligned(starts + rows.taps.size() * columns.taps.size() * channels * sizeof(int32_t));
   column_class = row_class + rows.of_output.size();
   weight = aligned(column_class + columns.of_output.size());
-  const int64_t steps =
-      static_cast<int64_t>(cuda_round_up(g.in_c, tile.block_k)) / tile.block_k * g.kernel_h * g.kernel_w;
+  const int64_t steps = static_cast<int64_t>(round_up(g.in_c, tile.block_k)) / tile.block_k * g.kernel_h * g.kernel_w;
   bytes = weight + channels / tile.block_n * steps * tile.step_bytes();
 }
 
@@ -256,7 +255,7 @@ std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& g, co
     throw promise_error("cuda convolution: " + conv.name + " is for weights of which two of four are 0, these are not");
   }
   const WgmmaPacked at(tile, g);
-  const int taps = g.kernel_h * g.kernel_w, steps = cuda_round_up(g.in_c, tile.block_k) / tile.block_k * taps;
+  const int taps = g.kernel_h * g.kernel_w, steps = round_up(g.in_c, tile.block_k) / tile.block_k * taps;
   const size_t step_bytes = tile.step_bytes();
   std::vector<uint8_t> packed = cuda_pack_constants(g, p, w, at.channels, at.bytes - cuda_constants_bytes(at.channels));
   scale_constants(packed.data(), at.channels, g.out_c);
