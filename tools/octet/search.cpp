@@ -277,7 +277,8 @@ void write_plan(const Common& common, const FoundPlans& found) {
     planned.train.warmup_epochs = 0;
   }
   write_file_atomically(common.out, write_recipe(planned));
-  say(fmt::format("wrote {}: octet train {} goes on from these weights with these bits", common.out, common.out));
+  say(fmt::format("wrote {}: octet train {} goes on from these weights with these bits", common.out,
+                  shell_word(common.out)));
 }
 
 ExitCode search(const Common& common, Options options) {
