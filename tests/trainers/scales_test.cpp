@@ -58,21 +58,6 @@ TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
   EXPECT_NE(message.find("set quant.scales: observed"), std::string::npos) << message;
 }
 
-TEST(Scales, KeysOfObservedOnesThatFixedOnesDoNotReadAreSaid) {
-  for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {
-    for (const ObserverKind observer : {ObserverKind::minmax, ObserverKind::moving_average}) {
-      const Folder folder("scales_keys");
-      CalibratedRun c(recipe_with(scales, observer), folder.path());
-      testing::internal::CaptureStderr();
-      train_qat(c.run, c.model, false);
-      const std::string said = testing::internal::GetCapturedStderr();
-      EXPECT_EQ(said.find("have no effect") != std::string::npos,
-                scales == EdgeScales::fixed && observer == ObserverKind::minmax)
-          << said;
-    }
-  }
-}
-
 TEST(Scales, AHistogramIsRefusedOnTheGpuOnlyWhereScalesAreObserved) {
   const at::Device gpu(at::kCUDA, 0);  // which is not needed: this is asked before anything runs there
   for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {

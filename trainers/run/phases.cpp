@@ -142,19 +142,6 @@ void say_what_it_costs(const Run& run, const std::string& phase, Precision preci
   if (!note.empty()) say(note);
 }
 
-/// Prints a note if the user set keys of observed scales, but the scales are not observed.
-void say_what_has_no_effect(const Recipe& recipe) {
-  const Recipe usual;
-  const bool given = recipe.quant.observer != usual.quant.observer || recipe.quant.averaging != usual.quant.averaging ||
-                     recipe.qat.freeze_observers != usual.qat.freeze_observers;
-  if (given && !observes(recipe.quant)) {
-    say(
-        fmt::format("note: quant.scales is {}, so quant.observer, quant.averaging and qat.freeze_observers have no "
-                    "effect; set quant.scales: observed to let ranges follow the data",
-                    name_in(kEdgeScales, recipe.quant.scales)));
-  }
-}
-
 /// Returns what all phases of a run have in common. `recipe`, `graph` and `weights` must outlive it.
 Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, const Graph& graph, Weights& weights) {
   Phase phase{.name = name, .recipe = &recipe, .graph = &graph, .weights = &weights};
@@ -218,7 +205,6 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
   if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
   say_what_it_costs(run, "qat", recipe.precision);
-  say_what_has_no_effect(run.recipe);
   Weights weights = model.weights();  // the same tensors
   Phase phase = phase_of(run, "qat", recipe, run.graph, weights);
   phase.quantized = &model;
