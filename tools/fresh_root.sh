@@ -43,6 +43,7 @@ mapfile -t commands < <(sed -n '/^## Two commands/,/^## [^T]/p' README.md | sed 
 if [ -z "$root" ]; then root=$(mktemp -d); else mkdir -p "$root"; fi
 root=$(realpath "$root")
 [ -z "$(ls -A "$root")" ] || fail "$root is not empty"
+chmod 755 "$root"  # mktemp makes it for its owner alone, and tests run as others inside
 leave() {
   local folder
   for folder in proc sys dev/pts dev/shm; do

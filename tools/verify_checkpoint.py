@@ -26,6 +26,7 @@ NEW_IN |= {"matmul": 8, "softmax": 8, "prelu": 10}
 PACKED_SINCE = 6
 SPARSE_SINCE = 7
 ORIENTED_SINCE = 9
+FITTED_SINCE = 11
 DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax", "prelu")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -103,6 +104,9 @@ def read_checkpoint(path):
     for key, choices in (("orientation", ("exif", "as_stored")), ("crop_margin", ("half_to_even", "down"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= ORIENTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[1]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
+    for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner")), ("channel_order", ("rgb", "bgr"))):
+        check((key in graph["preprocessing"]) == (graph["format_version"] >= FITTED_SINCE), f"preprocessing: {key} in this version")
+        check(graph["preprocessing"].get(key, choices[0]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
     check(len(mean) == len(std) == graph["nodes"][0]["shape"][0], "one mean and std a channel")
     return graph

@@ -24,25 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 7> kEndings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp"};
-constexpr const char* kNoEnding = "files without an ending";
 constexpr const char* kInnerFolders = "folders within class folders";
 constexpr const char* kInnerFiles = "files in folders within class folders";
 constexpr const char* kBesideClasses = "files beside the class folders";
-
-/// Returns ".png" for "a/b.PNG", kNoEnding for a file without an ending.
-std::string ending_of(const std::string& name) {
-  std::string ending = fs::path(name).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return ending.empty() ? kNoEnding : ending;
-}
-
-bool is_picture(const std::string& name) {
-  return std::find(kEndings.begin(), kEndings.end(), ending_of(name)) != kEndings.end();
-}
-
-/// Returns whether it is one of the files that systems add to folders: .DS_Store, ._a.jpg and the like.
-bool is_hidden(const std::string& name) { return fs::path(name).filename().string().starts_with('.'); }
 
 /// Returns "imagenet/" if all members lie below that one folder, else "".
 std::string common_folder(const std::vector<TarMember>& members) {
@@ -56,19 +40,6 @@ std::string common_folder(const std::vector<TarMember>& members) {
     common = top;
   }
   return common;
-}
-
-/// Throws Error(data) for archives whose members cannot be read in any order.
-void refuse_compressed(const std::string& path) {
-  const std::string ending = ending_of(path), inner = path.substr(0, path.size() - ending.size());
-  const bool tar = inner.ends_with(".tar");
-  if (ending == ".tgz" || (tar && ending == ".gz"))
-    throw data_error(fmt::format(
-        "{}: compressed, so its pictures cannot be read in any order; decompress it once, gunzip -k {}, and name {}",
-        path, shell_word(path), tar ? inner : inner + ".tar"));
-  if (ending == ".zip" || ending == ".7z" || ending == ".rar" || ending == ".tbz2" || ending == ".txz" || tar)
-    throw data_error(
-        fmt::format("{}: an archive that is not read; unpack it and name the folder, or a .tar of it", path));
 }
 
 std::string folder_of(const std::string& name) { return name.substr(0, name.find('/')); }
@@ -118,7 +89,7 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
     const std::string name = folder.path().filename().string();
     if (name.front() == '.') continue;
     if (!folder.is_directory()) {
-      leave_out(kBesideClasses, name);
+      left_out_.add(kBesideClasses, name);
       continue;
     }
     const size_t before = files_.size();
@@ -137,11 +108,11 @@ void ImageFolder::list_class(const std::string& name) {
     const std::string file = name + "/" + entry.path().filename().string();
     if (is_hidden(file)) continue;
     if (entry.is_directory()) {
-      leave_out(kInnerFolders, file);
+      left_out_.add(kInnerFolders, file);
     } else if (entry.is_regular_file() && is_picture(file)) {
       files_.push_back({0, file, 0, 0});
     } else {
-      leave_out(ending_of(file), file);
+      left_out_.add(ending_of(file), file);
     }
   }
 }
@@ -159,13 +130,13 @@ void ImageFolder::list_archive(const std::string& split) {
       name.erase(0, top.size() + prefix.size());
       const auto depth = std::count(name.begin(), name.end(), '/');
       if (depth == 0) {
-        leave_out(kBesideClasses, name);
+        left_out_.add(kBesideClasses, name);
       } else if (depth > 1) {
-        leave_out(kInnerFiles, name);
+        left_out_.add(kInnerFiles, name);
       } else if (is_picture(name)) {
         files_.push_back({0, name, member.offset, member.size});
       } else {
-        leave_out(ending_of(name), name);
+        left_out_.add(ending_of(name), name);
       }
     }
   };
@@ -178,13 +149,9 @@ void ImageFolder::list_archive(const std::string& split) {
   if (!below.empty()) root_ += "/" + below;
 }
 
-void ImageFolder::leave_out(const std::string& kind, const std::string& name) {
-  LeftOut& of_kind = left_out_[kind];
-  if (++of_kind.count == 1 || name < of_kind.first) of_kind.first = name;
-}
-
 void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
-  if (found.empty()) throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out());
+  if (found.empty())
+    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text());
   const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;
@@ -216,48 +183,12 @@ Image ImageFolder::read(size_t index) const {
 }
 
 std::optional<PictureHeader> ImageFolder::header(size_t index) const {
-  constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
-  const std::string name = describe(index);
-  const auto header_of = [&](const std::string& data) {
-    return decode_header(reinterpret_cast<const uint8_t*>(data.data()), data.size(), name);
-  };
-  // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
-  if (const std::string start = contents(index, kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
-    try {
-      return header_of(start);
-    } catch (const Error&) {  // perhaps the start is too short: the whole file decides
-    }
-  }
-  return header_of(contents(index, std::numeric_limits<uint64_t>::max()));
+  return header_of([&](uint64_t most) { return contents(index, most); }, describe(index));
 }
 
 std::string ImageFolder::contents(size_t index, uint64_t most) const {
   const File& file = files_.at(index);
-  if (archive_) return archive_->read(file.offset, std::min(file.size, most));
-  const std::string name = describe(index);
-  std::error_code error;
-  const uint64_t size = fs::file_size(name, error);
-  if (error || size <= most) return read_file(name);  // which says what is wrong
-  std::string start(most, '\0');
-  std::ifstream(name, std::ios::binary).read(start.data(), static_cast<std::streamsize>(most));
-  return start;
-}
-
-std::string ImageFolder::left_out() const {
-  constexpr size_t kShown = 5;
-  std::vector<std::string> kinds;
-  for (const auto& [kind, of_kind] : left_out_)
-    kinds.push_back(fmt::format("{} {} ({})", kind, with_thousands(of_kind.count), of_kind.first));
-  if (kinds.empty()) return "";
-  const size_t more = kinds.size() - std::min(kinds.size(), kShown);
-  kinds.resize(kinds.size() - more);
-  return fmt::format(": left out: {}{}", fmt::join(kinds, ", "),
-                     more > 0 ? fmt::format(" and {} more kinds", more) : "");
-}
-
-std::vector<std::string> ImageFolder::notes() const {
-  if (left_out_.empty()) return {};
-  return {fmt::format("{}{}; read are {}", root_, left_out(), fmt::join(kEndings, " "))};
+  return archive_ ? archive_->read(file.offset, std::min(file.size, most)) : file_start(describe(index), most);
 }
 
 std::string ImageFolder::describe(size_t index) const { return (fs::path(root_) / files_.at(index).name).string(); }

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/image_files.h"
 
 namespace octet {
 
@@ -54,7 +54,7 @@ class ImageFolder : public Dataset {
   std::string describe(size_t index) const override;
   std::optional<PictureHeader> header(size_t index) const override;
   Orientation orientation() const override { return orientation_; }
-  std::vector<std::string> notes() const override;
+  std::vector<std::string> notes() const override { return left_out_.notes(root_); }
 
  private:
   struct File {
@@ -62,17 +62,10 @@ class ImageFolder : public Dataset {
     std::string name;               ///< below root_, or in the archive
     uint64_t offset = 0, size = 0;  ///< in the archive
   };
-  /// How many files of one kind (".tiff", "files without an ending") are not read, and the first of them.
-  struct LeftOut {
-    long count = 0;
-    std::string first;
-  };
   void list_folder(const std::string& split, bool listed);  ///< listed: the classes are known
   void list_class(const std::string& name);
   void list_archive(const std::string& split);
-  void leave_out(const std::string& kind, const std::string& name);
-  std::string left_out() const;                             ///< ": left out: .tiff 3 (cat/a.tiff)", or ""
-  std::string contents(size_t index, uint64_t most) const;  ///< the first `most` bytes of the file
+  std::string contents(size_t index, uint64_t most) const;
   /// Sets the class names to those of `spec`, else to the sorted `found`, and the labels of files_ from their folders.
   void label_files(const DatasetSpec& spec, std::vector<std::string> found);
 
@@ -81,7 +74,7 @@ class ImageFolder : public Dataset {
   Orientation orientation_;
   std::unique_ptr<TarFile> archive_;
   std::vector<File> files_;
-  std::map<std::string, LeftOut> left_out_;
+  LeftOut left_out_;
   std::vector<std::string> class_names_;
 };
 

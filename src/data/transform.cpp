@@ -112,16 +112,34 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
   if (t.cutout > 0) cut_out(t, drawn, out);
 }
 
-/// Returns the evaluation transform that a checkpoint asks for.
-Transform transform_of(const Int8Graph& graph) {
-  Transform transform;
-  const Shape& shape = graph.input_shape();
-  transform.channels = shape.c;
-  transform.height = shape.h;
-  transform.width = shape.w;
-  transform.resize = graph.preprocessing.resize;
-  transform.even_margin = graph.preprocessing.even_margin;
-  return transform;
+/// Where a letterboxed image lies in the input. YOLOX rounds its sides down and has it in the corner; Ultralytics'
+/// networks round to the nearest and have it in the middle.
+Rectangle letterboxed(const PictureSize& image, const Transform& t) {
+  const double scale =
+      std::min(static_cast<double>(t.height) / image.height, static_cast<double>(t.width) / image.width);
+  const auto side = [&](int pixels, int most) {
+    const double exact = pixels * scale;
+    const long rounded = t.fit == Fit::letterbox ? std::lround(exact) : static_cast<long>(exact + 1e-9);
+    return static_cast<int>(std::clamp<long>(rounded, 1, most));
+  };
+  const int height = side(image.height, t.height), width = side(image.width, t.width);
+  if (t.fit == Fit::letterbox_corner) return {0, 0, height, width};
+  return {(t.height - height) / 2, (t.width - width) / 2, height, width};
+}
+
+void letterbox(const Image& image, const Transform& t, uint8_t* out) {
+  const Rectangle part = letterboxed({image.height, image.width}, t);
+  std::fill_n(out, t.height * row_bytes(t), kLetterboxGrey);
+  const Image resized = resize(view(image), part.height, part.width);
+  const size_t bytes = static_cast<size_t>(part.width) * t.channels;
+  for (int y = 0; y < part.height; ++y)
+    std::memcpy(out + (part.top + y) * row_bytes(t) + static_cast<size_t>(part.left) * t.channels,
+                &resized.pixels[y * bytes], bytes);
+}
+
+void exchange_red_and_blue(const Transform& t, uint8_t* out) {
+  const size_t bytes = t.height * row_bytes(t);
+  for (size_t i = 0; i < bytes; i += 3) std::swap(out[i], out[i + 2]);
 }
 
 }  // namespace
@@ -129,6 +147,8 @@ Transform transform_of(const Int8Graph& graph) {
 void check_transform(const Transform& t) {
   if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch pictures of {}x{}", t.height, t.width));
   if (t.channels != 1 && t.channels != 3) throw usage_error(fmt::format("{} channels; allowed: 1, 3", t.channels));
+  if (t.order == ChannelOrder::bgr && t.channels != 3)
+    throw usage_error(fmt::format("channel order bgr for images of {} channel", t.channels));
   if (t.pad < 0 || t.cutout < 0 || t.resize < 0) throw usage_error("pad, cutout and resize cannot be negative");
   if (t.cutout > 0 && t.fill.size() != static_cast<size_t>(t.channels)) {
     throw usage_error(fmt::format("cutout: fill has {} values for {} channels", t.fill.size(), t.channels));
@@ -156,17 +176,27 @@ Rectangle random_part(const PictureSize& image, double area_min, Random& random)
 }
 
 void check_size(const PictureSize& picture, const Transform& t, bool training) {
-  if (training && t.random_resized_crop) return;
+  if (training ? t.random_resized_crop : t.fit != Fit::crop) return;
   room(t.resize > 0 ? resized_size(picture, t.resize) : picture, training ? t.pad : 0, t);
 }
 
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   check_channels(image, t);
-  if (t.resize > 0) {
-    centre_crop(resize_shorter(image, t.resize), t, out);
-  } else {
-    centre_crop(image, t, out);
+  switch (t.fit) {
+    case Fit::crop:
+      centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
+      break;
+    case Fit::stretch: {
+      const Image resized = resize(view(image), t.height, t.width);
+      std::copy(resized.pixels.begin(), resized.pixels.end(), out);
+      break;
+    }
+    case Fit::letterbox:
+    case Fit::letterbox_corner:
+      letterbox(image, t, out);
+      break;
   }
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
 }
 
 Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, Random& random) {
@@ -217,8 +247,20 @@ Image evaluation_image(const Image& image, const Transform& transform) {
   return result;
 }
 
+Transform evaluation_transform(const Shape& input, const Preprocessing& preprocessing) {
+  Transform transform;
+  transform.channels = input.c;
+  transform.height = input.h;
+  transform.width = input.w;
+  transform.fit = preprocessing.fit;
+  transform.resize = preprocessing.resize;
+  transform.even_margin = preprocessing.even_margin;
+  transform.order = preprocessing.order;
+  return transform;
+}
+
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
-  const Transform transform = transform_of(graph);
+  const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
   const bool turn = graph.preprocessing.exif_orientation;
   const std::string data = read_file(file);
   const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
@@ -235,7 +277,7 @@ Image network_picture(const Int8Graph& graph, const std::string& file, std::vect
                                 file, bits, 1 << (16 - bits)));
   const bool large_enough = image.height >= transform.height && image.width >= transform.width;
   const bool exact = image.height == transform.height && image.width == transform.width;
-  if (transform.resize == 0 && !exact) {
+  if (transform.fit == Fit::crop && transform.resize == 0 && !exact) {
     const std::string sizes = fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize",
                                           file, image.width, image.height, transform.width, transform.height);
     if (!large_enough)

@@ -10,10 +10,12 @@
 
 #include "src/base/random.h"
 #include "src/data/dataset.h"
+#include "src/net/preprocessing.h"
 
 namespace octet {
 
 struct Int8Graph;
+struct Shape;
 
 /// A rectangle of an image's pixels: interleaved [height, width, channels], rows `stride` bytes apart.
 struct ImageView {
@@ -39,6 +41,7 @@ Image resize(const ImageView& input, int height, int width);
 struct Transform {
   int channels = 3;
   int height = 0, width = 0;  ///< of the batch
+  Fit fit = Fit::crop;        ///< in evaluation; training crops
   int resize = 0;             ///< shorter side after resize(); 0: no resize. Not with random_resized_crop in training
   /// How the margin before the centre crop, half of what is left over, is rounded: to even, as torchvision's CenterCrop
   /// does, or down, as octet did before version 9 of its checkpoints.
@@ -51,6 +54,7 @@ struct Transform {
   int cutout = 0;             ///< side of a square filled with the mean colour (DeVries & Taylor 2017); 0: no cutout
   std::vector<uint8_t> fill;  ///< the mean colour, one value for each channel
   uint8_t outside = 0;        ///< value of the padding's pixels
+  ChannelOrder order = ChannelOrder::rgb;  ///< in evaluation; training has rgb
 };
 
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
@@ -59,8 +63,8 @@ void check_transform(const Transform& transform);
 /// Throws Error(data) if an image of that size cannot go through the transform: too small for the crop, or too long.
 void check_size(const PictureSize& image, const Transform& transform, bool training);
 
-/// Applies the evaluation transform (resize, centre crop) to one image and writes it to out, [height, width, channels].
-/// Throws Error(data) if the image has other channels or is smaller than the crop.
+/// Applies the evaluation transform (fit, order of the channels) to one image and writes it to out, [height, width,
+/// channels]. Throws Error(data) if the image has other channels or is smaller than the crop.
 void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* out);
 
 /// Returns what evaluation_pixels() writes, and checks the transform.
@@ -92,11 +96,13 @@ Rectangle random_part(const PictureSize& image, double area_min, Random& random)
 /// that resizes: classes have no mean.
 Transform mask_transform(const Transform& transform);
 
-/// Reads the image in `file` and fits it to the input of a checkpoint's network: uint8 [height, width, channels]. It is
-/// turned as its EXIF data says and resized if the checkpoint says so, then its centre is cropped, by the functions
-/// that validation uses. Appends a sentence to `notes` for each thing that the user may not expect: a crop without a
-/// resize, an orientation that is not followed, a 16-bit PNG that is nearly black. Throws Error(data), also for an
-/// image that is too small, naming both sizes.
+/// Returns the evaluation transform for an input of that shape.
+Transform evaluation_transform(const Shape& input, const Preprocessing& preprocessing);
+
+/// Reads the image in `file` and fits it to the input of a checkpoint's network as its preprocessing says: uint8
+/// [height, width, channels], by the functions that validation uses. Appends a sentence to `notes` for each thing that
+/// the user may not expect: a crop without a resize, an orientation that is not followed, a 16-bit PNG that is nearly
+/// black. Throws Error(data), also for an image that is too small, naming both sizes.
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
 }  // namespace octet

@@ -30,6 +30,9 @@ constexpr const char *kDense = "none", *kTwoOfFour = "2:4";
 constexpr int kOrientationVersion = 9;
 constexpr const char *kExif = "exif", *kAsStored = "as_stored", *kHalfToEven = "half_to_even", *kDown = "down";
 
+/// From this version on a file says how images are fitted to the input and in which order their channels are.
+constexpr int kFitVersion = 11;
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -92,6 +95,16 @@ bool read_choice(JsonObject& object, const char* key, const char* yes, const cha
   throw data_error(fmt::format("{}: {} '{}', allowed are {}, {}", object.where(), key, choice, no, yes));
 }
 
+template <typename E, size_t N>
+E read_named(JsonObject& object, const char* key, const std::array<Named<E>, N>& table) {
+  const std::string name = object.string(key);
+  try {
+    return value_named(table, name, key);
+  } catch (const Error& error) {
+    throw data_error(fmt::format("{}: {}", object.where(), error.what()));
+  }
+}
+
 Int8Op read_op(JsonObject& object, const std::string& node) {
   const std::string name = object.string("op");
   try {
@@ -135,6 +148,9 @@ json write_preprocessing(const Preprocessing& p, int version) {
   if (version < kOrientationVersion) return out;
   out["orientation"] = p.exif_orientation ? kExif : kAsStored;
   out["crop_margin"] = p.even_margin ? kHalfToEven : kDown;
+  if (version < kFitVersion) return out;
+  out["fit"] = name_in(kFits, p.fit);
+  out["channel_order"] = name_in(kChannelOrders, p.order);
   return out;
 }
 
@@ -147,6 +163,10 @@ Preprocessing read_preprocessing(JsonObject object, int version) {
   if (version >= kOrientationVersion) {
     p.exif_orientation = read_choice(object, "orientation", kExif, kAsStored);
     p.even_margin = read_choice(object, "crop_margin", kHalfToEven, kDown);
+  }
+  if (version >= kFitVersion) {
+    p.fit = read_named(object, "fit", kFits);
+    p.order = read_named(object, "channel_order", kChannelOrders);
   }
   object.done();
   return p;
@@ -179,6 +199,7 @@ int checkpoint_version(const Int8Graph& graph) {
   int version = last_classifies ? 1 : kOutputsVersion;
   const Preprocessing& p = graph.preprocessing;
   if (p.exif_orientation || p.even_margin) version = kOrientationVersion;
+  if (p.fit != Fit::crop || p.order != ChannelOrder::rgb) version = kFitVersion;
   for (const Int8Node& node : graph.nodes)
     version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
                         node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1});

@@ -12,6 +12,7 @@
 
 #include "kernels/core/quantize.h"
 #include "src/net/graph.h"
+#include "src/net/preprocessing.h"
 
 namespace octet {
 
@@ -75,16 +76,6 @@ struct Int8Node {
 
   /// Returns the bytes of the output for one image: codes, or float32, without gaps.
   size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }
-};
-
-/// How an image file becomes the uint8 input [H, W, C].
-struct Preprocessing {
-  int resize = 0;                 ///< the shorter side becomes this many pixels (bilinear); 0: no resize
-  int crop = 0;                   ///< centre crop to crop x crop pixels; 0: no crop
-  bool exif_orientation = false;  ///< first rotates or mirrors images as their EXIF data says
-  bool even_margin = false;       ///< half of an odd margin around the crop is rounded to even, else down
-  std::vector<float> mean, std;   ///< one for each channel, on the 0..1 scale
-  bool operator==(const Preprocessing&) const = default;
 };
 
 struct Int8Graph {

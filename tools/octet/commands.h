@@ -36,6 +36,7 @@ void add_run(CLI::App& app, const Common& common, Action& action);
 void add_analyze(CLI::App& app, const Common& common, Action& action);
 void add_calibrate(CLI::App& app, const Common& common, Action& action);
 void add_export(CLI::App& app, const Common& common, Action& action);
+void add_quantize(CLI::App& app, const Common& common, Action& action);
 void add_search(CLI::App& app, const Common& common, Action& action);
 void add_train(CLI::App& app, const Common& common, Action& action);
 #endif

@@ -151,9 +151,12 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                      human_count(static_cast<double>(multiply_adds(graph))),
                      human_bytes(static_cast<double>(std::filesystem::file_size(path))));
   const Preprocessing& p = graph.preprocessing;
-  out += fmt::format("preprocessing: orientation {}, resize {}, crop {} (margin rounded {}), mean {}, std {}\n",
-                     p.exif_orientation ? "exif" : "as stored", p.resize, p.crop,
-                     p.even_margin ? "half to even" : "down", fmt::join(p.mean, " "), fmt::join(p.std, " "));
+  const std::string crop =
+      fmt::format("resize {}, crop {} (margin rounded {})", p.resize, p.crop, p.even_margin ? "half to even" : "down");
+  out +=
+      fmt::format("preprocessing: orientation {}, {}, {}, mean {}, std {}\n", p.exif_orientation ? "exif" : "as stored",
+                  p.fit == Fit::crop ? crop : std::string(name_in(kFits, p.fit)), name_in(kChannelOrders, p.order),
+                  fmt::join(p.mean, " "), fmt::join(p.std, " "));
   out += sparsity_text(graph);
   out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
   for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));

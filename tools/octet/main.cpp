@@ -54,7 +54,8 @@ void add_recipe_flags(CLI::App& command, Common& common) {
     command.add_option("--out", common.out, "the run directory to make (default: runs/RECIPE-1, -2, ...)");
     command.add_flag("--resume", common.resume, "go on from the last checkpoint");
   }
-  if (is_one_of({"calibrate", "export"})) command.add_option("--out", common.out, "the int8 checkpoint to write");
+  if (is_one_of({"calibrate", "export", "quantize"}))
+    command.add_option("--out", common.out, "the int8 checkpoint to write");
   if (is_one_of({"search"})) command.add_option("--out", common.out, "the recipe to write, with the chosen plan");
 }
 
@@ -90,7 +91,7 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> names = command_names(app);
     std::string line = fmt::format("unknown command '{}'{}", unknown.front(), did_you_mean(unknown.front(), names));
 #if !OCTET_TRAINING
-    for (const char* name : {"train", "calibrate", "analyze", "search", "export"})
+    for (const char* name : {"train", "quantize", "calibrate", "analyze", "search", "export"})
       if (unknown.front() == name)
         line = fmt::format("'{}' needs LibTorch, and this build has none (-DOCTET_TRAINING=OFF)", name);
 #endif
@@ -118,6 +119,7 @@ ExitCode run(int argc, char** argv) {
   app.set_version_flag("--version", "octet " OCTET_VERSION);
 #if OCTET_TRAINING
   add_train(app, common, action);
+  add_quantize(app, common, action);
   add_calibrate(app, common, action);
   add_analyze(app, common, action);
   add_search(app, common, action);

@@ -67,6 +67,8 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
   run.data = open_run_data(run.recipe);
   run.data.evaluation_transform.even_margin = run.graph.preprocessing.even_margin;
+  run.data.evaluation_transform.fit = run.graph.preprocessing.fit;
+  run.data.evaluation_transform.order = run.graph.preprocessing.order;
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
   run.compile.threads = options.threads.value_or(run.recipe.threads);

@@ -22,7 +22,8 @@ class LoadedBatches : public Batches {
 
   const Labelled* next() override {
     if (!loader_->next(batch_)) return nullptr;
-    labelled_.images = network_input(batch_, data_, at::kCPU);
+    const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
+    labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
     labelled_.labels =
         at::from_blob(batch_.labels.data(), labels_shape(data_, batch_.size), at::TensorOptions(at::kLong));
     return &labelled_;

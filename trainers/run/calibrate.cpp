@@ -255,7 +255,7 @@ void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recip
 
 }  // namespace
 
-void calibrate(QuantizedModel& model, const Run& run) {
+void calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
   const FullPrecision full;  // ranges are those of the float32 network on every device
@@ -264,6 +264,7 @@ void calibrate(QuantizedModel& model, const Run& run) {
     say_sparse_layers(model.prepared());
     if (recipe.equalize) equalize_model(model, run);
     find_finite_ranges(model, run);
+    if (ranges_set) ranges_set();
     if (repairs) repair(model, run);
     if (repairs) require_finite_repairs(model.weights(), recipe);
   } catch (const Error& error) {

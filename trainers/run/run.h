@@ -60,8 +60,9 @@ bool observes(const QuantRecipe& quant);
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
-/// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place.
-void calibrate(QuantizedModel& model, const Run& run);
+/// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. `ranges_set`,
+/// if given, is called between ranges and repairs of weights, and may change the ranges.
+void calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);

@@ -187,13 +187,17 @@ class Importer {
       return outputs;
     } catch (const Error& error) {
       if (cut_) throw;
-      throw Error(error.code(), error.what() + where_to_end(n + 1));
+      const NearestValues nearest = where_to_end(n + 1);
+      if (nearest.names.empty()) throw;
+      OnnxEndsTooLate late(Error(error.code(), error.what() + advice_to_end(nearest)), nearest.names);
+      late.left_out = nearest.left_out;
+      throw late;
     }
   }
 
-  /// Says where the network could end, after it tried the remaining nodes for values that do not depend on the refused
-  /// one.
-  std::string where_to_end(int next) {
+  /// Returns where the network could end, after it tried the remaining nodes for values that do not depend on the
+  /// refused one.
+  NearestValues where_to_end(int next) {
     for (int n = next; n < graph_.node_size(); ++n) {
       if (!live_[static_cast<size_t>(n)]) continue;
       try {
@@ -201,8 +205,10 @@ class Importer {
       } catch (const Error&) {  // only the first error is reported
       }
     }
-    const NearestValues nearest = nearest_values(network_, outputs_);
-    if (nearest.names.empty()) return "";
+    return nearest_values(network_, outputs_);
+  }
+
+  std::string advice_to_end(const NearestValues& nearest) const {
     std::vector<std::string> names, quoted;
     bool commas = false;  // --outputs separates names by commas
     for (const std::string& name : nearest.names) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/base/safetensors.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
@@ -28,11 +29,20 @@ struct ImportedNetwork {
   std::vector<std::string> notes;  ///< for people: what was left out or expressed differently
 };
 
+/// A network that is refused for an operator behind all layers, such as a detector's decoding: it could be imported up
+/// to the values `end_at`, which are no longer joined (Concat) or squashed (Sigmoid).
+class OnnxEndsTooLate : public Error {
+ public:
+  OnnxEndsTooLate(const Error& error, std::vector<std::string> end_at) : Error(error), end_at(std::move(end_at)) {}
+  std::vector<std::string> end_at;    ///< in the order of the file
+  std::vector<std::string> left_out;  ///< the operators behind them
+};
+
 /// Imports a float network. `outputs` are names of values that become the outputs, in this order, in place of the
 /// file's own; nodes after them are left out. `image_size` is the height and width of the images if the file leaves
 /// them open; 0 refuses such a file. External data is read from the file's own folder only. Throws Error(data) naming
 /// the file and the node for damaged files and for operators that octet does not have; if these come after all layers,
-/// it says at which values the network could end. Throws Error(usage) for `outputs` that no node gives.
+/// it is an OnnxEndsTooLate. Throws Error(usage) for `outputs` that no node gives.
 ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {}, int image_size = 0);
 
 /// Imports a file that is in memory, without external data; `name` stands for the path in messages.

@@ -298,6 +298,9 @@ Preprocessing read_preprocessing(const OnnxFile& file, int channels, Int8Graph& 
     if (entry.key() == "std") p.std = numbers(entry.value());
     if (entry.key() == "orientation") p.exif_orientation = entry.value() == "exif";
     if (entry.key() == "crop_margin") p.even_margin = entry.value() == "half_to_even";
+    for (const Named<Fit>& fit : kFits)
+      if (entry.key() == "fit" && entry.value() == fit.name) p.fit = fit.value;
+    if (entry.key() == "channel_order" && entry.value() == "bgr") p.order = ChannelOrder::bgr;
     const std::vector<float> number = numbers(entry.value());
     const int size = number.size() == 1 && number[0] >= 0 && number[0] < 1e6f ? static_cast<int>(number[0]) : 0;
     if (entry.key() == "resize") p.resize = size;

@@ -174,6 +174,9 @@ std::string OnnxWriter::finish(const Preprocessing& preprocessing, const std::ve
   add("crop", fmt::format("{}", preprocessing.crop));
   if (preprocessing.exif_orientation) add("orientation", "exif");
   if (preprocessing.even_margin) add("crop_margin", "half_to_even");
+  if (preprocessing.fit != Fit::crop) add("fit", std::string(name_in(kFits, preprocessing.fit)));
+  if (preprocessing.order != ChannelOrder::rgb)
+    add("channel_order", std::string(name_in(kChannelOrders, preprocessing.order)));
   if (!class_names.empty()) add("class_names", fmt::format("{}", fmt::join(class_names, "\n")));
   std::string bytes;
   if (!model_.SerializeToString(&bytes)) throw usage_error("larger than 2 GB, which no ONNX file may be");

@@ -12,6 +12,7 @@
 
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
+#include "src/quant/curve_ranges.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
@@ -127,6 +128,18 @@ struct QuantizedModel::Impl {
     return at_weights().quantizing_hooks(of, learned, {.fold_batch_norm = true});
   }
 
+  /// Sets the qparams of a calibrated edge. QAT continues from there: observers start with the calibrated range, not
+  /// with the first batch's.
+  void set_edge(int node, const QParams& q) {
+    edges.set(node, q, prepared);
+    Statistics start = seen_by_all[node].statistics();
+    if (options.observer != ObserverKind::histogram) {
+      const kernels::RunningRange range = kernels::range_of_qparams(q, prepared.affine[node]);
+      start = {.lo = range.lo, .hi = range.hi, .seen = range.seen};
+    }
+    edges.observers[node].restore(start);
+  }
+
   void upload() {
     if (quantizers) quantizers->upload(edges);
   }
@@ -240,21 +253,19 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile, cons
   if (impl.quantizers) impl.quantizers->download_histograms(impl.calibrators);
   impl.seen_by_all = impl.calibrators;
   if (merge) merge(impl.seen_by_all);
+  choose_edges(method, percentile);
+}
+
+void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
+  Impl& impl = *impl_;
   const std::vector<Node>& nodes = impl.prepared.graph.nodes;
+  const std::vector<std::vector<int>> lookups = only_lookups(impl.prepared);
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!impl.prepared.has_edge(n)) continue;
     at_node(nodes[n], [&] {
-      const Statistics& seen = impl.seen_by_all[n].statistics();
-      if (seen.seen == 0) throw promise_error("calibration saw no image");
-      const QParams q = octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
-      impl.edges.set(n, q, impl.prepared);
-      // QAT continues from here: observers start with the calibrated range, not with the first batch's.
-      Statistics start = seen;
-      if (impl.options.observer != ObserverKind::histogram) {
-        const kernels::RunningRange range = kernels::range_of_qparams(q, impl.prepared.affine[n]);
-        start = {.lo = range.lo, .hi = range.hi, .seen = range.seen};
-      }
-      impl.edges.observers[n].restore(start);
+      if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
+      const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n]);
+      impl.set_edge(n, octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]));
       return 0;
     });
   }
@@ -263,6 +274,13 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile, cons
   impl.edges.ready = true;
   impl.upload();
   impl.start_learning();
+}
+
+void QuantizedModel::set_edge(int node, const QParams& qparams) {
+  impl_->fetch();
+  impl_->set_edge(node, qparams);
+  impl_->upload();
+  impl_->start_learning();
 }
 
 std::vector<QuantizedModel::WideEdge> QuantizedModel::wide_edges(double times) const {

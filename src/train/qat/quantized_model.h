@@ -69,6 +69,12 @@ class QuantizedModel {
   using Merge = std::function<void(std::vector<Observer>& histograms)>;
   void calibrate(CalibrationMethod method, double percentile, const Merge& merge = nullptr);
 
+  /// Chooses the qparams of all edges again, from what calibrate() saw, by another method.
+  void choose_edges(CalibrationMethod method, double percentile);
+
+  /// Sets the qparams of an edge, which has_edge(), of the codes that it has.
+  void set_edge(int node, const QParams& qparams);
+
   /// Returns the calibrated edges whose codes represent magnitudes at least `times` as large as those of 99.9 % of the
   /// values: as many codes are spent on one value in a thousand. The widest comes first.
   struct WideEdge {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/image_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/text.h"
+#include "src/data/image_folder.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 7> kEndings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp"};
+constexpr uint64_t kWhole = std::numeric_limits<uint64_t>::max();
+
+const uint8_t* bytes_of(const std::string& data) { return reinterpret_cast<const uint8_t*>(data.data()); }
+
+/// Returns the names that a pattern matches, sorted; none if it is no pattern or nothing matches.
+std::vector<std::string> matches(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> names;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) names.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  return names;
+}
+
+}  // namespace
+
+std::string ending_of(const std::string& name) {
+  std::string ending = fs::path(name).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending.empty() ? "files without an ending" : ending;
+}
+
+bool is_picture(const std::string& name) {
+  return std::find(kEndings.begin(), kEndings.end(), ending_of(name)) != kEndings.end();
+}
+
+bool is_hidden(const std::string& name) { return fs::path(name).filename().string().starts_with('.'); }
+
+void refuse_compressed(const std::string& path) {
+  const std::string ending = ending_of(path), inner = path.substr(0, path.size() - ending.size());
+  const bool tar = inner.ends_with(".tar");
+  if (ending == ".tgz" || (tar && ending == ".gz"))
+    throw data_error(fmt::format(
+        "{}: compressed, so its pictures cannot be read in any order; decompress it once, gunzip -k {}, and name {}",
+        path, shell_word(path), tar ? inner : inner + ".tar"));
+  if (ending == ".zip" || ending == ".7z" || ending == ".rar" || ending == ".tbz2" || ending == ".txz" || tar)
+    throw data_error(
+        fmt::format("{}: an archive that is not read; unpack it and name the folder, or a .tar of it", path));
+}
+
+void LeftOut::add(const std::string& kind, const std::string& name) {
+  Kind& of_kind = kinds_[kind];
+  if (++of_kind.count == 1 || name < of_kind.first) of_kind.first = name;
+}
+
+std::string LeftOut::text() const {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> kinds;
+  for (const auto& [kind, of_kind] : kinds_)
+    kinds.push_back(fmt::format("{} {} ({})", kind, with_thousands(of_kind.count), of_kind.first));
+  if (kinds.empty()) return "";
+  const size_t more = kinds.size() - std::min(kinds.size(), kShown);
+  kinds.resize(kinds.size() - more);
+  return fmt::format(": left out: {}{}", fmt::join(kinds, ", "),
+                     more > 0 ? fmt::format(" and {} more kinds", more) : "");
+}
+
+std::vector<std::string> LeftOut::notes(const std::string& root) const {
+  if (kinds_.empty()) return {};
+  return {fmt::format("{}{}; read are {}", root, text(), fmt::join(kEndings, " "))};
+}
+
+std::string file_start(const std::string& path, uint64_t most) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error || size <= most) return read_file(path);  // which says what is wrong
+  std::string start(most, '\0');
+  std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(most));
+  return start;
+}
+
+PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name) {
+  constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
+  const auto decoded = [&](const std::string& data) { return decode_header(bytes_of(data), data.size(), name); };
+  // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
+  if (const std::string start = contents(kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
+    try {
+      return decoded(start);
+    } catch (const Error&) {  // perhaps the start is too short: the whole file decides
+    }
+  }
+  return decoded(contents(kWhole));
+}
+
+ImageList::ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation)
+    : channels_(channels), orientation_(orientation) {
+  for (const std::string& path : paths) {
+    if (fs::exists(path)) {
+      add(path);
+      continue;
+    }
+    const std::vector<std::string> names = matches(path);
+    if (names.empty()) throw data_error(path + ": no such file or folder, and a pattern that nothing matches");
+    for (const std::string& name : names) add(name);
+  }
+  if (files_.empty()) throw data_error("no pictures: name a folder, a .tar or files");
+}
+
+ImageList::~ImageList() = default;
+
+void ImageList::add(const std::string& path) {
+  const size_t before = files_.size();
+  LeftOut left_out;
+  if (fs::is_directory(path)) {
+    add_folder(path, left_out);
+  } else if (ending_of(path) == ".tar") {
+    add_archive(path, left_out);
+  } else {
+    refuse_compressed(path);
+    files_.push_back({.name = path});  // whatever its name ends in: reading it tells
+    return;
+  }
+  if (files_.size() == before)
+    throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", path, left_out.text()));
+  std::sort(files_.begin() + static_cast<std::ptrdiff_t>(before), files_.end(),
+            [](const File& a, const File& b) { return a.name < b.name; });
+  for (std::string& note : left_out.notes(path)) notes_.push_back(std::move(note));
+}
+
+void ImageList::add_folder(const std::string& path, LeftOut& left_out) {
+  for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator(); ++entry) {
+    const std::string name = entry->path().string();
+    if (is_hidden(name)) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+    } else if (entry->is_regular_file() && is_picture(name)) {
+      files_.push_back({.name = name});
+    } else if (!entry->is_directory()) {
+      left_out.add(ending_of(name), fs::relative(entry->path(), path).string());
+    }
+  }
+}
+
+void ImageList::add_archive(const std::string& path, LeftOut& left_out) {
+  archives_.push_back(std::make_unique<TarFile>(path));
+  for (const TarMember& member : archives_.back()->members()) {
+    if (is_hidden(member.name)) continue;
+    if (is_picture(member.name)) {
+      files_.push_back({(fs::path(path) / member.name).string(), archives_.back().get(), member.offset, member.size});
+    } else {
+      left_out.add(ending_of(member.name), member.name);
+    }
+  }
+}
+
+std::string ImageList::contents(size_t index, uint64_t most) const {
+  const File& file = files_.at(index);
+  return file.archive ? file.archive->read(file.offset, std::min(file.size, most)) : file_start(file.name, most);
+}
+
+Image ImageList::read(size_t index) const {
+  const std::string data = contents(index, kWhole);
+  return decode_image(bytes_of(data), data.size(), channels_, describe(index), orientation_);
+}
+
+std::optional<PictureHeader> ImageList::header(size_t index) const {
+  return header_of([&](uint64_t most) { return contents(index, most); }, describe(index));
+}
+
+}  // namespace octet

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What data sets of image files share: which files are images, what is left out of a folder, and a file's bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/data/dataset.h"
+
+namespace octet {
+
+class TarFile;
+
+/// Returns ".png" for "a/b.PNG"; "files without an ending" for a file that has none.
+std::string ending_of(const std::string& name);
+
+/// Whether the file ends as JPEG, PNG, BMP and WebP files do.
+bool is_picture(const std::string& name);
+
+/// Whether it is one of the files that systems add to folders: .DS_Store, ._a.jpg and the like.
+bool is_hidden(const std::string& name);
+
+/// Throws Error(data) for archives whose members cannot be read in any order: .tar.gz, .zip and the like.
+void refuse_compressed(const std::string& path);
+
+/// Counts by kind (".tiff", "files without an ending") the files that are not read.
+class LeftOut {
+ public:
+  void add(const std::string& kind, const std::string& name);
+  void clear() { kinds_.clear(); }
+  bool empty() const { return kinds_.empty(); }
+  /// Returns ": left out: .tiff 3 (cat/a.tiff)", with the first name of each kind, or "".
+  std::string text() const;
+  /// Returns the note to the user about a folder or archive, or none.
+  std::vector<std::string> notes(const std::string& root) const;
+
+ private:
+  struct Kind {
+    long count = 0;
+    std::string first;
+  };
+  std::map<std::string, Kind> kinds_;
+};
+
+/// Returns the first `most` bytes of a file. Throws Error(data).
+std::string file_start(const std::string& path, uint64_t most);
+
+/// Returns an image's header; contents(most) gives the first `most` bytes of its file, `name` stands in messages.
+PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name);
+
+/// Images without labels, for calibration: files of any folders and archives, each with label 0.
+class ImageList : public Dataset {
+ public:
+  /// Each of `paths` is a folder, which is read with all folders within it; a .tar; an image file; or a pattern of
+  /// such names with *, ? and [] (glob(7)). Files are sorted by name within a path; hidden ones and other kinds of
+  /// files are left out, see notes(). Throws Error(data) for a path that does not exist or holds no image.
+  ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation);
+  ~ImageList() override;
+  size_t size() const override { return files_.size(); }
+  int channels() const override { return channels_; }
+  int label(size_t) const override { return 0; }
+  Image read(size_t index) const override;
+  const std::vector<std::string>& class_names() const override { return no_classes_; }
+  std::string describe(size_t index) const override { return files_.at(index).name; }
+  std::optional<PictureHeader> header(size_t index) const override;
+  Orientation orientation() const override { return orientation_; }
+  std::vector<std::string> notes() const override { return notes_; }
+
+ private:
+  struct File {
+    std::string name;
+    const TarFile* archive = nullptr;  ///< null: on disk
+    uint64_t offset = 0, size = 0;     ///< in the archive
+  };
+  void add(const std::string& path);
+  void add_folder(const std::string& path, LeftOut& left_out);
+  void add_archive(const std::string& path, LeftOut& left_out);
+  std::string contents(size_t index, uint64_t most) const;
+
+  int channels_;
+  Orientation orientation_;
+  std::vector<std::unique_ptr<TarFile>> archives_;
+  std::vector<File> files_;
+  std::vector<std::string> no_classes_, notes_;
+};
+
+}  // namespace octet

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What quantization changes at the outputs, and ranges that are chosen by it.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/quant/plan.h"
+#include "src/train/repair/output_error.h"
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+at::Tensor pictures(int seed, int count) {
+  at::manual_seed(static_cast<uint64_t>(seed));
+  return at::randn({count, 3, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+/// A model whose input saw one value 200 times as far as the others.
+QuantizedModel seen_an_outlier() {
+  const Graph graph = build_model(test::family("resnet8", 16));
+  QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
+  at::Tensor x = pictures(3, 64);
+  x[63][0][0][0] = 800;
+  model.forward(x, {.observe = true, .quantize = false});
+  model.calibrate(CalibrationMethod::minmax, 100);
+  return model;
+}
+
+TEST(OutputErrors, AgreeWithTheirDefinition) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  model.choose_edges(CalibrationMethod::percentile, 99.9);
+  const std::vector<at::Tensor> x = {pictures(4, 5), pictures(5, 3)};
+  const std::vector<OutputError> errors = OutputErrors(model, x).measure();
+  ASSERT_EQ(errors.size(), 1u);
+  const at::Tensor all = at::cat({x[0], x[1]});
+  const at::Tensor wanted = model.forward(all, {.quantize = false}).to(at::kDouble);
+  const at::Tensor got = model.forward(all, {}).to(at::kDouble);
+  const at::Tensor noise = (wanted - got).square().sum(1), signal = (wanted - wanted.mean(0)).square().sum(1);
+  EXPECT_NEAR(errors[0].lost, (noise / (noise + signal)).mean().item<double>(), 1e-6);
+  EXPECT_NEAR(errors[0].sqnr_db, 10 * std::log10(wanted.square().sum().item<double>() / noise.sum().item<double>()),
+              1e-3);
+  EXPECT_DOUBLE_EQ(errors[0].agreement, wanted.argmax(1).eq(got.argmax(1)).to(at::kDouble).mean().item<double>());
+}
+
+TEST(OutputErrors, OfAFloatNetworkAreNone) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> x = {pictures(4, 5)};
+  const OutputErrors errors(model, x);
+  const OutputError error = errors.measure(std::vector<bool>(errors.nodes(), false)).front();
+  EXPECT_EQ(error.lost, 0);
+  EXPECT_TRUE(std::isinf(error.sqnr_db));
+  EXPECT_EQ(error.agreement, 1);
+}
+
+TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> held = {pictures(6, 16)};
+  const std::vector<RangeMethod> methods = {{CalibrationMethod::minmax}, {CalibrationMethod::percentile, 99.9}};
+  int calls = 0;
+  const ChosenRanges ranges = choose_ranges(model, held, methods, 2, [&](int trial) { EXPECT_EQ(trial, calls++); });
+  EXPECT_EQ(calls, 2);
+  ASSERT_EQ(ranges.trials.size(), 2u);
+  EXPECT_EQ(ranges.chosen, 1u);
+  EXPECT_LT(ranges.trials[1].lost, ranges.trials[0].lost / 10);
+  EXPECT_TRUE(ranges.edges.empty());
+  EXPECT_DOUBLE_EQ(OutputErrors(model, held).lost(), ranges.lost);
+}
+
+TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> held = {pictures(6, 16)};
+  // Both clip most values of all edges or none of the outlier: with one of them for all edges a single edge is better
+  // with the other.
+  const std::vector<RangeMethod> methods = {{CalibrationMethod::percentile, 60}, {CalibrationMethod::minmax}};
+  const ChosenRanges ranges = choose_ranges(model, held, methods, 40, [](int) {});
+  const double one_for_all = std::min(ranges.trials[0].lost, ranges.trials[1].lost);
+  ASSERT_FALSE(ranges.edges.empty());
+  EXPECT_LT(ranges.lost, 0.99 * one_for_all);
+  EXPECT_DOUBLE_EQ(OutputErrors(model, held).lost(), ranges.lost);
+  for (const ChosenRanges::Edge& edge : ranges.edges) EXPECT_NE(edge.before, edge.after) << edge.node;
+}
+
+TEST(ChooseRanges, ACallThatThrowsEndsIt) {
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> held = {pictures(6, 4)};
+  EXPECT_THROW(choose_ranges(model, held, {{CalibrationMethod::minmax}}, 5,
+                             [](int) { throw Error(ExitCode::interrupted, "stop"); }),
+               Error);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a function cannot tell apart gets no codes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "src/quant/curve_ranges.h"
+
+namespace octet {
+namespace {
+
+/// The definition: every value beyond the interval gives f within half a step of what its end gives.
+void expect_within_half_a_step(const Curve& curve, const Interval& values, const Interval& part, int steps) {
+  double low = INFINITY, high = -INFINITY, off = 0;
+  for (double x = values.lo; x <= values.hi; x += 0.001) {
+    const double f = evaluate(curve, x);
+    low = std::min(low, f), high = std::max(high, f);
+    off = std::max(off, std::abs(f - evaluate(curve, std::clamp(x, part.lo, part.hi))));
+  }
+  EXPECT_LE(off, (high - low) / steps / 2 * 1.01) << curve_text(curve);
+}
+
+TEST(CurveRanges, SiluIsFlatFarBelowZero) {
+  const Curve silu{Function::silu};
+  const Interval part = told_apart(silu, {-40, 10}, 255);
+  // f(x) = -(10 + 0.278) / 255 / 2 = -0.02015 at x = -5.63
+  EXPECT_NEAR(part.lo, -5.63, 0.02);
+  EXPECT_EQ(part.hi, 10);
+  expect_within_half_a_step(silu, {-40, 10}, part, 255);
+  EXPECT_LT(told_apart(silu, {-40, 1}, 255).lo, part.lo - 1);  // the codes of smaller outputs tell more apart
+  EXPECT_GT(told_apart(silu, {-40, 10}, 15).lo, -3.5);         // those of four bits less
+}
+
+TEST(CurveRanges, EveryFunctionKeepsItsCodes) {
+  for (const Function f : {Function::silu, Function::sigmoid, Function::hard_sigmoid, Function::hard_swish,
+                           Function::gelu, Function::tanh, Function::leaky_relu}) {
+    for (const Interval& values : {Interval{-30, 30}, Interval{-3, 50}, Interval{-50, 2}, Interval{1, 2}})
+      expect_within_half_a_step({f}, values, told_apart({f}, values, 255), 255);
+  }
+  const Interval part = told_apart({Function::sigmoid}, {-30, 30}, 255);
+  EXPECT_NEAR(part.lo, -6.24, 0.03);  // sigmoid(-6.24) = 1 / 510
+  EXPECT_NEAR(part.hi, 6.24, 0.03);
+}
+
+TEST(CurveRanges, AConstantStaysAsItIs) {
+  const Interval part = told_apart({Function::hard_sigmoid}, {-20, -10}, 255);
+  EXPECT_EQ(part.lo, -20);
+  EXPECT_EQ(part.hi, -10);
+}
+
+TEST(CurveRanges, ClippedStatisticsKeepEveryValue) {
+  Observer observer(ObserverKind::histogram);
+  std::vector<float> x;
+  for (int i = -2000; i <= 1000; ++i) x.push_back(static_cast<float>(i) / 50);
+  observer.observe(x.data(), x.size());
+  const Statistics s = clipped(observer.statistics(), {-6, 15});
+  EXPECT_EQ(s.lo, -6);
+  EXPECT_EQ(s.hi, 15);
+  const auto sum = [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); };
+  EXPECT_EQ(sum(s.histogram), static_cast<double>(x.size()));
+  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  for (int i = 0; i < kHistogramBins; ++i) {
+    const double end = s.histogram_lo + (i + 1) * width;
+    if (end < -6 - 1e-9 || end - width > 15 + 1e-9) EXPECT_EQ(s.histogram[i], 0) << i;
+  }
+  const QParams codes{1, 0, 0, 255};
+  const QParams q = calibrate(s, CalibrationMethod::minmax, 100, codes, true);
+  EXPECT_NEAR(q.scale, 21.0 / 255, 1e-6);
+}
+
+}  // namespace
+}  // namespace octet

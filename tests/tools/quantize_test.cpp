@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// octet quantize: from an ONNX file and images without labels to a checkpoint whose codes are proved.
+#include <nlohmann/json.hpp>
+
+#include "src/base/files.h"
+#include "src/data/dataset.h"
+#include "src/net/checkpoint.h"
+#include "tests/data/pictures.h"
+#include "tests/onnx/model_builder.h"
+#include "tests/tools/program.h"
+
+namespace octet::test {
+namespace {
+
+/// Two outputs of different shapes, of images that are not square; neither is logits of classes.
+std::string two_outputs() {
+  ModelBuilder model({3, 12, 20});
+  model.weight("stem.weight", {8, 3, 3, 3});
+  model.weight("stem.bias", {8});
+  model.weight("box.weight", {4, 8, 1, 1});
+  model.weight("box.bias", {4});
+  model.weight("score.weight", {2, 8, 3, 3});
+  model.weight("score.bias", {2});
+  model.node("Conv", {"image", "stem.weight", "stem.bias"}, "a").ints("pads", {1, 1, 1, 1});
+  model.node("Relu", {"a"}, "b");
+  model.node("Conv", {"b", "box.weight", "box.bias"}, "boxes");
+  model.node("Conv", {"b", "score.weight", "score.bias"}, "scores").ints("strides", {2, 2}).ints("pads", {1, 1, 1, 1});
+  return model.bytes(std::vector<std::string>{"boxes", "scores"});
+}
+
+class Quantize : public ToolTest {
+ protected:
+  void SetUp() override {
+    write("net.onnx", two_outputs());
+    for (const char* folder : {"images", "bad", "black"}) std::filesystem::create_directory(path(folder));
+    for (int i = 0; i < 15; ++i)
+      write("images/" + std::to_string(i) + ".png",
+            encode_png(testing::noise(16 + i, 24, 3, static_cast<uint64_t>(i))));
+  }
+  Answer quantize(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"quantize", path("net.onnx"), "--images", path("images"), "--device", "cpu"};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  }
+  void expect_refused(std::vector<std::string> more, int code, const std::vector<std::string>& parts) const {
+    more.insert(more.end(), {"--out", path("refused.safetensors")});
+    expect_refusal(quantize(more), code, parts);
+    EXPECT_FALSE(std::filesystem::exists(path("refused.safetensors")));
+  }
+};
+
+TEST_F(Quantize, WritesACheckpointOfTwoOutputsThatEnginesProve) {
+  const std::string out = path("int8.safetensors");
+  const Answer answer = quantize({"--preset", "yolo", "--out", out, "--html", path("page.html"), "--json"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("images"), (nlohmann::json{{"calibrated", 9}, {"chosen", 3}, {"measured", 3}}));
+  EXPECT_EQ(document.at("differing_codes"), 0);
+  EXPECT_GT(document.at("codes"), 3 * 12 * 20 * 8);
+  ASSERT_EQ(document.at("outputs").size(), 2u);
+  for (const auto& output : document.at("outputs")) {
+    EXPECT_GT(output.at("sqnr_db"), 25) << output.dump();
+    EXPECT_LT(output.at("lost"), 0.01) << output.dump();
+  }
+  EXPECT_GE(document.at("trials").size(), 4u);
+  const Int8Graph graph = read_checkpoint(out);
+  EXPECT_EQ(graph.input_shape(), (Shape{3, 12, 20}));
+  EXPECT_EQ(graph.outputs.size(), 2u);
+  EXPECT_EQ(graph.preprocessing.fit, Fit::letterbox);
+  EXPECT_EQ(graph.preprocessing.order, ChannelOrder::rgb);
+  EXPECT_TRUE(graph.preprocessing.exif_orientation);
+  expect_part(read_file(path("page.html")), "SQNR of each layer");
+  const Answer dumped = octet({"run", out, path("images/0.png"), "--dump", path("codes.safetensors"), "--quiet"});
+  EXPECT_EQ(dumped.code, 0) << dumped.err;
+}
+
+TEST_F(Quantize, OptionsSayHowImagesAreRead) {
+  const std::string out = path("int8.safetensors");
+  const Answer answer =
+      quantize({"--fit", "stretch", "--order", "bgr", "--mean", "103.53,116.28,123.675", "--std", "51", "--scale",
+                "255", "--orientation", "as_stored", "--method", "mse", "--out", out});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const Preprocessing p = read_checkpoint(out).preprocessing;
+  EXPECT_EQ(p.fit, Fit::stretch);
+  EXPECT_EQ(p.order, ChannelOrder::bgr);
+  EXPECT_FALSE(p.exif_orientation);
+  ASSERT_EQ(p.mean.size(), 3u);
+  EXPECT_FLOAT_EQ(p.mean[0], 0.406f);
+  EXPECT_EQ(p.std, std::vector<float>(3, 0.2f));
+  expect_part(answer.out, "0 of ");
+  expect_part(octet({"inspect", out}).out, "orientation as stored, stretch, bgr, mean 0.406 ");
+}
+
+TEST_F(Quantize, RepairsAreTriedAndTakenWhereTheyPay) {
+  const Answer answer = quantize({"--preset", "yolo", "--repair", "fast", "--json", "--out", path("int8.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto repairs = nlohmann::json::parse(answer.out).at("repairs");
+  ASSERT_EQ(repairs.size(), 3u);
+  EXPECT_EQ(repairs[0].at("repairs"), "none");
+  EXPECT_LT(repairs[1].at("lost"), 0.01);
+  EXPECT_TRUE(repairs[2].at("lost").is_null());  // what the stem gives goes two ways
+  expect_part(repairs[2].at("refused").get<std::string>(), "no two layers can be equalized");
+}
+
+TEST_F(Quantize, WhatExistsStaysUnlessForced) {
+  const std::string out = path("int8.safetensors");
+  write("int8.safetensors", "mine");
+  const Answer refused = quantize({"--preset", "yolo", "--out", out});
+  expect_refusal(refused, 2, {"int8.safetensors exists and stays as it is", "--force"});
+  EXPECT_EQ(read_file(out), "mine");
+  EXPECT_EQ(quantize({"--preset", "yolo", "--out", out, "--force", "--quiet"}).code, 0);
+  EXPECT_NO_THROW(read_checkpoint(out));
+}
+
+TEST_F(Quantize, NothingAboutImagesIsGuessed) {
+  expect_refused({}, 2, {"how do images become the network's input?", "--preset imagenet", "--mean"});
+  expect_refused({"--mean", "0"}, 2, {"how do images become the network's input?"});
+  expect_refused({"--preset", "coco"}, 2, {"--preset: 'coco' is none of imagenet, yolo, yolox, none"});
+  expect_refused({"--preset", "none", "--mean", "0,0"}, 2, {"--mean: 2 values for an input of 3 channels"});
+  expect_refused({"--preset", "yolo", "--resize", "30"}, 2, {"--fit letterbox has none"});
+  expect_refused({"--preset", "none", "--profile", "tensorrt", "--onnx", path("a.onnx")}, 2, {"symmetric_s8"});
+}
+
+TEST_F(Quantize, ImagesThatCannotServeAreNamed) {
+  const auto with = [&](const std::string& images) {
+    return octet({"quantize", path("net.onnx"), "--images", images, "--preset", "yolo", "--device", "cpu", "--out",
+                  path("refused.safetensors")});
+  };
+  expect_refusal(with(path("absent")), 3, {"absent: no such file or folder"});
+  expect_refusal(with(path("images/0.png")), 3, {"1 picture: some are calibrated on", "100 to 300 are usual"});
+  write("bad/a.png", "no picture");
+  expect_refusal(with(path("bad")), 3, {"none of 1 picture can be read", "a.png"});
+  for (int i = 0; i < 10; ++i)
+    write("black/" + std::to_string(i) + ".png",
+          encode_png({16, 24, 3, std::vector<uint8_t>(static_cast<size_t>(16) * 24 * 3)}));
+  expect_refusal(with(path("black")), 3, {"every picture is of one colour"});
+  EXPECT_FALSE(std::filesystem::exists(path("refused.safetensors")));
+  write("images/broken.png", "no picture");
+  const Answer answer = with(path("images"));
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  expect_part(answer.err, "note: 1 picture cannot be read and left out: " + path("images/broken.png"));
+}
+
+TEST_F(Quantize, NetworksThatCannotServeAreNamed) {
+  ModelBuilder pool({3, 12, 20});
+  pool.node("GlobalAveragePool", {"image"}, "a");
+  write("net.onnx", pool.bytes("a"));
+  expect_refused({"--preset", "yolo"}, 2, {"no convolution and no linear layer"});
+  write("net.onnx", "not a network");
+  expect_refused({"--preset", "yolo"}, 3, {"net.onnx"});
+  expect_refusal(octet({"quantize", "resnet18", "--images", path("images"), "--preset", "imagenet"}), 2,
+                 {"resnet18: a network of the zoo needs weights (--weights FILE)"});
+}
+
+}  // namespace
+}  // namespace octet::test

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/quantize.h"
+
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/base/random.h"
+#include "src/base/text.h"
+#include "src/base/threads.h"
+#include "src/data/image_files.h"
+#include "src/net/onnx/import.h"
+#include "src/net/zoo.h"
+#include "src/train/model/threads.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
+#include "trainers/run/measure.h"
+#include "trainers/run/run.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kHeldBack = 32;    // images of each of the two parts that are not calibrated on, at most
+constexpr size_t kFewImages = 10;   // below, one image in three is held back for each part, which measures little
+constexpr int kAlone = 12;          // layers that are also measured alone
+constexpr size_t kProofImages = 4;  // engines promise equal codes for every image; a few show it
+
+bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
+
+/// Throws for a network that has nothing to quantize, or weights that are not finite.
+void require_usable(const QuantizeRequest& request, const Graph& graph, const Weights& weights) {
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return has_weight(node.op); }))
+    throw usage_error(fmt::format("{}: no convolution and no linear layer: nothing gains by int8", request.network));
+  for (const auto& [name, tensor] : weights)
+    if (!tensor.detach().isfinite().all().item<bool>())
+      throw data_error(fmt::format("{}: '{}' holds NaN or infinity: the float network is broken",
+                                   request.weights.empty() ? request.network : request.weights, name));
+}
+
+/// Returns at most `limit` of the images, evenly spaced, without those that cannot be read, which are told.
+std::vector<size_t> readable(const ImageList& images, size_t limit) {
+  std::vector<size_t> all(images.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  std::vector<size_t> usable;
+  std::string first;
+  for (const size_t index : evenly_spaced(all, std::min(limit, all.size()))) {
+    try {
+      images.header(index);
+      usable.push_back(index);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
+      if (first.empty()) first = error.what();
+    }
+    throw_if_interrupted();
+  }
+  const long bad = static_cast<long>(std::min(limit, all.size()) - usable.size());
+  if (usable.empty()) throw data_error(fmt::format("none of {} can be read: {}", counted(bad, "picture"), first));
+  if (bad > 0) say(fmt::format("note: {} cannot be read and left out: {}", counted(bad, "picture"), first));
+  return usable;
+}
+
+/// Deals the images out at random, so that those of one folder do not come into one part.
+void deal(std::vector<size_t> images, uint64_t seed, RunData& data) {
+  if (images.size() < 3)
+    throw data_error(
+        fmt::format("{}: some are calibrated on, and others show what is lost; give 10 at least, 100 to "
+                    "300 are usual",
+                    counted(static_cast<long>(images.size()), "picture")));
+  if (images.size() < kFewImages)
+    say(fmt::format("note: {} only: ranges and what is measured depend on chance; 100 to 300 are usual",
+                    counted(static_cast<long>(images.size()), "picture")));
+  Random({seed, 41}).shuffle(images);
+  const size_t held = std::clamp<size_t>(images.size() / 5, 1, kHeldBack);
+  const auto begin = images.begin();
+  const auto part = [&](size_t from, size_t to) {
+    std::vector<size_t> indices(begin + static_cast<std::ptrdiff_t>(from), begin + static_cast<std::ptrdiff_t>(to));
+    std::sort(indices.begin(), indices.end());
+    return indices;
+  };
+  data.validation = part(0, held);
+  data.test = part(held, 2 * held);
+  data.calibration = data.train = part(2 * held, images.size());
+}
+
+Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) {
+  Run run{};
+  run.recipe.seed = request.seed;
+  run.recipe.threads = request.threads;
+  run.recipe.quant = request.quant;
+  run.recipe.calibrate = request.calibrate;
+  run.recipe.calibrate.images = request.limit;
+  run.recipe.train.epochs = run.recipe.qat.epochs = 0;
+  run.recipe.model.name = is_onnx_file(request.network) ? "onnx" : request.network;
+  run.recipe.model.onnx = is_onnx_file(request.network) ? request.network : "";
+  run.recipe.model.outputs = request.outputs;
+  run.recipe.model.weights = request.weights;
+  run.recipe.data.image_size = request.image_size;
+  run.device = device;
+  set_switches(device, run.recipe.cuda);
+  set_threads(request.threads > 0 ? request.threads : usable_cores());
+  run.graph = graph;
+  const Shape& input = run.graph.nodes.front().shape;
+  if (input.c != 1 && input.c != 3)
+    throw usage_error(fmt::format("{}: takes images of {} channels; pictures have 1 or 3", request.network, input.c));
+  run.preprocessing = request.preprocessing;
+  if (run.preprocessing.mean.size() != static_cast<size_t>(input.c) ||
+      run.preprocessing.std.size() != static_cast<size_t>(input.c))
+    throw usage_error(fmt::format("{}: takes {} channels, the preprocessing has {} means and {} deviations",
+                                  request.network, input.c, run.preprocessing.mean.size(),
+                                  run.preprocessing.std.size()));
+  const auto images = std::make_shared<ImageList>(
+      request.images, input.c, request.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored);
+  for (const std::string& note : images->notes()) say("note: " + note);
+  RunData& data = run.data;
+  data.train_set = data.validation_set = data.test_set = images;
+  data.evaluation_transform = data.train_transform = evaluation_transform(input, run.preprocessing);
+  check_transform(data.evaluation_transform);
+  data.mean = run.preprocessing.mean;
+  data.std = run.preprocessing.std;
+  data.workers = run.device.is_cpu() ? 1 : usable_cores();
+  deal(readable(*images, static_cast<size_t>(request.limit)), request.seed, data);
+  return run;
+}
+
+std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indices) {
+  Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
+                {.batch_size = run.recipe.calibrate.batch_size, .workers = run.data.workers});
+  std::vector<at::Tensor> result;
+  for (Batch batch; loader.next(batch);) result.push_back(network_input(batch, run.data, run.device));
+  return result;
+}
+
+/// Throws for a set of black or equal images, whose ranges would be those of nothing.
+void require_differences(const std::vector<at::Tensor>& images) {
+  const at::Tensor first = images.front()[0];
+  bool plain = true, equal = true;
+  for (const at::Tensor& batch : images) {
+    const at::Tensor flat = batch.flatten(2);
+    plain = plain && flat.amin(2).eq(flat.amax(2)).all().item<bool>();
+    equal = equal && batch.eq(first).all().item<bool>();
+  }
+  const bool several = images.size() > 1 || images.front().size(0) > 1;
+  if (plain || (equal && several))
+    throw data_error("every picture is of one colour, or all are the same: there is nothing to calibrate on");
+}
+
+/// The methods that are tried without --method: all of them, and percentiles that clip more.
+std::vector<RangeMethod> range_methods() {
+  return {{CalibrationMethod::mse},
+          {CalibrationMethod::minmax},
+          {CalibrationMethod::percentile, 99.99},
+          {CalibrationMethod::percentile, 99.9},
+          {CalibrationMethod::entropy}};
+}
+
+/// A way to quantize: the repairs of a recipe, by name.
+struct Way {
+  std::string name;
+  CalibrateRecipe calibrate;
+};
+
+std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph) {
+  std::vector<Way> all = {{"none", request.calibrate}};
+  if (request.repair == Repair::none) return all;
+  Way way{"bias correction", request.calibrate};
+  way.calibrate.bias_correction = true;
+  all.push_back(way);
+  way.name = "equalization and bias correction";
+  way.calibrate.equalize = true;
+  all.push_back(way);
+  if (request.repair == Repair::fast) return all;
+  way.name = "bias correction and learned rounding";
+  way.calibrate.equalize = false;
+  way.calibrate.rounding = WeightRounding::adaround;
+  all.push_back(way);
+  if (graph.outputs.size() > 1) return all;
+  way.name += ", then distillation";
+  way.calibrate.distill_steps = 1000;
+  all.push_back(way);
+  return all;
+}
+
+/// One way, calibrated, with its ranges chosen.
+struct Made {
+  QuantizedModel model;
+  ChosenRanges ranges;
+  double lost = 0;  ///< on the images held back for choices
+};
+
+Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
+          const std::vector<at::Tensor>& held) {
+  Weights weights = floats;
+  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  run.recipe.calibrate = way.calibrate;
+  run.recipe.calibrate.images = request.limit;
+  if (request.method) run.recipe.calibrate.method = *request.method;
+  Made made{make_quantized(run, weights), {}, 0};
+  const std::vector<RangeMethod> methods =
+      request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
+  const int trials =
+      request.method ? 1 : static_cast<int>(methods.size() + 3 * run.data.calibration.size() / kHeldBack);
+  calibrate(made.model, run, [&] {
+    Progress progress("choose ranges", trials, "trials");
+    made.ranges = choose_ranges(made.model, held, methods, trials, [&](int trial) {
+      progress.update(trial);
+      throw_if_interrupted();
+    });
+  });
+  made.lost = OutputErrors(made.model, held).lost();
+  return made;
+}
+
+Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<OwnedProgram> programs;
+  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
+  for (const Engine* engine : exact_engines()) {
+    if (engine->on_gpu() && run.device.is_cpu()) continue;
+    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
+  }
+  EvaluationSet set = run.data.test_images(kProofImages);
+  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
+  comparison.constants = derived_constants(run, model, graph);
+  return comparison;
+}
+
+}  // namespace
+
+Graph open_network(QuantizeRequest& request) {
+  if (is_onnx_file(request.network)) {
+    const auto import = [&] { return import_onnx(request.network, request.outputs, request.image_size); };
+    ImportedNetwork imported;
+    try {
+      imported = import();
+    } catch (const OnnxEndsTooLate& late) {
+      request.outputs = late.end_at;
+      imported = import();
+      say(fmt::format("note: {}: ends at {}; what stands behind ({}) stays with your program", request.network,
+                      printable(fmt::format("{}", fmt::join(late.end_at, ", "))), fmt::join(late.left_out, ", ")));
+    }
+    for (const std::string& note : imported.notes) say(fmt::format("{}: {}", request.network, printable(note)));
+    return std::move(imported.graph);
+  }
+  if (request.weights.empty())
+    throw usage_error(
+        fmt::format("{}: a network of the zoo needs weights (--weights FILE); a network of your own is an "
+                    ".onnx file",
+                    request.network));
+  const int size = request.image_size > 0 ? request.image_size : 224;
+  ModelSpec spec{.name = request.network, .input = {3, size, size}, .classes = request.classes};
+  return build_model(spec);
+}
+
+Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Device device) {
+  Run run = open(request, graph, device);
+  const Weights floats = starting_weights(run);
+  require_usable(request, run.graph, floats);
+  run.recipe.evaluate.batch_size = kProofImages;
+  const std::vector<at::Tensor> held = batches(run, run.data.validation);
+  require_differences(held);
+
+  Quantized result;
+  result.calibrated_on = run.data.calibration.size();
+  result.chosen_on = run.data.validation.size();
+  result.measured_on = run.data.test.size();
+  for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
+  std::optional<Made> best;
+  const std::vector<Way> tried = ways(request, run.graph);
+  for (const Way& way : tried) {
+    if (tried.size() > 1) result.repairs.push_back({.name = way.name});
+    try {
+      Made made = make(run, floats, request, way, held);
+      if (tried.size() > 1) result.repairs.back().lost = made.lost;
+      if (best && made.lost >= best->lost) continue;
+      best.emplace(std::move(made));
+      result.repaired = result.repairs.empty() ? 0 : result.repairs.size() - 1;
+    } catch (const Error& error) {
+      if (!best || error.code() != ExitCode::usage) throw;
+      result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
+    }
+  }
+  result.ranges = best->ranges;
+  const std::vector<at::Tensor> unseen = batches(run, run.data.test);
+  const OutputErrors errors(best->model, unseen);
+  result.outputs = errors.measure();
+  Progress progress("layers alone", kAlone, "layers");
+  result.layers = layer_costs(best->model, unseen, errors, kAlone, [&](int layer) {
+    progress.update(layer);
+    throw_if_interrupted();
+  });
+  result.graph = to_int8(run, best->model);
+  result.graph.recipe_hash.clear();  // there is no recipe
+  result.comparison = prove(run, best->model, result.graph);
+  return result;
+}
+
+}  // namespace octet
