@@ -128,7 +128,7 @@ struct FakeQuantization {
   const QParams* device_qparams = nullptr;  ///< read when the kernel runs; null: `qparams`
   QParams qparams;
   LearnedPointers learned;    ///< replaces the scale and zero point of those
-  int16_t* slopes = nullptr;  ///< [count] or null: written for ScaleGradient; needed for pact's bits
+  int16_t* slopes = nullptr;  ///< [count] or null: written for ScaleGradient
 };
 
 /// Writes y = dequantize(quantize(activation(x + bias + residual))).

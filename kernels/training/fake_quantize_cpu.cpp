@@ -115,35 +115,10 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline double pact_gradient(const T* x, const T* dy, size_t count, const ClipEnds& clip,
-                                                   const QParams& q) {
-  const ClipEnds ends = clip;
-  const EndSlopes slopes(RangeRule::pact, q);
-  const double below = slopes.below, above = slopes.above;
-  double sums[kLanes] = {};
-  for_each_lane(count, [&](size_t i, size_t lane) {
-    const float value = widen(x[i]);
-    const double upper = value >= ends.hi ? above : 0.0;
-    sums[lane] += static_cast<double>(widen(dy[i])) * (value >= ends.lo ? upper : below);  // NaN has the lowest code
-  });
-  return total_of(sums);
-}
-
-template <class T>
 [[gnu::always_inline]] inline RangeGradient gradient_of(const T* x, const T* dy, size_t count,
                                                         const LearnedRange& range, const QParams& q) {
-  if (range.rule == RangeRule::pact) return {.value = pact_gradient(x, dy, count, ClipEnds(range.value, q), q)};
   if (range.rule == RangeRule::lsq_plus) return lsq_plus_gradient(x, dy, count, q);
   return {.value = lsq_gradient(x, dy, count, q)};
-}
-
-template <class T>
-[[gnu::always_inline]] inline void mask_of(const T* x, size_t count, const ClipEnds& clip, uint8_t* mask) {
-  const ClipEnds ends = clip;  // a local: stores through mask cannot change it
-  for (size_t i = 0; i < count; ++i) {
-    const float v = widen(x[i]);
-    mask[i] = static_cast<uint8_t>(static_cast<int>(v >= ends.lo) & static_cast<int>(v < ends.hi));
-  }
 }
 
 }  // namespace
@@ -201,14 +176,6 @@ OCTET_CLONES RangeGradient range_gradient(const float* x, const float* dy, size_
 OCTET_CLONES RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count,
                                           const LearnedRange& range, const QParams& q) {
   return gradient_of(x, dy, count, range, q);
-}
-
-OCTET_CLONES void clip_mask(const float* x, size_t count, const ClipEnds& ends, uint8_t* mask) {
-  mask_of(x, count, ends, mask);
-}
-
-OCTET_CLONES void clip_mask(const uint16_t* x, size_t count, const ClipEnds& ends, uint8_t* mask) {
-  mask_of(x, count, ends, mask);
 }
 
 }  // namespace octet::kernels

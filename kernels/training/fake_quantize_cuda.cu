@@ -65,27 +65,13 @@ __device__ int16_t slope_of(float x, float rounded, const QParams& q, const Clam
   return pack_slope(-fmaf(-steps, q.scale, v) / q.scale);
 }
 
-/// Returns the packed slope of pact, which has an end where the range ends, not where its codes do.
-__device__ int16_t clipping_slope(float v, const ClipEnds& ends) {
-  if (!(v >= ends.lo)) return kSlopeBelow;  // also for NaN
-  return v >= ends.hi ? kSlopeAbove : int16_t{0};
-}
-
 template <class T, bool kWide, bool kLearns>
 __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantization work, Bias bias) {
   const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
   if (at >= work.count) return;
   const long left = work.count - at;
   QParams q = work.device_qparams != nullptr ? *work.device_qparams : work.qparams;
-  bool clips = false;
-  if constexpr (kLearns) clips = work.learned.rule == RangeRule::pact;
-  float width = 0;
-  if (work.learned.any()) {
-    const LearnedRange range = work.learned.range();
-    q = range.qparams(q);
-    width = range.value;
-  }
-  const ClipEnds ends(width, q);
+  if (work.learned.any()) q = work.learned.range().qparams(q);
   const Bounds bounds(q, work.activation);
   const RoundedQuotient quotient(q.scale);
   Pack<T, kValues> pack = load<kValues, kWide>(static_cast<const T*>(work.x) + at, left);
@@ -109,10 +95,7 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
   if constexpr (kLearns) {
     Pack<int16_t, kValues> slopes;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      slopes.value[i] =
-          clips ? clipping_slope(work.activation(value[i]), ends) : slope_of(value[i], code[i], q, work.activation);
-    }
+    for (int i = 0; i < kValues; ++i) slopes.value[i] = slope_of(value[i], code[i], q, work.activation);
     store<kValues, true>(slopes, work.slopes + at, left);
   }
   unsigned bits = 0;
@@ -122,8 +105,7 @@ __global__ void __launch_bounds__(kThreads) fake_quantize_kernel(FakeQuantizatio
     const float shifted = code[i] + bounds.zero_point;
     const float clamped = x == x ? fminf(fmaxf(shifted, bounds.lo), bounds.hi) : bounds.damaged;
     pack.value[i] = narrow<T>(q.scale * (clamped - bounds.zero_point));
-    const bool inside = clips ? ends.pass(work.activation(x)) : shifted == clamped;
-    bits |= static_cast<unsigned>(inside && work.activation.passes(x)) << i;
+    bits |= static_cast<unsigned>(shifted == clamped && work.activation.passes(x)) << i;
   }
   store<kValues, kWide>(pack, static_cast<T*>(work.y) + at, left);
   if (left < kValues) bits &= (1u << left) - 1;

@@ -14,13 +14,8 @@
 //               factor 1 / sqrt(N Qp) for both, Qp = highest
 //             The paper rounds (v - b) / s. Here v / s is rounded and z added: z is an integer, so the code is the
 //             same.
-//   pact      trains the width a of the range (PACT; Choi et al., arXiv 1805.06085): s = a / (highest - lowest)
-//               dy/da = 0 in lo <= v < hi; lo / a below, hi / a above; lo = s (lowest - z), hi = s (highest - z)
-//               dy/dv = 1 in lo <= v < hi, else 0; factor 1
-//             After a ReLU z is the lowest code: a is the paper's clipping level, and dy/da is 1 above it.
 //
 // Worked: codes [0, 15], z 3. lsq_plus, s 0.1, b -0.3: v = -0.4 has dy/ds 0 and dy/db 1, v = 9 has 15 and 1.
-// pact, a 3, s 0.2: lo = -0.6 and hi = 2.4; v = -1 has dy/da -0.2, v = 2.4 has 0.8.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +45,9 @@ OCTET_HOST_DEVICE inline int16_t pack_slope(float slope) {
 /// Returns whether a packed slope is that of a clamped code.
 OCTET_HOST_DEVICE inline bool is_end(int16_t slope) { return slope == kSlopeBelow || slope == kSlopeAbove; }
 
-enum class RangeRule { lsq, lsq_plus, pact };
+enum class RangeRule { lsq, lsq_plus };
 
-/// The trained numbers of a range: `value` is the scale (with pact the width), `offset` is used by lsq_plus only.
+/// The trained numbers of a range: `value` is the scale, `offset` is used by lsq_plus only.
 struct LearnedRange {
   RangeRule rule = RangeRule::lsq;
   float value = 1, offset = 0;
@@ -61,58 +56,35 @@ struct LearnedRange {
   OCTET_HOST_DEVICE QParams qparams(QParams q) const {
     q.scale = value;
     if (rule == RangeRule::lsq_plus) q.zero_point = clamp_code(rintf(-offset / value), q.quant_min, q.quant_max);
-    if (rule == RangeRule::pact) {
-      const float scale = value / static_cast<float>(q.quant_max - q.quant_min);
-      q.scale = scale > kSmallestScale ? scale : kSmallestScale;
-    }
     return q;
   }
 };
 
-/// The ends of pact's range: the gradient passes in lo <= v < hi.
-struct ClipEnds {
-  float lo, hi;
-
-  OCTET_HOST_DEVICE ClipEnds(float width, const QParams& q) {
-    const float codes = static_cast<float>(q.quant_max - q.quant_min);
-    // The quotients come first, so that a range that begins at 0 ends exactly at `width`.
-    lo = width * (static_cast<float>(q.quant_min - q.zero_point) / codes);
-    hi = width * (static_cast<float>(q.quant_max - q.zero_point) / codes);
-  }
-  OCTET_HOST_DEVICE bool pass(float v) const { return v >= lo && v < hi; }  // false for NaN
-};
-
-/// The slopes dy / d(value) below and above the codes, and whether the slope is 0 between them.
+/// The slopes dy/ds below and above the codes.
 struct EndSlopes {
   float below, above;
-  bool flat;
 
-  OCTET_HOST_DEVICE EndSlopes(RangeRule rule, const QParams& q) : flat(rule == RangeRule::pact) {
+  OCTET_HOST_DEVICE EndSlopes(RangeRule rule, const QParams& q) {
     const int32_t zero = rule == RangeRule::lsq_plus ? 0 : q.zero_point;
     below = static_cast<float>(q.quant_min - zero);
     above = static_cast<float>(q.quant_max - zero);
-    if (flat) {
-      below /= static_cast<float>(q.quant_max - q.quant_min);
-      above /= static_cast<float>(q.quant_max - q.quant_min);
-    }
   }
   /// Returns the slope that was packed by pack_slope(), or that of an end.
   OCTET_HOST_DEVICE float unpack(int16_t slope) const {
     if (slope == kSlopeBelow) return below;
     if (slope == kSlopeAbove) return above;
-    return flat ? 0.0f : static_cast<float>(slope) * (1 / kSlopeUnits);
+    return static_cast<float>(slope) * (1 / kSlopeUnits);
   }
 };
 
 /// Returns the factor of the rule's gradients; values: N.
 OCTET_HOST_DEVICE inline double range_gradient_factor(RangeRule rule, long values, const QParams& q) {
-  if (rule == RangeRule::pact) return 1;
   return scale_gradient_factor(values, q.quant_max, rule == RangeRule::lsq_plus ? 0 : q.zero_point);
 }
 
 /// Gradients without range_gradient_factor().
 struct RangeGradient {
-  double value = 0;   ///< sum of dL/dy times dy/ds (with pact dy/da)
+  double value = 0;   ///< sum of dL/dy times dy/ds
   double offset = 0;  ///< sum of dL/dy times dy/db; 0 except with lsq_plus
 };
 
@@ -123,9 +95,5 @@ RangeGradient range_gradient(const float* x, const float* dy, size_t count, cons
                              const QParams& q);
 RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const LearnedRange& range,
                              const QParams& q);
-
-/// Sets mask[i] to 1 where the gradient of x[i] passes pact's clipping, else to 0. It replaces fake_quantize()'s mask.
-void clip_mask(const float* x, size_t count, const ClipEnds& ends, uint8_t* mask);
-void clip_mask(const uint16_t* x, size_t count, const ClipEnds& ends, uint8_t* mask);
 
 }  // namespace octet::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in training: their scales, fake quantization of all weights of a network in one launch, and freezing of
-// weights that oscillate. Inline functions are for host and device.
+// Weights in training: their scales, and fake quantization of all weights of a network in one launch. Inline functions
+// are for host and device.
 #pragma once
 
 #include "kernels/core/cuda.h"
@@ -114,74 +114,5 @@ struct WeightGradient {
 /// times the fake-quantized weight; likewise the gradients of the scales. Sums are added in a fixed order.
 void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradient* weights, int count,
                                     CudaStream stream);
-
-// Freezing of weights that oscillate between two codes (Nagel et al., arXiv 2203.11086, algorithm 1). After each step
-// of the optimizer, for the code c = clamp(rint(w / s)) of each weight and m = kOscillationMomentum:
-//
-//   o = 1 if c has changed, opposite to its previous change, else 0
-//   f += m (o - f)                  the frequency of such steps
-//   a += m (c - a)                  the mean code
-//   if f > threshold, w is frozen: from now on w = s clamp(rint(a)), whatever the optimizer and s do
-
-inline constexpr float kOscillationMomentum = 0.01f;  ///< as in the paper
-inline constexpr int8_t kFrozen = 2;                  ///< a value of Oscillation::direction
-
-/// The state of the weights of one tensor, in their order in memory. It begins with the code of each weight, which is
-/// also the mean, no direction and frequency 0.
-struct Oscillation {
-  int8_t* code = nullptr;       ///< after the previous step; of a frozen weight, its final code
-  int8_t* direction = nullptr;  ///< of the last change: -1 or 1; 0: none yet; kFrozen
-  float* frequency = nullptr;   ///< f
-  float* mean = nullptr;        ///< a
-};
-
-/// A weight tensor [channels, per_channel] without gaps.
-struct OscillatingWeights {
-  float* weight = nullptr;
-  const float* scale = nullptr;  ///< [channels]
-  Oscillation state;
-  int32_t channels = 0, per_channel = 0;
-  WeightCodes codes;
-};
-
-/// Does the step for weight i, whose scale is `scale`. This is the definition for the CPU and the GPU.
-OCTET_HOST_DEVICE inline void follow_oscillation(const OscillatingWeights& weights, long i, float scale,
-                                                 float threshold) {
-  const Oscillation& state = weights.state;
-  const QParams q = weights.codes.qparams(scale);
-  if (state.direction[i] != kFrozen) {
-    const int32_t code = quantize(weights.weight[i], q), change = code - state.code[i];
-    const int8_t direction = static_cast<int8_t>((change > 0) - (change < 0));
-    const float turned = direction != 0 && direction == -state.direction[i] ? 1.0f : 0.0f;
-    if (direction != 0) state.direction[i] = direction;
-    state.code[i] = static_cast<int8_t>(code);
-    state.frequency[i] = fmaf(kOscillationMomentum, turned - state.frequency[i], state.frequency[i]);
-    state.mean[i] = fmaf(kOscillationMomentum, static_cast<float>(code) - state.mean[i], state.mean[i]);
-    if (!(state.frequency[i] > threshold)) return;
-    state.direction[i] = kFrozen;
-    state.code[i] = static_cast<int8_t>(clamp_code(rintf(state.mean[i]), q.quant_min, q.quant_max));
-  }
-  weights.weight[i] = dequantize(state.code[i], q);
-}
-
-/// Does the step for channels [begin, end) on the CPU.
-inline void freeze_oscillating(const OscillatingWeights& weights, long begin, long end, float threshold) {
-  for (long channel = begin; channel < end; ++channel) {
-    const long first = channel * weights.per_channel;
-    for (long i = first; i < first + weights.per_channel; ++i)
-      follow_oscillation(weights, i, weights.scale[channel], threshold);
-  }
-}
-
-/// What applies to all weights of a launch: scalars on the device, read when the kernel runs.
-struct OscillationRules {
-  const float* threshold = nullptr;
-  const float* skip = nullptr;  ///< not 0: the optimizer skipped its step, and so does this
-};
-
-/// Does the step for `count` weight tensors on the GPU, with one launch for each 56. The array `weights` is in host
-/// memory and copied with the launch; its pointers are on the device.
-void cuda_freeze_oscillating(const OscillationRules& rules, const OscillatingWeights* weights, int count,
-                             CudaStream stream);
 
 }  // namespace octet::kernels

@@ -63,13 +63,11 @@ enum class EdgeScales {
   // Parameters that the optimizer trains (kernels/training/learned_range.h):
   lsq,       ///< scales
   lsq_plus,  ///< scales, and offsets, which give the zero points
-  pact,      ///< clipping levels
 };
-inline constexpr std::array<Named<EdgeScales>, 5> kEdgeScales = {{{EdgeScales::fixed, "fixed"},
+inline constexpr std::array<Named<EdgeScales>, 4> kEdgeScales = {{{EdgeScales::fixed, "fixed"},
                                                                   {EdgeScales::observed, "observed"},
                                                                   {EdgeScales::lsq, "lsq"},
-                                                                  {EdgeScales::lsq_plus, "lsq_plus"},
-                                                                  {EdgeScales::pact, "pact"}}};
+                                                                  {EdgeScales::lsq_plus, "lsq_plus"}}};
 
 /// Returns whether the optimizer trains the ranges of edges.
 inline bool learn(EdgeScales scales) { return scales != EdgeScales::fixed && scales != EdgeScales::observed; }

@@ -38,6 +38,19 @@ std::vector<std::string_view> names_in(std::string_view section) {
   return names;
 }
 
+/// A key of older octets, and the value that said that it was not used.
+struct RemovedKey {
+  std::string_view key, unused;
+};
+constexpr RemovedKey kRemovedKeys[] = {
+    {"qat.pact_decay", "0.0002"}, {"qat.freeze_oscillating", "0"}, {"qat.freeze_oscillating_start", "0"}};
+
+bool is_unused_removed_key(std::string_view key, const YamlNode& value) {
+  return std::any_of(std::begin(kRemovedKeys), std::end(kRemovedKeys), [&](const RemovedKey& removed) {
+    return removed.key == key && value.kind == YamlNode::Kind::scalar && value.text == removed.unused;
+  });
+}
+
 const Field* find_field(std::string_view key) {
   for (const Field& field : schema()) {
     if (field.key == key) return &field;
@@ -96,6 +109,7 @@ class RecipeParser {
   void keep_earlier_meanings() {
     places_.emplace("data.orientation", name_);  // the struct's default, not the format's
     given_.file.clear();
+    removed_key_ = {};
   }
 
   Recipe finish() {
@@ -105,7 +119,11 @@ class RecipeParser {
       }
     }
     resolve_defaults(recipe_, places_);
-    if (given_.file.size() == schema().size()) given_.file.clear();  // write_recipe() wrote it
+    if (given_.file.size() == schema().size()) {  // write_recipe() wrote it
+      given_.file.clear();
+    } else if (!removed_key_.word.empty()) {
+      unknown_key(removed_key_.where, removed_key_.section, removed_key_.word);
+    }
     check_consistency(recipe_, places_, name_, given_);
     return recipe_;
   }
@@ -117,10 +135,15 @@ class RecipeParser {
     for (size_t i = 0; i < map.keys.size(); ++i) {
       const YamlNode& key = map.keys[i];
       const std::string where = place(name_, key);
-      if (std::find(names.begin(), names.end(), key.text) == names.end()) unknown_key(where, section, key.text);
       const std::string path = section.empty() ? key.text : section + "." + key.text;
+      const bool known = std::find(names.begin(), names.end(), key.text) != names.end();
+      if (!known && !is_unused_removed_key(path, map.items[i])) unknown_key(where, section, key.text);
       if (!seen.insert(key.text).second) throw usage_error(where + ": " + path + ": given twice; remove one");
-      read_entry(path, map.items[i], where);
+      if (known) {
+        read_entry(path, map.items[i], where);
+      } else if (removed_key_.word.empty()) {
+        removed_key_ = {where, section, key.text};
+      }
     }
   }
 
@@ -136,10 +159,16 @@ class RecipeParser {
     }
   }
 
+  /// The first key of kRemovedKeys: refused, unless octet wrote the file.
+  struct Removed {
+    std::string where, section, word;
+  };
+
   const std::string& name_;
   Recipe recipe_;
   Places places_;
   GivenKeys given_;
+  Removed removed_key_;
 };
 
 Recipe parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, bool of_run) {

@@ -169,10 +169,7 @@ struct QatRecipe : OptimizerRecipe {
   int reestimate_batch_norm = 0;   ///< training images that statistics are taken over after the last step; 0: none
   double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges
   double scale_learning_rate = 0;  ///< of scales that the optimizer trains; 0: learning_rate
-  double pact_decay = 2e-4;        ///< scales pact: L2 decay of the clipping levels
-  double freeze_oscillating = 0;   ///< share of steps with a reversal from which a weight is frozen, at the end; 0: off
-  double freeze_oscillating_start = 0;  ///< likewise at the start; 0: as at the end
-  double distill_weight = 0;            ///< share of the loss that distills the float network; 0: no distillation
+  double distill_weight = 0;       ///< share of the loss that distills the float network; 0: no distillation
   double distill_temperature = 4;
   bool float_control = false;  ///< also trains the float network for as many epochs, for comparison
   bool operator==(const QatRecipe&) const = default;

@@ -230,7 +230,7 @@ void add_training(std::vector<Field>& fields) {
   quant.add(
       "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
-      "lsq_plus: scales and zero points learn; pact: clipping levels learn");
+      "lsq_plus: scales and zero points learn");
   quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
@@ -245,12 +245,7 @@ void add_training(std::vector<Field>& fields) {
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
-          "scales, offsets and clipping levels that learn: peak of the schedule for them; 0: qat.learning_rate");
-  qat.add("pact_decay", &A::pact_decay, range(0, 10), "scales pact: weight decay of the clipping levels");
-  qat.add("freeze_oscillating", &A::freeze_oscillating, range(0, 1),
-          "weights whose codes turn back in more than this share of the steps are frozen to their mean code; 0: none");
-  qat.add("freeze_oscillating_start", &A::freeze_oscillating_start, range(0, 1),
-          "the share in the first step, from where it falls (cosine) to freeze_oscillating; 0: the same in all steps");
+          "scales and offsets that learn: peak of the schedule for them; 0: qat.learning_rate");
   qat.add("distill_weight", &A::distill_weight, range(0, 1),
           "share of the float network's probabilities in the loss, beside the labels; 0: labels alone");
   qat.add("distill_temperature", &A::distill_temperature, above_to(0, 1000),

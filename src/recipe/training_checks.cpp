@@ -48,7 +48,6 @@ struct TrainingChecks : Checks {
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
     require(recipe.qat.distill_weight == 0 || recipe.data.labels != Labels::pixels, "qat.distill_weight",
             "the float network teaches the class of each image, but data.labels is pixels; leave it out");
-    check_freezing();
     check_reestimation();
     require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
@@ -101,15 +100,17 @@ struct TrainingChecks : Checks {
     require(scales == EdgeScales::fixed || trains, "quant.scales",
             fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", name_in(kEdgeScales, scales),
                         edges ? "learns scales" : "follows ranges"));
-    check_learned(scales);
+    const ActivationScheme activation = quant.activation;
+    require(scales != EdgeScales::lsq_plus || activation == ActivationScheme::affine_u8, "quant.scales",
+            fmt::format("lsq_plus learns zero points, and quant.activation {} has none; set affine_u8, or lsq",
+                        name_in(kActivationSchemes, activation)));
     check_sparsity();
     require(!weights || trains, "quant.weight_calibrator",
             "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
     require(!weights || quant.weight_granularity == Granularity::per_channel, "quant.weight_calibrator",
             "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor; set per_channel, or mse");
-    require(
-        recipe.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
-        "no scale learns; set quant.scales: lsq, lsq_plus or pact, or quant.weight_calibrator: lsq, or leave it out");
+    require(recipe.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
+            "no scale learns; set quant.scales: lsq or lsq_plus, or quant.weight_calibrator: lsq, or leave it out");
   }
 
   void check_parallel() const {
@@ -117,16 +118,14 @@ struct TrainingChecks : Checks {
     check_phase(recipe.qat, "qat");
     const bool cut = !recipe.parallel.stages.empty(), qat = recipe.qat.epochs > 0;
     require(!cut || !qat || recipe.quant.scales != EdgeScales::observed, "quant.scales",
-            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed, lsq, "
-            "lsq_plus or pact");
+            "observed follows whole batches, but parallel.stages sees each micro-batch by itself; set fixed, lsq or "
+            "lsq_plus");
     require(!cut || recipe.qat.distill_weight == 0, "qat.distill_weight",
             "the float network that teaches is not cut by parallel.stages; leave one of them out");
     require(!cut || recipe.model.dropout == 0 || recipe.train.epochs == 0, "model.dropout",
             "parallel.stages trains the fused network, which has no dropout; set 0, or leave the stages out");
     require(!cut || !qat || recipe.quant.sparsity == Sparsity::none, "quant.sparsity",
             "2:4 is chosen from all weights in each step, of which parallel.stages has a part; leave one of them out");
-    require(!cut || !qat || recipe.qat.freeze_oscillating == 0, "qat.freeze_oscillating",
-            "follows all weights, of which parallel.stages has a part; leave one of them out");
   }
 
   void check_results() const {
@@ -168,20 +167,6 @@ struct TrainingChecks : Checks {
             "leave one of them out");
   }
 
-  /// Checks that the codes fit the methods that learn ranges.
-  void check_learned(EdgeScales scales) const {
-    const ActivationScheme activation = recipe.quant.activation;
-    require(scales != EdgeScales::lsq_plus || activation == ActivationScheme::affine_u8, "quant.scales",
-            fmt::format("lsq_plus learns zero points, and quant.activation {} has none; set affine_u8, or lsq",
-                        name_in(kActivationSchemes, activation)));
-    require(scales != EdgeScales::pact || activation != ActivationScheme::symmetric_s8, "quant.scales",
-            "pact gives all codes to [0, a] of a ReLU, and quant.activation symmetric_s8 has half of them below 0; set "
-            "affine_u8 or unsigned_u8, or lsq");
-    require(scales == EdgeScales::pact || recipe.qat.pact_decay == QatRecipe().pact_decay, "qat.pact_decay",
-            fmt::format("no clipping level learns with quant.scales {}; set pact, or leave it out",
-                        name_in(kEdgeScales, scales)));
-  }
-
   void check_sparsity() const {
     if (recipe.quant.sparsity == Sparsity::none) return;
     require(recipe.calibrate.rounding == WeightRounding::nearest, "quant.sparsity",
@@ -189,26 +174,6 @@ struct TrainingChecks : Checks {
                         name_in(kWeightRoundings, recipe.calibrate.rounding)));
     require(recipe.calibrate.distill_steps == 0, "quant.sparsity",
             "2:4 needs its zeros, which calibrate.distill_steps would move; leave one of them out");
-    require(recipe.qat.freeze_oscillating == 0, "quant.sparsity",
-            "2:4 chooses by magnitude which weights are 0 in each step, and qat.freeze_oscillating would hold some of "
-            "them; leave one of them out");
-  }
-
-  void check_freezing() const {
-    const QatRecipe& qat = recipe.qat;
-    const bool freezes = qat.freeze_oscillating > 0;
-    require(!freezes || qat.epochs > 0, "qat.freeze_oscillating",
-            "weights oscillate in QAT, but qat.epochs is 0; set epochs, or leave it out");
-    require(!freezes || qat.ema == 0, "qat.freeze_oscillating",
-            fmt::format("freezes the last step's codes, but what is kept is an average (qat.ema {}); leave one of them "
-                        "out",
-                        qat.ema));
-    require(qat.freeze_oscillating_start == 0 || freezes, "qat.freeze_oscillating_start",
-            "nothing is frozen; set qat.freeze_oscillating, or leave it out");
-    require(qat.freeze_oscillating_start == 0 || qat.freeze_oscillating_start >= qat.freeze_oscillating,
-            "qat.freeze_oscillating_start",
-            fmt::format("{} is below qat.freeze_oscillating {}: the threshold falls", qat.freeze_oscillating_start,
-                        qat.freeze_oscillating));
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of activations that learn by LSQ+ and PACT: gradients against the papers' formulas, in double.
+// Ranges of activations that learn by LSQ+: gradients against the paper's formulas, in double.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -54,7 +54,6 @@ Outcome run(const at::Tensor& x, const LearnedEdge& learned, const QParams& q, c
 LearnedEdge lsq_plus(float scale, float offset) {
   return {at::full({}, scale), at::full({}, offset), RangeRule::lsq_plus};
 }
-LearnedEdge pact(float width) { return {.value = at::full({}, width), .rule = RangeRule::pact}; }
 
 /// A sum over values, and the sum of their magnitudes.
 struct Expected {
@@ -132,65 +131,11 @@ TEST(LsqPlus, ZeroStaysACode) {
   EXPECT_EQ(y.item<float>(), -7.5f);  // the zero point is 15
 }
 
-/// PACT's equations 1 to 3 on what a ReLU gives.
-TEST(Pact, GradientIsTheFormulaAtEveryWidth) {
-  for (const int bits : kWidths) {
-    for (const float scale : kScales) {
-      const QParams q{scale, 0, 0, (1 << bits) - 1};
-      const float alpha = scale * static_cast<float>(q.quant_max);
-      at::Tensor x = at::relu(values(q, {4, 8, 25, 23}));
-      float* edge = x.mutable_data_ptr<float>();
-      edge[0] = alpha;
-      edge[1] = std::nextafter(alpha, 0.0f);
-      edge[2] = std::nextafter(alpha, 1e30f);
-      const at::Tensor dy = noise(x.sizes());
-      const Outcome ours = run(x, pact(alpha), q, dy);
-      Expected want;
-      const float *v = x.const_data_ptr<float>(), *g = dy.const_data_ptr<float>();
-      const double steps = q.quant_max, a = alpha;
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        const bool above = v[i] >= alpha;
-        want.add(above ? g[i] : 0);
-        ASSERT_EQ(ours.dx.const_data_ptr<float>()[i], above ? 0 : g[i]) << v[i];
-        const double scaled = std::min<double>(v[i], a) * steps / a;
-        const double off = std::abs(ours.y.const_data_ptr<float>()[i] * steps / a - scaled);  // the nearest code
-        ASSERT_LE(off, 0.5 + 1e-4) << v[i];
-      }
-      ASSERT_NEAR(ours.dvalue.item<float>(), want.gradient, 1e-6 * want.magnitude) << bits << " " << scale;
-    }
-  }
-}
-
-/// A signed edge: both ends move with the width, and the zero point stays.
-TEST(Pact, SignedEdgesMoveBothEnds) {
-  const QParams q{9, 3, 0, 15};  // the width gives the scale
-  const auto slope = [&](float x) {
-    const Outcome one = run(at::full({1, 1}, x), pact(3), q, at::ones({1, 1}));
-    return std::pair(one.dvalue.item<double>(), one.dx.item<float>());
-  };
-  const auto expect = [&](float x, double of_width, float passes) {
-    const auto [dvalue, dx] = slope(x);
-    EXPECT_NEAR(dvalue, of_width, 1e-6) << x;
-    EXPECT_EQ(dx, passes) << x;
-  };
-  const float lo = 3.0f * (-3.0f / 15.0f), hi = 3.0f * (12.0f / 15.0f);
-  expect(lo, 0, 1);
-  expect(std::nextafter(lo, -9.0f), -0.2, 0);
-  expect(0, 0, 1);
-  expect(std::nextafter(hi, 0.0f), 0, 1);
-  expect(hi, 0.8, 0);
-  expect(1e9f, 0.8, 0);
-  expect(std::nanf(""), -0.2, 0);
-}
-
 /// A small move of the parameters changes the clipped values' sum by what the gradient says.
 TEST(LearnedRange, ClippedValuesFollowTheirGradient) {
   const QParams q{0.25f, 4, 0, 15};
   const at::Tensor beyond = at::tensor({50.0f, -50.0f, 60.0f, 70.0f}).view({1, 4}), ones = at::ones({1, 4});
   const auto sum = [&](const LearnedEdge& edge) { return learned_fake_quantize(beyond, edge, q).sum().item<double>(); };
-  const double step = 0.125, before = sum(pact(3.75f));
-  EXPECT_NEAR((sum(pact(3.75f + 0.125f)) - before) / step, run(beyond, pact(3.75f), q, ones).dvalue.item<double>(),
-              1e-5);
   // Offsets are integer multiples of the step, where rounding the zero point loses nothing.
   const double moved = sum(lsq_plus(0.25f, -0.75f)) - sum(lsq_plus(0.25f, -1));
   const double factor = 1 / std::sqrt(4.0 * 15);
@@ -200,36 +145,31 @@ TEST(LearnedRange, ClippedValuesFollowTheirGradient) {
 TEST(LearnedRange, SameBitsWithAnyThreads) {
   const QParams q{0.0371f, 3, 0, 15};
   const at::Tensor x = values(q, {4, 8, 64, 96}), dy = noise(x.sizes());
+  const LearnedEdge edge = lsq_plus(0.0371f, -0.11f);
   const int before = at::get_num_threads();
-  for (const LearnedEdge& edge : {lsq_plus(0.0371f, -0.11f), pact(0.5f)}) {
-    std::vector<Outcome> outcomes;
-    for (const int threads : {1, 2, 3}) {
-      at::set_num_threads(threads);
-      outcomes.push_back(run(x, edge, q, dy));
-    }
-    for (const Outcome& outcome : outcomes) {
-      EXPECT_TRUE(at::equal(outcome.dvalue, outcomes[0].dvalue));
-      EXPECT_TRUE(at::equal(outcome.dx, outcomes[0].dx));
-      EXPECT_EQ(outcome.doffset.defined(), edge.offset.defined());
-      if (outcome.doffset.defined()) {
-        EXPECT_TRUE(at::equal(outcome.doffset, outcomes[0].doffset));
-      }
-    }
+  std::vector<Outcome> outcomes;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    outcomes.push_back(run(x, edge, q, dy));
+  }
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(at::equal(outcome.dvalue, outcomes[0].dvalue));
+    EXPECT_TRUE(at::equal(outcome.dx, outcomes[0].dx));
+    EXPECT_TRUE(at::equal(outcome.doffset, outcomes[0].doffset));
   }
   at::set_num_threads(before);
 }
 
 TEST(LearnedRange, NarrowTypesAreWidenedFirst) {
   const QParams q{0.0371f, 3, 0, 15};
-  for (const LearnedEdge& edge : {lsq_plus(0.0371f, -0.11f), pact(0.5f)}) {
-    for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
-      const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
-      const Outcome narrow = run(x, edge, q, dy), wide = run(x.to(at::kFloat), edge, q, dy.to(at::kFloat));
-      EXPECT_EQ(narrow.dvalue.item<float>(), wide.dvalue.item<float>());
-      EXPECT_TRUE(at::equal(narrow.y, wide.y.to(type)));
-      EXPECT_TRUE(at::equal(narrow.dx, wide.dx.to(type)));
-      if (edge.offset.defined()) EXPECT_EQ(narrow.doffset.item<float>(), wide.doffset.item<float>());
-    }
+  const LearnedEdge edge = lsq_plus(0.0371f, -0.11f);
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
+    const Outcome narrow = run(x, edge, q, dy), wide = run(x.to(at::kFloat), edge, q, dy.to(at::kFloat));
+    EXPECT_EQ(narrow.dvalue.item<float>(), wide.dvalue.item<float>());
+    EXPECT_TRUE(at::equal(narrow.y, wide.y.to(type)));
+    EXPECT_TRUE(at::equal(narrow.dx, wide.dx.to(type)));
+    EXPECT_EQ(narrow.doffset.item<float>(), wide.doffset.item<float>());
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learned scales, offsets and widths on the GPU: values and straight-through gradients are the CPU's bit for bit, the
+// Learned scales and offsets on the GPU: values and straight-through gradients are the CPU's bit for bit, the
 // scales' gradients near them and the same each time, in a captured graph too.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -37,9 +37,7 @@ struct Outcome {
 
 /// Returns an edge for every rule, with a range that is nearly q's; with offsets only where there are codes for them.
 std::vector<LearnedEdge> rules(const QParams& q) {
-  const float width = q.scale * static_cast<float>(q.quant_max - q.quant_min) * 0.9f;
-  std::vector<LearnedEdge> edges = {{.value = at::full({}, q.scale)},
-                                    {.value = at::full({}, width), .rule = kernels::RangeRule::pact}};
+  std::vector<LearnedEdge> edges = {{.value = at::full({}, q.scale)}};
   if (!q.is_signed())
     edges.push_back({at::full({}, q.scale), at::full({}, -q.scale * (static_cast<float>(q.zero_point) + 0.7f)),
                      kernels::RangeRule::lsq_plus});

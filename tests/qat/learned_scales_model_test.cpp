@@ -13,7 +13,7 @@ namespace octet {
 namespace {
 
 constexpr QuantizerOptions kLearn{.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
-constexpr EdgeScales kRules[] = {EdgeScales::lsq, EdgeScales::lsq_plus, EdgeScales::pact};
+constexpr EdgeScales kRules[] = {EdgeScales::lsq, EdgeScales::lsq_plus};
 constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true}, kFrozen{.training = true};
 
 const QuantSpec kFewBits{.activation_bits = 3, .weight_bits = 3, .residual_bits = 8};
@@ -93,41 +93,37 @@ TEST(LearnedScales, ResumeBitForBit) {
   }
 }
 
-/// The parameters as the papers define them: a scale and the real value of code 0, or the width of the codes' range.
-TEST(LearnedScales, OffsetsAndWidthsBeginAsCalibrated) {
+/// The parameters as the paper defines them: a scale and the real value of code 0.
+TEST(LearnedScales, OffsetsBeginAsCalibrated) {
   const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   const std::vector<QParams> plain = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse).edges();
-  for (const EdgeScales rule : {EdgeScales::lsq_plus, EdgeScales::pact}) {
-    const QuantizedModel model = test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, learning(rule));
-    const std::vector<QParams> edges = model.edges();
-    bool signed_edge = false;
-    for (size_t n = 0; n < plain.size(); ++n) {
-      EXPECT_NEAR(edges[n].scale, plain[n].scale, 2e-7f * plain[n].scale);  // a width is rounded to a float
-      EXPECT_EQ(edges[n].zero_point, plain[n].zero_point);
-      signed_edge = signed_edge || plain[n].zero_point > 0;
-    }
-    EXPECT_TRUE(signed_edge);
+  const QuantizedModel model =
+      test::calibrated(graph, weights, kFewBits, CalibrationMethod::mse, learning(EdgeScales::lsq_plus));
+  const std::vector<QParams> edges = model.edges();
+  bool signed_edge = false;
+  for (size_t n = 0; n < plain.size(); ++n) {
+    EXPECT_EQ(edges[n].scale, plain[n].scale);
+    EXPECT_EQ(edges[n].zero_point, plain[n].zero_point);
+    signed_edge = signed_edge || plain[n].zero_point > 0;
   }
+  EXPECT_TRUE(signed_edge);
 }
 
-TEST(LearnedScales, OffsetsAndWidthsGetGradients) {
+TEST(LearnedScales, OffsetsGetGradients) {
   const Graph graph = test::resnet8();
-  for (const char* name : {"edges.offset", "edges.alpha"}) {
-    const EdgeScales rule = std::string(name) == "edges.alpha" ? EdgeScales::pact : EdgeScales::lsq_plus;
-    QuantizedModel model =
-        test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, learning(rule));
-    model.forward(test::random_batch(0).mul_(4), kTrain)
-        .square()
-        .sum()
-        .backward();  // further than calibration saw: clipped
-    const at::Tensor gradient = model.learned_scales().at(name).grad();
-    const Prepared& prepared = model.prepared();
-    for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
-      const Node& node = prepared.graph.nodes[n];
-      if (node.op == Op::global_avg_pool) continue;  // nothing is further than what it averages
-      EXPECT_EQ(gradient[n].item<float>() != 0, prepared.has_edge(n)) << name << " " << node.name;
-    }
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse,
+                                          learning(EdgeScales::lsq_plus));
+  model.forward(test::random_batch(0).mul_(4), kTrain)
+      .square()
+      .sum()
+      .backward();  // further than calibration saw: clipped
+  const at::Tensor gradient = model.learned_scales().at("edges.offset").grad();
+  const Prepared& prepared = model.prepared();
+  for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    if (node.op == Op::global_avg_pool) continue;  // nothing is further than what it averages
+    EXPECT_EQ(gradient[n].item<float>() != 0, prepared.has_edge(n)) << node.name;
   }
 }
 
@@ -179,15 +175,15 @@ TEST(LearnedScales, StatesOfOtherRulesAndDamagedOnesAreRefused) {
   state.at("weights.scale")[3] = 0;
   EXPECT_NE(refusal(learned, state).find("'weights.scale' holds impossible scales"), std::string::npos);
   EXPECT_TRUE(at::equal(learned.state().at("weights.scale"), before.at("weights.scale")));
-  for (const char* name : {"edges.offset", "edges.alpha"}) {
-    const EdgeScales rule = std::string(name) == "edges.alpha" ? EdgeScales::pact : EdgeScales::lsq_plus;
-    QuantizedModel ranges = test::calibrated(graph, weights, {}, CalibrationMethod::mse, learning(rule));
-    EXPECT_NE(refusal(ranges, before).find("it has no tensor '" + std::string(name)), std::string::npos);
-    EXPECT_NE(refusal(learned, ranges.state()).find("it has tensor '" + std::string(name)), std::string::npos);
-    auto damaged = ranges.state();
-    damaged.at(name)[2] = rule == EdgeScales::pact ? 0 : 1;
-    EXPECT_NE(refusal(ranges, damaged).find("holds impossible values"), std::string::npos);
-  }
+  QuantizedModel offsets = test::calibrated(graph, weights, {}, CalibrationMethod::mse, learning(EdgeScales::lsq_plus));
+  EXPECT_NE(refusal(offsets, before).find("it has no tensor 'edges.offset'"), std::string::npos);
+  EXPECT_NE(refusal(learned, offsets.state()).find("it has tensor 'edges.offset'"), std::string::npos);
+  auto damaged = offsets.state();
+  damaged.at("edges.offset")[2] = 1;
+  EXPECT_NE(refusal(offsets, damaged).find("holds impossible values"), std::string::npos);
+  auto older = before;  // of an octet that had PACT
+  older["edges.alpha"] = older.at("edges.scale") * 255;
+  EXPECT_NE(refusal(learned, older).find("clipping levels of an older octet's quant.scales: pact"), std::string::npos);
 }
 
 TEST(LearnedScales, NeedACalibrationAndNoObserver) {

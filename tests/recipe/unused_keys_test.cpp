@@ -103,5 +103,37 @@ TEST(RecipeErrors, KeysOfAWrittenRecipeAreNotTheUsers) {
   std::filesystem::remove(path);
 }
 
+/// Keys that octet had once: what octet wrote while they were not used is read as before, and what uses one is refused,
+/// as is every one that a user writes.
+TEST(RecipeErrors, KeysThatWereRemoved) {
+  const Recipe recipe = parse_recipe(kMinimal, "r.yaml");
+  const auto older = [&](const std::string& decay, const std::string& freeze) {
+    std::string text = write_recipe(recipe);
+    const std::string next = "  distill_weight: 0\n";
+    EXPECT_NE(text.find(next), std::string::npos);
+    return text.insert(text.find(next), "  pact_decay: " + decay + "\n  freeze_oscillating: " + freeze +
+                                            "\n  freeze_oscillating_start: 0\n");
+  };
+  EXPECT_EQ(parse_recipe(older("0.0002", "0"), "written.yaml"), recipe);
+  expect_parts(refusal(older("0.001", "0")), {"qat.pact_decay: unknown key", "allowed: epochs"});
+  expect_parts(refusal(older("0.0002", "0.01")), {"qat.freeze_oscillating: unknown key", "allowed: epochs"});
+
+  const std::string path = ::testing::TempDir() + "octet_removed_key_" + std::to_string(::getpid()) + ".yaml";
+  std::string text = older("0.0002", "0");
+  const std::string line = "  rounding_drop: 0\n";  // of a still older octet
+  std::ofstream(path) << text.erase(text.find(line), line.size());
+  EXPECT_EQ(read_run_recipe(path), recipe);
+  EXPECT_THROW(read_recipe(path), Error);
+  std::ofstream(path) << older("0.0002", "0.01");
+  EXPECT_THROW(read_run_recipe(path), Error);
+  std::filesystem::remove(path);
+
+  expect_parts(refusal(kMinimal + "\nqat: {freeze_oscillating: 0}"), {"qat.freeze_oscillating: unknown key"});
+  expect_parts(refusal(kMinimal + "\nqat: {pact_decay: 0.0002}"), {"qat.pact_decay: unknown key"});
+  expect_parts(refusal(kMinimal, {"qat.freeze_oscillating=0"}), {"--set", "qat.freeze_oscillating: unknown key"});
+  expect_parts(refusal(kMinimal + "\nquant: {scales: pact}"),
+               {"quant.scales: ", "'pact'", "allowed: fixed, observed, lsq, lsq_plus"});
+}
+
 }  // namespace
 }  // namespace octet

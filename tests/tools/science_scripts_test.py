@@ -81,7 +81,7 @@ class Rows(WithPlace):
         listed = self.science("--rows", "10", "--only", "w4a4-lsq", "--list").stdout
         self.assertTrue(listed.strip().endswith("qat.float_control=true"), listed)  # as it was trained
         self.assertEqual(controls("--only", "w4a4-observed", "--set", "mobilenet_v2:qat.epochs=8")[0], {"-w4a4-observed-seed1": "true"})
-        self.assertEqual(controls("--only", "w4a4-lsq-freeze", "--seeds", "2")[0], {"-seed2": "false", "-w4a4-lsq-freeze-seed2": "true"})
+        self.assertEqual(controls("--only", "w4a4-lsq-again", "--seeds", "2")[0], {"-seed2": "false", "-w4a4-lsq-again-seed2": "true"})
 
     def test_settings_go_to_a_network_or_to_one_of_its_variants_and_leave_what_makes_it_one(self):
         self.science("--rows", "2,1", "--only", "w2a2,w4a4", "--set", "resnet18:train.epochs=30", "--set", "resnet20-w2a2:qat.epochs=9", "--set",

@@ -145,8 +145,8 @@ TEST(LearnedScalesTraining, AStepHalvesAScaleAtMostAndNothingDecays) {
   }
 }
 
-/// Clipping levels decay by their own rate and stay positive; offsets go where their gradient says, and do not decay.
-TEST(LearnedScalesTraining, OnlyClippingLevelsDecay) {
+/// Offsets go where their gradient says, and do not decay.
+TEST(LearnedScalesTraining, OffsetsGoAnywhere) {
   OptimizerRecipe recipe;
   recipe.momentum = 0.5;
   recipe.nesterov = false;
@@ -154,53 +154,49 @@ TEST(LearnedScalesTraining, OnlyClippingLevelsDecay) {
   const Graph graph = testing_trainers::tiny_graph();
   const Weights weights = initial_weights(graph, 1);
   const auto leaf = [](float value) { return at::full({2}, value).requires_grad_(true); };
-  const at::Tensor alpha = leaf(2), offset = leaf(-3), scale = leaf(0.5f);
-  const Weights learned{{"edges.alpha", alpha}, {"edges.offset", offset}, {"edges.scale", scale}};
-  Optimizer optimizer(recipe, graph, weights, learned, /*alpha_decay=*/0.25);
+  const at::Tensor offset = leaf(-3), scale = leaf(0.5f);
+  const Weights learned{{"edges.offset", offset}, {"edges.scale", scale}};
+  Optimizer optimizer(recipe, graph, weights, learned);
   const auto step = [&](float gradient, double rate) {
     for (const auto& [name, values] : learned) at::Tensor(values).mutable_grad() = at::full({2}, gradient);
     optimizer.step({.weights = at::full({}, 0.1, at::kDouble), .scales = at::full({}, rate, at::kDouble)},
                    at::full({}, 0.0f));
   };
   step(0, 1);
-  EXPECT_EQ(alpha[0].item<float>(), 1.5f);  // 2 - 1 * 0.25 * 2
   EXPECT_EQ(offset[0].item<float>(), -3);
   EXPECT_EQ(scale[0].item<float>(), 0.5f);
   step(1e6f, 1);
-  EXPECT_EQ(alpha[0].item<float>(), 0.75f);  // halved at most
+  EXPECT_EQ(scale[0].item<float>(), 0.25f);  // halved at most
   EXPECT_EQ(offset[0].item<float>(), -3 - 1e6f);
 }
 
-/// Both rules in a training as recipes give it: what learns moves, zero points are codes, and a stop changes no bit.
-TEST(LearnedScalesTraining, OffsetsAndClippingLevelsLearnAndResume) {
-  for (const EdgeScales rule : {EdgeScales::lsq_plus, EdgeScales::pact}) {
-    std::map<std::string, at::Tensor> ends[2];
-    for (const int stop : {0, 5}) {
-      const Folder folder("learned_ranges");
-      CalibratedRun c(learning(rule), folder.path());
-      const std::string name = rule == EdgeScales::pact ? "edges.alpha" : "edges.offset";
-      const at::Tensor before = c.model.learned_scales().at(name).detach().clone();
-      int steps = 0;
-      if (stop > 0) {
-        EXPECT_THROW(train_qat(c.run, c.model, false, [&] { return ++steps == stop; }), Error);
-        QuantizedModel resumed = make_quantized(c.run, starting_weights(c.run));
-        calibrate(resumed, c.run);
-        train_qat(c.run, resumed, true);
-        ends[1] = resumed.state();
-        continue;
-      }
-      train_qat(c.run, c.model, false);
-      EXPECT_FALSE(at::equal(c.model.learned_scales().at(name), before)) << name;
-      for (const QParams& q : c.model.edges()) {
-        EXPECT_GE(q.zero_point, q.quant_min);
-        EXPECT_LE(q.zero_point, q.quant_max);
-      }
-      ends[0] = c.model.state();
-      save_quantized(c.model, c.run.directory.quantized());
-      testing_trainers::expect_same_bits(load_quantized(c.run).state(), ends[0]);
+/// LSQ+ in a training as recipes give it: offsets move, zero points are codes, and a stop changes no bit.
+TEST(LearnedScalesTraining, OffsetsLearnAndResume) {
+  std::map<std::string, at::Tensor> ends[2];
+  for (const int stop : {0, 5}) {
+    const Folder folder("learned_ranges");
+    CalibratedRun c(learning(EdgeScales::lsq_plus), folder.path());
+    const at::Tensor before = c.model.learned_scales().at("edges.offset").detach().clone();
+    int steps = 0;
+    if (stop > 0) {
+      EXPECT_THROW(train_qat(c.run, c.model, false, [&] { return ++steps == stop; }), Error);
+      QuantizedModel resumed = make_quantized(c.run, starting_weights(c.run));
+      calibrate(resumed, c.run);
+      train_qat(c.run, resumed, true);
+      ends[1] = resumed.state();
+      continue;
     }
-    testing_trainers::expect_same_bits(ends[0], ends[1]);
+    train_qat(c.run, c.model, false);
+    EXPECT_FALSE(at::equal(c.model.learned_scales().at("edges.offset"), before));
+    for (const QParams& q : c.model.edges()) {
+      EXPECT_GE(q.zero_point, q.quant_min);
+      EXPECT_LE(q.zero_point, q.quant_max);
+    }
+    ends[0] = c.model.state();
+    save_quantized(c.model, c.run.directory.quantized());
+    testing_trainers::expect_same_bits(load_quantized(c.run).state(), ends[0]);
   }
+  testing_trainers::expect_same_bits(ends[0], ends[1]);
 }
 
 TEST(LearnedScalesTraining, WhatWasNeverCalibratedIsRefused) {
@@ -230,15 +226,10 @@ TEST(LearnedScalesTraining, RecipesWithoutMeaningAreRefusedWithTheReason) {
          "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor");
   expect(refusal({"qat.epochs=1", "qat.scale_learning_rate=0.1"}), "qat.scale_learning_rate: no scale learns");
   expect(refusal({"qat.epochs=1", "quant.scales=lsqq"}), "quant.scales");
-  for (const std::string rule : {"lsq_plus", "pact"}) {
-    const std::string scales = "quant.scales=" + rule;
-    expect(refusal({scales}), "quant.scales: " + rule + " learns scales in QAT, but qat.epochs is 0");
-    expect(refusal({"qat.epochs=1", scales, "quant.activation=symmetric_s8"}), "quant.scales: " + rule);
-  }
+  expect(refusal({"quant.scales=lsq_plus"}), "quant.scales: lsq_plus learns scales in QAT, but qat.epochs is 0");
+  expect(refusal({"qat.epochs=1", "quant.scales=lsq_plus", "quant.activation=symmetric_s8"}), "quant.scales: lsq_plus");
   expect(refusal({"qat.epochs=1", "quant.scales=lsq_plus", "quant.activation=unsigned_u8"}),
          "lsq_plus learns zero points, and quant.activation unsigned_u8 has none; set affine_u8, or lsq");
-  expect(refusal({"qat.epochs=1", "quant.scales=lsq", "qat.pact_decay=0"}),
-         "qat.pact_decay: no clipping level learns with quant.scales lsq; set pact, or leave it out");
 }
 
 }  // namespace

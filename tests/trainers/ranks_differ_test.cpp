@@ -69,8 +69,7 @@ TEST(RanksDiffer, NothingAfterAnyOfFiftySteps) {
   recipe.batch_size = 128;
   recipe.epochs = 50;
   recipe.learning_rate = 0.02;
-  for (const EdgeScales scales :
-       {EdgeScales::fixed, EdgeScales::observed, EdgeScales::lsq, EdgeScales::lsq_plus, EdgeScales::pact}) {
+  for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed, EdgeScales::lsq, EdgeScales::lsq_plus}) {
     const Folder folder("ranks_alike");
     const Kind kind{.qat = true, .scales = scales};
     Comparable first(recipe, folder.path() + "/state.safetensors", kind), second(recipe, first.phase.checkpoint, kind);

@@ -109,7 +109,6 @@ TEST(RanksTrain, TwoLikeOneWithLearnedScales) { expect_two_like_one({.qat = true
 TEST(RanksTrain, TwoLikeOneWithLearnedOffsets) {
   expect_two_like_one({.qat = true, .scales = EdgeScales::lsq_plus}, 1);
 }
-TEST(RanksTrain, TwoLikeOneWithLearnedClipping) { expect_two_like_one({.qat = true, .scales = EdgeScales::pact}); }
 
 TEST(RanksTrain, SynchronizedBatchNormTrainsInQat) {
   const OneAndTwo both = train_both({.qat = true, .live_batch_norm = true}, 1);

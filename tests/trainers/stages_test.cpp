@@ -162,7 +162,6 @@ INSTANTIATE_TEST_SUITE_P(
         Cut{"qat_live", {.qat = true, .live_batch_norm = true}},
         Cut{"learned", {.qat = true, .scales = EdgeScales::lsq}},
         Cut{"learned_offsets", {.qat = true, .scales = EdgeScales::lsq_plus}},
-        Cut{"learned_clipping", {.qat = true, .scales = EdgeScales::pact}},
         Cut{"three", {.qat = true, .live_batch_norm = true}, {"conv1", "conv2"}},
         Cut{"three_adamw", {.qat = true, .scales = EdgeScales::lsq}, {"conv1", "conv2"}, 8, OptimizerKind::adamw},
         Cut{"one_micro_batch", {.qat = true}, {"conv1", "conv2"}, 1}, Cut{"many", {.qat = true}, {"conv2"}, 16},

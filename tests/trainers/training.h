@@ -26,7 +26,6 @@ struct Variant {
   bool qat = false;
   bool learn = false;                  ///< QAT with scales that learn
   EdgeScales edges = EdgeScales::lsq;  ///< those of activations, then
-  bool freeze = false;                 ///< oscillating weights are frozen
   bool sparse = false;                 ///< weights are 2:4 sparse
   OptimizerKind optimizer = OptimizerKind::sgd;
   Precision precision = Precision::fp32;
@@ -81,18 +80,13 @@ struct Training {
     if (!qat) return;
     QuantizerOptions options{.averaging = 0.1};
     if (learn) options = {.weights = WeightCalibrator::lsq, .edges = variant.edges};
-    phase.alpha_decay = 1e-3;
     QuantSpec spec = learn ? uniform_bits(4, 4) : QuantSpec();
     if (variant.sparse) spec.sparsity = Sparsity::two_of_four;
-    if (variant.freeze) {
-      phase.freezing = {0.02, 0.005};
-      options.keep_weight_scales = true;
-    }
     quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), spec), weights, options);
     phase.quantized = quantized.get();
     phase.freeze_observers = learn ? 0 : 0.5;
     phase.freeze_batch_norm = 0.75;
-    if (learn || variant.freeze) calibrate();
+    if (learn) calibrate();
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

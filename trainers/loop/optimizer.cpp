@@ -10,27 +10,19 @@
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <exception>
 
 #include "kernels/training/observe.h"
 #include "src/recipe/recipe.h"
-#include "src/train/model/device.h"
-#include "src/train/model/threads.h"
-#if OCTET_CUDA
-#include "kernels/training/weights.h"
-#endif
 
 namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
-constexpr double kMaxShrinking = 0.5;  // factor of a scale or clipping level in one step
-constexpr int64_t kGrain = 32768;      // freezing on the CPU: weights that a thread takes at least
+constexpr double kMaxShrinking = 0.5;  // factor of a scale in one step
 
 }  // namespace
 
@@ -38,18 +30,13 @@ bool decays(ParameterSpec::Kind kind) {
   return kind == ParameterSpec::Kind::conv_weight || kind == ParameterSpec::Kind::linear_weight;
 }
 
-Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales,
-                     double alpha_decay)
-    : recipe_(recipe), alpha_decay_(alpha_decay), adamw_(recipe.optimizer == OptimizerKind::adamw) {
+Optimizer::Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales)
+    : recipe_(recipe), adamw_(recipe.optimizer == OptimizerKind::adamw) {
   for (const ParameterSpec& spec : octet::parameters(graph)) {
     if (!spec.trainable()) continue;
     add(spec.name, weights.at(spec.name), decays(spec.kind) ? Group::decaying : Group::other);
   }
-  for (const auto& [name, value] : scales)
-    add(name, value,
-        name.ends_with("alpha")    ? Group::alphas
-        : name.ends_with("offset") ? Group::offsets
-                                   : Group::scales);
+  for (const auto& [name, value] : scales) add(name, value, name.ends_with("offset") ? Group::offsets : Group::scales);
   if (adamw_) steps_ = at::zeros({}, parameters_.front().first.options());
 }
 
@@ -63,13 +50,8 @@ void Optimizer::step(const Rates& learning_rates, const at::Tensor& skip) {
   if (adamw_) steps_.add_(at::rsub(skip, 1));  // a skipped step does not count
   step_group(Group::decaying, learning_rates.weights, skip);
   step_group(Group::other, learning_rates.weights, skip);
-  for (const Group group : {Group::scales, Group::alphas, Group::offsets})
-    step_group(group, learning_rates.scales, skip);
-}
-
-double Optimizer::decay_of(Group group) const {
-  if (group == Group::decaying) return recipe_.weight_decay;
-  return group == Group::alphas ? alpha_decay_ : 0.0;
+  step_group(Group::scales, learning_rates.scales, skip);
+  step_group(Group::offsets, learning_rates.scales, skip);
 }
 
 void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip) {
@@ -84,8 +66,8 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     if (adamw_) second.push_back(parameter.second);
   }
   if (values.empty()) return;
-  const double weight_decay = decay_of(group);
-  const bool positive = group == Group::scales || group == Group::alphas;
+  const double weight_decay = group == Group::decaying ? recipe_.weight_decay : 0.0;
+  const bool positive = group == Group::scales;
   std::vector<at::Tensor> minima;  // lower bounds of positive parameters after this step
   if (positive) {
     minima = at::_foreach_mul(values, kMaxShrinking);
@@ -182,74 +164,6 @@ void WeightAverage::exchange() {
     weight.copy_(average);
     average.copy_(held);
   }
-}
-
-OscillationFreezer::OscillationFreezer(const QuantizedModel& model) {
-  const c10::NoGradGuard no_grad;
-  const Prepared& prepared = model.prepared();
-  const std::vector<at::Tensor> scales = by_node(model.weight_scale_tensor().detach(), prepared.graph);
-  for (int n = 0; n < static_cast<int>(scales.size()); ++n) {
-    const Node& node = prepared.graph.nodes[n];
-    if (!has_weight(node.op)) continue;
-    const at::Tensor weight = model.weights().at(node.name + ".weight").detach();
-    const WeightCodes codes = prepared.weight_codes(n);
-    std::vector<int64_t> one_a_channel(weight.dim(), 1);
-    one_a_channel[0] = weight.size(0);
-    const at::Tensor code = weight.div(scales[n].view(one_a_channel)).round_().clamp_(codes.lowest, codes.highest);
-    layers_.push_back({node.name, weight, scales[n], code.to(at::kChar), at::zeros_like(weight, at::kChar),
-                       at::zeros_like(weight), code, codes});
-  }
-}
-
-kernels::OscillatingWeights OscillationFreezer::pointers(const Layer& layer) const {
-  const auto channels = static_cast<int32_t>(layer.weight.size(0));
-  return {.weight = layer.weight.mutable_data_ptr<float>(),
-          .scale = layer.scale.const_data_ptr<float>(),
-          .state = {layer.code.mutable_data_ptr<int8_t>(), layer.direction.mutable_data_ptr<int8_t>(),
-                    layer.frequency.mutable_data_ptr<float>(), layer.mean.mutable_data_ptr<float>()},
-          .channels = channels,
-          .per_channel = static_cast<int32_t>(layer.weight.numel() / channels),
-          .codes = layer.codes};
-}
-
-void OscillationFreezer::step(const at::Tensor& threshold, const at::Tensor& skip) {
-  std::vector<kernels::OscillatingWeights> work;
-  for (const Layer& layer : layers_) work.push_back(pointers(layer));
-#if OCTET_CUDA
-  if (const at::Device device = threshold.device(); device.is_cuda()) {
-    const c10::DeviceGuard guard(device);
-    kernels::cuda_freeze_oscillating(
-        {.threshold = threshold.const_data_ptr<float>(), .skip = skip.const_data_ptr<float>()}, work.data(),
-        static_cast<int>(work.size()), current_stream(device));
-    return;
-  }
-#endif
-  if (skip.item<float>() != 0) return;
-  const auto limit = static_cast<float>(threshold.item<double>());
-  for (const kernels::OscillatingWeights& weights : work) {
-    share_among_threads(weights.channels, std::max<int64_t>(1, kGrain / weights.per_channel),
-                        [&](int64_t begin, int64_t end) { kernels::freeze_oscillating(weights, begin, end, limit); });
-  }
-}
-
-NamedTensors OscillationFreezer::state() const {
-  NamedTensors state;
-  for (const Layer& layer : layers_) {
-    state.emplace(layer.name + ".code", layer.code);
-    state.emplace(layer.name + ".direction", layer.direction);
-    state.emplace(layer.name + ".frequency", layer.frequency);
-    state.emplace(layer.name + ".mean", layer.mean);
-  }
-  return state;
-}
-
-double OscillationFreezer::frozen() const {
-  int64_t frozen = 0, all = 0;
-  for (const Layer& layer : layers_) {
-    frozen += layer.direction.eq(kernels::kFrozen).sum().item<int64_t>();
-    all += layer.direction.numel();
-  }
-  return static_cast<double>(frozen) / static_cast<double>(all);
 }
 
 }  // namespace octet

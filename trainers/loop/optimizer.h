@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How weights change after the gradients are known: SGD or AdamW, the moving average, freezing of oscillating weights.
-// All state is kept as named tensors, so that a state file holds all of it.
+// How weights change after the gradients are known: SGD or AdamW, and the moving average. All state is kept as named
+// tensors, so that a state file holds all of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/training/weights.h"
 #include "src/net/graph.h"
 #include "src/recipe/recipe.h"
 #include "src/train/model/model.h"
@@ -28,14 +27,12 @@ bool decays(ParameterSpec::Kind kind);
 ///   sgd    g += wd * p;  m = momentum * m + g;  p -= lr * (nesterov ? g + momentum * m : m)
 ///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 ///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
-/// Learned parameters of quantizers have a learning rate of their own. Scales and clipping levels ("...scale",
-/// "...alpha") stay positive: a step at most halves one. Clipping levels decay by alpha_decay; scales and offsets do
-/// not decay.
+/// Learned parameters of quantizers have a learning rate of their own and do not decay. Scales ("...scale") stay
+/// positive: a step at most halves one.
 class Optimizer {
  public:
   /// Allocates the state in each parameter's own memory format.
-  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {},
-            double alpha_decay = 0);
+  Optimizer(const OptimizerRecipe& recipe, const Graph& graph, const Weights& weights, const Weights& scales = {});
 
   /// Learning rates as scalars on the parameters' device, float64 on the CPU, float32 on a GPU.
   struct Rates {
@@ -55,7 +52,7 @@ class Optimizer {
   NamedTensors state() const;
 
  private:
-  enum class Group { decaying, other, scales, alphas, offsets };
+  enum class Group { decaying, other, scales, offsets };
   struct Parameter {
     std::string name;
     at::Tensor value, first, second;  // momentum or mean; square (AdamW only)
@@ -63,10 +60,8 @@ class Optimizer {
   };
   void add(const std::string& name, const at::Tensor& value, Group group);
   void step_group(Group group, const at::Tensor& learning_rate, const at::Tensor& skip);
-  double decay_of(Group group) const;
 
   OptimizerRecipe recipe_;
-  double alpha_decay_;
   bool adamw_;
   std::vector<Parameter> parameters_;
   at::Tensor steps_;  // AdamW: number of updates, a float scalar
@@ -99,36 +94,6 @@ class WeightAverage {
 
   Weights weights_, average_;  // weights_ shares the trainer's tensors
   double decay_;
-};
-
-/// Freezes weights that oscillate between two codes to their mean code (Nagel et al., arXiv 2203.11086; the definition
-/// is in kernels/training/weights.h).
-class OscillationFreezer {
- public:
-  /// The weights must have scales of their own (QuantizedModel::weight_scale_tensor()) and stay in their memory. The
-  /// state starts with their present codes.
-  explicit OscillationFreezer(const QuantizedModel& model);
-
-  /// Call it after each step of the optimizer. Both are scalars on the weights' device; nothing changes if `skip` is 1.
-  /// On a GPU it only launches.
-  void step(const at::Tensor& threshold, const at::Tensor& skip);
-
-  /// Returns "<layer>.code" and ".direction" (int8), ".frequency" and ".mean" (float), each with shape and layout of
-  /// the layer's weight. These are the tensors themselves: copy into them to restore.
-  NamedTensors state() const;
-
-  /// Returns the share of weights that are frozen. Waits for the GPU.
-  double frozen() const;
-
- private:
-  struct Layer {
-    std::string name;
-    at::Tensor weight, scale, code, direction, frequency, mean;
-    WeightCodes codes;
-  };
-  kernels::OscillatingWeights pointers(const Layer& layer) const;
-
-  std::vector<Layer> layers_;
 };
 
 }  // namespace octet

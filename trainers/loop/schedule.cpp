@@ -77,9 +77,4 @@ double learning_rate(const Schedule& schedule, long step) {
   throw usage_error("schedule: unknown kind");
 }
 
-double FreezingThreshold::at(long step, long steps) const {
-  const double share = static_cast<double>(step) / static_cast<double>(steps);
-  return last + (first - last) / 2 * (1 + std::cos(std::numbers::pi * share));
-}
-
 }  // namespace octet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pure functions of the step number: learning rate, threshold of freezing, random seed. No LibTorch.
+// Pure functions of the step number: learning rate, random seed. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -42,15 +42,5 @@ Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch);
 ///              momentum)
 /// Worked: cosine, peak 0.1, 110 steps, 10 of warm-up: s=0 0.01; s=9 0.1; s=10 0.1; s=60 0.05; s=109 2.467e-05.
 double learning_rate(const Schedule& schedule, long step);
-
-/// An oscillating weight is frozen once the share of steps in which it turned back exceeds this threshold, which
-/// changes from `first` to `last` along a cosine. last = 0: nothing is frozen.
-struct FreezingThreshold {
-  double first = 0, last = 0;
-
-  bool freezes() const { return last > 0; }
-  /// Returns last + (first - last) / 2 * (1 + cos(pi * step / steps)).
-  double at(long step, long steps) const;
-};
 
 }  // namespace octet

@@ -52,7 +52,7 @@ TrainStep::TrainStep(const Phase& phase)
       precision_(recipe_.precision),
       gather_(phase.ranks == nullptr ? GatherShares()
                                      : [&ranks = *phase.ranks](const at::Tensor& mine) { return ranks.gather(mine); }),
-      optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales(), phase.alpha_decay) {
+      optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales()) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
   if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema);
@@ -61,17 +61,15 @@ TrainStep::TrainStep(const Phase& phase)
     start_stages();
   } else if (phase.ranks != nullptr)
     exchange_.emplace(*phase.ranks, optimizer_.parameters(), phase.parallel.exchange);
-  if (phase.freezing.freezes()) freezer_.emplace(*phase.quantized);
   totals_ = at::zeros({StepTotals::kSums}, at::TensorOptions(device_).dtype(at::kDouble));
   // The fused optimizers read a double on the CPU and a float on the GPU.
-  scalars_ = at::zeros({4}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
+  scalars_ = at::zeros({3}, at::TensorOptions(device_).dtype(device_.is_cpu() ? at::kDouble : at::kFloat));
 }
 
-void TrainStep::set(double learning_rate, long step, double freezing_threshold) {
+void TrainStep::set(double learning_rate, long step) {
   scalars_[0].fill_(learning_rate);  // the values are sent as arguments of small kernels
   if (average_) scalars_[1].fill_(average_->rate(step));
   scalars_[2].fill_(learning_rate * phase_.scale_rate);
-  if (freezer_) scalars_[3].fill_(freezing_threshold);
 }
 
 void TrainStep::begin_epoch(const StepTotals& totals) {
@@ -91,7 +89,6 @@ void TrainStep::launch(const at::Tensor& images, const at::Tensor& labels, const
   }
   optimizer_.step({.weights = scalars_[0], .scales = scalars_[2]}, skip);
   if (phase_.quantized != nullptr) phase_.quantized->hold_zero_points();
-  if (freezer_) freezer_->step(scalars_[3], skip);
   if (average_) average_->update(scalars_[1]);
 }
 
@@ -184,14 +181,12 @@ void TrainStep::put_state(TensorFile& file) const {
   put_tensors(file, "optimizer", optimizer_.state());
   if (average_) put_tensors(file, "average", average_->average());
   if (scaler_) put_tensors(file, "scaler", scaler_->state());
-  if (freezer_) put_tensors(file, "oscillation", freezer_->state());
 }
 
 void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
   restore_tensors(file, "optimizer", optimizer_.state(), path);
   if (average_) restore_tensors(file, "average", average_->average(), path);
   if (scaler_) restore_tensors(file, "scaler", scaler_->state(), path);
-  if (freezer_) restore_tensors(file, "oscillation", freezer_->state(), path);
 }
 
 namespace {

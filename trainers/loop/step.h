@@ -57,9 +57,9 @@ class TrainStep {
     int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }  ///< of the recorded CUDA graph
   };
 
-  /// Sets what the next launches read: the learning rate, the number of the step in the phase and, where oscillating
-  /// weights are frozen, the threshold. Sent to the device without waiting.
-  void set(double learning_rate, long step, double freezing_threshold = 0);
+  /// Sets what the next launches read: the learning rate and the number of the step in the phase. Sent to the device
+  /// without waiting.
+  void set(double learning_rate, long step);
 
   /// Launches a step. images: float [N, C, H, W]; labels: int64 [N], or [N, H, W] for pixels. With ranks these are one
   /// of equal shares of a batch: gradients and sums are those of the whole batch; BatchNorm normalizes each share by
@@ -75,10 +75,9 @@ class TrainStep {
   const at::Tensor& totals() const { return totals_; }  ///< float64 [StepTotals::kSums]
   at::Device device() const { return device_; }
   WeightAverage* average() { return average_ ? &*average_ : nullptr; }
-  const OscillationFreezer* freezer() const { return freezer_ ? &*freezer_ : nullptr; }
   void free_gradients() { optimizer_.zero_gradients(); }
 
-  /// Writes and reads the state of optimizer, average, scaler and freezer: all but weights and quantizers.
+  /// Writes and reads the state of optimizer, average and scaler: all but weights and quantizers.
   void put_state(TensorFile& file) const;
   void restore_state(const TensorFile& file, const std::string& path);
 
@@ -109,13 +108,12 @@ class TrainStep {
   std::optional<WeightAverage> average_;
   std::optional<GradScaler> scaler_;
   std::optional<GradientExchange> exchange_;  // among the ranks, or replicas, that share each batch
-  std::optional<OscillationFreezer> freezer_;
-  std::vector<GraphPart> parts_;  // with parallel.stages, like the next two
+  std::vector<GraphPart> parts_;              // with parallel.stages, like the next two
   std::optional<StagedPass> staged_;
   int replicas_ = 1;
   std::vector<at::Tensor> statistics_;         // BatchNorm's running means and variances of this rank's stage
   std::vector<at::Tensor> shared_statistics_;  // while they are exchanged
-  at::Tensor totals_, scalars_;  // scalars: learning rate, the average's rate, learning rate of scales, threshold
+  at::Tensor totals_, scalars_;                // scalars: learning rate, the average's rate, learning rate of scales
 };
 
 }  // namespace octet

@@ -138,8 +138,7 @@ class Trainer {
   void launch_step(const Batches::Labelled& batch) {
     under_way_.begins();
     seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
-    step_.set(learning_rate(schedule_, global_step()), global_step(),
-              phase_.freezing.at(global_step(), schedule_.steps));
+    step_.set(learning_rate(schedule_, global_step()), global_step());
     try {
       graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
     } catch (const OthersLost&) {
@@ -222,8 +221,6 @@ class Trainer {
 
   void finish() {
     step_.free_gradients();
-    if (const OscillationFreezer* freezer = step_.freezer())
-      say(fmt::format("{}: {:.2f} % of the weights oscillated and were frozen", phase_.name, 100 * freezer->frozen()));
     const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
     if (averaged) step_.average()->apply();
     if (reestimates)
@@ -272,7 +269,7 @@ class Trainer {
   void require_scales() const {
     if (phase_.quantized == nullptr || phase_.quantized->has_scales()) return;
     const bool learns = !phase_.quantized->learned_scales().empty();
-    if (mode().observe && !learns && !phase_.quantized->weight_scale_tensor().defined()) return;
+    if (mode().observe && !learns) return;
     throw usage_error(fmt::format(
         "phase {}: {}, but the network was never calibrated; calibrate it first, or set quant.scales: observed{}",
         phase_.name,

@@ -54,8 +54,6 @@ struct Phase {
   const Teacher* teacher = nullptr;     ///< QAT with distillation: the float network; null: labels alone
   Ranks* ranks = nullptr;               ///< the processes that share each batch; null: this process trains alone
   double scale_rate = 1;                ///< learning rate of learned scales, as a multiple of the weights' rate
-  double alpha_decay = 0;               ///< L2 decay of learned clipping levels
-  FreezingThreshold freezing;           ///< QAT: when oscillating weights are frozen; not together with EMA
   double freeze_observers = 1.0;   ///< ranges stay fixed after this share of the steps; 0: they never follow the data
   double freeze_batch_norm = 1.0;  ///< BatchNorm's statistics stay fixed after this share of the steps
   long reestimate_batch_norm = 0;  ///< QAT: images on which BatchNorm is estimated anew after the last step; 0: none

@@ -102,7 +102,7 @@ Owners::Owners(const Graph& graph, const std::vector<GraphPart>& parts) {
 
 void Owners::add(const std::string& name, const at::Tensor& tensor, Owned& owned) const {
   const at::Tensor plain = tensor.detach();
-  const bool of_edges = name == "edges.scale" || name == "edges.offset" || name == "edges.alpha";
+  const bool of_edges = name == "edges.scale" || name == "edges.offset";
   if (!of_edges && name != "weights.scale") {
     owned.at(part_of_.at(name.substr(0, name.rfind('.')))).push_back(plain);
     return;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -215,8 +214,6 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   }
   phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
   if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
-  phase.alpha_decay = recipe.pact_decay;
-  phase.freezing = {std::max(recipe.freeze_oscillating_start, recipe.freeze_oscillating), recipe.freeze_oscillating};
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.checkpoint = run.directory.qat_state();

@@ -169,8 +169,7 @@ QuantizerOptions quantizer_options(const Recipe& recipe) {
   return {.observer = quant.observer,
           .averaging = quant.averaging,
           .weights = quant.weight_calibrator,
-          .edges = quant.scales,
-          .keep_weight_scales = recipe.qat.freeze_oscillating > 0};  // then codes change with weights, not with scales
+          .edges = quant.scales};
 }
 
 bool observes(const QuantRecipe& quant) { return quant.scales == EdgeScales::observed; }

@@ -179,23 +179,13 @@ RangeGradient range_gradient(const at::Tensor& x, const at::Tensor& dy, const Le
   return sum;
 }
 
-void clip_mask(const at::Tensor& x, const kernels::ClipEnds& ends, at::Tensor& mask) {
-  uint8_t* const pass = mask.mutable_data_ptr<uint8_t>();
-  share_among_threads(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    by_type(x, [&]<class T>(T) { kernels::clip_mask(values<T>(x) + begin, end - begin, ends, pass + begin); });
-  });
-}
-
 struct LearnedTensor : torch::autograd::Function<LearnedTensor> {
   /// q has the codes and the zero point, as LearnedRange::qparams() takes them.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& value,
                             const OptionalTensor& offset, RangeRule rule, const QParams& q) {
     const at::Tensor x = dense(input), offset_or_none = offset.value_or(at::Tensor());
-    const LearnedRange range = range_of(rule, value, offset_or_none);
-    const QParams used = range.qparams(q);
     at::Tensor mask = at::empty_like(x, at::kByte);
-    at::Tensor y = forward_tensor(x, used, mask);
-    if (rule == RangeRule::pact) clip_mask(x, kernels::ClipEnds(range.value, used), mask);
+    at::Tensor y = forward_tensor(x, range_of(rule, value, offset_or_none).qparams(q), mask);
     ctx->save_for_backward({mask, x, value, offset_or_none});
     ctx->saved_data["rule"] = static_cast<int64_t>(rule);
     ctx->saved_data["codes"] = numbers(q);
@@ -260,8 +250,7 @@ at::Tensor learned_fake_quantize_weight(const at::Tensor& weight, const at::Tens
 }
 
 kernels::RangeRule rule_of(EdgeScales scales) {
-  if (scales == EdgeScales::lsq_plus) return RangeRule::lsq_plus;
-  return scales == EdgeScales::pact ? RangeRule::pact : RangeRule::lsq;
+  return scales == EdgeScales::lsq_plus ? RangeRule::lsq_plus : RangeRule::lsq;
 }
 
 std::vector<LearnedEdge> learned_edges(const at::Tensor& values, const at::Tensor& offsets, EdgeScales scales,

@@ -30,7 +30,7 @@ at::Tensor learned_fake_quantize_weight(const at::Tensor& weight, const at::Tens
 
 /// What learns of an edge, float scalars where its values are; undefined: nothing.
 struct LearnedEdge {
-  at::Tensor value;   ///< scale or, for pact, width
+  at::Tensor value;   ///< scale
   at::Tensor offset;  ///< for lsq_plus
   kernels::RangeRule rule = kernels::RangeRule::lsq;
 

@@ -86,15 +86,12 @@ struct QuantizedModel::Impl {
     return edges;
   }
 
-  const char* edges_name() const { return options.edges == EdgeScales::pact ? "edges.alpha" : "edges.scale"; }
-
   /// Sets learned scales to those of `edges` and of the weights.
   void start_learning() {
     const c10::NoGradGuard no_grad;
     std::vector<float> values, offsets;
     for (const QParams& q : edges.qparams) {
-      const int codes = options.edges == EdgeScales::pact ? q.quant_max - q.quant_min : 1;
-      values.push_back(q.scale * static_cast<float>(codes));
+      values.push_back(q.scale);
       offsets.push_back(-q.scale * static_cast<float>(q.zero_point));
     }
     if (learned.edges.defined()) learned.edges.copy_(at::tensor(values));
@@ -165,10 +162,10 @@ QuantizedModel::QuantizedModel(Prepared prepared, Weights weights, const Quantiz
     for (const QParams& q : impl_->prepared.range) highest.push_back(static_cast<float>(q.quant_max));
     impl_->highest_codes = at::tensor(highest).to(floats);
   }
-  if (options.weights == WeightCalibrator::lsq || options.keep_weight_scales) {
+  if (options.weights == WeightCalibrator::lsq) {
     int64_t channels = 0;
     impl_->for_weights(impl_->weights, [&](int, const at::Tensor& weight) { channels += weight.size(0); });
-    impl_->learned.weights = make(channels).set_requires_grad(options.weights == WeightCalibrator::lsq);
+    impl_->learned.weights = make(channels);
   }
 }
 
@@ -326,10 +323,9 @@ std::vector<QParams> QuantizedModel::edges() const { return impl_->fetch().qpara
 
 Weights QuantizedModel::learned_scales() const {
   Weights scales;
-  if (impl_->learned.edges.defined()) scales.emplace(impl_->edges_name(), impl_->learned.edges);
+  if (impl_->learned.edges.defined()) scales.emplace("edges.scale", impl_->learned.edges);
   if (impl_->learned.offsets.defined()) scales.emplace("edges.offset", impl_->learned.offsets);
-  const at::Tensor& weights = impl_->learned.weights;
-  if (weights.defined() && weights.requires_grad()) scales.emplace("weights.scale", weights);
+  if (impl_->learned.weights.defined()) scales.emplace("weights.scale", impl_->learned.weights);
   return scales;
 }
 
@@ -340,8 +336,6 @@ void QuantizedModel::hold_zero_points() {
   const at::Tensor lowest = learned.edges.mul(impl_->highest_codes).neg_();  // the zero point is the highest code
   impl_->learned.offsets.copy_(at::maximum(learned.offsets, lowest).clamp_max_(0));
 }
-
-at::Tensor QuantizedModel::weight_scale_tensor() const { return impl_->learned.weights; }
 
 FloatParams QuantizedModel::weight_scales() const {
   FloatParams scales;
@@ -376,7 +370,6 @@ std::map<std::string, at::Tensor> QuantizedModel::state() const {
   };
   keep("weights.scale", impl_->learned.weights);
   keep("edges.offset", impl_->learned.offsets);
-  if (impl_->options.edges == EdgeScales::pact) keep("edges.alpha", impl_->learned.edges);
   return state;
 }
 
@@ -384,15 +377,13 @@ void QuantizedModel::load_state(const std::map<std::string, at::Tensor>& state) 
   require_codes(state, impl_->prepared);
   const at::Tensor of_weights = learned_weight_scales(state, impl_->learned.weights);
   LearnedScales& learned = impl_->learned;
-  const bool pact = impl_->options.edges == EdgeScales::pact;
-  const at::Tensor offsets = learned_ranges(state, "edges.offset", learned.offsets);
-  const at::Tensor alphas = learned_ranges(state, "edges.alpha", pact ? learned.edges : at::Tensor());
+  const at::Tensor offsets = learned_offsets(state, learned.offsets);
   octet::load_state(state, impl_->options.observer, impl_->edges);
   impl_->upload();
   const c10::NoGradGuard no_grad;
   if (of_weights.defined()) learned.weights.copy_(of_weights);
   if (offsets.defined()) learned.offsets.copy_(offsets);
-  if (learned.edges.defined()) learned.edges.copy_(pact ? alphas : state.at("edges.scale"));
+  if (learned.edges.defined()) learned.edges.copy_(state.at("edges.scale"));
 }
 
 }  // namespace octet

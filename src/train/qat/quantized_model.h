@@ -90,18 +90,14 @@ class QuantizedModel {
   /// flag; to be called now and then. On the CPU forward() itself throws.
   void require_finite() const;
 
-  /// Returns the quantizers' parameters that QAT learns, by name: "edges.scale" or (pact) "edges.alpha", and (lsq_plus)
-  /// "edges.offset", float [nodes]; "weights.scale", float [channels of all convolutions and linears]. Empty if the
-  /// options have none. They are leaves where the weights are, shared with the model for the optimizer to update.
+  /// Returns the quantizers' parameters that QAT learns, by name: "edges.scale" and (lsq_plus) "edges.offset", float
+  /// [nodes]; "weights.scale", float [channels of all convolutions and linears]. Empty if the options have none. They
+  /// are leaves where the weights are, shared with the model for the optimizer to update.
   Weights learned_scales() const;
 
   /// After a step with lsq_plus, sets each offset that would take its zero point out of the codes to the nearest that
   /// does not. Runs where the offsets are, without waiting.
   void hold_zero_points();
-
-  /// Returns the scales of weights that learn or stay as calibrated, float [channels of all convolutions and linears],
-  /// shared, where the weights are. Undefined if scales follow the weights.
-  at::Tensor weight_scale_tensor() const;
 
   bool has_scales() const;  ///< whether activations have qparams from data: calibrated, observed or loaded
   const Prepared& prepared() const;

@@ -59,11 +59,10 @@ void EdgeState::set(int root, const QParams& q, const Prepared& prepared) {
 at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned) {
   const bool stored = state.contains("weights.scale");
   if (stored != learned.defined())
-    throw data_error(stored
-                         ? "QAT state: its scales of weights were learned or kept; set quant.weight_calibrator: lsq, "
-                           "or qat.freeze_oscillating as it was, or train again"
-                         : "QAT state: it has no scales of weights; set quant.weight_calibrator and "
-                           "qat.freeze_oscillating as they were, or train again");
+    throw data_error(stored ? "QAT state: its scales of weights were learned; set quant.weight_calibrator: lsq, or "
+                              "train again"
+                            : "QAT state: it has no scales of weights; set quant.weight_calibrator as it was, or train "
+                              "again");
   if (!stored) return {};
   const at::Tensor scales = find(state, "weights.scale", learned.sizes(), at::kFloat);
   if (!scales.gt(0).logical_and(scales.isfinite()).all().item<bool>())
@@ -71,17 +70,17 @@ at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state,
   return scales;
 }
 
-at::Tensor learned_ranges(const std::map<std::string, at::Tensor>& state, const std::string& name,
-                          const at::Tensor& learned) {
-  const bool stored = state.contains(name);
+at::Tensor learned_offsets(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned) {
+  if (state.contains("edges.alpha"))
+    throw data_error("QAT state: it has clipping levels of an older octet's quant.scales: pact; train again");
+  const bool stored = state.contains("edges.offset");
   if (stored != learned.defined())
-    throw data_error("QAT state: it has " + std::string(stored ? "" : "no ") + "tensor '" + name +
-                     "' of ranges that learn; set quant.scales as it was, or train again");
+    throw data_error("QAT state: it has " + std::string(stored ? "" : "no ") +
+                     "tensor 'edges.offset' of ranges that learn; set quant.scales as it was, or train again");
   if (!stored) return {};
-  const at::Tensor values = find(state, name, learned.sizes(), at::kFloat);
-  const at::Tensor possible = name == "edges.alpha" ? values.gt(0) : values.le(0);  // code 0 is 0 or below
-  if (!possible.logical_and(values.isfinite()).all().item<bool>())
-    throw data_error("QAT state: tensor '" + name + "' holds impossible values");
+  const at::Tensor values = find(state, "edges.offset", learned.sizes(), at::kFloat);
+  if (!values.le(0).logical_and(values.isfinite()).all().item<bool>())  // code 0 is 0 or below
+    throw data_error("QAT state: tensor 'edges.offset' holds impossible values");
   return values;
 }
 

@@ -37,9 +37,8 @@ void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kin
 /// `learned` is. Throws Error(data) with the cure if only one of state and recipe has them, and for impossible values.
 at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned);
 
-/// Returns state[name] F32 in the same way: the offsets or clipping levels of edges ("edges.offset", "edges.alpha").
-at::Tensor learned_ranges(const std::map<std::string, at::Tensor>& state, const std::string& name,
-                          const at::Tensor& learned);
+/// Returns state["edges.offset"] F32 in the same way: the offsets of edges.
+at::Tensor learned_offsets(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned);
 
 /// Adds "codes" I32 [n, 4], so that a state is never read under another bit plan: quant_min and quant_max of a node's
 /// output, lowest and highest code of its weights (0, 0 without weights).

@@ -22,7 +22,6 @@ struct QuantizerOptions {
   double averaging = 0.01;                               ///< as in Observer
   WeightCalibrator weights = WeightCalibrator::minmax;
   EdgeScales edges = EdgeScales::fixed;  ///< whether they learn; a walk says whether they are observed
-  bool keep_weight_scales = false;       ///< weights' scales that do not learn stay as calibrated too
   /// On a GPU: quantizes weights in groups of layers, so that the backward pass gives their gradients group by group
   /// and not all at its end.
   bool by_layer_groups = false;
@@ -31,7 +30,7 @@ struct QuantizerOptions {
 /// Scales that are tensors where the weights are; leaves that require gradients where the optimizer updates them.
 /// Undefined: edges have the scales of their qparams, weights those that their calibrator gives at each walk.
 struct LearnedScales {
-  at::Tensor edges;    ///< float [nodes]: scales or, for pact, widths; those of roots are used
+  at::Tensor edges;    ///< float [nodes]: scales; those of roots are used
   at::Tensor offsets;  ///< float [nodes], for lsq_plus
   at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
 };

@@ -46,10 +46,7 @@ METHODS = {  # beside plain straight-through gradients: learned scales (arXiv 19
     "": [],
     "-lsq": ["quant.scales=lsq", "quant.weight_calibrator=lsq"],
     "-lsq_plus": ["quant.scales=lsq_plus", "quant.weight_calibrator=lsq"],  # learned offsets too (arXiv 2004.09576)
-    "-pact": ["quant.scales=pact", "quant.weight_calibrator=lsq"],  # learned clipping levels (arXiv 1805.06085); the same weights
     "-lsq-distill": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.distill_weight=0.5"],
-    "-lsq-freeze": ["quant.scales=lsq", "quant.weight_calibrator=lsq", "qat.freeze_oscillating=0.01",  # arXiv 2203.11086's,
-                    "qat.freeze_oscillating_start=0.04"],  # for four bits
 }
 
 

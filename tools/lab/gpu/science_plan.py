@@ -73,11 +73,11 @@ ROWS = {  # by their numbers in the first table of docs/RESULTS.md
     "9": Row("ResNet-18 with 2:4 sparse weights, CIFAR-10", "resnet18", {"2to4": SPARSE[:1] + SPARSE[2:]}, {"2to4": -0.2}, "SR-STE (arXiv 2102.04010)",
              ["qat.epochs=30", f"qat.learning_rate={SPARSE_RATES['2to4']}"]),
     "10": Row("what each method adds, MobileNetV2 4/4, CIFAR-10", "mobilenet_v2",
-              of("w4a4-lsq-distill", "w4a4", "w4a4-lsq", "w4a4-observed", "w4a4-lsq-distill-reestimate", "w4a4-lsq-freeze", "w4a4-lsq-bf16",
+              of("w4a4-lsq-distill", "w4a4", "w4a4-lsq", "w4a4-observed", "w4a4-lsq-distill-reestimate", "w4a4-lsq-bf16",
                  "w4a4-lsq-again"),
               {"w4a4": -1.5}, "", FEWER["mobilenet_v2"],
               effects=(("w4a4", "w4a4-observed"), ("w4a4-lsq", "w4a4"), ("w4a4-lsq-distill", "w4a4-lsq"),
-                       ("w4a4-lsq-distill-reestimate", "w4a4-lsq-distill"), ("w4a4-lsq-freeze", "w4a4-lsq"), ("w4a4-lsq-bf16", "w4a4-lsq"),
+                       ("w4a4-lsq-distill-reestimate", "w4a4-lsq-distill"), ("w4a4-lsq-bf16", "w4a4-lsq"),
                        ("w4a4-lsq-again", "w4a4-lsq"))),
 }
 QUICK = ["evaluate.latency_images=0"]  # no run's latency is told, and single images take as long as all others
