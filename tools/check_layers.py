@@ -36,9 +36,10 @@ ALLOWED = {
     "trainers/loop": BASE + ["src", "trainers", "trainers/parallel"],
     "trainers/run": BASE + ["src", "trainers", "trainers/parallel", "trainers/loop"],
     "tools": BASE + ["src", "trainers", "trainers/parallel", "trainers/loop", "trainers/run"],
+    "tools/lab": BASE + ["src", "trainers", "trainers/parallel", "trainers/loop", "trainers/run"],
 }
 TORCH = ["src/train/model", "src/train/qat", "src/train/proof", "src/train/repair", "trainers", "trainers/parallel", "trainers/loop",
-         "trainers/run"]
+         "trainers/run", "tools/lab"]
 # Libraries that only some folders may know.
 LIBRARIES = {
     r"src/engine/\w+/": ["src/engine"],  # an engine's own steps: what others need of them stands in src/engine/*.h
@@ -48,7 +49,7 @@ LIBRARIES = {
     r"(google/protobuf/|onnx\.pb\.h)": ["src/net/onnx"],
     r"event\.pb\.h": ["src/report"],
     r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/net/import"],
-    r"CLI/": ["tools"],
+    r"CLI/": ["tools", "tools/lab"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],
 }
 LICENCE = "SPDX-License-Identifier: Apache-2.0"

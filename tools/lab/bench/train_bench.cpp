@@ -17,9 +17,9 @@
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/cuda/device.h"
+#include "tools/lab/bench/time_step.h"
 #include "trainers/gpu.h"
 #include "trainers/run/stage_plan.h"
-#include "trainers/run/time_step.h"
 
 namespace octet {
 namespace {

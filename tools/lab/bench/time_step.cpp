@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/time_step.h"
+#include "tools/lab/bench/time_step.h"
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
