@@ -26,10 +26,6 @@ void fake_quantize(const uint16_t* x, size_t count, const QParams& q, uint16_t* 
 void fake_quantize_backward(const float* dy, const uint8_t* mask, size_t count, float* dx);
 void fake_quantize_backward(const uint16_t* dy, const uint8_t* mask, size_t count, uint16_t* dx);
 
-/// Returns the sum of dL/dy (dy) times lsq's dy/ds (learned_range.h), in double, added in a fixed order.
-double scale_gradient(const float* x, const float* dy, size_t count, const QParams& q);
-double scale_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const QParams& q);
-
 /// The quantization of a tensor [outer, channels, inner] with scale[c] for channel c. The other members of QParams are
 /// those of `range`.
 struct ChannelQuantization {

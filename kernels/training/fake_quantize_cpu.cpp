@@ -115,9 +115,9 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline RangeGradient gradient_of(const T* x, const T* dy, size_t count,
-                                                        const LearnedRange& range, const QParams& q) {
-  if (range.rule == RangeRule::lsq_plus) return lsq_plus_gradient(x, dy, count, q);
+[[gnu::always_inline]] inline RangeGradient gradient_of(const T* x, const T* dy, size_t count, RangeRule rule,
+                                                        const QParams& q) {
+  if (rule == RangeRule::lsq_plus) return lsq_plus_gradient(x, dy, count, q);
   return {.value = lsq_gradient(x, dy, count, q)};
 }
 
@@ -160,22 +160,14 @@ OCTET_CLONES double squared_error(const float* x, size_t count, const QParams& q
   return total_of(sums);
 }
 
-OCTET_CLONES double scale_gradient(const float* x, const float* dy, size_t count, const QParams& q) {
-  return lsq_gradient(x, dy, count, q);
-}
-
-OCTET_CLONES double scale_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const QParams& q) {
-  return lsq_gradient(x, dy, count, q);
-}
-
-OCTET_CLONES RangeGradient range_gradient(const float* x, const float* dy, size_t count, const LearnedRange& range,
+OCTET_CLONES RangeGradient range_gradient(const float* x, const float* dy, size_t count, RangeRule rule,
                                           const QParams& q) {
-  return gradient_of(x, dy, count, range, q);
+  return gradient_of(x, dy, count, rule, q);
 }
 
-OCTET_CLONES RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count,
-                                          const LearnedRange& range, const QParams& q) {
-  return gradient_of(x, dy, count, range, q);
+OCTET_CLONES RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count, RangeRule rule,
+                                          const QParams& q) {
+  return gradient_of(x, dy, count, rule, q);
 }
 
 }  // namespace octet::kernels

@@ -89,11 +89,9 @@ struct RangeGradient {
 };
 
 /// Returns the gradients of a range over a thread's share of the values x and their gradients dy, summed in double in a
-/// fixed order. It is the definition for the GPU. q is range.qparams(); uint16_t stands for bfloat16, as in
+/// fixed order. It is the definition for the GPU. q is LearnedRange::qparams(); uint16_t stands for bfloat16, as in
 /// fake_quantize.h.
-RangeGradient range_gradient(const float* x, const float* dy, size_t count, const LearnedRange& range,
-                             const QParams& q);
-RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count, const LearnedRange& range,
-                             const QParams& q);
+RangeGradient range_gradient(const float* x, const float* dy, size_t count, RangeRule rule, const QParams& q);
+RangeGradient range_gradient(const uint16_t* x, const uint16_t* dy, size_t count, RangeRule rule, const QParams& q);
 
 }  // namespace octet::kernels

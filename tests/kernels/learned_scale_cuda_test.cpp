@@ -32,7 +32,8 @@ std::vector<float> noise(size_t count, float mean) {
 /// The CPU kernel's gradient of values after the activation.
 double expected(std::vector<float> x, const std::vector<float>& dy, const Clamp& clamp, const QParams& q) {
   for (float& value : x) value = clamp(value);
-  return scale_gradient(x.data(), dy.data(), x.size(), q) * scale_gradient_factor(kPicture, q.quant_max, q.zero_point);
+  return range_gradient(x.data(), dy.data(), x.size(), RangeRule::lsq, q).value *
+         scale_gradient_factor(kPicture, q.quant_max, q.zero_point);
 }
 
 /// What packing slopes (half a unit each) and adding up floats may change.
@@ -164,7 +165,7 @@ TEST(LearnedScaleKernelsCuda, OffsetsAreTheCpuKernels) {
     fake_quantize(values.data(), count, q, y.data(), mask.data());
     fake_quantize_backward(dy.data(), mask.data(), count, dx.data());
     for (size_t i = 0; i < count; ++i) bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | mask[i] << (i % 8));
-    const RangeGradient want = range_gradient(values.data(), dy.data(), count, range, q);
+    const RangeGradient want = range_gradient(values.data(), dy.data(), count, rule, q);
     const double factor = range_gradient_factor(rule, kPicture, q);
 
     const DeviceArray<float> x(values), device_y(std::vector<float>(count, NAN)), device_dy(dy);
@@ -282,8 +283,9 @@ TEST(LearnedScaleKernelsCuda, EachChannelOfAWeight) {
       for (int k = 0; k < kChannels; ++k) {
         const size_t at = static_cast<size_t>(k) * kPerChannel;
         const double factor = scale_gradient_factor(kPerChannel, codes.highest, 0) * (has_gain ? 0.5 : 1);
-        const double want =
-            factor * scale_gradient(values.data() + at, dy.data() + at, kPerChannel, codes.qparams(scales[k]));
+        const double want = factor * range_gradient(values.data() + at, dy.data() + at, kPerChannel, RangeRule::lsq,
+                                                    codes.qparams(scales[k]))
+                                         .value;
         ASSERT_NEAR(got[k], want, 1e-5 * kPerChannel * factor) << k;
       }
     }

@@ -146,7 +146,8 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
         const QParams q = qparams_of(codes, scales.const_data_ptr<float>()[k]);
         const double factor = kernels::scale_gradient_factor(inner, q.quant_max, q.zero_point);
         const double sum = by_type(x, [&]<class T>(T) {
-          return kernels::scale_gradient(values<T>(x) + k * inner, values<T>(dy) + k * inner, inner, q);
+          return kernels::range_gradient(values<T>(x) + k * inner, values<T>(dy) + k * inner, inner, RangeRule::lsq, q)
+              .value;
         });
         dscale[k] = static_cast<float>(sum * factor);
       }
@@ -161,13 +162,13 @@ LearnedRange range_of(RangeRule rule, const at::Tensor& value, const at::Tensor&
 
 /// Returns the sums over x and dy, of one layout. They do not depend on the number of threads: shares have a fixed size
 /// and are added in order.
-RangeGradient range_gradient(const at::Tensor& x, const at::Tensor& dy, const LearnedRange& range, const QParams& q) {
+RangeGradient range_gradient(const at::Tensor& x, const at::Tensor& dy, RangeRule rule, const QParams& q) {
   std::vector<RangeGradient> shares((x.numel() + kGrain - 1) / kGrain);
   share_among_threads(static_cast<int64_t>(shares.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i * kGrain, count = std::min(kGrain, x.numel() - first);
       shares[i] = by_type(x, [&]<class T>(T) {
-        return kernels::range_gradient(values<T>(x) + first, values<T>(dy) + first, count, range, q);
+        return kernels::range_gradient(values<T>(x) + first, values<T>(dy) + first, count, rule, q);
       });
     }
   });
@@ -196,7 +197,7 @@ struct LearnedTensor : torch::autograd::Function<LearnedTensor> {
     const at::Tensor &mask = saved[0], &x = saved[1], dy = laid_out_as(mask, gradients[0]);
     const LearnedRange range = range_of(static_cast<RangeRule>(ctx->saved_data["rule"].toInt()), saved[2], saved[3]);
     const QParams q = range.qparams(qparams_of(ctx->saved_data["codes"].toIntVector(), 1));
-    const RangeGradient sums = range_gradient(x, dy, range, q);
+    const RangeGradient sums = range_gradient(x, dy, range.rule, q);
     const double factor = kernels::range_gradient_factor(range.rule, x.numel() / x.size(0), q);
     const at::Tensor dvalue = at::empty_like(saved[2]).fill_(sums.value * factor);
     at::Tensor doffset;
