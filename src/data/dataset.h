@@ -84,12 +84,10 @@ struct DatasetSpec {
 /// unknown format or split.
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec);
 
-/// Decodes an image file (JPEG, PNG, BMP or WebP, told by its content) to `channels` (1 or 3): colour becomes grey by
-/// ITU-R BT.601, alpha is dropped, 16-bit samples are cut to the upper 8 bits. Throws Error(data) for corrupt or
-/// truncated data, for more than 64 Mpixel, and for more pixels than the format can hold in so many bytes.
-Image read_image(const std::string& path, int channels, Orientation orientation = Orientation::as_stored);
-
-/// Decodes an image in memory as read_image() does; `name` stands for the path in messages.
+/// Decodes an image file in memory (JPEG, PNG, BMP or WebP, told by its content) to `channels` (1 or 3): colour becomes
+/// grey by ITU-R BT.601, alpha is dropped, 16-bit samples are cut to the upper 8 bits. Throws Error(data) that begins
+/// with `name` for corrupt or truncated data, for more than 64 Mpixel, and for more pixels than the format can hold in
+/// so many bytes.
 Image decode_image(const uint8_t* data, size_t size, int channels, const std::string& name,
                    Orientation orientation = Orientation::as_stored);
 
@@ -101,7 +99,7 @@ PictureHeader decode_header(const uint8_t* data, size_t size, const std::string&
 int bits_in_use(const PictureHeader& header, const Image& image);
 inline constexpr int kFewestOf16 = 15;
 
-/// Returns the bytes of a PNG file, grey or RGB, which read_image() decodes to the same pixels.
+/// Returns the bytes of a PNG file, grey or RGB, which decode_image() decodes to the same pixels.
 std::string encode_png(const Image& image);
 
 /// How many images there are, and how many of them train, calibrate, validate and test.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/base/files.h"
 #include "src/data/decoders.h"
 
 namespace octet {
@@ -86,11 +85,6 @@ PictureHeader decode_header(const uint8_t* data, size_t size, const std::string&
 int bits_in_use(const PictureHeader& header, const Image& image) {
   if (header.bits != 16 || image.pixels.empty()) return 16;
   return 8 + std::bit_width(*std::max_element(image.pixels.begin(), image.pixels.end()));
-}
-
-Image read_image(const std::string& path, int channels, Orientation orientation) {
-  const std::string data = read_file(path);
-  return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels, path, orientation);
 }
 
 namespace {

@@ -105,7 +105,8 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json found = json::parse(ran.out).at(0).at("top");
   EXPECT_EQ(found.size(), 2u);
-  const Image mask = read_image(path("masks/picture_mask.png"), 1);
+  const std::string png = read_file(path("masks/picture_mask.png"));
+  const Image mask = decode_image(reinterpret_cast<const uint8_t*>(png.data()), png.size(), 1, "mask");
   ASSERT_EQ(mask.pixels.size(), 256u);
   long shapes = 0;
   for (const uint8_t pixel : mask.pixels) {
