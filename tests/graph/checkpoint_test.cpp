@@ -97,7 +97,7 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "11"}) {
+  for (const char* version : {"0", "12"}) {
     const std::string message = refusal(edited("\"format_version\":10", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
@@ -147,6 +147,8 @@ TEST(Checkpoint, IsWrittenInTheOldestVersionThatHasWhatItNeeds) {
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.outputs.push_back(4); }), 3);
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.exif_orientation = true; }), 9);
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.even_margin = true; }), 9);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.fit = Fit::stretch; }), 11);
+  EXPECT_EQ(version_with([](Int8Graph& graph) { graph.preprocessing.order = ChannelOrder::bgr; }), 11);
   EXPECT_EQ(version_with([](Int8Graph& graph) { node_named(graph, "conv2").window.pad = {1, 2, 3, 2}; }), 3);
   EXPECT_EQ(version_with([](Int8Graph& graph) { graph.nodes.back().float_output = false; }), 3);
   EXPECT_EQ(version_with([](Int8Graph& graph) {
@@ -186,6 +188,28 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
     EXPECT_EQ(node_named(graph, "conv2").window.pad, even_padding(2, 2));
     EXPECT_EQ(serialize_checkpoint(graph), bytes);
   }
+}
+
+/// Since version 11.
+TEST(Checkpoint, HowPicturesAreFittedComesBack) {
+  for (const Named<Fit>& fit : kFits) {
+    for (const Named<ChannelOrder>& order : kChannelOrders) {
+      Int8Graph graph = graph_of_version_1();
+      graph.preprocessing.fit = fit.value;
+      graph.preprocessing.order = order.value;
+      const std::string bytes = serialize_checkpoint(graph);
+      EXPECT_EQ(parse(bytes).preprocessing, graph.preprocessing) << fit.name << " " << order.name;
+      EXPECT_EQ(serialize_checkpoint(parse(bytes)), bytes);
+    }
+  }
+  Int8Graph graph = graph_of_version_1();
+  graph.preprocessing.fit = Fit::letterbox;
+  const std::string bytes = serialize_checkpoint(graph);
+  EXPECT_NE(refusal(edited("\"fit\":\"letterbox\"", "\"fit\":\"mailbox\"", bytes))
+                .find("octet.preprocessing: fit: 'mailbox' is none of crop, stretch, letterbox, letterbox_corner"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"channel_order\":\"rgb\",", "", bytes)).find("'channel_order' is missing"),
+            std::string::npos);
 }
 
 /// Since version 9; what an older file means is what octet did then.

@@ -45,8 +45,18 @@ TEST(OnnxCut, ADetectorsDecodingIsNamedWithTheValuesBeforeIt) {
   const std::string message = refusal(model, "boxes");
   for (const char* part :
        {"test.onnx: node of output 'rows' (Concat): input 'row3' is in heads", "decoding and suppressing boxes",
-        "stays outside octet", "model.outputs: [\"p3\", \"p4\"]", "octet inspect test.onnx --outputs p3,p4"})
+        "stays outside octet", "Leave it to your program (Sigmoid, Concat, Reshape, Transpose)",
+        "model.outputs: [\"p3_boxes\", \"p3_scores\", \"p4_boxes\", \"p4_scores\"]",
+        "octet inspect test.onnx --outputs p3_boxes,p3_scores,p4_boxes,p4_scores"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
+  // The values of the advice, for programs that take it themselves.
+  try {
+    imported(model.bytes("boxes"));
+    ADD_FAILURE() << "imported";
+  } catch (const OnnxEndsTooLate& late) {
+    EXPECT_EQ(late.end_at, (std::vector<std::string>{"p3_boxes", "p3_scores", "p4_boxes", "p4_scores"}));
+    EXPECT_EQ(imported(model.bytes("boxes"), late.end_at).graph.outputs.size(), 4u);
+  }
 }
 
 TEST(OnnxCut, ChosenValuesBecomeTheOutputsInTheirOrder) {

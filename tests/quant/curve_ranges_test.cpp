@@ -62,7 +62,9 @@ TEST(CurveRanges, ClippedStatisticsKeepEveryValue) {
   const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
   for (int i = 0; i < kHistogramBins; ++i) {
     const double end = s.histogram_lo + (i + 1) * width;
-    if (end < -6 - 1e-9 || end - width > 15 + 1e-9) EXPECT_EQ(s.histogram[i], 0) << i;
+    if (end < -6 - 1e-9 || end - width > 15 + 1e-9) {
+      EXPECT_EQ(s.histogram[i], 0) << i;
+    }
   }
   const QParams codes{1, 0, 0, 255};
   const QParams q = calibrate(s, CalibrationMethod::minmax, 100, codes, true);
