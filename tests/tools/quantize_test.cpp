@@ -91,6 +91,29 @@ TEST_F(Quantize, OptionsSayHowImagesAreRead) {
   expect_part(octet({"inspect", out}).out, "orientation as stored, stretch, bgr, mean 0.406 ");
 }
 
+/// Mean and deviation are of pixels in 0..255 with --scale 255, and where the preset's are.
+TEST_F(Quantize, ScaleIsThatOfTheNumbersGiven) {
+  const auto std_of = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--method", "minmax", "--force", "--quiet", "--out", path("int8.safetensors")});
+    const Answer answer = quantize(more);
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    return read_checkpoint(path("int8.safetensors")).preprocessing.std[0];
+  };
+  EXPECT_FLOAT_EQ(std_of({"--preset", "none"}), 1);
+  EXPECT_FLOAT_EQ(std_of({"--preset", "none", "--scale", "255"}), 1.0f / 255);
+  EXPECT_FLOAT_EQ(std_of({"--preset", "yolox"}), 1.0f / 255);
+  EXPECT_FLOAT_EQ(std_of({"--preset", "yolox", "--mean", "0"}), 1.0f / 255);
+  EXPECT_FLOAT_EQ(std_of({"--preset", "yolox", "--mean", "0", "--std", "1", "--scale", "1"}), 1);
+}
+
+TEST_F(Quantize, ImagesThatAreTooSmallOrCutAreLeftOut) {
+  write("images/small.png", encode_png(testing::noise(2, 2, 3, 9)));
+  write("images/cut.png", encode_png(testing::noise(20, 24, 3, 9)).substr(0, 400));
+  const Answer answer = quantize({"--preset", "none", "--method", "minmax", "--out", path("int8.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  expect_part(answer.err, "note: 2 pictures cannot be used and left out: " + path("images/cut.png"));
+}
+
 TEST_F(Quantize, RepairsAreTriedAndTakenWhereTheyPay) {
   const Answer answer = quantize({"--preset", "yolo", "--repair", "fast", "--json", "--out", path("int8.safetensors")});
   ASSERT_EQ(answer.code, 0) << answer.err;
@@ -118,6 +141,14 @@ TEST_F(Quantize, NothingAboutImagesIsGuessed) {
   expect_refused({"--preset", "coco"}, 2, {"--preset: 'coco' is none of imagenet, yolo, yolox, none"});
   expect_refused({"--preset", "none", "--mean", "0,0"}, 2, {"--mean: 2 values for an input of 3 channels"});
   expect_refused({"--preset", "yolo", "--resize", "30"}, 2, {"--fit letterbox has none"});
+  expect_refused({"--preset", "imagenet", "--mean", "123", "--scale", "255"}, 2,
+                 {"--scale says what --mean and --std are of"});
+  expect_refused({"--preset", "none", "--std", "0"}, 2, {"--std: 0 is no deviation"});
+  expect_refused({"--preset", "none", "--mean", "nan"}, 2, {"--mean: nan is no mean"});
+  expect_refused({"--preset", "none", "--percentile", "99"}, 2, {"belongs to --method percentile"});
+  expect_refused({"--preset", "none", "--profile", "openvino"}, 2, {"--profile: is how --onnx FILE is written"});
+  expect_refused({"--preset", "none", "--html", path("refused.safetensors")}, 2, {"written twice"});
+  expect_refused({"--preset", "none", "--force", "--html", path("net.onnx")}, 2, {"net.onnx is read by this command"});
   expect_refused({"--preset", "none", "--profile", "tensorrt", "--onnx", path("a.onnx")}, 2, {"symmetric_s8"});
 }
 
@@ -129,7 +160,7 @@ TEST_F(Quantize, ImagesThatCannotServeAreNamed) {
   expect_refusal(with(path("absent")), 3, {"absent: no such file or folder"});
   expect_refusal(with(path("images/0.png")), 3, {"1 picture: some are calibrated on", "100 to 300 are usual"});
   write("bad/a.png", "no picture");
-  expect_refusal(with(path("bad")), 3, {"none of 1 picture can be read", "a.png"});
+  expect_refusal(with(path("bad")), 3, {"none of 1 picture can be used", "a.png"});
   for (int i = 0; i < 10; ++i)
     write("black/" + std::to_string(i) + ".png",
           encode_png({16, 24, 3, std::vector<uint8_t>(static_cast<size_t>(16) * 24 * 3)}));
@@ -138,7 +169,7 @@ TEST_F(Quantize, ImagesThatCannotServeAreNamed) {
   write("images/broken.png", "no picture");
   const Answer answer = with(path("images"));
   EXPECT_EQ(answer.code, 0) << answer.err;
-  expect_part(answer.err, "note: 1 picture cannot be read and left out: " + path("images/broken.png"));
+  expect_part(answer.err, "note: 1 picture cannot be used and left out: " + path("images/broken.png"));
 }
 
 TEST_F(Quantize, NetworksThatCannotServeAreNamed) {

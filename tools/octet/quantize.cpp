@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "src/base/files.h"
@@ -34,9 +36,10 @@ constexpr size_t kShownLayers = 8;
 struct Options {
   QuantizeRequest request;
   std::string preset, fit, order, orientation = "exif", method = "auto", repair = "none", activation = "affine_u8";
-  std::string onnx, profile = "onnxruntime", html;
+  std::string onnx, html;
+  std::optional<std::string> profile;  ///< without: onnxruntime
   std::vector<double> mean, std;
-  double scale = 1;
+  std::optional<double> scale, percentile;
   std::optional<int> resize;
   bool force = false;
 };
@@ -73,7 +76,12 @@ Preset preset(PresetName name) {
 /// Returns one value for each channel of the input, where one is given for all.
 std::vector<float> for_channels(const std::vector<double>& values, double scale, int channels, const char* option) {
   std::vector<float> result;
-  for (const double value : values) result.push_back(static_cast<float>(value / scale));
+  for (const double value : values) {
+    if (!std::isfinite(value) || (std::string_view(option) == "--std" && value <= 0))
+      throw usage_error(fmt::format("{}: {} is no {}", option, value,
+                                    std::string_view(option) == "--std" ? "deviation: more than 0" : "mean"));
+    result.push_back(static_cast<float>(value / scale));
+  }
   if (result.size() == 1) result.resize(static_cast<size_t>(channels), result.front());
   if (result.size() != static_cast<size_t>(channels))
     throw usage_error(
@@ -89,9 +97,12 @@ void set_preprocessing(const Options& options, const Shape& input, Preprocessing
         "yolo "
         "(letterbox, RGB, 0..1), yolox (letterbox in the corner, BGR, 0..255) or none (centre, RGB, 0..1); or --mean "
         "and "
-        "--std with --resize, --fit, --bgr, --scale");
+        "--std with --resize, --fit, --order bgr, --scale 255");
   const Preset from = preset(value_named(kPresets, options.preset.empty() ? "none" : options.preset, "--preset"));
-  const double scale = options.mean.empty() && options.std.empty() ? from.scale : options.scale;
+  const bool plain = options.preset.empty() || options.preset == "none";
+  if (options.scale && !plain && (options.mean.empty() || options.std.empty()))
+    throw usage_error("--scale says what --mean and --std are of: give both, or leave --scale out");
+  const double given = options.scale.value_or(from.scale), usual = plain ? given : from.scale;
   p.fit = options.fit.empty() ? from.fit : value_named(kFits, options.fit, "--fit");
   p.order = options.order.empty() ? from.order : value_named(kChannelOrders, options.order, "--order");
   if (input.c == 1) p.order = ChannelOrder::rgb;
@@ -105,8 +116,10 @@ void set_preprocessing(const Options& options, const Shape& input, Preprocessing
   p.crop = p.fit == Fit::crop && input.h == input.w ? input.h : 0;
   p.even_margin = p.fit == Fit::crop;
   p.exif_orientation = value_named(kOrientations, options.orientation, "--orientation") == Orientation::exif;
-  p.mean = for_channels(options.mean.empty() ? from.mean : options.mean, scale, input.c, "--mean");
-  p.std = for_channels(options.std.empty() ? from.std : options.std, scale, input.c, "--std");
+  p.mean = for_channels(options.mean.empty() ? from.mean : options.mean, options.mean.empty() ? usual : given, input.c,
+                        "--mean");
+  p.std =
+      for_channels(options.std.empty() ? from.std : options.std, options.std.empty() ? usual : given, input.c, "--std");
 }
 
 std::string method_text(const RangeMethod& ranges) {
@@ -177,8 +190,8 @@ std::string text(const Quantized& result, const std::string& out) {
   body += outputs_table(result).render() + "\n" + layers_table(result, kShownLayers).render() + kLegend;
   body += fmt::format("\n\nproof: {}\n", verdict(result.comparison));
   const auto bytes = static_cast<double>(std::filesystem::file_size(out));
-  return body + fmt::format("wrote {}: {}, {:.1f} times smaller than the float weights", out, human_bytes(bytes),
-                            static_cast<double>(result.float_bytes) / bytes);
+  return body + fmt::format("wrote {}: {}; the float weights: {}", out, human_bytes(bytes),
+                            human_bytes(static_cast<double>(result.float_bytes)));
 }
 
 std::string json(const Quantized& result, const std::string& out) {
@@ -237,30 +250,60 @@ std::string page(const Quantized& result, const std::string& network) {
                          sections);
 }
 
-void require_new(const std::string& file, bool force) {
-  if (file.empty()) return;
-  require_place_for(file);
-  if (!force && std::filesystem::exists(file))
-    throw usage_error(fmt::format("{} exists and stays as it is: name another file, or say --force", file));
+/// Throws for files to be written that exist, that are one and the same, or that the command reads.
+void require_free(const std::vector<std::string>& written, const Options& options) {
+  std::vector<std::filesystem::path> taken = {std::filesystem::weakly_canonical(options.request.network),
+                                              std::filesystem::weakly_canonical(options.request.weights)};
+  for (const std::string& file : written) {
+    if (file.empty()) continue;
+    require_place_for(file);
+    const auto place = std::filesystem::weakly_canonical(file);
+    if (std::find(taken.begin(), taken.end(), place) != taken.end())
+      throw usage_error(fmt::format("{} is read by this command, or written twice: name another file", file));
+    taken.push_back(place);
+    if (!options.force && std::filesystem::exists(file))
+      throw usage_error(fmt::format("{} exists and stays as it is: name another file, or say --force", file));
+  }
+}
+
+/// Runs the work of a function and replaces recipe keys in its refusals by the options of this command.
+template <typename Work>
+auto by_options(const Work& work) try {
+  return work();
+} catch (const Error& error) {
+  std::string text = error.what();
+  for (const auto& [key, option] : {std::pair{"set data.resize", "--resize or --fit letterbox fits it"},
+                                    std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
+                                    std::pair{"set equalize: false", "take another --repair"}})
+    if (const size_t at = text.find(key); at != std::string::npos)
+      text.replace(at, std::string_view(key).size(), option);
+  throw Error(error.code(), text);
 }
 
 ExitCode quantize(const Common& common, Options options) {
   QuantizeRequest& request = options.request;
   const std::string out =
       common.out.empty() ? std::filesystem::path(request.network).stem().string() + ".int8.safetensors" : common.out;
-  for (const std::string& file : {out, options.onnx, options.html}) require_new(file, options.force);
+  require_free({out, options.onnx, options.html}, options);
+  if (options.percentile && options.method != "percentile")
+    throw usage_error("--percentile: belongs to --method percentile; add that, or leave it out");
+  request.calibrate.percentile = options.percentile.value_or(request.calibrate.percentile);
+  if (options.profile && options.onnx.empty())
+    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
   if (options.method != "auto") request.method = value_named(kCalibrationMethods, options.method, "--method");
   request.repair = value_named(kRepairs, options.repair, "--repair");
   request.quant.activation = value_named(kActivationSchemes, options.activation, "--activation");
-  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile, "--profile");
+  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
   if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
     throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
   const at::Device device = choose_device(common.device);
   const OwnCores own_cores(device.is_cpu());
   say(fmt::format("device: {}", describe_device(device)));
-  const Graph graph = open_network(request);
-  set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
-  const Quantized result = octet::quantize(request, graph, device);
+  const Quantized result = by_options([&] {
+    const Graph graph = open_network(request);
+    set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
+    return octet::quantize(request, graph, device);
+  });
   write_checkpoint(out, result.graph);
   if (!options.onnx.empty()) {
     std::vector<std::string> notes;
@@ -301,14 +344,15 @@ void add_quantize(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
   command->add_option("--method", options->method,
                       "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
-  command->add_option("--percentile", request.calibrate.percentile, "with --method percentile (default: 99.99)")
+  command->add_option("--percentile", options->percentile, "with --method percentile (default: 99.99)")
       ->check(CLI::Range(50.0, 100.0));
   command->add_option("--activation", options->activation, "affine_u8 (default), unsigned_u8, symmetric_s8");
   command->add_option("--repair", options->repair, "none (default), fast, full: tried, and taken where they pay");
   command->add_option("--onnx", options->onnx, "also write the int8 network as ONNX (Q/DQ)");
   command->add_option("--profile", options->profile, "for onnxruntime (default), openvino, tensorrt, int32_bias");
   command->add_option("--html", options->html, "write a page of what it costs into this file");
-  command->add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)");
+  command->add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_flag("--force", options->force, "replace files that exist");
   command->callback([&common, &action, options] {

@@ -44,25 +44,28 @@ void require_usable(const QuantizeRequest& request, const Graph& graph, const We
                                    request.weights.empty() ? request.network : request.weights, name));
 }
 
-/// Returns at most `limit` of the images, evenly spaced, without those that cannot be read, which are told.
-std::vector<size_t> readable(const ImageList& images, size_t limit) {
+/// Returns at most `limit` of the images, evenly spaced, without those that cannot be read or are too small for the
+/// transform, which are told.
+std::vector<size_t> readable(const ImageList& images, size_t limit, const Transform& transform) {
   std::vector<size_t> all(images.size());
   std::iota(all.begin(), all.end(), size_t{0});
   std::vector<size_t> usable;
   std::string first;
   for (const size_t index : evenly_spaced(all, std::min(limit, all.size()))) {
     try {
-      images.header(index);
+      const Image image = images.read(index);
+      check_size({image.height, image.width}, transform, /*training=*/false);
       usable.push_back(index);
     } catch (const Error& error) {
       if (error.code() != ExitCode::data) throw;
-      if (first.empty()) first = error.what();
+      const std::string name = images.describe(index), what = error.what();
+      if (first.empty()) first = what.starts_with(name) ? what : name + ": " + what;
     }
     throw_if_interrupted();
   }
   const long bad = static_cast<long>(std::min(limit, all.size()) - usable.size());
-  if (usable.empty()) throw data_error(fmt::format("none of {} can be read: {}", counted(bad, "picture"), first));
-  if (bad > 0) say(fmt::format("note: {} cannot be read and left out: {}", counted(bad, "picture"), first));
+  if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "picture"), first));
+  if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "picture"), first));
   return usable;
 }
 
@@ -125,7 +128,8 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   data.mean = run.preprocessing.mean;
   data.std = run.preprocessing.std;
   data.workers = run.device.is_cpu() ? 1 : usable_cores();
-  deal(readable(*images, static_cast<size_t>(request.limit)), request.seed, data);
+  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), request.seed, data);
+  for (const std::string& note : check_pictures(data)) say("note: " + note);
   return run;
 }
 
