@@ -261,7 +261,7 @@ TEST(CudaExactConv2d, ManyPicturesInParts) {
   at::manual_seed(1);
   const at::Tensor x = at::randint(0, 256, {400, 64, 56, 56}, at::TensorOptions(at::kFloat).device(kGpu));
   const at::Tensor weight = at::randint(-127, 128, {64, 64, 3, 3}, at::TensorOptions(at::kFloat).device(kGpu));
-  const Window window{3, 3, 1, 1, 1, 1};
+  const Window window{3, 3, 1, 1, {1, 1}};
   const at::Tensor sums = exact_conv2d(x, weight.to(at::kDouble), window, 1);
   for (const int64_t image : {0, 1, 70, 150, 399}) {
     const at::Tensor alone = exact_conv2d(x.slice(0, image, image + 1), weight.to(at::kDouble), window, 1);
