@@ -199,7 +199,7 @@ class Calls(unittest.TestCase):
         self.place.accuracy("choose", "--networks", "resnet20", "--seeds", "1", "--only", "cutout-12")
         self.assertEqual(self.place.accuracy(*words).returncode, 0)
         call, *few_bits = self.place.calls()
-        self.assertEqual(len(few_bits), 18)
+        self.assertEqual(len(few_bits), 12)  # four methods at three widths
         self.assertEqual(call["settings"]["model.weights"], str(self.place.out / "choose/resnet20-seed1/float-cutout-12/float.safetensors"))
         self.assertEqual((call["settings"]["data.cutout"], call["settings"]["train.epochs"]), ("12", "0"))
         done = self.place.accuracy("final", "--float-from", "nonsense")

@@ -134,8 +134,11 @@ TEST(Ranks, AreToldAtOnceWhoEndedAndWhy) {
   for (const int gone : {0, 1}) {
     std::vector<double> waits(2, 0);
     const std::vector<std::string> thrown = run_ranks(2, [&](Ranks& ranks) {
-      if (ranks.rank() == gone) return ranks.fail("the GPU is out of memory");
-      meet_nobody(ranks, waits);
+      if (ranks.rank() == gone) {
+        ranks.fail("the GPU is out of memory");
+      } else {
+        meet_nobody(ranks, waits);
+      }
     });
     expect_part(thrown[static_cast<size_t>(1 - gone)],
                 fmt::format("rank {} of 2 stops: rank {} ended: the GPU is out of memory", 1 - gone, gone));
