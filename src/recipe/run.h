@@ -82,7 +82,7 @@ RunData open_run_data(const Recipe& recipe);
 std::vector<std::string> check_pictures(const RunData& data);
 
 /// Tells a network's own file from a recipe or a run directory. Returns what an ONNX, safetensors or PyTorch file is
-/// and which command or recipe key takes it, for messages: "a float network; octet train RECIPE --set ...". Returns ""
+/// and which command or recipe key takes it, for messages: "a float network; octet quantize FILE ...". Returns ""
 /// for a folder, a missing file and any file that may be a recipe.
 std::string kind_of_network_file(const std::string& path);
 

@@ -104,8 +104,11 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
     expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network", cure});
   expect_refusal(octet({"inspect", net, "--stages", "2"}), 2, {"net.onnx: expected a recipe, found a float network"});
   for (const auto& words : {std::vector<std::string>{"run", net, "x.png"}, {"bench", net}})
-    expect_refusal(octet(words), 3, {"net.onnx: a float network; " + cure, "octet inspect " + net});
-  expect_refusal(octet({"export", net, "--out", path("y.safetensors")}), 3, {"net.onnx: a float network; " + cure});
+    expect_refusal(
+        octet(words), 3,
+        {"net.onnx: a float network; octet quantize " + net + " --images FOLDER", cure, "octet inspect " + net});
+  expect_refusal(octet({"export", net, "--out", path("y.safetensors")}), 3,
+                 {"net.onnx: a float network; octet quantize " + net, cure});
   for (const char* command : {"evaluate", "compare"})
     expect_refusal(octet({command, net}), 3, {"net.onnx: expected a run directory, found a float network", cure});
 

@@ -49,7 +49,7 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
                            const std::vector<std::string>& outputs = {}, int image_size = 0);
 
-/// Returns what an ONNX file is and which commands take it: "a float network; octet train RECIPE --set ...", "a
+/// Returns what an ONNX file is and which commands take it: "a float network; octet quantize FILE ...", "a
 /// quantized network; octet run ...". Throws Error(data) if it is not an ONNX file.
 std::string describe_onnx(const std::string& path);
 

@@ -333,9 +333,11 @@ bool is_float(const OnnxFile& file) {
 
 std::string describe_float(const OnnxFile& file) {
   return fmt::format(
-      "a float network; octet train RECIPE --set model.name=onnx --set model.onnx={} quantizes it (with --set "
-      "train.epochs=0 without training it before), octet inspect {} shows it",
-      shell_word(file.name), shell_word(file.name));
+      "a float network; octet quantize {} --images FOLDER quantizes it by images alone, octet train RECIPE --set "
+      "model.name=onnx --set model.onnx={} trains it (with --set train.epochs=0 quantized from the start), octet "
+      "inspect "
+      "{} shows it",
+      shell_word(file.name), shell_word(file.name), shell_word(file.name));
 }
 
 ImportedInt8 import_quantized(OnnxFile file) {
