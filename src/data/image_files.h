@@ -32,7 +32,6 @@ class LeftOut {
  public:
   void add(const std::string& kind, const std::string& name);
   void clear() { kinds_.clear(); }
-  bool empty() const { return kinds_.empty(); }
   /// Returns ": left out: .tiff 3 (cat/a.tiff)", with the first name of each kind, or "".
   std::string text() const;
   /// Returns the note to the user about a folder or archive, or none.

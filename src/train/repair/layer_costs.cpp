@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -13,16 +12,6 @@
 
 namespace octet {
 namespace {
-
-double decibels(double signal, double noise) {
-  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
-}
-
-double mean_lost(const std::vector<OutputError>& errors) {
-  double sum = 0;
-  for (const OutputError& error : errors) sum += error.lost;
-  return sum / static_cast<double>(errors.size());
-}
 
 /// What one node's output loses, by channel, over batches.
 struct ChannelSums {
@@ -39,7 +28,7 @@ struct ChannelSums {
     accumulate(noise, by_channel((wanted - got).square()));
     count += static_cast<double>(wanted.numel()) / static_cast<double>(wanted.size(1));
   }
-  double sqnr_db() const { return decibels(squares.sum().item<double>(), noise.sum().item<double>()); }
+  double sqnr_db() const { return signal_to_noise_db(squares.sum().item<double>(), noise.sum().item<double>()); }
   /// Returns noise / (noise + signal around the channel's mean), mean over channels: one wide channel may leave the
   /// others no codes, and hardly shows in the sums.
   double lost() const {
@@ -65,14 +54,16 @@ std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::
       wanted[n] = at::Tensor();
     });
   }
+  std::vector<double> lost;
+  for (const ChannelSums& node : sums) lost.push_back(node.lost());
   std::vector<LayerCost> costs;
   std::vector<std::pair<double, size_t>> added;  // what the inputs had lost already, less what the node's output lost
   std::vector<int> node_of;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!has_weight(nodes[n].op) && !model.prepared().has_edge(n)) continue;
     double before = 0;
-    for (const int input : nodes[n].inputs) before = std::max(before, sums[input].lost());
-    added.emplace_back(before - sums[n].lost(), costs.size());
+    for (const int input : nodes[n].inputs) before = std::max(before, lost[input]);
+    added.emplace_back(before - lost[n], costs.size());
     node_of.push_back(n);
     costs.push_back({nodes[n].name, std::string(op_name(nodes[n].op)), sums[n].sqnr_db(), {}});
   }

@@ -31,6 +31,16 @@ struct Alternative {
 
 }  // namespace
 
+double signal_to_noise_db(double signal, double noise) {
+  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
+double mean_lost(const std::vector<OutputError>& errors) {
+  double sum = 0;
+  for (const OutputError& error : errors) sum += error.lost;
+  return sum / static_cast<double>(errors.size());
+}
+
 OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x) : model_(model), x_(x) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
@@ -84,16 +94,9 @@ std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantize
     errors[o].name = graph.nodes[graph.outputs[o]].name;
     errors[o].lost /= images;
     errors[o].agreement /= answers[o];
-    errors[o].sqnr_db = noise[o] == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal[o] / noise[o]);
+    errors[o].sqnr_db = signal_to_noise_db(signal[o], noise[o]);
   }
   return errors;
-}
-
-double OutputErrors::lost() const {
-  double sum = 0;
-  const std::vector<OutputError> errors = measure();
-  for (const OutputError& error : errors) sum += error.lost;
-  return sum / static_cast<double>(errors.size());
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,

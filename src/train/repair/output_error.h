@@ -22,6 +22,12 @@ struct OutputError {
                          ///< channel's mean over all images. A ruined image counts 1, however far it is off
 };
 
+/// Returns 10 log10(signal / noise); infinite without noise.
+double signal_to_noise_db(double signal, double noise);
+
+/// Returns the mean of OutputError::lost.
+double mean_lost(const std::vector<OutputError>& errors);
+
 /// The outputs of a float network over some images, and what they become when parts of it are quantized.
 class OutputErrors {
  public:
@@ -32,8 +38,8 @@ class OutputErrors {
   std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
   std::vector<OutputError> measure() const { return measure(std::vector<bool>(nodes(), true)); }
 
-  /// Returns the mean of OutputError::lost over the outputs, with the whole network quantized.
-  double lost() const;
+  /// Returns mean_lost() with the whole network quantized.
+  double lost() const { return mean_lost(measure()); }
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
 
  private:

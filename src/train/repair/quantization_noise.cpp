@@ -16,6 +16,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/qat/fake_quantize.h"
+#include "src/train/repair/output_error.h"
 
 namespace octet {
 namespace {
@@ -42,14 +43,10 @@ Histogram histogram(const at::Tensor& x) {
   return result;
 }
 
-double decibels(double signal, double noise) {
-  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
-}
-
 /// Returns 10 log10(E[x^2] / E[(x - y)^2]): infinite where x is y, NaN where x is not finite.
 double sqnr_db(const at::Tensor& x, const at::Tensor& y) {
   const at::Tensor wide = x.to(at::kDouble);
-  return decibels(wide.square().sum().item<double>(), (wide - y).square().sum().item<double>());
+  return signal_to_noise_db(wide.square().sum().item<double>(), (wide - y).square().sum().item<double>());
 }
 
 std::string describe(const QParams& q) {
@@ -80,9 +77,9 @@ void fill(LayerSensitivity& layer, const ChannelSums& sums, size_t worst_channel
   for (int64_t c = 0; c < signal.numel(); ++c) {
     all_signal += s[c];
     all_noise += n[c];
-    if (n[c] > 0) layer.worst.push_back({static_cast<int>(c), decibels(s[c], n[c])});
+    if (n[c] > 0) layer.worst.push_back({static_cast<int>(c), signal_to_noise_db(s[c], n[c])});
   }
-  layer.sqnr_db = decibels(all_signal, all_noise);
+  layer.sqnr_db = signal_to_noise_db(all_signal, all_noise);
   std::stable_sort(layer.worst.begin(), layer.worst.end(),
                    [](const ChannelLoss& a, const ChannelLoss& b) { return a.sqnr_db < b.sqnr_db; });
   layer.worst.resize(std::min(layer.worst.size(), worst_channels));
