@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/quant/plan.h"
+#include "src/train/repair/correct_biases.h"
 #include "src/train/repair/output_error.h"
 #include "tests/qat/networks.h"
 
@@ -30,12 +31,17 @@ QuantizedModel seen_an_outlier() {
   return model;
 }
 
+/// What a model loses against its own weights in float.
+OutputErrors errors_of(QuantizedModel& model, const std::vector<at::Tensor>& x) {
+  return {model, x, float_outputs(model, x)};
+}
+
 TEST(OutputErrors, AgreeWithTheirDefinition) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
   model.choose_edges(CalibrationMethod::percentile, 99.9);
   const std::vector<at::Tensor> x = {pictures(4, 5), pictures(5, 3)};
-  const std::vector<OutputError> errors = OutputErrors(model, x).measure();
+  const std::vector<OutputError> errors = errors_of(model, x).measure();
   ASSERT_EQ(errors.size(), 1u);
   const at::Tensor all = at::cat({x[0], x[1]});
   const at::Tensor wanted = model.forward(all, {.quantize = false}).to(at::kDouble);
@@ -51,11 +57,36 @@ TEST(OutputErrors, OfAFloatNetworkAreNone) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
   const std::vector<at::Tensor> x = {pictures(4, 5)};
-  const OutputErrors errors(model, x);
+  const OutputErrors errors = errors_of(model, x);
   const OutputError error = errors.measure(std::vector<bool>(errors.nodes(), false)).front();
   EXPECT_EQ(error.lost, 0);
   EXPECT_TRUE(std::isinf(error.sqnr_db));
   EXPECT_EQ(error.agreement, 1);
+}
+
+TEST(OutputErrors, OfARepairedNetworkAreAgainstTheFloatNetworkBefore) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  model.choose_edges(CalibrationMethod::percentile, 99.9);
+  const std::vector<at::Tensor> x = {pictures(4, 5)};
+  const FloatOutputs before = float_outputs(model, x);
+  MomentsObserver observer(model.prepared().graph, model.weights());
+  observer.see(x[0]);
+  correct_biases(model, observer.moments(), x[0]);
+  const OutputErrors errors(model, x, before);
+  const std::vector<bool> none(errors.nodes(), false);
+  EXPECT_GT(errors.measure(none)[0].lost, 0);  // float biases moved
+  const at::Tensor got = model.forward(x[0], {}).to(at::kDouble), wanted = before.y[0][0].to(at::kDouble).view_as(got);
+  const double noise = (wanted - got).square().sum().item<double>();
+  EXPECT_NEAR(errors.measure()[0].sqnr_db, 10 * std::log10(wanted.square().sum().item<double>() / noise), 1e-3);
+}
+
+TEST(OutputErrors, OfAFloatNetworkNeedNoCalibration) {
+  const c10::NoGradGuard no_grad;
+  const Graph graph = build_model(test::family("resnet8", 16));
+  QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
+  const at::Tensor x = pictures(4, 5);
+  EXPECT_TRUE(float_outputs(model, {x}).y[0][0].flatten(1).equal(model.forward(x, {.quantize = false})));
 }
 
 TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
@@ -64,13 +95,14 @@ TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
   const std::vector<at::Tensor> held = {pictures(6, 16)};
   const std::vector<RangeMethod> methods = {{CalibrationMethod::minmax}, {CalibrationMethod::percentile, 99.9}};
   int calls = 0;
-  const ChosenRanges ranges = choose_ranges(model, held, methods, 2, [&](int trial) { EXPECT_EQ(trial, calls++); });
+  const ChosenRanges ranges =
+      choose_ranges(model, errors_of(model, held), methods, 2, [&](int trial) { EXPECT_EQ(trial, calls++); });
   EXPECT_EQ(calls, 2);
   ASSERT_EQ(ranges.trials.size(), 2u);
   EXPECT_EQ(ranges.chosen, 1u);
   EXPECT_LT(ranges.trials[1].lost, ranges.trials[0].lost / 10);
   EXPECT_TRUE(ranges.edges.empty());
-  EXPECT_DOUBLE_EQ(OutputErrors(model, held).lost(), ranges.lost);
+  EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
 }
 
 TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
@@ -80,18 +112,18 @@ TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
   // Both clip most values of all edges or none of the outlier: with one of them for all edges a single edge is better
   // with the other.
   const std::vector<RangeMethod> methods = {{CalibrationMethod::percentile, 60}, {CalibrationMethod::minmax}};
-  const ChosenRanges ranges = choose_ranges(model, held, methods, 40, [](int) {});
+  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), methods, 40, [](int) {});
   const double one_for_all = std::min(ranges.trials[0].lost, ranges.trials[1].lost);
   ASSERT_FALSE(ranges.edges.empty());
   EXPECT_LT(ranges.lost, 0.99 * one_for_all);
-  EXPECT_DOUBLE_EQ(OutputErrors(model, held).lost(), ranges.lost);
+  EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
   for (const ChosenRanges::Edge& edge : ranges.edges) EXPECT_NE(edge.before, edge.after) << edge.node;
 }
 
 TEST(ChooseRanges, ACallThatThrowsEndsIt) {
   QuantizedModel model = seen_an_outlier();
   const std::vector<at::Tensor> held = {pictures(6, 4)};
-  EXPECT_THROW(choose_ranges(model, held, {{CalibrationMethod::minmax}}, 5,
+  EXPECT_THROW(choose_ranges(model, errors_of(model, held), {{CalibrationMethod::minmax}}, 5,
                              [](int) { throw Error(ExitCode::interrupted, "stop"); }),
                Error);
 }

@@ -199,25 +199,26 @@ struct Made {
 };
 
 Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
-          const std::vector<at::Tensor>& held) {
-  Weights weights = floats;
+          const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
+  Weights weights = floats;  // repairs change them
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
   if (request.method) run.recipe.calibrate.method = *request.method;
   Made made{make_quantized(run, weights), {}, 0};
+  const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
   const int trials =
       request.method ? 1 : static_cast<int>(methods.size() + 3 * run.data.calibration.size() / kHeldBack);
   calibrate(made.model, run, [&] {
     Progress progress("choose ranges", trials, "trials");
-    made.ranges = choose_ranges(made.model, held, methods, trials, [&](int trial) {
+    made.ranges = choose_ranges(made.model, errors, methods, trials, [&](int trial) {
       progress.update(trial);
       throw_if_interrupted();
     });
   });
-  made.lost = OutputErrors(made.model, held).lost();
+  made.lost = errors.lost();
   return made;
 }
 
@@ -268,6 +269,8 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = batches(run, run.data.validation);
   require_differences(held);
+  QuantizedModel original = make_quantized(run, floats);
+  const FloatOutputs wanted = float_outputs(original, held);
 
   Quantized result;
   result.calibrated_on = run.data.calibration.size();
@@ -279,7 +282,7 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   for (const Way& way : tried) {
     if (tried.size() > 1) result.repairs.push_back({.name = way.name});
     try {
-      Made made = make(run, floats, request, way, held);
+      Made made = make(run, floats, request, way, held, wanted);
       if (tried.size() > 1) result.repairs.back().lost = made.lost;
       if (best && made.lost >= best->lost) continue;
       best.emplace(std::move(made));
@@ -291,10 +294,9 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   }
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = batches(run, run.data.test);
-  const OutputErrors errors(best->model, unseen);
-  result.outputs = errors.measure();
+  result.outputs = OutputErrors(best->model, unseen, float_outputs(original, unseen)).measure();
   Progress progress("layers alone", kAlone, "layers");
-  result.layers = layer_costs(best->model, unseen, errors, kAlone, [&](int layer) {
+  result.layers = layer_costs(best->model, unseen, kAlone, [&](int layer) {
     progress.update(layer);
     throw_if_interrupted();
   });

@@ -224,7 +224,8 @@ void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change)
 at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look) {
   Impl& impl = *impl_;
   const Weights weights = impl.used_weights();
-  const WalkHooks all = impl.evaluating_hooks(weights);
+  const bool any = std::find(quantized.begin(), quantized.end(), true) != quantized.end();
+  const WalkHooks all = any ? impl.evaluating_hooks(weights) : WalkHooks{};
   const Graph& graph = impl.prepared.graph;
   WalkHooks some;
   some.parameters = [&](int node, const LayerParameters& own) {

@@ -58,7 +58,7 @@ class QuantizedModel {
   void forward_changing(const at::Tensor& x, const Change& change);
 
   /// Returns forward(x, {}, look) with weights and edges of those nodes alone quantized, and the others float. Throws
-  /// Error(promise) before there are qparams.
+  /// Error(promise) before there are qparams, where a node is quantized.
   at::Tensor forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look = nullptr);
 
   // What follows waits for the GPU.

@@ -39,8 +39,8 @@ struct ChannelSums {
 
 }  // namespace
 
-std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, const OutputErrors& errors,
-                                   int most, const std::function<void(int layer)>& done) {
+std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, int most,
+                                   const std::function<void(int layer)>& done) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
@@ -54,6 +54,7 @@ std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::
       wanted[n] = at::Tensor();
     });
   }
+  const OutputErrors errors(model, x, float_outputs(model, x));
   std::vector<double> lost;
   for (const ChannelSums& node : sums) lost.push_back(node.lost());
   std::vector<LayerCost> costs;

@@ -19,10 +19,10 @@ struct LayerCost {
                                      ///< measured where the output is worst
 };
 
-/// Returns the cost of every node with weights or an edge of its own, in the order of the graph. `most` of them, those
-/// that add most to what their inputs have lost, are also measured alone; `done` is called before each of these. x: the
-/// images of `errors`.
-std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, const OutputErrors& errors,
-                                   int most, const std::function<void(int layer)>& done);
+/// Returns the cost of every node with weights or an edge of its own, in the order of the graph, against the float
+/// network with the model's weights. `most` of them, those that add most to what their inputs have lost, are also
+/// measured alone; `done` is called before each of these. x: batches of images that calibration did not see.
+std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, int most,
+                                   const std::function<void(int layer)>& done);
 
 }  // namespace octet

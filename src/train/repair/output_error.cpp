@@ -21,6 +21,17 @@ at::Tensor by_image(const at::Tensor& x) { return x.flatten(1).sum(1, false, at:
 /// An output of one batch as [N, C, pixels].
 at::Tensor by_channel(const at::Tensor& y) { return y.reshape({y.size(0), y.size(1), -1}); }
 
+/// Returns the outputs of a network with the nodes of `quantized` quantized.
+std::vector<at::Tensor> outputs(QuantizedModel& model, const at::Tensor& x, const std::vector<bool>& quantized) {
+  const std::vector<int>& of = model.prepared().graph.outputs;
+  std::vector<at::Tensor> result(of.size());
+  model.forward_partly(x, quantized, [&](int node, const at::Tensor& y) {
+    for (size_t o = 0; o < of.size(); ++o)
+      if (of[o] == node) result[o] = y.detach().clone();
+  });
+  return result;
+}
+
 /// A range that an edge may get instead of its own.
 struct Alternative {
   int node;
@@ -41,34 +52,30 @@ double mean_lost(const std::vector<OutputError>& errors) {
   return sum / static_cast<double>(errors.size());
 }
 
-OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x) : model_(model), x_(x) {
+FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>& x) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
+  const std::vector<bool> none(model.prepared().graph.nodes.size(), false);
+  FloatOutputs result;
   std::vector<at::Tensor> sums;
   std::vector<double> counts;
   for (const at::Tensor& batch : x) {
-    wanted_.push_back(outputs(batch, std::vector<bool>(nodes(), false)));
-    sums.resize(wanted_.back().size());
+    result.y.push_back(outputs(model, batch, none));
+    sums.resize(result.y.back().size());
     counts.resize(sums.size());
     for (size_t o = 0; o < sums.size(); ++o) {
-      const at::Tensor y = by_channel(wanted_.back()[o]);
+      const at::Tensor y = by_channel(result.y.back()[o]);
       const at::Tensor sum = y.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
       sums[o] = sums[o].defined() ? sums[o] + sum : sum;
       counts[o] += static_cast<double>(y.size(0) * y.size(2));
     }
   }
-  for (size_t o = 0; o < sums.size(); ++o) mean_.push_back((sums[o] / counts[o]).to(at::kFloat).view({1, -1, 1}));
-}
-
-std::vector<at::Tensor> OutputErrors::outputs(const at::Tensor& x, const std::vector<bool>& quantized) const {
-  const std::vector<int>& of = model_.prepared().graph.outputs;
-  std::vector<at::Tensor> result(of.size());
-  model_.forward_partly(x, quantized, [&](int node, const at::Tensor& y) {
-    for (size_t o = 0; o < of.size(); ++o)
-      if (of[o] == node) result[o] = y.detach().clone();
-  });
+  for (size_t o = 0; o < sums.size(); ++o) result.mean.push_back((sums[o] / counts[o]).to(at::kFloat).view({1, -1, 1}));
   return result;
 }
+
+OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x, FloatOutputs wanted)
+    : model_(model), x_(x), wanted_(std::move(wanted)) {}
 
 std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantized) const {
   const c10::NoGradGuard no_grad;
@@ -78,11 +85,11 @@ std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantize
   std::vector<double> signal(errors.size()), noise(errors.size()), answers(errors.size());
   double images = 0;
   for (size_t b = 0; b < x_.size(); ++b) {
-    const std::vector<at::Tensor> got = outputs(x_[b], quantized);
+    const std::vector<at::Tensor> got = outputs(model_, x_[b], quantized);
     images += static_cast<double>(x_[b].size(0));
     for (size_t o = 0; o < errors.size(); ++o) {
-      const at::Tensor x = by_channel(wanted_[b][o]), y = by_channel(got[o]);
-      const at::Tensor n = by_image((x - y).square()), s = by_image((x - mean_[o]).square());
+      const at::Tensor x = by_channel(wanted_.y[b][o]), y = by_channel(got[o]);
+      const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted_.mean[o]).square());
       errors[o].lost += (n / (n + s).clamp_min(std::numeric_limits<double>::min())).sum().item<double>();
       signal[o] += x.square().sum(at::kDouble).item<double>();
       noise[o] += n.sum().item<double>();
@@ -99,12 +106,10 @@ std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantize
   return errors;
 }
 
-ChosenRanges choose_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                           const std::vector<RangeMethod>& methods, int trials,
-                           const std::function<void(int trial)>& done) {
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
+                           int trials, const std::function<void(int trial)>& done) {
   constexpr double kDiffer = 1.2;  // ranges nearer to each other than that are not tried for single edges
   constexpr double kPays = 0.995;  // what a single edge's range must leave of the error, or it is chance
-  const OutputErrors errors(model, x);
   const Prepared& prepared = model.prepared();
   ChosenRanges result;
   int trial = 0;

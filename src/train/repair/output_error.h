@@ -28,11 +28,21 @@ double signal_to_noise_db(double signal, double noise);
 /// Returns the mean of OutputError::lost.
 double mean_lost(const std::vector<OutputError>& errors);
 
-/// The outputs of a float network over some images, and what they become when parts of it are quantized.
+/// The outputs of a float network over batches of images.
+struct FloatOutputs {
+  std::vector<std::vector<at::Tensor>> y;  ///< by batch, by output
+  std::vector<at::Tensor> mean;            ///< by output: its channels' mean over all images, [1, C, 1]
+};
+
+/// Returns the outputs of a model that is not quantized. x: batches of normalized float [N, C, H, W] where the weights
+/// are. Repairs change weights and biases: what they are judged against is taken before them.
+FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>& x);
+
+/// The outputs of a float network over some images, and what they become when parts of a model are quantized.
 class OutputErrors {
  public:
-  /// x: batches of normalized float [N, C, H, W] where the weights are. The float network has the model's weights.
-  OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x);
+  /// wanted: the float network's outputs for the batches x, as float_outputs() returns them.
+  OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x, FloatOutputs wanted);
 
   /// Compares the network with the nodes of `quantized` quantized; without an argument with all of them.
   std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
@@ -43,12 +53,9 @@ class OutputErrors {
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
 
  private:
-  std::vector<at::Tensor> outputs(const at::Tensor& x, const std::vector<bool>& quantized) const;
-
   QuantizedModel& model_;
   const std::vector<at::Tensor>& x_;
-  std::vector<std::vector<at::Tensor>> wanted_;  // by batch, by output
-  std::vector<at::Tensor> mean_;                 // by output, [C, 1, 1]
+  FloatOutputs wanted_;
 };
 
 struct RangeMethod {
@@ -75,9 +82,8 @@ struct ChosenRanges {
 
 /// Sets the ranges of a calibrated model to those among `methods` that lose least at the outputs: first one method for
 /// all edges, then other ones for single edges where the methods differ most, as long as that pays, in at most `trials`
-/// trials. x: images that calibration did not see. `done` is called before each trial.
-ChosenRanges choose_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                           const std::vector<RangeMethod>& methods, int trials,
-                           const std::function<void(int trial)>& done);
+/// trials. errors: of this model, over images that calibration did not see. `done` is called before each trial.
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
+                           int trials, const std::function<void(int trial)>& done);
 
 }  // namespace octet
