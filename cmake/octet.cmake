@@ -1,4 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+# Sources of one library share the code that headers of LibTorch, fmt and JSON make, which is most of what compiling them takes. Not for
+# kernels, engines and decoders: how the compiler inlines their loops shall not depend on their neighbours.
+function(octet_unity target)
+  if(OCTET_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # octet_library(name SOURCES ... DEPENDS ...): one static library a layer, sources named.
 function(octet_library name)
   cmake_parse_arguments(A "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
@@ -6,6 +14,9 @@ function(octet_library name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${A_DEPENDS} PRIVATE ${A_PRIVATE_DEPENDS})
+  if(NOT name MATCHES "kernels|engine|cuda|data")
+    octet_unity(${name})
+  endif()
 endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case.

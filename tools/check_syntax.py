@@ -5,7 +5,8 @@
 usage: tools/check_syntax.py [BUILD [COMPILER [PATTERN]]]     default: build clang++-19, all sources
 
 Takes the commands of BUILD/compile_commands.json with COMPILER in the place of the compiler there and -fsyntax-only in the place of an
-object file, one a core, through ccache where it is installed. PATTERN, a regular expression, keeps the sources whose path it matches.
+object file, one a core, through ccache where it is installed. Sources that the build compiles together (OCTET_UNITY) are checked one by
+one: each has the headers that it uses. PATTERN, a regular expression, keeps the sources whose path it matches.
 Device code (.cu) and generated sources (.cc) are left out. Exits 1 naming each source that does not compile, with what COMPILER says.
 """
 import json
@@ -33,6 +34,16 @@ def checking(command, compiler):
     return [*launcher, compiler, *words[:output], *words[output + 2:], "-fsyntax-only", *WARNINGS]
 
 
+def each_source(commands):
+    """The entries of compile_commands.json, with one for each source that a file of CMake's unity build includes."""
+    for entry in commands:
+        if entry["file"].endswith("_cxx.cxx"):
+            for source in re.findall(r'^#include "(.+)"$', pathlib.Path(entry["file"]).read_text(encoding="utf-8"), re.M):
+                yield {**entry, "file": source, "command": entry["command"].replace(entry["file"], source)}
+        else:
+            yield entry
+
+
 def compile_one(entry, compiler):
     """(source, whether it compiles, what the compiler said)."""
     environment = {**os.environ, "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}  # a clone elsewhere finds what was compiled here
@@ -43,7 +54,7 @@ def compile_one(entry, compiler):
 def main():
     build, compiler, pattern = [*sys.argv[1:], *["build", "clang++-19", ""][len(sys.argv) - 1:]]
     commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text(encoding="utf-8"))
-    wanted = [entry for entry in commands if entry["file"].endswith(".cpp") and re.search(pattern, entry["file"])]
+    wanted = [entry for entry in each_source(commands) if entry["file"].endswith(".cpp") and re.search(pattern, entry["file"])]
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for name, compiles, said in pool.map(lambda entry: compile_one(entry, compiler), wanted):

@@ -176,7 +176,7 @@ Rectangle random_part(const PictureSize& image, double area_min, Random& random)
 }
 
 void check_size(const PictureSize& picture, const Transform& t, bool training) {
-  if (training ? t.random_resized_crop : t.fit != Fit::crop) return;
+  if (t.fit != Fit::crop || (training && t.random_resized_crop)) return;
   room(t.resize > 0 ? resized_size(picture, t.resize) : picture, training ? t.pad : 0, t);
 }
 

@@ -16,12 +16,12 @@
 namespace octet::zoo {
 namespace {
 
-struct Stage {
+struct ResidualStage {
   int channels, stride;
 };
 
 /// Appends conv-bn-relu-conv-bn, the sum with `shortcut`, and a ReLU, whose index it returns.
-int basic_body(GraphBuilder& b, const std::string& name, int x, const Stage& stage, int shortcut) {
+int basic_body(GraphBuilder& b, const std::string& name, int x, const ResidualStage& stage, int shortcut) {
   int y = b.conv_bn(name + ".conv1", name + ".bn1", x, {stage.channels, 3, stage.stride, 1});
   y = b.unary(Op::relu, name + ".relu1", y);
   y = b.conv_bn(name + ".conv2", name + ".bn2", y, {stage.channels, 3, 1, 1});
@@ -31,7 +31,7 @@ int basic_body(GraphBuilder& b, const std::string& name, int x, const Stage& sta
 
 /// Appends a 1x1 convolution, a 3x3 one with the stride ("v1.5"), a 1x1 one to four times the channels, the sum with
 /// `shortcut`, and a ReLU.
-int bottleneck_body(GraphBuilder& b, const std::string& name, int x, const Stage& stage, int shortcut) {
+int bottleneck_body(GraphBuilder& b, const std::string& name, int x, const ResidualStage& stage, int shortcut) {
   int y = b.conv_bn(name + ".conv1", name + ".bn1", x, {stage.channels, 1, 1, 0});
   y = b.unary(Op::relu, name + ".relu1", y);
   y = b.conv_bn(name + ".conv2", name + ".bn2", y, {stage.channels, 3, stage.stride, 1});
@@ -55,11 +55,11 @@ Graph cifar_resnet(const ModelSpec& spec, int depth) {
   int x = b.conv_bn("conv1", "bn1", b.input(), {16, 3, 1, 1});
   x = b.unary(Op::relu, "relu", x);
   int channels = 16;
-  const std::array<Stage, 3> stages = {{{16, 1}, {32, 2}, {64, 2}}};
+  const std::array<ResidualStage, 3> stages = {{{16, 1}, {32, 2}, {64, 2}}};
   for (size_t s = 0; s < stages.size(); ++s) {
     for (int i = 0; i < (depth - 2) / 6; ++i) {
       const std::string name = fmt::format("layer{}.{}", s + 1, i);
-      const Stage stage{stages[s].channels, i == 0 ? stages[s].stride : 1};
+      const ResidualStage stage{stages[s].channels, i == 0 ? stages[s].stride : 1};
       int shortcut = x;
       if (stage.channels != channels && spec.shortcut == 'A') {
         shortcut = b.subsample_pad(name + ".shortcut", x, stage.channels, stage.stride);
@@ -78,7 +78,7 @@ Graph resnet(const ModelSpec& spec, int depth) {
   const bool bottleneck = depth == 50;
   const int expansion = bottleneck ? 4 : 1;
   const std::array<int, 4> blocks = depth == 18 ? std::array{2, 2, 2, 2} : std::array{3, 4, 6, 3};
-  const std::array<Stage, 4> stages = {{{64, 1}, {128, 2}, {256, 2}, {512, 2}}};
+  const std::array<ResidualStage, 4> stages = {{{64, 1}, {128, 2}, {256, 2}, {512, 2}}};
 
   GraphBuilder b(spec.name, spec.input, spec.folded);
   const bool small = small_stem(spec);
@@ -89,7 +89,7 @@ Graph resnet(const ModelSpec& spec, int depth) {
   for (size_t s = 0; s < stages.size(); ++s) {
     for (int i = 0; i < blocks[s]; ++i) {
       const std::string name = fmt::format("layer{}.{}", s + 1, i);
-      const Stage stage{stages[s].channels, i == 0 ? stages[s].stride : 1};
+      const ResidualStage stage{stages[s].channels, i == 0 ? stages[s].stride : 1};
       const int out = expansion * stage.channels;
       int shortcut = x;
       if (stage.stride != 1 || out != channels) {

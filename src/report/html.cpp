@@ -13,7 +13,7 @@ constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // One column on a phone, two for charts where they fit. SVG text is at least 9 px at 390 px of width, because a chart's
 // viewBox is 400 units wide and its smallest letters are 10. On paper: black on white, nothing cut in two that fits on
 // a page. tests/report/browser_test.cpp asks a browser.
-constexpr const char* kStyle = R"css(
+constexpr const char* kPageStyle = R"css(
 :root { --ink: #1c2530; --soft: #55606c; --line: #d9dee4; --wash: #f5f7f9; --good: #00694d; --bad: #a83c00; }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
@@ -167,7 +167,7 @@ std::string html_page(std::string_view title, std::string_view body, int reload_
 {}</body>
 </html>
 )",
-                     reload, html_escape(title), kStyle, body);
+                     reload, html_escape(title), kPageStyle, body);
 }
 
 }  // namespace octet

@@ -19,7 +19,7 @@ constexpr double kHistogram = (kHalf - kGap) / 2;  ///< width; the height is hal
 constexpr size_t kMostLayers = 2;                  ///< how many layers' histograms are drawn
 
 // The rules for text that charts take from the page around them.
-constexpr const char* kStyle =
+constexpr const char* kSvgStyle =
     "<style>text{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;fill:#1c2530}"
     "text.halo{paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n";
 
@@ -93,7 +93,7 @@ std::string report_svg(const Report& report) {
       histograms(report, canvas) + placed(svg_bars(bars), {kMargin, kChartTop, kHalf, bars_height});
 
   std::string svg = canvas.str();
-  svg.insert(svg.find('>') + 2, kStyle);
+  svg.insert(svg.find('>') + 2, kSvgStyle);
   svg.insert(svg.rfind("</svg>"), charts);
   svg.insert(4, " xmlns=\"http://www.w3.org/2000/svg\"");
   return svg;

@@ -68,7 +68,7 @@ namespace {
 
 constexpr size_t kMostClassesWithCounts = 12;  ///< with more classes, numbers do not fit their cells
 
-constexpr Rgb kRight{0, 114, 178}, kWrong{213, 94, 0};
+constexpr Rgb kRightColor{0, 114, 178}, kWrongColor{213, 94, 0};
 
 /// Returns for each cell its share of the label's images; 0 for labels without images.
 std::vector<double> row_shares(const HeatMap& map) {
@@ -116,7 +116,7 @@ std::string svg_heat_map(const HeatMap& map) {
     const double strength = right ? shares[i] : worst > 0 ? std::sqrt(shares[i] / worst) * 0.9 : 0;
     const double x = left + static_cast<double>(column) * cell, y = top + static_cast<double>(row) * cell;
     canvas.rect({x, y, cell, cell},
-                {.fill = shade(right ? kRight : kWrong, strength), .stroke = "#fff", .stroke_width = 0.6},
+                {.fill = shade(right ? kRightColor : kWrongColor, strength), .stroke = "#fff", .stroke_width = 0.6},
                 fmt::format("{} taken for {}: {} ({})", map.labels[row], map.labels[column],
                             counted(map.counts[i], "image"), percent(shares[i], 1)));
     if (n <= kMostClassesWithCounts && map.counts[i] > 0) {
@@ -127,9 +127,9 @@ std::string svg_heat_map(const HeatMap& map) {
     }
   }
   const double legend = top + side + 12;
-  canvas.rect({left, legend, 14, 10}, {.fill = shade(kRight, 0.9)});
+  canvas.rect({left, legend, 14, 10}, {.fill = shade(kRightColor, 0.9)});
   canvas.text(left + 19, legend + 9, "right (share of the label)", {.size = 10});
-  canvas.rect({left, legend + 14, 14, 10}, {.fill = shade(kWrong, 0.9)});
+  canvas.rect({left, legend + 14, 14, 10}, {.fill = shade(kWrongColor, 0.9)});
   canvas.text(left + 19, legend + 23, fmt::format("wrong: darkest {}, square-root scale", percent(worst, 1)),
               {.size = 10});
   return canvas.str();

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::RangeRule;
 
-constexpr float kScales[] = {0.0371f, 0.1f, 1.0f / 3, 1.7f};  // no powers of two: v / s is rounded
+constexpr float kRangeScales[] = {0.0371f, 0.1f, 1.0f / 3, 1.7f};  // no powers of two: v / s is rounded
 constexpr int kWidths[] = {2, 3, 4, 8};
 
 /// Returns half steps from beyond one end of the codes to beyond the other, their neighbours, and noise.
@@ -38,11 +38,11 @@ at::Tensor noise(at::IntArrayRef shape) {
   return at::randn(shape);
 }
 
-struct Outcome {
+struct RangeOutcome {
   at::Tensor y, dx, dvalue, doffset;
 };
 
-Outcome run(const at::Tensor& x, const LearnedEdge& learned, const QParams& q, const at::Tensor& dy) {
+RangeOutcome run(const at::Tensor& x, const LearnedEdge& learned, const QParams& q, const at::Tensor& dy) {
   const auto leaf = [](const at::Tensor& t) { return t.defined() ? t.detach().clone().requires_grad_(true) : t; };
   const at::Tensor v = leaf(x);
   const LearnedEdge edge{leaf(learned.value), leaf(learned.offset), learned.rule};
@@ -69,11 +69,11 @@ struct Expected {
 TEST(LsqPlus, GradientsAreTheFormulaAtEveryWidth) {
   for (const int bits : kWidths) {
     for (const int zero : {0, 1, (1 << bits) / 3, (1 << bits) - 1}) {
-      for (const float scale : kScales) {
+      for (const float scale : kRangeScales) {
         const QParams q{scale, zero, 0, (1 << bits) - 1}, stale{123, 77 % (1 << bits), 0, q.quant_max};
         const at::Tensor x = values(q, {4, 8, 25, 23}), dy = noise(x.sizes());
         const float offset = -scale * (static_cast<float>(zero) + (zero == 0 ? 0.0f : 0.3f));
-        const Outcome ours = run(x, lsq_plus(scale, offset), stale, dy);
+        const RangeOutcome ours = run(x, lsq_plus(scale, offset), stale, dy);
         const double s = scale, b = -s * zero, factor = 1 / std::sqrt(8.0 * 25 * 23 * q.quant_max);
         Expected of_scale, of_offset;
         const float *v = x.const_data_ptr<float>(), *g = dy.const_data_ptr<float>();
@@ -100,7 +100,7 @@ TEST(LsqPlus, GradientsAreTheFormulaAtEveryWidth) {
 TEST(LsqPlus, SlopesAtTheEdges) {
   const QParams q{0.5f, 0, 0, 7};  // exact: reals from -1 to 2.5 with b = -1, ties at quarters
   const auto slopes = [&](float x) {
-    const Outcome one = run(at::full({1, 1}, x), lsq_plus(0.5f, -1), q, at::ones({1, 1}));
+    const RangeOutcome one = run(at::full({1, 1}, x), lsq_plus(0.5f, -1), q, at::ones({1, 1}));
     return std::pair(one.dvalue.item<double>() * std::sqrt(7.0), one.doffset.item<double>() * std::sqrt(7.0));
   };
   const auto expect = [&](float x, double scale, double offset) {
@@ -147,12 +147,12 @@ TEST(LearnedRange, SameBitsWithAnyThreads) {
   const at::Tensor x = values(q, {4, 8, 64, 96}), dy = noise(x.sizes());
   const LearnedEdge edge = lsq_plus(0.0371f, -0.11f);
   const int before = at::get_num_threads();
-  std::vector<Outcome> outcomes;
+  std::vector<RangeOutcome> outcomes;
   for (const int threads : {1, 2, 3}) {
     at::set_num_threads(threads);
     outcomes.push_back(run(x, edge, q, dy));
   }
-  for (const Outcome& outcome : outcomes) {
+  for (const RangeOutcome& outcome : outcomes) {
     EXPECT_TRUE(at::equal(outcome.dvalue, outcomes[0].dvalue));
     EXPECT_TRUE(at::equal(outcome.dx, outcomes[0].dx));
     EXPECT_TRUE(at::equal(outcome.doffset, outcomes[0].doffset));
@@ -165,7 +165,7 @@ TEST(LearnedRange, NarrowTypesAreWidenedFirst) {
   const LearnedEdge edge = lsq_plus(0.0371f, -0.11f);
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
-    const Outcome narrow = run(x, edge, q, dy), wide = run(x.to(at::kFloat), edge, q, dy.to(at::kFloat));
+    const RangeOutcome narrow = run(x, edge, q, dy), wide = run(x.to(at::kFloat), edge, q, dy.to(at::kFloat));
     EXPECT_EQ(narrow.dvalue.item<float>(), wide.dvalue.item<float>());
     EXPECT_TRUE(at::equal(narrow.y, wide.y.to(type)));
     EXPECT_TRUE(at::equal(narrow.dx, wide.dx.to(type)));

@@ -31,7 +31,7 @@ struct Inputs {
   at::Tensor x, bias, residual;
   LearnedEdge learned;
 };
-struct Outcome {
+struct ScaleOutcome {
   at::Tensor y, dx, dbias, dscale, doffset;  // on the CPU
 };
 
@@ -45,7 +45,7 @@ std::vector<LearnedEdge> rules(const QParams& q) {
 }
 
 template <class F>
-Outcome run(const Inputs& inputs, at::Device device, const F& f) {
+ScaleOutcome run(const Inputs& inputs, at::Device device, const F& f) {
   const auto leaf = [&](const at::Tensor& t) {
     return t.defined() ? t.detach().to(device).clone().requires_grad_(true) : t;
   };
@@ -75,8 +75,8 @@ TEST(LearnedScaleCuda, EqualsTheCpuInEveryLayoutAndType) {
         for (const LearnedEdge& edge : rules(q)) {
           const Inputs inputs{.x = x, .learned = edge};
           const auto f = [&](const Inputs& i) { return learned_fake_quantize(i.x, i.learned, q); };
-          const Outcome cpu = run(inputs, at::kCPU, f), gpu = run(inputs, at::kCUDA, f),
-                        again = run(inputs, at::kCUDA, f);
+          const ScaleOutcome cpu = run(inputs, at::kCPU, f), gpu = run(inputs, at::kCUDA, f),
+                             again = run(inputs, at::kCUDA, f);
           EXPECT_TRUE(at::equal(gpu.y, cpu.y));
           EXPECT_TRUE(at::equal(gpu.dx, cpu.dx));
           expect_near(gpu.dscale, cpu.dscale, std::string(c10::toString(type)) + " scale " + std::to_string(q.scale));
@@ -108,7 +108,7 @@ TEST(LearnedScaleCuda, BiasResidualAndActivationArePartOfThePass) {
               Inputs inputs{.x = test::values(q, shape).to(type).contiguous(format), .learned = edge};
               if ((parts & 1) != 0) inputs.bias = noise({channels});
               if ((parts & 2) != 0) inputs.residual = noise(shape).to(type).contiguous(format);
-              const Outcome cpu = run(inputs, at::kCPU, [&](const Inputs& i) {
+              const ScaleOutcome cpu = run(inputs, at::kCPU, [&](const Inputs& i) {
                 at::Tensor t = i.x.to(at::kFloat);
                 if (i.bias.defined()) t = t + i.bias.view({1, -1, 1, 1});
                 if (i.residual.defined()) t = t + i.residual.to(at::kFloat);
@@ -118,7 +118,7 @@ TEST(LearnedScaleCuda, BiasResidualAndActivationArePartOfThePass) {
                 return cuda_fake_quantize(i.x, i.bias, i.residual,
                                           {.qparams = q, .learned = i.learned, .activation = kernels::kRelu6});
               };
-              const Outcome gpu = run(inputs, at::kCUDA, f), again = run(inputs, at::kCUDA, f);
+              const ScaleOutcome gpu = run(inputs, at::kCUDA, f), again = run(inputs, at::kCUDA, f);
               const bool summed_in_float = format == at::MemoryFormat::ChannelsLast || type == at::kFloat;
               if (summed_in_float) {
                 EXPECT_TRUE(at::equal(gpu.y, cpu.y)) << channels << " " << parts;

@@ -64,12 +64,12 @@ Expected formula(const float* x, const float* dy, int64_t count, const QParams& 
   return {sum.gradient * factor, sum.magnitude * factor};
 }
 
-struct Outcome {
+struct ScaleOutcome {
   at::Tensor y, dx, dscale;
 };
 
 template <class F>
-Outcome run(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& dy, const F& f) {
+ScaleOutcome run(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& dy, const F& f) {
   const at::Tensor leaf = x.detach().clone().requires_grad_(true);
   const at::Tensor learned = scale.detach().clone().requires_grad_(true);
   const at::Tensor y = f(leaf, learned);
@@ -83,7 +83,7 @@ TEST(LearnedScale, GradientIsTheFormulaAtEveryWidth) {
       for (const float scale : kScales) {
         q.scale = scale;
         const at::Tensor x = values(q, {4, 8, 25, 23}), dy = noise(x.sizes());
-        const Outcome ours = run(x, at::full({}, scale), dy, [&](const at::Tensor& v, const at::Tensor& s) {
+        const ScaleOutcome ours = run(x, at::full({}, scale), dy, [&](const at::Tensor& v, const at::Tensor& s) {
           return learned_fake_quantize(v, {s}, q);
         });
         const Expected want = formula(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), x.numel(), q, 8 * 25 * 23);
@@ -102,8 +102,9 @@ TEST(LearnedScale, GradientIsTheFormulaAtEveryWidth) {
 TEST(LearnedScale, SlopesInsideAndOutside) {
   const QParams q{0.1f, 2, 0, 7};  // reals from -0.2 to 0.5
   const auto slope = [&](float x) {
-    const Outcome one = run(at::full({1, 1}, x), at::full({}, q.scale), at::ones({1, 1}),
-                            [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); });
+    const ScaleOutcome one =
+        run(at::full({1, 1}, x), at::full({}, q.scale), at::ones({1, 1}),
+            [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); });
     return one.dscale.item<double>() * std::sqrt(5.0);  // N 1, Qp 7 - 2
   };
   EXPECT_NEAR(slope(0.0f), 0, 1e-6);
@@ -129,7 +130,7 @@ TEST(LearnedScale, EachChannelOfAWeightHasItsOwn) {
       const auto learned = [&](const at::Tensor& v, const at::Tensor& s) {
         return learned_fake_quantize_weight(v, s, codes);
       };
-      const Outcome ours = run(x.contiguous(format), scales, dy, learned);
+      const ScaleOutcome ours = run(x.contiguous(format), scales, dy, learned);
       for (int k = 0; k < 5; ++k) {
         const at::Tensor row = x[k].contiguous(), gradient = dy[k].contiguous();
         const Expected want = formula(row.const_data_ptr<float>(), gradient.const_data_ptr<float>(), row.numel(),
@@ -190,8 +191,8 @@ TEST(LearnedScale, NarrowTypesAreWidenedFirst) {
   const auto learned = [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); };
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
-    const Outcome narrow = run(x, at::full({}, q.scale), dy, learned);
-    const Outcome wide = run(x.to(at::kFloat), at::full({}, q.scale), dy.to(at::kFloat), learned);
+    const ScaleOutcome narrow = run(x, at::full({}, q.scale), dy, learned);
+    const ScaleOutcome wide = run(x.to(at::kFloat), at::full({}, q.scale), dy.to(at::kFloat), learned);
     EXPECT_EQ(narrow.dscale.item<float>(), wide.dscale.item<float>());
     EXPECT_TRUE(at::equal(narrow.y, wide.y.to(type)));
     EXPECT_EQ(narrow.dscale.scalar_type(), at::kFloat);

@@ -13,7 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr int kScales = 40, kValues = 20000;
+constexpr int kScaleCount = 40, kValues = 20000;
 
 at::Tensor codes(const at::Tensor& x, const QParams& q) {
   return (x / q.scale).round().clamp(q.quant_min, q.quant_max);
@@ -38,7 +38,7 @@ struct Shares {
 Shares shares(at::ScalarType type, int largest_code, bool uniform) {
   at::manual_seed(3);
   Shares result;
-  for (int i = 0; i < kScales; ++i) {
+  for (int i = 0; i < kScaleCount; ++i) {
     const double top = std::exp2(7.0 * at::rand({}).item<double>() - 3);
     const QParams q{static_cast<float>(top / largest_code), 0, 0, largest_code};
     const at::Tensor x = uniform ? at::rand({kValues}) * top : (at::randn({kValues}) * (top / 4)).abs().clamp_max(top);

@@ -17,12 +17,12 @@
 namespace octet {
 namespace {
 
-constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
+constexpr QuantizedModel::Mode kObserving{.training = true, .batch_norm_training = true, .observe = true};
 
 /// Takes a few steps of plain gradient descent.
-void train(QuantizedModel& model, int first, int last, bool observe = true) {
+void train_steps(QuantizedModel& model, int first, int last, bool observe = true) {
   for (int step = first; step < last; ++step) {
-    QuantizedModel::Mode mode = kTrain;
+    QuantizedModel::Mode mode = kObserving;
     mode.observe = observe;
     model.forward(test::random_batch(step), mode).square().mean().backward();
     const c10::NoGradGuard no_grad;
@@ -80,12 +80,12 @@ TEST(QuantizedModel, ObserversMoveQParamsAndFreeze) {
   for (const ObserverKind kind : {ObserverKind::minmax, ObserverKind::moving_average, ObserverKind::histogram}) {
     QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {kind, 0.1});
     EXPECT_THROW(model.forward(test::random_batch(0), {}), Error);  // no scales yet
-    train(model, 0, 1);
+    train_steps(model, 0, 1);
     const std::vector<QParams> first = model.edges();
-    train(model, 1, 3);
+    train_steps(model, 1, 3);
     const std::vector<QParams> moved = model.edges();
     EXPECT_NE(first, moved);
-    train(model, 3, 5, /*observe=*/false);
+    train_steps(model, 3, 5, /*observe=*/false);
     EXPECT_EQ(model.edges(), moved);
   }
 }
@@ -116,7 +116,7 @@ TEST(QuantizedModel, ObserversStartAtTheCalibratedScalesInEveryBit) {
 TEST(QuantizedModel, GradientsReachEveryWeight) {
   const Graph graph = test::resnet8();
   QuantizedModel model(prepare(fuse(graph), {}), initial_weights(graph, 1), {.weights = WeightCalibrator::mse});
-  model.forward(test::random_batch(0), kTrain).square().sum().backward();
+  model.forward(test::random_batch(0), kObserving).square().sum().backward();
   for (const auto& [name, w] : model.weights()) {
     if (!w.requires_grad()) continue;
     ASSERT_TRUE(w.grad().defined()) << name;
@@ -177,7 +177,7 @@ TEST(QuantizedModel, WideResidualStreamAndItsGradients) {
   const std::vector<QParams> edges = model.edges();
   int requantized = 0;
   model
-      .forward(test::random_batch(0), kTrain,
+      .forward(test::random_batch(0), kObserving,
                [&](int n, const at::Tensor& y) {
                  if (model.prepared().float_output(n)) return;
                  if (nodes[n].op != Op::requantize) return;
@@ -205,14 +205,14 @@ TEST(QuantizedModel, ResumesBitForBit) {
       return QuantizedModel(prepare(fuse(graph), {}), weights, {kind, 0.05});
     };
     QuantizedModel straight = make(test::random_weights(graph, 1));
-    train(straight, 0, 2);
+    train_steps(straight, 0, 2);
     const Weights saved = copy(straight.weights());
     const std::map<std::string, at::Tensor> state = straight.state();
-    train(straight, 2, 4);
+    train_steps(straight, 2, 4);
 
     QuantizedModel resumed = make(saved);
     resumed.load_state(state);
-    train(resumed, 2, 4);
+    train_steps(resumed, 2, 4);
     for (const auto& [name, w] : straight.weights()) EXPECT_TRUE(at::equal(w, resumed.weights().at(name))) << name;
     EXPECT_EQ(straight.edges(), resumed.edges());
     const auto a = straight.state(), b = resumed.state();
@@ -233,7 +233,7 @@ TEST(QuantizedModel, ReadsAStateWhoseRangesAreFloats) {  // of an older octet
   const Graph graph = test::resnet8();
   const Weights weights = test::random_weights(graph, 1);
   QuantizedModel model = test::calibrated(graph, weights, {}), other = test::calibrated(graph, weights, {});
-  train(model, 0, 1);
+  train_steps(model, 0, 1);
   auto state = model.state();
   state.at("observer.range") = state.at("observer.range").to(at::kFloat);
   other.load_state(state);
@@ -279,7 +279,7 @@ TEST(QuantizedModel, NamesTheNodeThatIsNotFinite) {
   at::Tensor x = test::random_batch(0);
   x[0][0][3][3] = std::numeric_limits<float>::quiet_NaN();
   try {
-    model.forward(x, kTrain);
+    model.forward(x, kObserving);
     FAIL() << "observed NaN";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("'input'"), std::string::npos) << error.what();
@@ -314,12 +314,12 @@ TEST(QuantizedModel, ThreadsSeeEveryValue) {
       x.view({-1})[place] = 7;
       x.view({-1})[noise.numel() - 1 - place - (place == noise.numel() / 2)] = -9;
       QuantizedModel model(prepare(fuse(graph), {}), copy(weights), {.observer = ObserverKind::minmax});
-      model.forward(x, kTrain);
+      model.forward(x, kObserving);
       const at::Tensor range = model.state().at("observer.range")[0];
       EXPECT_EQ(range[0].item<float>(), -9) << threads << " threads, value " << place;
       EXPECT_EQ(range[1].item<float>(), 7) << threads << " threads, value " << place;
       x.view({-1})[place] = std::numeric_limits<float>::quiet_NaN();
-      EXPECT_THROW(model.forward(x, kTrain), Error) << threads << " threads, value " << place;
+      EXPECT_THROW(model.forward(x, kObserving), Error) << threads << " threads, value " << place;
     }
   }
   at::set_num_threads(before);

@@ -11,13 +11,15 @@ TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_syntax.py"
 
 
 class Syntax(unittest.TestCase):
-    def check(self, sources, *arguments):
-        """(exit code, output, files left in the build folder) for a build of these sources, {name: text}."""
+    def check(self, sources, *arguments, build=None):
+        """(exit code, output, files left in the build folder) for a build of these sources, {name: text}, or of those named."""
         with tempfile.TemporaryDirectory() as folder:
             commands = []
             for name, text in sources.items():
                 path = pathlib.Path(folder) / name
-                path.write_text(text)
+                path.write_text(text.replace("FOLDER", folder))
+                if build is not None and name not in build:
+                    continue
                 command = f"/usr/bin/ccache /nowhere/c++ -DVALUE=1 -Wall -std=c++20 -o {name}.o -c {path}"
                 commands.append({"directory": folder, "command": command, "file": str(path)})
             (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps(commands))
@@ -41,6 +43,14 @@ class Syntax(unittest.TestCase):
         sources = {"good.cpp": "int a;\n", "bad.cpp": "int a = b;\n", "device.cu": "no C++\n"}
         self.assertEqual(self.check(sources, "good")[0], 0)
         self.assertEqual(self.check(sources, "device")[0], 1)
+
+    def test_sources_that_are_compiled_together_are_checked_alone(self):
+        sources = {"a.h": "#pragma once\nint value();\n", "one.cpp": '#include "a.h"\nint a = value();\n', "two.cpp": "int b = value();\n",
+                   "unity_0_cxx.cxx": '#include "FOLDER/one.cpp"\n\n#include "FOLDER/two.cpp"\n'}
+        code, said, _ = self.check(sources, "one|two", build=["unity_0_cxx.cxx"])
+        self.assertEqual(code, 1)
+        self.assertRegex(said, "two.cpp does not compile")
+        self.assertRegex(said, "2 sources, 1 do not compile")
 
 
 if __name__ == "__main__":

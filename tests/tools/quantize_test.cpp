@@ -51,6 +51,8 @@ class Quantize : public ToolTest {
 
 TEST_F(Quantize, WritesACheckpointOfTwoOutputsThatEnginesProve) {
   const std::string out = path("int8.safetensors");
+  for (int i = 0; i < 5; ++i)  // smaller than the input: a letterbox enlarges them
+    write("images/" + std::to_string(i) + ".png", encode_png(testing::noise(9, 24, 3, static_cast<uint64_t>(i))));
   const Answer answer = quantize({"--preset", "yolo", "--out", out, "--html", path("page.html"), "--json"});
   ASSERT_EQ(answer.code, 0) << answer.err;
   const auto document = nlohmann::json::parse(answer.out);

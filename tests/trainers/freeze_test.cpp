@@ -15,7 +15,7 @@ using testing_trainers::Folder;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
 
-constexpr int kSteps = 12;  // of short_recipe
+constexpr int kAllSteps = 12;  // of short_recipe
 
 /// What every step of a QAT moved.
 struct Moved {
@@ -55,7 +55,7 @@ Moved watch(double freeze_observers, double freeze_batch_norm) {
 }
 
 std::vector<bool> first(int steps) {
-  std::vector<bool> moved(kSteps);
+  std::vector<bool> moved(kAllSteps);
   std::fill_n(moved.begin(), steps, true);
   return moved;
 }
@@ -65,9 +65,9 @@ TEST(Freeze, RangesAndStatisticsStopAfterTheirShareOfTheSteps) {
        {std::pair{0.75, 0.5}, {0.5, 0.75}, {0.25, 1.0}, {1.0, 0.25}, {0.0, 1.0}, {1.0, 0.0}}) {
     SCOPED_TRACE(testing::Message() << "freeze_observers " << observers << ", freeze_batch_norm " << batch_norm);
     const Moved moved = watch(observers, batch_norm);
-    EXPECT_EQ(moved.weights, first(kSteps));
-    EXPECT_EQ(moved.ranges, first(static_cast<int>(kSteps * observers)));
-    EXPECT_EQ(moved.statistics, first(static_cast<int>(kSteps * batch_norm)));
+    EXPECT_EQ(moved.weights, first(kAllSteps));
+    EXPECT_EQ(moved.ranges, first(static_cast<int>(kAllSteps * observers)));
+    EXPECT_EQ(moved.statistics, first(static_cast<int>(kAllSteps * batch_norm)));
   }
 }
 

@@ -8,10 +8,8 @@
 namespace octet {
 namespace {
 
-using Kind = ScheduleKind;
-
 TEST(Schedule, WarmUpIsLinearAndEndsAtThePeak) {
-  for (const Kind kind : {Kind::constant, Kind::step, Kind::cosine}) {
+  for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::step, ScheduleKind::cosine}) {
     const Schedule schedule{.kind = kind, .peak = 0.1, .steps = 110, .warmup = 10};
     EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.01);
     EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.05);
@@ -21,14 +19,14 @@ TEST(Schedule, WarmUpIsLinearAndEndsAtThePeak) {
 }
 
 TEST(Schedule, CosineWorkedNumbers) {
-  const Schedule schedule{.kind = Kind::cosine, .peak = 0.1, .steps = 110, .warmup = 10};
+  const Schedule schedule{.kind = ScheduleKind::cosine, .peak = 0.1, .steps = 110, .warmup = 10};
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 60), 0.05);                    // half of the way: cos(pi/2) = 0
   EXPECT_NEAR(learning_rate(schedule, 35), 0.085355339059327379, 1e-15);  // a quarter: 0.05 * (1 + sqrt(1/2))
   EXPECT_NEAR(learning_rate(schedule, 109), 2.4671981713420017e-05, 1e-15);
 }
 
 TEST(Schedule, StepMultipliesAtEachMilestone) {
-  const Schedule schedule{.kind = Kind::step, .peak = 0.4, .steps = 100, .milestones = {50, 75}, .gamma = 0.1};
+  const Schedule schedule{.kind = ScheduleKind::step, .peak = 0.4, .steps = 100, .milestones = {50, 75}, .gamma = 0.1};
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 49), 0.4);
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 50), 0.04);
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 74), 0.04);
@@ -36,7 +34,7 @@ TEST(Schedule, StepMultipliesAtEachMilestone) {
 }
 
 TEST(Schedule, OneCycleGoesUpAndDownInStraightLines) {
-  const Schedule schedule{.kind = Kind::one_cycle, .peak = 1.0, .steps = 100, .warmup = 25};
+  const Schedule schedule{.kind = ScheduleKind::one_cycle, .peak = 1.0, .steps = 100, .warmup = 25};
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.04);
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 10), 0.04 + 0.96 * 0.4);
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 25), 1.0);

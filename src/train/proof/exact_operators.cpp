@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kExactFloat = 1 << 24;
 constexpr int64_t kColumnBytes = int64_t{1} << 30;  // of inputs that column_conv2d copies at once
-constexpr int64_t kGrain = 16384;                   // a thread takes at least so many values
+constexpr int64_t kOperatorGrain = 16384;           // a thread takes at least so many values
 
 class WithoutNnpack {
  public:
@@ -60,7 +60,7 @@ void requantize_on(const kernels::ChannelRule& rule, const at::Tensor& acc, at::
 #if OCTET_CUDA
   if (acc.is_cuda()) return kernels::cuda_requantize_rows(rule, from, rows, to, current_stream(acc.device()));
 #endif
-  share_among_threads(rows, std::max<int64_t>(1, kGrain / c), [&](int64_t begin, int64_t end) {
+  share_among_threads(rows, std::max<int64_t>(1, kOperatorGrain / c), [&](int64_t begin, int64_t end) {
     kernels::ChannelRule share = rule;
     if (rule.residual) share.residual += begin * c;
     kernels::requantize_rows(share, from + begin * c, end - begin, to + begin * c);
@@ -80,7 +80,7 @@ at::Tensor each_value(const at::Tensor& x, const OnCpu& on_cpu, const OnGpu& on_
     return out;
   }
 #endif
-  share_among_threads(x.numel(), kGrain,
+  share_among_threads(x.numel(), kOperatorGrain,
                       [&](int64_t begin, int64_t end) { on_cpu(from + begin, end - begin, to + begin); });
   return out;
 }

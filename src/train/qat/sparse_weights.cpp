@@ -22,7 +22,7 @@ using kernels::SparseWeights;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 8192;  // a thread takes at least so many groups
+constexpr int64_t kGroupGrain = 8192;  // a thread takes at least so many groups
 
 SparseWeights work_of(const at::Tensor& weight, const WeightRows& rows) {
   const bool dense = weight.is_contiguous() || weight.is_contiguous(at::MemoryFormat::ChannelsLast);
@@ -39,7 +39,7 @@ SparseWeights work_of(const at::Tensor& weight, const WeightRows& rows) {
 template <class F>
 void for_groups(const std::vector<SparseWeights>& work, const F& f) {
   for (const SparseWeights& weights : work) {
-    share_among_threads(weights.channels, std::max<int64_t>(1, kGrain / weights.groups()),
+    share_among_threads(weights.channels, std::max<int64_t>(1, kGroupGrain / weights.groups()),
                         [&](int64_t begin, int64_t end) {
                           for (int64_t channel = begin; channel < end; ++channel)
                             for (int32_t group = 0; group < weights.groups(); ++group)

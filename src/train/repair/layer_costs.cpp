@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 /// What one node's output loses, by channel, over batches.
-struct ChannelSums {
+struct ChannelErrors {
   at::Tensor sum, squares, noise;  // double [C]
   double count = 0;
 
@@ -44,7 +44,7 @@ std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
-  std::vector<ChannelSums> sums(nodes.size());
+  std::vector<ChannelErrors> sums(nodes.size());
   for (const at::Tensor& batch : x) {
     std::vector<at::Tensor> wanted(nodes.size());
     const std::vector<bool> none(nodes.size(), false), all(nodes.size(), true);
@@ -56,7 +56,7 @@ std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::
   }
   const OutputErrors errors(model, x, float_outputs(model, x));
   std::vector<double> lost;
-  for (const ChannelSums& node : sums) lost.push_back(node.lost());
+  for (const ChannelErrors& node : sums) lost.push_back(node.lost());
   std::vector<LayerCost> costs;
   std::vector<std::pair<double, size_t>> added;  // what the inputs had lost already, less what the node's output lost
   std::vector<int> node_of;
