@@ -223,6 +223,7 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
   auto stages = std::make_shared<int>(0);
   auto outputs = std::make_shared<std::vector<std::string>>();
   auto batch = std::make_shared<int>(1), image_size = std::make_shared<int>(0);
+  auto rules = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand("inspect", "what is in a checkpoint, layer by layer, or what of an ONNX file is imported");
   command
@@ -245,11 +246,16 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
       ->add_option("--image-size", *image_size,
                    "of a float .onnx file that leaves height and width open: both (a recipe's data.image_size)")
       ->check(CLI::Range(1, 65535));
-  command->callback([&common, &action, target, stages, outputs, batch, image_size, batch_given] {
+  command->add_option("--rules", *rules, "of a quantized .onnx file: the rules of a runtime that it breaks: tensorrt")
+      ->check(CLI::IsMember({"tensorrt"}));
+  command->callback([&common, &action, target, stages, outputs, batch, image_size, batch_given, rules] {
     const bool other = *stages > 0 || target->ends_with(".onnx");
     if (batch_given->count() > 0 && other)
       throw usage_error("inspect: --batch is for a checkpoint, whose kernels it chooses; leave it out");
-    action = [&common, target, stages, outputs, batch, image_size] {
+    if (!rules->empty() && (*stages > 0 || !outputs->empty() || *image_size > 0 || !target->ends_with(".onnx")))
+      throw usage_error("inspect: --rules is for a quantized .onnx file, without --outputs, --image-size and --stages");
+    action = [&common, target, stages, outputs, batch, image_size, rules] {
+      if (!rules->empty()) return inspect_tensorrt_rules(common, *target);
       if (*stages == 0) return inspect(common, *target, *outputs, *batch, *image_size);
       if (!outputs->empty())
         throw usage_error("inspect: --outputs cuts an .onnx file, --stages a recipe; leave one out");

@@ -37,4 +37,8 @@ void add_attributes(const NodeAttributes& node, nlohmann::json& to);
 ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs,
                       int image_size);
 
+/// octet inspect FILE.onnx --rules tensorrt: prints which of TensorRT's rules a quantized file breaks. Exit code 3 if
+/// any.
+ExitCode inspect_tensorrt_rules(const Common& common, const std::string& path);
+
 }  // namespace octet::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet inspect FILE.onnx: the network as it would be imported.
+// octet inspect FILE.onnx: the network as it would be imported, or the rules of another runtime that it breaks.
 #include "tools/octet/inspect.h"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/text.h"
+#include "src/net/onnx/export.h"
 #include "src/net/onnx/import.h"
 #include "src/net/shapes.h"
 
@@ -75,6 +76,15 @@ ExitCode inspect_onnx(const Common& common, const std::string& path, const std::
   const ImportedNetwork network = import_onnx(path, outputs, image_size);
   print_result(common, text(network, path), [&] { return json(network); });
   return ExitCode::ok;
+}
+
+ExitCode inspect_tensorrt_rules(const Common& common, const std::string& path) {
+  const std::vector<std::string> faults = tensorrt_faults(path);
+  const std::string text =
+      faults.empty() ? fmt::format("{}: keeps TensorRT's rules for QDQ models", path)
+                     : fmt::format("{}: breaks TensorRT's rules for QDQ models\n{}", path, fmt::join(faults, "\n"));
+  print_result(common, text, [&] { return nlohmann::json{{"rules", "tensorrt"}, {"faults", faults}}.dump(2); });
+  return faults.empty() ? ExitCode::ok : ExitCode::data;
 }
 
 }  // namespace octet::cli

@@ -2,6 +2,8 @@
 // Networks as ONNX files, for other runtimes. How operators are written is in src/net/onnx/README.md.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -32,9 +34,16 @@ struct OnnxOptions {
 /// Returns the bytes of a QDQ model, in which every activation has its own scale and weights are int8 with a scale for
 /// each channel. `codes` becomes for each node the model's name of its codes, "" for reals. `notes` becomes lines for
 /// people: where int8 runtimes, whose biases are int32, give other codes, and where a scale was raised to prevent that
-/// (src/net/onnx/qdq_limits.h). Throws Error(usage) naming a node that the profile or ONNX cannot express.
+/// (src/net/onnx/qdq_limits.h). Throws Error(usage) naming a node that the profile or ONNX cannot express, and
+/// Error(promise) if the model for TensorRT breaks one of its rules.
 std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes = nullptr,
                       std::vector<std::string>* notes = nullptr);
+
+/// Returns what TensorRT's published rules for QDQ models refuse in a file: one line for each rule that is broken, with
+/// the first node that breaks it, the rule and its source. Empty: all are kept, as write_qdq() makes sure of for
+/// profile tensorrt. Throws Error(data) for what is no ONNX model, and for float networks.
+std::vector<std::string> tensorrt_faults(const std::string& path);
+std::vector<std::string> tensorrt_faults(const std::byte* data, size_t size, const std::string& name);
 
 /// Returns the bytes of a float model, with its BatchNorms. `weights` has the tensors of parameters(graph).
 std::string write_float(const Graph& graph, const TensorFile& weights, const Preprocessing& preprocessing, int opset);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The QDQ form: every activation goes through a QuantizeLinear and a DequantizeLinear with its own scale.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <limits>
@@ -258,6 +259,10 @@ std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::v
                       std::vector<std::string>* notes) {
   QdqWriter writer(graph, options);
   std::string bytes = writer.run();
+  if (options.profile == OnnxProfile::tensorrt) {
+    const auto faults = tensorrt_faults(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), graph.name);
+    if (!faults.empty()) throw promise_error(fmt::format("export: not for TensorRT: {}", fmt::join(faults, "; ")));
+  }
   if (codes != nullptr) *codes = writer.codes();
   if (notes != nullptr) *notes = writer.notes();
   return bytes;

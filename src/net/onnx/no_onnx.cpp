@@ -25,6 +25,8 @@ std::string write_qdq(const Int8Graph&, const OnnxOptions&, std::vector<std::str
   throw usage_error(kMissing);
 }
 
+std::vector<std::string> tensorrt_faults(const std::string& path) { throw usage_error(path + ": " + kMissing); }
+
 ShownCodes show_codes(const Int8Graph&) { throw usage_error(kMissing); }
 
 ShownCodes show_codes(const ImportedInt8&, const std::string& path) { throw usage_error(path + ": " + kMissing); }
