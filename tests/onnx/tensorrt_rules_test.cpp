@@ -249,7 +249,9 @@ TEST_F(Rules, AMatMulHasScalesAlongTheColumnsOfItsSecondInput) {
   as_mat_mul().set_input(1, "turned");  // as PyTorch writes a linear layer
   append(model_, "Transpose", {"linear.weight"}, "turned");
   expect_kept();
-  as_mat_mul().mutable_input()->SwapElements(0, 1);
+  as_mat_mul().set_input(1, "turned");
+  append(model_, "Transpose", {"linear.weight"}, "turned");
+  node(model_, "linear").mutable_input()->SwapElements(0, 1);
   expect_broken({"node 'linear' (MatMul): its input 0 is [10, 64] with scales"});
 }
 

@@ -4,6 +4,10 @@
 
 #include "src/base/files.h"
 #include "src/net/checkpoint.h"
+#include "src/net/onnx/export.h"
+#include "src/net/zoo.h"
+#include "src/quant/convert.h"
+#include "src/quant/plan.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"
 
@@ -231,6 +235,27 @@ TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
                  {"net.onnx: takes images [1, 8, 8], the recipe gives [1, 16, 16]"});
   expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"gives 'fc' [4, 1, 1]", "5 classes"});
   expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});
+}
+
+TEST_F(Onnx, InspectHoldsQuantizedFilesToTensorRtsRules) {
+  const Int8Graph graph =
+      random_int8_graph(fuse(build_model({.name = "resnet8"})), {.activation = ActivationScheme::symmetric_s8}, 1);
+  write("int8.onnx", write_qdq(graph, {.profile = OnnxProfile::tensorrt}));
+  const Answer kept = octet({"inspect", path("int8.onnx"), "--rules", "tensorrt"});
+  EXPECT_EQ(kept.code, 0) << kept.err;
+  expect_part(kept.out, "int8.onnx: keeps TensorRT's rules");
+  write("biases.onnx", write_qdq(graph, {.profile = OnnxProfile::int32_bias}));
+  const Answer broken = octet({"inspect", path("biases.onnx"), "--rules", "tensorrt"});
+  EXPECT_EQ(broken.code, 3);
+  expect_part(broken.out, "biases.onnx: breaks TensorRT's rules");
+  expect_part(broken.out, "\nnode 'conv1.bias' (DequantizeLinear): gives a bias, of INT32 codes");
+  const Answer json = octet({"inspect", path("biases.onnx"), "--rules", "tensorrt", "--json"});
+  EXPECT_EQ(json.code, 3);
+  EXPECT_EQ(nlohmann::json::parse(json.out).at("faults").size(), 1u);
+  expect_refusal(octet({"inspect", path("net.onnx"), "--rules", "tensorrt"}), 3, {"net.onnx: has no QuantizeLinear"});
+  expect_refusal(octet({"inspect", path("int8.onnx"), "--rules", "openvino"}), 2, {"--rules", "tensorrt"});
+  expect_refusal(octet({"inspect", path("int8.onnx"), "--rules", "tensorrt", "--outputs", "a"}), 2,
+                 {"--rules is for a quantized .onnx file"});
 }
 
 }  // namespace
