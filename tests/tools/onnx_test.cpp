@@ -4,7 +4,6 @@
 
 #include "src/base/files.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/export.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "src/quant/plan.h"
@@ -240,11 +239,15 @@ TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
 TEST_F(Onnx, InspectHoldsQuantizedFilesToTensorRtsRules) {
   const Int8Graph graph =
       random_int8_graph(fuse(build_model({.name = "resnet8"})), {.activation = ActivationScheme::symmetric_s8}, 1);
-  write("int8.onnx", write_qdq(graph, {.profile = OnnxProfile::tensorrt}));
+  write_checkpoint(path("int8.safetensors"), graph);
+  const auto exported = [&](const std::string& file, const std::string& profile) {
+    return octet({"export", path("int8.safetensors"), "--onnx", path(file), "--profile", profile}).code;
+  };
+  ASSERT_EQ(exported("int8.onnx", "tensorrt"), 0);
   const Answer kept = octet({"inspect", path("int8.onnx"), "--rules", "tensorrt"});
   EXPECT_EQ(kept.code, 0) << kept.err;
   expect_part(kept.out, "int8.onnx: keeps TensorRT's rules");
-  write("biases.onnx", write_qdq(graph, {.profile = OnnxProfile::int32_bias}));
+  ASSERT_EQ(exported("biases.onnx", "int32_bias"), 0);
   const Answer broken = octet({"inspect", path("biases.onnx"), "--rules", "tensorrt"});
   EXPECT_EQ(broken.code, 3);
   expect_part(broken.out, "biases.onnx: breaks TensorRT's rules");

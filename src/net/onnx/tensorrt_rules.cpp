@@ -248,8 +248,8 @@ class TensorRtRules {
     if (axis < 0) axis += rank;
     const bool known = scale->shape.size() == 1 && axis >= 0 && axis < rank &&
                        found->shape[static_cast<size_t>(axis)] == scale->shape[0];
-    const int64_t seen = transposed && rank == 2 ? 1 - axis : axis;  // by the layer
-    if (!known || input != 1 || seen != axis_of_scales(layer, rank))
+    const bool swapped = transposed && rank == 2;
+    if (!known || input != 1 || (swapped ? 1 - axis : axis) != axis_of_scales(layer, rank))
       fault(layer, kPerChannel,
             fmt::format("its input {} is {} with scales {} along axis {}", input, dims_text(found->shape),
                         dims_text(scale->shape), axis));
