@@ -16,7 +16,7 @@ using testing::expect_part;
 using testing::noise;
 using testing::webp_bytes;
 
-Image decode(const std::string& bytes, int channels = 3) {
+Image decoded(const std::string& bytes, int channels = 3) {
   return decode_image(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), channels, "picture");
 }
 
@@ -61,23 +61,23 @@ std::string text(std::initializer_list<int> bytes) {
 TEST(Bmp, TrueColourInEitherOrderOfRows) {
   const std::string upper = text({0, 0, 255, 0, 255, 0, 255, 0, 0, 0, 0, 0});  // blue first; rows of whole 4 bytes
   const std::string lower = text({128, 128, 128, 255, 255, 255, 0, 0, 0, 7, 7, 7});
-  EXPECT_EQ(decode(bmp({}, lower + upper)).pixels, kColours);
-  EXPECT_EQ(decode(bmp({.height = -2}, upper + lower)).pixels, kColours);
-  EXPECT_EQ(decode(bmp({.header = 12}, lower + upper)).pixels, kColours);
-  EXPECT_EQ(decode(bmp({.between = std::string(68, 'x'), .header = 108}, lower + upper)).pixels, kColours);
-  EXPECT_EQ(decode(bmp({}, lower + upper), 1).pixels, to_grey({2, 3, 3, kColours}).pixels);
+  EXPECT_EQ(decoded(bmp({}, lower + upper)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({.height = -2}, upper + lower)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({.header = 12}, lower + upper)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({.between = std::string(68, 'x'), .header = 108}, lower + upper)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({}, lower + upper), 1).pixels, to_grey({2, 3, 3, kColours}).pixels);
   const std::string upper32 = text({0, 0, 255, 9, 0, 255, 0, 9, 255, 0, 0, 9});
   const std::string lower32 = text({128, 128, 128, 0, 255, 255, 255, 0, 0, 0, 0, 0});
-  EXPECT_EQ(decode(bmp({.bits = 32}, lower32 + upper32)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({.bits = 32}, lower32 + upper32)).pixels, kColours);
 }
 
 TEST(Bmp, Palettes) {
   const std::string palette = text({0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0, 128, 128, 128, 0, 255, 255, 255, 0});
   const std::string eight = text({3, 4, 5, 0, 0, 1, 2, 0}), four = text({0x34, 0x50, 0, 0, 0x01, 0x20, 0, 0});
-  EXPECT_EQ(decode(bmp({.bits = 8, .colours = 5, .between = palette}, eight)).pixels, kColours);  // colour 5: black
-  EXPECT_EQ(decode(bmp({.bits = 4, .colours = 5, .between = palette}, four)).pixels, kColours);
+  EXPECT_EQ(decoded(bmp({.bits = 8, .colours = 5, .between = palette}, eight)).pixels, kColours);  // colour 5: black
+  EXPECT_EQ(decoded(bmp({.bits = 4, .colours = 5, .between = palette}, four)).pixels, kColours);
   const std::string two = text({10, 20, 30, 0, 40, 50, 60, 0});
-  EXPECT_EQ(decode(bmp({.width = 10, .height = 1, .bits = 1, .between = two}, text({0x80, 0x40, 0, 0}))).pixels,
+  EXPECT_EQ(decoded(bmp({.width = 10, .height = 1, .bits = 1, .between = two}, text({0x80, 0x40, 0, 0}))).pixels,
             (std::vector<uint8_t>{60, 50, 40, 30, 20, 10, 30, 20, 10, 30, 20, 10, 30, 20, 10,
                                   30, 20, 10, 30, 20, 10, 30, 20, 10, 30, 20, 10, 60, 50, 40}));
 }
@@ -86,55 +86,55 @@ TEST(Bmp, BitFields) {
   const std::string masks565 = little(0xf800, 4) + little(0x07e0, 4) + little(0x001f, 4);
   const std::string row = little(0xf800, 2) + little(0x07e0, 2) + little(0x001f, 2) + little(0, 2);
   const std::vector<uint8_t> first(kColours.begin(), kColours.begin() + 9);
-  EXPECT_EQ(decode(bmp({.height = 1, .bits = 16, .compression = 3, .between = masks565}, row)).pixels, first);
+  EXPECT_EQ(decoded(bmp({.height = 1, .bits = 16, .compression = 3, .between = masks565}, row)).pixels, first);
   const std::string row555 = little(0x7c00, 2) + little(0x03e0, 2) + little(0x0010, 2) + little(0, 2);
-  EXPECT_EQ(decode(bmp({.height = 1, .bits = 16}, row555)).pixels,
+  EXPECT_EQ(decoded(bmp({.height = 1, .bits = 16}, row555)).pixels,
             (std::vector<uint8_t>{255, 0, 0, 0, 255, 0, 0, 0, 132}));  // 16 of 31
   const std::string masks = little(0x000000ff, 4) + little(0x0000ff00, 4) + little(0x00ff0000, 4);
-  EXPECT_EQ(
-      decode(bmp({.width = 1, .height = 1, .bits = 32, .compression = 3, .between = masks}, text({1, 2, 3, 4}))).pixels,
-      (std::vector<uint8_t>{1, 2, 3}));
+  EXPECT_EQ(decoded(bmp({.width = 1, .height = 1, .bits = 32, .compression = 3, .between = masks}, text({1, 2, 3, 4})))
+                .pixels,
+            (std::vector<uint8_t>{1, 2, 3}));
 }
 
 TEST(Bmp, WhatIsNotReadIsNamed) {
   const std::string row(12, '\0');
-  expect_part(data_refusal([&] { decode(bmp({.bits = 8, .compression = 1}, row)); }),
+  expect_part(data_refusal([&] { decoded(bmp({.bits = 8, .compression = 1}, row)); }),
               "picture: BMP: its pixels are compressed (method 1); save it as PNG");
-  expect_part(data_refusal([&] { decode(bmp({.bits = 2}, row)); }), "2 bits a pixel");
-  expect_part(data_refusal([&] { decode(bmp({.height = 0}, row)); }), "3x0 pixels");
-  expect_part(data_refusal([&] { decode(bmp({.width = -3}, row)); }), "-3x2 pixels");
-  expect_part(data_refusal([&] { decode(bmp({}, row)); }), "BMP: ends early");
-  expect_part(data_refusal([&] { decode(bmp({.bits = 8, .colours = 300}, row)); }), "300 colours");
-  expect_part(data_refusal([&] { decode(bmp({.width = 8000, .height = 8000}, row)); }), "announces 8000x8000 pixels");
+  expect_part(data_refusal([&] { decoded(bmp({.bits = 2}, row)); }), "2 bits a pixel");
+  expect_part(data_refusal([&] { decoded(bmp({.height = 0}, row)); }), "3x0 pixels");
+  expect_part(data_refusal([&] { decoded(bmp({.width = -3}, row)); }), "-3x2 pixels");
+  expect_part(data_refusal([&] { decoded(bmp({}, row)); }), "BMP: ends early");
+  expect_part(data_refusal([&] { decoded(bmp({.bits = 8, .colours = 300}, row)); }), "300 colours");
+  expect_part(data_refusal([&] { decoded(bmp({.width = 8000, .height = 8000}, row)); }), "announces 8000x8000 pixels");
   const BmpForm smallest{.width = INT32_MIN, .height = INT32_MIN};
-  expect_part(data_refusal([&] { decode(bmp(smallest, row)); }), "pixels");
+  expect_part(data_refusal([&] { decoded(bmp(smallest, row)); }), "pixels");
   const std::string good = bmp({.height = -2}, row + row);
   for (size_t size = 0; size < good.size(); ++size) {
     const std::vector<char> part(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
-    expect_part(data_refusal([&] { decode(std::string(part.begin(), part.end())); }), "picture: ");
+    expect_part(data_refusal([&] { decoded(std::string(part.begin(), part.end())); }), "picture: ");
   }
 }
 
 TEST(WebP, KeepsEveryPixelOfALosslessFile) {
   const Image image = noise(17, 31, 3, 5);
-  const Image back = decode(webp_bytes(image));
+  const Image back = decoded(webp_bytes(image));
   EXPECT_EQ(back.height, 17);
   EXPECT_EQ(back.width, 31);
   EXPECT_EQ(back.pixels, image.pixels);
-  EXPECT_EQ(decode(webp_bytes(image), 1).pixels, to_grey(image).pixels);
+  EXPECT_EQ(decoded(webp_bytes(image), 1).pixels, to_grey(image).pixels);
 }
 
 TEST(WebP, EveryTruncationIsAnError) {
   const std::string bytes = webp_bytes(noise(24, 24, 3, 1));
   for (size_t size = 0; size < bytes.size(); size += 7)
-    expect_part(data_refusal([&] { decode(bytes.substr(0, size)); }), "picture: ");
+    expect_part(data_refusal([&] { decoded(bytes.substr(0, size)); }), "picture: ");
 }
 
 TEST(WebP, AnAnimationIsNamed) {
   const std::string extended = text({0x02, 0, 0, 0, 7, 0, 0, 7, 0, 0});  // 8x8, with animation
   const std::string animation = text({0, 0, 0, 0, 0, 0});
   const std::string chunks = "WEBPVP8X" + little(10, 4) + extended + "ANIM" + little(6, 4) + animation;
-  expect_part(data_refusal([&] { decode("RIFF" + little(static_cast<uint32_t>(chunks.size()), 4) + chunks); }),
+  expect_part(data_refusal([&] { decoded("RIFF" + little(static_cast<uint32_t>(chunks.size()), 4) + chunks); }),
               "picture: WebP: an animation; save the picture that is meant by itself");
 }
 
@@ -163,12 +163,12 @@ TEST(Png, ABlackPageOfOneBitIsNotTooLargeForItsBytes) {
   const std::string rows(kSide * (1 + kSide / 8), '\0');
   const std::string bytes = grey_png(kSide, kSide, 1, rows);
   EXPECT_LT(bytes.size(), 2048u);
-  const Image image = decode(bytes, 1);
+  const Image image = decoded(bytes, 1);
   EXPECT_EQ(image.height, 4000);
   EXPECT_EQ(std::count(image.pixels.begin(), image.pixels.end(), 0), 16'000'000);
   // 8 bits a pixel cannot come from so few.
   const std::string lies = grey_png(kSide, kSide, 8, rows);
-  expect_part(data_refusal([&] { decode(lies, 1); }), "announces 4000x4000 pixels");
+  expect_part(data_refusal([&] { decoded(lies, 1); }), "announces 4000x4000 pixels");
 }
 
 TEST(Png, BitsInUseOfSixteen) {
@@ -177,7 +177,7 @@ TEST(Png, BitsInUseOfSixteen) {
     const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
     const PictureHeader header = decode_header(data, bytes.size(), "picture");
     EXPECT_EQ(header.bits, 16);
-    return bits_in_use(header, decode(bytes, 1));
+    return bits_in_use(header, decoded(bytes, 1));
   };
   EXPECT_EQ(bits_of(0x0f, 0xff), 12);
   EXPECT_EQ(bits_of(0x10, 0x00), 13);
@@ -186,11 +186,11 @@ TEST(Png, BitsInUseOfSixteen) {
 }
 
 TEST(Damage, OtherFormatsAreNamed) {
-  expect_part(data_refusal([] { decode("GIF89a........"); }),
+  expect_part(data_refusal([] { decoded("GIF89a........"); }),
               "picture: a GIF file; JPEG, PNG, BMP and WebP are read: save the picture as one of them");
-  expect_part(data_refusal([] { decode(std::string("II*\0....", 8)); }), "a TIFF file");
+  expect_part(data_refusal([] { decoded(std::string("II*\0....", 8)); }), "a TIFF file");
   expect_part(data_refusal([] {
-                decode(
+                decoded(
                     std::string("\0\0\0\x18"
                                 "ftypheic",
                                 12));

@@ -14,9 +14,9 @@ FakeDataset::FakeDataset(size_t size, int classes, std::chrono::milliseconds rea
   for (int i = 0; i < classes; ++i) names_.push_back(fmt::format("class {}", i));
 }
 
-Image FakeDataset::read(size_t index) const {
+octet::Image FakeDataset::read(size_t index) const {
   if (read_time_.count() > 0) std::this_thread::sleep_for(read_time_);
-  Image image{2, 2, 1, std::vector<uint8_t>(4)};
+  octet::Image image{2, 2, 1, std::vector<uint8_t>(4)};
   std::iota(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(4 * index));
   return image;
 }

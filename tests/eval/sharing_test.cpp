@@ -28,7 +28,7 @@ using testing::FakeDataset;
 using testing::FakeProgram;
 using testing::FunctionProgram;
 
-constexpr int kClasses = 5, kBatch = 4;
+constexpr int kClassCount = 5, kBatchSize = 4;
 
 class SharingTest : public ::testing::TestWithParam<int> {
  protected:
@@ -59,17 +59,18 @@ class SharingTest : public ::testing::TestWithParam<int> {
     return results;
   }
 
-  const FakeDataset dataset_{27, kClasses};  // seven batches, the last of three pictures
+  const FakeDataset dataset_{27, kClassCount};  // seven batches, the last of three pictures
 };
 
 /// Logits of which no two pictures' are alike, so that sums of losses depend on their order.
 void uneven(const uint8_t* images, int batch, float* logits) {
   for (int i = 0; i < batch; ++i)
-    for (int k = 0; k < kClasses; ++k) logits[i * kClasses + k] = std::sin(static_cast<float>(images[4 * i] * 7 + k));
+    for (int k = 0; k < kClassCount; ++k)
+      logits[i * kClassCount + k] = std::sin(static_cast<float>(images[4 * i] * 7 + k));
 }
 
 TEST_P(SharingTest, EvaluationsAreThoseOfOneProcess) {
-  const EvaluateOptions options{.classes = kClasses, .batch_size = kBatch, .latency_images = 3};
+  const EvaluateOptions options{.classes = kClassCount, .batch_size = kBatchSize, .latency_images = 3};
   const auto work = [&](const EvaluationSet& set) {
     FunctionProgram program(uneven);
     return evaluate("shared", program, set, options);
@@ -92,7 +93,7 @@ TEST_P(SharingTest, EvaluationsAreThoseOfOneProcess) {
 /// What each says at the end is the whole's, in an evaluation and in a comparison.
 TEST_P(SharingTest, LinesOfProgressSayWhatTheWholeIs) {
   const EvaluationSet whole = testing::all_of(dataset_);
-  const Int8Graph graph = fake_graph(kClasses);
+  const Int8Graph graph = fake_graph(kClassCount);
   const auto work = [&](const EvaluationSet& set) {
     FunctionProgram program(uneven);
     FakeProgram first{graph}, second{graph};
@@ -100,8 +101,8 @@ TEST_P(SharingTest, LinesOfProgressSayWhatTheWholeIs) {
       if (node == 1) codes[5] = static_cast<uint8_t>(codes[5] + 1);
     };
     const Evaluation e =
-        evaluate("shared", program, set, {.classes = kClasses, .batch_size = kBatch, .latency_images = 0});
-    compare(graph, {{"qat_graph", &first}, {"cpu", &second}}, set, kBatch);
+        evaluate("shared", program, set, {.classes = kClassCount, .batch_size = kBatchSize, .latency_images = 0});
+    compare(graph, {{"qat_graph", &first}, {"cpu", &second}}, set, kBatchSize);
     return e;
   };
   set_verbosity(Verbosity::normal);
@@ -127,7 +128,7 @@ TEST_P(SharingTest, EveryPictureIsSeenOnce) {
       const std::lock_guard<std::mutex> lock(mutex);
       for (int i = 0; i < batch; ++i) seen.push_back(images[4 * i] / 4);
     });
-    return evaluate("shared", program, set, {.classes = kClasses, .batch_size = kBatch, .latency_images = 0});
+    return evaluate("shared", program, set, {.classes = kClassCount, .batch_size = kBatchSize, .latency_images = 0});
   };
   each<Evaluation>(work, testing::all_of(dataset_));
   std::sort(seen.begin(), seen.end());
@@ -137,7 +138,7 @@ TEST_P(SharingTest, EveryPictureIsSeenOnce) {
 }
 
 TEST_P(SharingTest, ComparisonsAreThoseOfOneProcess) {
-  const Int8Graph graph = fake_graph(kClasses);
+  const Int8Graph graph = fake_graph(kClassCount);
   const auto work = [&](const EvaluationSet& set) {
     FakeProgram first{graph}, second{graph}, slow{graph};
     // A picture is known by its first code, whichever process sees it.
@@ -147,7 +148,7 @@ TEST_P(SharingTest, ComparisonsAreThoseOfOneProcess) {
     slow.change_by_picture = [](int node, int picture, uint8_t* codes) {
       if (node == 1 && (picture == 9 || picture == 10)) codes[2] = static_cast<uint8_t>(codes[2] + 1);
     };
-    return compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &slow, 10}}, set, kBatch);
+    return compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &slow, 10}}, set, kBatchSize);
   };
   const EvaluationSet whole = testing::all_of(dataset_);
   const Comparison alone = work(whole);

@@ -18,10 +18,6 @@
 namespace octet {
 namespace {
 
-Int8Graph parse(const std::string& bytes) {
-  return parse_checkpoint(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.safetensors");
-}
-
 std::string refusal(const std::string& bytes) {
   return error_of([&] { parse(bytes); });
 }

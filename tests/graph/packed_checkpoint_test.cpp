@@ -26,24 +26,13 @@ TensorFile file_of(const Int8Graph& graph) {
   return parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "x");
 }
 
-Int8Graph parse(const std::string& bytes) {
-  return parse_checkpoint(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.safetensors");
-}
-
 /// What is said of narrow_graph()'s file after a change.
 template <class Change>
-std::string refusal(const Change& change) {
+std::string refusal_of_narrow(const Change& change) {
   TensorFile file = file_of(narrow_graph());
   change(file);
   const std::string bytes = serialize_safetensors(file);
   return error_of([&] { parse(bytes); });
-}
-
-void replace(TensorFile& file, const std::string& from, const std::string& to) {
-  std::string& document = file.metadata.at("octet");
-  const size_t place = document.find(from);
-  ASSERT_NE(place, std::string::npos) << from << " in " << document;
-  document.replace(place, from.size(), to);
 }
 
 TEST(PackedCheckpoint, ComesBackAsItWas) {
@@ -90,25 +79,26 @@ TEST(PackedCheckpoint, TakesItsBitsOnDisk) {
 TEST(PackedCheckpoint, DamageIsRefusedByName) {
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   const auto bits = [](const char* to) {
-    return refusal([&](TensorFile& file) { replace(file, "\"weight_bits\":4", std::string("\"weight_bits\":") + to); });
+    return refusal_of_narrow(
+        [&](TensorFile& file) { replace(file, "\"weight_bits\":4", std::string("\"weight_bits\":") + to); });
   };
   EXPECT_TRUE(has(bits("3"), "'conv1' (conv2d): 144 weights, needs 108")) << bits("3");
   EXPECT_TRUE(has(bits("8"), "'conv1.weight' is U8, must be I8")) << bits("8");
   EXPECT_TRUE(has(bits("1"), "'conv1': weight_bits 1")) << bits("1");
   EXPECT_TRUE(has(bits("9"), "must be I8")) << bits("9");
   EXPECT_TRUE(has(bits("-2147483648"), "weight_bits -2147483648"));
-  const std::string missing = refusal([](TensorFile& file) { replace(file, ",\"weight_bits\":4", ""); });
+  const std::string missing = refusal_of_narrow([](TensorFile& file) { replace(file, ",\"weight_bits\":4", ""); });
   EXPECT_TRUE(has(missing, "'weight_bits' is missing")) << missing;
   const std::string older =
-      refusal([](TensorFile& file) { replace(file, "\"format_version\":6", "\"format_version\":4"); });
+      refusal_of_narrow([](TensorFile& file) { replace(file, "\"format_version\":6", "\"format_version\":4"); });
   EXPECT_TRUE(has(older, "unknown key 'weight_bits'")) << older;
-  const std::string filled = refusal([](TensorFile& file) {
+  const std::string filled = refusal_of_narrow([](TensorFile& file) {
     replace(file, "\"weight_bits\":3", "\"weight_bits\":5");
     file.tensors.at("conv2.weight").bytes.assign(45, std::byte{0xFF});
     file.tensors.at("conv2.weight").shape = {45};
   });
   EXPECT_EQ(filled, "");  // 72 codes of 5 bits fill 45 bytes
-  const std::string wide = refusal([](TensorFile& file) { file.tensors.at("conv2.weight").shape = {9, 3}; });
+  const std::string wide = refusal_of_narrow([](TensorFile& file) { file.tensors.at("conv2.weight").shape = {9, 3}; });
   EXPECT_TRUE(has(wide, "has shape [9, 3], must have [27]")) << wide;
 }
 

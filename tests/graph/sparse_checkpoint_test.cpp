@@ -36,25 +36,14 @@ Int8Graph sparse_graph() {
   return graph;
 }
 
-Int8Graph parse(const std::string& bytes) {
-  return parse_checkpoint(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.safetensors");
-}
-
 /// What is said of sparse_graph()'s file after a change.
 template <class Change>
-std::string refusal(const Change& change) {
+std::string refusal_of_sparse(const Change& change) {
   const std::string bytes = serialize_checkpoint(sparse_graph());
   TensorFile file = parse_safetensors(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "x");
   change(file);
   const std::string changed = serialize_safetensors(file);
   return error_of([&] { parse(changed); });
-}
-
-void replace(TensorFile& file, const std::string& from, const std::string& to) {
-  std::string& document = file.metadata.at("octet");
-  const size_t place = document.find(from);
-  ASSERT_NE(place, std::string::npos) << from << " in " << document;
-  document.replace(place, from.size(), to);
 }
 
 TEST(SparseCheckpoint, ComesBackInVersion7AndOnlyThen) {
@@ -72,11 +61,12 @@ TEST(SparseCheckpoint, ComesBackInVersion7AndOnlyThen) {
 }
 
 TEST(SparseCheckpoint, AGroupWithMoreThanTwoWeightsIsRefusedByName) {
-  const std::string more = refusal([](TensorFile& file) { file.tensors.at("conv.weight").bytes[60] = std::byte{1}; });
+  const std::string more =
+      refusal_of_sparse([](TensorFile& file) { file.tensors.at("conv.weight").bytes[60] = std::byte{1}; });
   EXPECT_NE(more.find("'conv' (conv2d): 2:4 sparse, but more than two of the weights 60 to 63 are not 0"),
             std::string::npos)
       << more;
-  EXPECT_EQ(refusal([](TensorFile& file) { file.tensors.at("fc.weight").bytes[8] = std::byte{1}; }),
+  EXPECT_EQ(refusal_of_sparse([](TensorFile& file) { file.tensors.at("fc.weight").bytes[8] = std::byte{1}; }),
             "");  // one of four
   Int8Graph graph = sparse_graph();
   graph.nodes[2].weight[0] = 1;
@@ -93,12 +83,12 @@ TEST(SparseCheckpoint, WhatCannotBeSparseIsRefused) {
   EXPECT_NE(error_of([&] { validate(graph); }).find("a row has 2 input channels, no multiple of four"),
             std::string::npos);
   const std::string other =
-      refusal([](TensorFile& file) { replace(file, R"("sparsity":"2:4")", R"("sparsity":"1:4")"); });
+      refusal_of_sparse([](TensorFile& file) { replace(file, R"("sparsity":"2:4")", R"("sparsity":"1:4")"); });
   EXPECT_NE(other.find("sparsity '1:4', allowed are none, 2:4"), std::string::npos) << other;
-  const std::string missing = refusal([](TensorFile& file) { replace(file, R"(,"sparsity":"2:4")", ""); });
+  const std::string missing = refusal_of_sparse([](TensorFile& file) { replace(file, R"(,"sparsity":"2:4")", ""); });
   EXPECT_NE(missing.find("'sparsity' is missing"), std::string::npos) << missing;
   const std::string older =
-      refusal([](TensorFile& file) { replace(file, "\"format_version\":7", "\"format_version\":6"); });
+      refusal_of_sparse([](TensorFile& file) { replace(file, "\"format_version\":7", "\"format_version\":6"); });
   EXPECT_NE(older.find("unknown key 'sparsity'"), std::string::npos) << older;
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/graph/test_graphs.h"
 
+#include <gtest/gtest.h>
+
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/net/checkpoint.h"
 #include "src/net/op_traits.h"
 #include "tests/source_dir.h"
 
@@ -129,6 +133,17 @@ Int8Node& node_named(Int8Graph& graph, const std::string& name) {
     if (node.name == name) return node;
   }
   throw std::logic_error("no node " + name);
+}
+
+Int8Graph parse(const std::string& bytes) {
+  return parse_checkpoint(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.safetensors");
+}
+
+void replace(TensorFile& file, const std::string& from, const std::string& to) {
+  std::string& document = file.metadata.at("octet");
+  const size_t place = document.find(from);
+  ASSERT_NE(place, std::string::npos) << from << " in " << document;
+  document.replace(place, from.size(), to);
 }
 
 }  // namespace octet

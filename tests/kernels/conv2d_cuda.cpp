@@ -8,16 +8,10 @@
 #include "kernels/core/divide.h"
 #include "src/cuda/device.h"
 #include "tests/kernels/device_bytes.h"
+#include "tests/kernels/random_codes.h"
 
 namespace octet::kernels::testing {
 namespace {
-
-int uniform(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
-
-template <size_t N>
-int one_of(std::mt19937& random, const int (&values)[N]) {
-  return values[random() % N];
-}
 
 /// Makes codes around zero of codes around 128, so that extreme codes stay extreme.
 void flip(std::vector<uint8_t>& codes) {

@@ -5,11 +5,10 @@
 #include <cmath>
 
 #include "kernels/conv/conv2d.h"
+#include "tests/kernels/random_codes.h"
 
 namespace octet::kernels::testing {
 namespace {
-
-int uniform(std::mt19937& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
 
 size_t output_elements(const ConvCase& c) {
   return static_cast<size_t>(c.images) * c.shape.out_h * c.shape.out_w * c.shape.out_stride;

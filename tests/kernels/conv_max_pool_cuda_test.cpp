@@ -28,11 +28,6 @@ struct PooledCase {
   }
 };
 
-template <size_t N>
-int one_of(std::mt19937& random, const int (&values)[N]) {
-  return values[random() % N];
-}
-
 struct Layers {
   int images = 1, in_c = 3, in_h = 0, in_w = 0, out_c = 64, kernel = 7, conv_pad = 3, pool_pad = 1;
   int behind = 1;  ///< rows and columns by which the pool's image is padded behind its last

@@ -18,7 +18,8 @@ namespace {
 
 using test::DeviceArray;
 
-constexpr QParams kRanges[] = {{0.05f, 0, -128, 127}, {0.03f, 113, 0, 255}, {0.4f, 0, -2, 1}, {1.0f / 3, 7, 0, 15}};
+constexpr QParams kLearnedRanges[] = {
+    {0.05f, 0, -128, 127}, {0.03f, 113, 0, 255}, {0.4f, 0, -2, 1}, {1.0f / 3, 7, 0, 15}};
 constexpr long kPicture = 500;  // values, as scale_gradient_factor takes them
 
 std::vector<float> noise(size_t count, float mean) {
@@ -122,7 +123,7 @@ Pass backward_with_bias(const Forward& forward, const std::vector<uint8_t>& grad
 TEST(LearnedScaleKernelsCuda, GradientIsTheCpuKernels) {
   OCTET_NEEDS_GPU();
   for (const ValueType type : test::kTypes) {
-    for (const QParams& q : kRanges) {
+    for (const QParams& q : kLearnedRanges) {
       for (const size_t count : {1u, 9u, 2048u, 70001u}) {
         std::vector<float> values = test::difficult_values(q, 70001);
         values.erase(values.begin(), values.end() - static_cast<long>(count));
@@ -233,7 +234,7 @@ TEST(LearnedScaleKernelsCuda, BiasAndScaleInOnePass) {
   };
   for (const Case& size : {Case{5, 3}, {1000, 24}, {40099, 8}, {300, 2048}, {70, 2056}, {129, 2051}}) {
     for (const ValueType type : test::kTypes) {
-      const QParams& q = kRanges[3];
+      const QParams& q = kLearnedRanges[3];
       const size_t count = static_cast<size_t>(size.rows) * size.channels;
       std::vector<float> values = noise(count, 0.5f);
       values = test::widened(test::narrowed(values, type), type);

@@ -15,7 +15,7 @@
 namespace octet::kernels::testing {
 namespace {
 
-struct Case {
+struct PoolLinearCase {
   PoolShape pool;
   AvgPoolParams pool_params;
   ConvCase linear;
@@ -27,8 +27,9 @@ struct Case {
   }
 };
 
-Case make_case(int channels, int height, int width, int out_c, int images, bool float_output, std::mt19937& random) {
-  Case c;
+PoolLinearCase make_case(int channels, int height, int width, int out_c, int images, bool float_output,
+                         std::mt19937& random) {
+  PoolLinearCase c;
   PoolShape& s = c.pool;
   s = {.channels = channels, .in_h = height, .in_w = width, .in_stride = cuda_channel_stride(channels)};
   s.kernel_h = height, s.kernel_w = width, s.out_h = s.out_w = 1, s.out_stride = s.in_stride;
@@ -48,7 +49,7 @@ Case make_case(int channels, int height, int width, int out_c, int images, bool 
   return c;
 }
 
-std::vector<uint8_t> expected_of(const Case& c) {
+std::vector<uint8_t> expected_of(const PoolLinearCase& c) {
   const PoolShape& s = c.pool;
   const size_t image = static_cast<size_t>(s.in_h) * s.in_w * s.in_stride;
   const size_t y_bytes = c.linear.shape.out_stride * (c.linear.params.y.float_output ? sizeof(float) : 1);
@@ -62,7 +63,7 @@ std::vector<uint8_t> expected_of(const Case& c) {
 }
 
 /// Runs every alternative twice on a poisoned output.
-void expect_choices_exact(const Case& c) {
+void expect_choices_exact(const PoolLinearCase& c) {
   const PoolLinear layers = c.layers();
   const std::vector<uint8_t> expected = expected_of(c);
   const Stream stream;
@@ -102,16 +103,16 @@ TEST(PoolLinearCuda, RandomEndsAreExact) {
 // What needs no GPU.
 TEST(PoolLinearCuda, OtherEndsHaveNoChoice) {
   std::mt19937 random(3);
-  const auto choices = [](const Case& c) {
+  const auto choices = [](const PoolLinearCase& c) {
     return cuda_pool_linear_choices(c.layers(), c.linear.images, kH200).size();
   };
-  const Case good = make_case(64, 7, 7, 10, 2, true, random);
+  const PoolLinearCase good = make_case(64, 7, 7, 10, 2, true, random);
   EXPECT_EQ(choices(good), 3u);
   EXPECT_EQ(cuda_pool_linear_choices(good.layers(), 2, kA100).size(), 1u) << "no clusters";
   EXPECT_EQ(cuda_pool_linear_choices(good.layers(), 2, {75, 40}).size(), 0u);
   EXPECT_EQ(cuda_pool_linear_choices(good.layers(), kPoolLinearImages + 1, kH200).size(), 0u);
   EXPECT_EQ(choices(make_case(2049, 7, 7, 10, 1, true, random)), 0u);
-  Case c = good;
+  PoolLinearCase c = good;
   c.pool.kernel_h = 6;
   EXPECT_EQ(choices(c), 0u) << "not the whole image";
   c = good, c.pool.in_stride = 72;
@@ -127,7 +128,8 @@ TEST(PoolLinearCuda, OtherEndsHaveNoChoice) {
 TEST(PoolLinearCuda, PackedDataHoldsTheLinearLayer) {
   for (unsigned seed = 1; seed <= 40; ++seed) {
     std::mt19937 random(seed);
-    const Case c = make_case(uniform(random, 5, 300), 7, 7, uniform(random, 1, 120), 1, seed % 2 == 0, random);
+    const PoolLinearCase c =
+        make_case(uniform(random, 5, 300), 7, 7, uniform(random, 1, 120), 1, seed % 2 == 0, random);
     const std::vector<uint8_t> packed = cuda_pool_linear_pack(c.layers());
     const int in_c = c.linear.shape.in_c, out_c = c.linear.shape.out_c;
     const int rows = (out_c + 7) / 8 * 8, row = (in_c + 15) / 16 * 16;

@@ -16,6 +16,11 @@ inline int uniform(std::mt19937& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
+template <size_t N>
+int one_of(std::mt19937& random, const int (&values)[N]) {
+  return values[random() % N];
+}
+
 /// All 256 codes, the extreme ones often.
 inline std::vector<uint8_t> random_codes(std::mt19937& random, size_t count) {
   std::vector<uint8_t> codes(count);

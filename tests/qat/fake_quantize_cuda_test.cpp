@@ -218,8 +218,10 @@ TEST(QuantizeWeightsCuda, ValuesAndGradientsEqualTheCpu) {
       for (size_t i = 0; i < weights.size(); ++i) {
         const at::Tensor w = weights[i].clone().requires_grad_(true), plain = weights[i].contiguous();
         const int channels = static_cast<int>(w.size(0));
-        const auto scales = (mse ? weight_scales_mse : weight_scales)(plain.const_data_ptr<float>(), channels,
-                                                                      w.numel() / channels, {kCodes[i]});
+        const auto* data = plain.const_data_ptr<float>();
+        const long per_channel = w.numel() / channels;
+        const auto scales = mse ? weight_scales_mse(data, channels, per_channel, {kCodes[i]})
+                                : weight_scales(data, channels, per_channel, {kCodes[i]});
         const at::Tensor y = fake_quantize_weight(w, scales, kCodes[i]);
         // The gradient arrives in `type`.
         y.backward(at::arange(1, y.numel() + 1, at::kFloat).view(y.sizes()).to(type).to(at::kFloat));

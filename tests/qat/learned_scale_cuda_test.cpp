@@ -22,9 +22,9 @@
 namespace octet {
 namespace {
 
-constexpr QParams kRanges[] = {
+constexpr QParams kLearnedRanges[] = {
     {0.0371f, 0, -128, 127}, {0.0371f, 101, 0, 255}, {0.1f, 0, 0, 15}, {1.0f / 3, 3, 0, 7}, {1.7f, 0, -2, 1}};
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
+constexpr at::ScalarType kLearnedTypes[] = {at::kFloat, at::kHalf, at::kBFloat16};
 constexpr double kNear = 1e-3;
 
 struct Inputs {
@@ -68,8 +68,8 @@ void expect_near(const at::Tensor& got, const at::Tensor& want, const std::strin
 
 TEST(LearnedScaleCuda, EqualsTheCpuInEveryLayoutAndType) {
   OCTET_NEEDS_GPU();
-  for (const QParams& q : kRanges) {
-    for (const at::ScalarType type : kTypes) {
+  for (const QParams& q : kLearnedRanges) {
+    for (const at::ScalarType type : kLearnedTypes) {
       for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 4, 35, 30}, {3, 64, 33, 31}, {5, 401}}) {
         const at::Tensor x = test::values(q, shape).to(type);
         for (const LearnedEdge& edge : rules(q)) {
@@ -96,8 +96,8 @@ TEST(LearnedScaleCuda, EqualsTheCpuInEveryLayoutAndType) {
 /// block has threads.
 TEST(LearnedScaleCuda, BiasResidualAndActivationArePartOfThePass) {
   OCTET_NEEDS_GPU();
-  for (const QParams& q : kRanges) {
-    for (const at::ScalarType type : kTypes) {
+  for (const QParams& q : kLearnedRanges) {
+    for (const at::ScalarType type : kLearnedTypes) {
       for (const int64_t channels : {24, 35, 2056}) {
         for (const at::MemoryFormat format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
           for (const LearnedEdge& edge : rules(q)) {
@@ -160,7 +160,7 @@ TEST(LearnedScaleCuda, WeightsEqualTheCpuPerChannel) {
   std::vector<at::Tensor> scales;
   for (size_t i = 0; i < weights.size(); ++i)
     scales.push_back(at::rand({weights[i].size(0)}).add_(0.6).mul_(1.5 / codes[i].highest));
-  for (const at::ScalarType type : kTypes) {
+  for (const at::ScalarType type : kLearnedTypes) {
     const auto on_gpu = [&] {
       const at::Tensor learned = at::cat(scales).cuda().requires_grad_(true);
       WeightQuantizer there = quantizer;
@@ -248,7 +248,7 @@ TEST(LearnedScaleCuda, CapturedStepEqualsEager) {
   OCTET_NEEDS_GPU();
   at::globalContext().setDeterministicCuDNN(true);
   const Graph graph = small_network();
-  for (const at::ScalarType type : kTypes) {
+  for (const at::ScalarType type : kLearnedTypes) {
     for (const QuantizedModel::Mode& mode : {kTrain, kFrozen}) {
       QuantizedModel captured = on_gpu(learned_model(graph));
       const at::Tensor x = batch(0).cuda();

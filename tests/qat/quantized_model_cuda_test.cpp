@@ -22,8 +22,8 @@
 namespace octet {
 namespace {
 
-constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true, .observe = true};
-constexpr QuantizedModel::Mode kFrozen{.training = true};
+constexpr QuantizedModel::Mode kObserving{.training = true, .batch_norm_training = true, .observe = true};
+constexpr QuantizedModel::Mode kObservingFrozen{.training = true};
 
 Graph network(const std::string& name = "resnet8") {
   ModelSpec spec;
@@ -31,7 +31,7 @@ Graph network(const std::string& name = "resnet8") {
   return build_model(spec);
 }
 
-at::Tensor batch(int seed, int size = 4) {
+at::Tensor small_batch(int seed, int size = 4) {
   at::manual_seed(seed);
   return at::randn({size, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
 }
@@ -72,7 +72,8 @@ class Autocast {
 };
 
 /// Runs forward and backward of one step, after which observers have moved.
-void step(QuantizedModel& model, const at::Tensor& x, at::ScalarType type, const QuantizedModel::Mode& mode = kTrain) {
+void observing_step(QuantizedModel& model, const at::Tensor& x, at::ScalarType type,
+                    const QuantizedModel::Mode& mode = kObserving) {
   at::Tensor logits;
   {
     const Autocast autocast(type);
@@ -93,14 +94,14 @@ TEST(QuantizedModelCuda, EveryEdgeIsOnItsGrid) {
   const Graph graph = network();
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
-    step(model, batch(0).cuda(), type);
+    observing_step(model, small_batch(0).cuda(), type);
     const std::vector<QParams> edges = model.edges();
     const c10::NoGradGuard no_grad;
     const Autocast autocast(type);
     for (const bool live : {false, true}) {
       size_t seen = 0;
       int64_t values = 0, of_other_codes = 0;
-      model.forward(batch(1).cuda(), {.batch_norm_training = live}, [&](int n, const at::Tensor& y) {
+      model.forward(small_batch(1).cuda(), {.batch_norm_training = live}, [&](int n, const at::Tensor& y) {
         ++seen;
         if (model.prepared().float_output(n)) return;
         const at::Tensor stored = y.to(at::kFloat).cpu(), nearest = fake_quantize(stored, edges[n]);
@@ -131,14 +132,14 @@ TEST(QuantizedModelCuda, ObserversFollowToTheSameBits) {
     QuantizedModel cpu = model_of(graph, weights, kind), gpu = model_of(graph, to_device(weights, at::kCUDA), kind);
     for (int i = 0; i < 4; ++i) {
       const c10::NoGradGuard no_grad;
-      cpu.forward(batch(i), kTrain);
-      gpu.forward(batch(i).cuda(), kTrain);
+      cpu.forward(small_batch(i), kObserving);
+      gpu.forward(small_batch(i).cuda(), kObserving);
       EXPECT_EQ(cpu.edges()[0], gpu.edges()[0]) << i;
       EXPECT_TRUE(at::equal(cpu.state().at("observer.range")[0], gpu.state().at("observer.range")[0])) << i;
     }
     const std::vector<QParams> moved = gpu.edges();
     const c10::NoGradGuard no_grad;
-    gpu.forward(batch(9).cuda(), {.training = true, .batch_norm_training = true});
+    gpu.forward(small_batch(9).cuda(), {.training = true, .batch_norm_training = true});
     EXPECT_EQ(gpu.edges(), moved) << "frozen observers";
   }
 }
@@ -152,8 +153,8 @@ TEST(QuantizedModelCuda, CalibratesLikeTheCpu) {
   const FullPrecision no_tf32;
   const c10::NoGradGuard no_grad;
   for (int i = 0; i < 3; ++i) {
-    cpu.forward(batch(i), {.observe = true, .quantize = false});
-    gpu.forward(batch(i).cuda(), {.observe = true, .quantize = false});
+    cpu.forward(small_batch(i), {.observe = true, .quantize = false});
+    gpu.forward(small_batch(i).cuda(), {.observe = true, .quantize = false});
   }
   for (const CalibrationMethod method :
        {CalibrationMethod::minmax, CalibrationMethod::percentile, CalibrationMethod::mse, CalibrationMethod::entropy}) {
@@ -165,7 +166,7 @@ TEST(QuantizedModelCuda, CalibratesLikeTheCpu) {
     for (size_t n = 0; n < cpu.edges().size(); ++n)
       EXPECT_NEAR(gpu.edges()[n].scale / cpu.edges()[n].scale, 1, method == CalibrationMethod::minmax ? 1e-4 : 0.1);
   }
-  gpu.forward(batch(0).cuda(), {});
+  gpu.forward(small_batch(0).cuda(), {});
 }
 
 TEST(QuantizedModelCuda, WeightScalesAndCodesAreTheCpus) {
@@ -178,7 +179,7 @@ TEST(QuantizedModelCuda, WeightScalesAndCodesAreTheCpus) {
       QuantizedModel cpu = model_of(graph, weights, ObserverKind::minmax, by, spec);
       QuantizedModel gpu = model_of(graph, to_device(weights, at::kCUDA), ObserverKind::minmax, by, spec);
       EXPECT_EQ(cpu.weight_scales(), gpu.weight_scales());
-      step(gpu, batch(0).cuda(), at::kFloat);
+      observing_step(gpu, small_batch(0).cuda(), at::kFloat);
       cpu.load_state(gpu.state());
       const Preprocessing preprocessing = test::preprocessing_for(graph.nodes[0].shape);
       for (auto& [name, w] : weights) {  // BatchNorm's statistics moved
@@ -202,7 +203,7 @@ TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
   QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
   for (int i = 0; i < 2; ++i) {
     zero_gradients(model.weights());
-    step(model, batch(i).cuda(), at::kFloat);
+    observing_step(model, small_batch(i).cuda(), at::kFloat);
     descend(model.weights());
   }
   QuantizedModel resumed = model_of(graph, copy(model.weights(), at::kCUDA));
@@ -210,7 +211,7 @@ TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
   expect_equal(resumed.state(), model.state());
   for (QuantizedModel* m : {&model, &resumed}) {
     zero_gradients(m->weights());
-    step(*m, batch(7).cuda(), at::kFloat);
+    observing_step(*m, small_batch(7).cuda(), at::kFloat);
   }
   expect_equal(resumed.state(), model.state());
   for (const auto& [name, w] : model.weights()) {
@@ -221,9 +222,9 @@ TEST(QuantizedModelCuda, FollowsItsWeightsAndResumes) {
   const std::map<std::string, at::Tensor> before = model.state();
   for (const auto& [name, w] : model.weights()) at::Tensor(w).set_data(w.detach().cpu());
   const c10::NoGradGuard no_grad;
-  model.forward(batch(8), {});
+  model.forward(small_batch(8), {});
   expect_equal(model.state(), before);
-  model.forward(batch(8), kTrain);
+  model.forward(small_batch(8), kObserving);
   EXPECT_FALSE(at::equal(model.state().at("edges.scale"), before.at("edges.scale")));
   at::globalContext().setDeterministicCuDNN(false);
 }
@@ -239,24 +240,24 @@ TEST(QuantizedModelCuda, CapturedStepEqualsEager) {
     for (const auto& [by, frozen] : {std::pair(kMinmax, false), {kMse, false}, {kMinmax, true}, {kMse, true}}) {
       QuantizedModel captured =
           model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::moving_average, by);
-      const at::Tensor x = batch(0).cuda();
+      const at::Tensor x = small_batch(0).cuda();
       const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
       const c10::cuda::CUDAStreamGuard guard(stream);
-      for (int i = 0; i < 3; ++i) step(captured, x, type);
-      if (frozen) step(captured, x, type, kFrozen);
+      for (int i = 0; i < 3; ++i) observing_step(captured, x, type);
+      if (frozen) observing_step(captured, x, type, kObservingFrozen);
       QuantizedModel eager = model_of(graph, copy(captured.weights(), at::kCUDA), ObserverKind::moving_average, by);
       eager.load_state(captured.state());
       at::cuda::CUDAGraph cuda_graph;
       cuda_graph.capture_begin();
       zero_gradients(captured.weights());
-      step(captured, x, type, frozen ? kFrozen : kTrain);
+      observing_step(captured, x, type, frozen ? kObservingFrozen : kObserving);
       descend(captured.weights());
       cuda_graph.capture_end();
       for (int i = 1; i < 4; ++i) {
-        x.copy_(batch(i));
+        x.copy_(small_batch(i));
         cuda_graph.replay();
         zero_gradients(eager.weights());
-        step(eager, batch(i).cuda(), type, frozen ? kFrozen : kTrain);
+        observing_step(eager, small_batch(i).cuda(), type, frozen ? kObservingFrozen : kObserving);
         descend(eager.weights());
         expect_equal(captured.state(), eager.state());
         expect_equal(captured.weights(), eager.weights());
@@ -274,10 +275,10 @@ TEST(QuantizedModelCuda, TrainsInEveryPrecision) {
     for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
       for (const bool frozen : {false, true}) {
         QuantizedModel model = model_of(graph, to_device(initial_weights(graph, 1), at::kCUDA));
-        step(model, batch(0, 8).cuda(), type);
+        observing_step(model, small_batch(0, 8).cuda(), type);
         if (frozen) {
           zero_gradients(model.weights());
-          step(model, batch(0, 8).cuda(), type, kFrozen);
+          observing_step(model, small_batch(0, 8).cuda(), type, kObservingFrozen);
         }
         model.require_finite();
         for (const auto& [parameter, w] : model.weights()) {
@@ -297,7 +298,7 @@ TEST(QuantizedModelCuda, KeepsLittleForTheBackwardPass) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
   QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
-  const at::Tensor x = batch(0, 128).cuda();
+  const at::Tensor x = small_batch(0, 128).cuda();
   const auto allocated = [] { return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[0].current; };
   const auto kept = [&](const auto& forward) {
     const int64_t before = allocated();
@@ -305,13 +306,13 @@ TEST(QuantizedModelCuda, KeepsLittleForTheBackwardPass) {
     const at::Tensor logits = forward();
     return static_cast<double>(allocated() - before);
   };
-  step(model, x, at::kHalf);  // tables and workspaces
+  observing_step(model, x, at::kHalf);  // tables and workspaces
   const double plain =
       kept([&] { return walk(model.prepared().graph, model.weights(), x, {.batch_norm_training = true}); });
-  const double quantized = kept([&] { return model.forward(x, kTrain); });
+  const double quantized = kept([&] { return model.forward(x, kObserving); });
   RecordProperty("kept_by_qat_of_plain", std::to_string(quantized / plain));
   EXPECT_LT(quantized, 1.1 * plain);
-  const double frozen = kept([&] { return model.forward(x, kFrozen); });
+  const double frozen = kept([&] { return model.forward(x, kObservingFrozen); });
   RecordProperty("kept_by_frozen_qat_of_plain", std::to_string(frozen / plain));
   EXPECT_LT(frozen, 0.7 * plain);
 }
@@ -320,7 +321,7 @@ TEST(QuantizedModelCuda, NamesWhatIsNotFinite) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
   QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA));
-  step(model, batch(0).cuda(), at::kFloat);
+  observing_step(model, small_batch(0).cuda(), at::kFloat);
   model.require_finite();
   const std::map<std::string, at::Tensor> good = model.state();
   const auto refused = [&](const std::string& name) {
@@ -332,16 +333,16 @@ TEST(QuantizedModelCuda, NamesWhatIsNotFinite) {
       EXPECT_NE(std::string(error.what()).find("'" + name + "'"), std::string::npos) << error.what();
     }
   };
-  at::Tensor x = batch(0);
+  at::Tensor x = small_batch(0);
   x[0][0][3][3] = std::numeric_limits<float>::quiet_NaN();
   const c10::NoGradGuard no_grad;
-  model.forward(x.cuda(), kTrain);
+  model.forward(x.cuda(), kObserving);
   refused("input");
   model.load_state(good);
   model.require_finite();
   at::Tensor weight = model.weights().at("layer1.0.conv1.weight");
   weight.view({-1})[5] = std::numeric_limits<float>::infinity();
-  model.forward(batch(0).cuda(), {});
+  model.forward(small_batch(0).cuda(), {});
   refused("layer1.0.conv1");
 }
 
@@ -358,7 +359,7 @@ TEST(QuantizedModelCuda, RefusesToFollowHistograms) {
   OCTET_NEEDS_GPU();
   const Graph graph = network();
   QuantizedModel model = model_of(graph, to_device(test::random_weights(graph, 1), at::kCUDA), ObserverKind::histogram);
-  EXPECT_THROW(model.forward(batch(0).cuda(), kTrain), Error);
+  EXPECT_THROW(model.forward(small_batch(0).cuda(), kObserving), Error);
 }
 
 }  // namespace

@@ -22,18 +22,18 @@
 namespace octet {
 namespace {
 
-struct Result {
+struct UnitsAndCodes {
   std::vector<std::vector<int8_t>> codes;
   std::vector<Reconstructed> units;
 };
 
-Result rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false,
-               std::optional<double> drop = {}) {
+UnitsAndCodes rounded(const std::string& activation, bool blocks, at::Device device, bool tf32 = false,
+                      std::optional<double> drop = {}) {
   const Graph graph = test::residual_network(activation);
   const int bits = drop ? 3 : 8;
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(bits, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
-  Result result;
+  UnitsAndCodes result;
   reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks,
               {.steps = 300, .batch_size = 8, .drop = drop.value_or(0), .tf32 = tf32},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });
@@ -44,7 +44,7 @@ Result rounded(const std::string& activation, bool blocks, at::Device device, bo
 /// Returns the error of all units. A single one says little: a weight near 1/2 may be rounded the other way, and later
 /// units then see other inputs. On the CPU weights off by 1e-6 of themselves moved 0, 19 and 21 of 1,332 codes of
 /// "relu, blocks", the error of its last unit by a factor of 0.55 to 1, the sum by -2 to +6 %.
-double error_of(const Result& result) {
+double error_of(const UnitsAndCodes& result) {
   double sum = 0;
   for (const Reconstructed& unit : result.units) sum += unit.rounded;
   return sum;
@@ -56,8 +56,8 @@ TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
     for (const bool blocks : {false, true}) {
       SCOPED_TRACE(activation + (blocks ? ", blocks" : ", layers"));
       const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-      const Result gpu = rounded(activation, blocks, at::kCUDA), again = rounded(activation, blocks, at::kCUDA),
-                   cpu = rounded(activation, blocks, at::kCPU);
+      const UnitsAndCodes gpu = rounded(activation, blocks, at::kCUDA), again = rounded(activation, blocks, at::kCUDA),
+                          cpu = rounded(activation, blocks, at::kCPU);
       EXPECT_EQ(gpu.codes, again.codes);
       ASSERT_EQ(gpu.units.size(), cpu.units.size());
       size_t better = 0;
@@ -75,8 +75,8 @@ TEST(ReconstructCuda, TwoRunsGiveTheSameBitsAndTheCpusErrors) {
 TEST(ReconstructCuda, StepsInTf32GiveTheSameBitsAndErrorsThatAreMeasuredWithout) {
   OCTET_NEEDS_GPU();
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-  const Result full = rounded("relu", true, at::kCUDA), tf32 = rounded("relu", true, at::kCUDA, true),
-               again = rounded("relu", true, at::kCUDA, true);
+  const UnitsAndCodes full = rounded("relu", true, at::kCUDA), tf32 = rounded("relu", true, at::kCUDA, true),
+                      again = rounded("relu", true, at::kCUDA, true);
   EXPECT_EQ(tf32.codes, again.codes);
   ASSERT_EQ(tf32.units.size(), full.units.size());
   EXPECT_EQ(tf32.units[0].nearest, full.units[0].nearest);  // the others see what the first has become
@@ -110,10 +110,10 @@ TEST(ReconstructCuda, DroppingGivesTheSameBitsAndAboutTheCpusErrors) {
   for (const std::string activation : {"relu", "silu"}) {
     SCOPED_TRACE(activation);
     const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
-    const Result gpu = rounded(activation, true, at::kCUDA, false, 0.5),
-                 again = rounded(activation, true, at::kCUDA, false, 0.5),
-                 without = rounded(activation, true, at::kCUDA, false, 0.0),
-                 cpu = rounded(activation, true, at::kCPU, false, 0.5);
+    const UnitsAndCodes gpu = rounded(activation, true, at::kCUDA, false, 0.5),
+                        again = rounded(activation, true, at::kCUDA, false, 0.5),
+                        without = rounded(activation, true, at::kCUDA, false, 0.0),
+                        cpu = rounded(activation, true, at::kCPU, false, 0.5);
     EXPECT_EQ(gpu.codes, again.codes);
     EXPECT_NE(gpu.codes, without.codes);
     EXPECT_NEAR(error_of(gpu) / error_of(cpu), 1, 0.3);  // other numbers are drawn there

@@ -37,7 +37,7 @@ using Bits = std::map<std::string, std::string>;
 
 QuantSpec w4a4() { return {.activation_bits = 4, .weight_bits = 4}; }
 
-NodeSpec conv(const std::string& name, std::vector<std::string> inputs, double kernel = 3) {
+NodeSpec conv_spec(const std::string& name, std::vector<std::string> inputs, double kernel = 3) {
   return {name, "conv2d", std::move(inputs), {{"out_channels", 4}, {"kernel", kernel}, {"pad", (kernel - 1) / 2}}};
 }
 
@@ -95,12 +95,12 @@ TEST(BitPlan, PictureFirstAndLastLayerKeepEightBits) {
 
 TEST(BitPlan, SeveralLayersMayReadThePictureAlsoThroughPools) {
   const Graph graph = fuse(graph_of({{"pool", "avg_pool", {}, {{"kernel", 2}}},
-                                     conv("a", {"pool"}),
+                                     conv_spec("a", {"pool"}),
                                      {"small", "max_pool", {"input"}, {{"kernel", 2}}},
-                                     conv("b", {"small"}),
+                                     conv_spec("b", {"small"}),
                                      {"sum", "concat", {"a", "b"}, {}},
-                                     conv("c", {}),
-                                     conv("d", {}),
+                                     conv_spec("c", {}),
+                                     conv_spec("d", {}),
                                      kGap,
                                      kFlat,
                                      kFc}));
@@ -119,7 +119,8 @@ TEST(BitPlan, SeveralLayersMayReadThePictureAlsoThroughPools) {
 
 /// Nothing is lost between the last weights and the logits: SqueezeNet ends in a convolution and a pool.
 TEST(BitPlan, LastLayerBeforeAPool) {
-  const Graph graph = fuse(graph_of({conv("a", {}), conv("b", {}), conv("c", {}), {"relu", "relu", {}, {}}, kGap}));
+  const Graph graph =
+      fuse(graph_of({conv_spec("a", {}), conv_spec("b", {}), conv_spec("c", {}), {"relu", "relu", {}, {}}, kGap}));
   EXPECT_EQ(bits_of(plan_bits(graph, w4a4())),
             (Bits{{"input", "-/8"}, {"a", "8/4"}, {"b", "4/8"}, {"c", "8/8"}, {"gap", "-/-"}}));
 }
@@ -128,7 +129,7 @@ TEST(BitPlan, LastLayerBeforeAPool) {
 TEST(BitPlan, BothLastLayersBeforeAnAdd) {
   for (const bool relu : {false, true}) {
     std::vector<NodeSpec> nodes = {
-        conv("a", {"input"}), conv("b", {"a"}), conv("c", {"a"}), {"sum", "add", {"b", "c"}, {}}};
+        conv_spec("a", {"input"}), conv_spec("b", {"a"}), conv_spec("c", {"a"}), {"sum", "add", {"b", "c"}, {}}};
     if (relu) nodes.insert(nodes.end() - 1, {"relu", "relu", {"b"}, {}});
     if (relu) nodes.back().inputs[0] = "relu";
     nodes.push_back(kGap);
@@ -166,13 +167,13 @@ TEST(BitPlan, BothInputsOfAnAddAreResiduals) {
   spec.residual_bits = 8;
   const NodeSpec of_a{"of_a", "max_pool", {"a"}, {{"kernel", 2}}}, of_b{"of_b", "max_pool", {"b"}, {{"kernel", 2}}};
   for (const std::vector<std::string>& inputs : {std::vector<std::string>{"of_a", "of_b"}, {"of_b", "of_a"}}) {
-    const Graph graph = fuse(graph_of({conv("first", {}),
-                                       conv("a", {"first"}),
-                                       conv("b", {"first"}),
+    const Graph graph = fuse(graph_of({conv_spec("first", {}),
+                                       conv_spec("a", {"first"}),
+                                       conv_spec("b", {"first"}),
                                        of_a,
                                        of_b,
                                        {"sum", "add", inputs, {}},
-                                       conv("c", {"sum"}),
+                                       conv_spec("c", {"sum"}),
                                        kFlat,
                                        kFc}));
     const Bits bits = bits_of(plan_bits(graph, spec));
@@ -184,11 +185,11 @@ TEST(BitPlan, BothInputsOfAnAddAreResiduals) {
 TEST(BitPlan, OneRequantizeNodeServesAllThatReadTheSame) {
   QuantSpec spec = w4a4();
   spec.residual_bits = 6;
-  const Graph graph = fuse(graph_of({conv("a", {}),
-                                     conv("a.requantize", {"a"}),  // the name is taken
+  const Graph graph = fuse(graph_of({conv_spec("a", {}),
+                                     conv_spec("a.requantize", {"a"}),  // the name is taken
                                      {"p", "max_pool", {"a"}, {{"kernel", 3}, {"stride", 1}, {"pad", 1}}},
-                                     conv("b", {"p"}),
-                                     conv("c", {"a"}),
+                                     conv_spec("b", {"p"}),
+                                     conv_spec("c", {"a"}),
                                      {"j", "add", {"a.requantize", "p"}, {}},
                                      {"k", "concat", {"j", "b", "c"}, {}},
                                      kFlat,
@@ -209,7 +210,7 @@ TEST(BitPlan, FlattenIsReadByItsLinearAlone) {
   QuantSpec spec = w4a4();
   spec.residual_bits = 8;
   spec.last_layer_bits = 4;
-  const Graph graph = fuse(graph_of({conv("a", {}),
+  const Graph graph = fuse(graph_of({conv_spec("a", {}),
                                      {"r", "relu", {}, {}},
                                      {"j", "add", {"a", "r"}, {}},
                                      {"k", "add", {"j", "r"}, {}},

@@ -79,7 +79,7 @@ TEST(BitSearch, TheLastStepThatKeepsIsFoundByHalving) {
   EXPECT_TRUE(asked.empty());
 }
 
-class BitSearchOfResNet20 : public testing::Test {
+class BitSearchOfResNet20 : public ::testing::Test {
  protected:
   const Graph fused_ = fuse(build_model({.name = "resnet20", .shortcut = 'A'}));
   std::vector<std::string> names(const std::vector<BitChoice>& choices, BitChoice::What what) const {

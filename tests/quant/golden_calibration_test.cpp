@@ -49,7 +49,7 @@ std::vector<float> values_of(const std::string& name) {
   return values;
 }
 
-Statistics observed(const std::vector<float>& values) {
+Statistics histogram_of(const std::vector<float>& values) {
   Observer observer(ObserverKind::histogram);
   observer.observe(values.data(), values.size());
   return observer.statistics();
@@ -98,7 +98,7 @@ class Case {
   }
 };
 
-class GoldenCalibration : public testing::Test {
+class GoldenCalibration : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::string path = source_dir() + "/tests/quant/golden_calibration.json";
@@ -113,7 +113,7 @@ class GoldenCalibration : public testing::Test {
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
       ASSERT_EQ(*low, set.at("low").get<double>()) << name;
       ASSERT_EQ(*high, set.at("high").get<double>()) << name;
-      const Statistics s = observed(values);
+      const Statistics s = histogram_of(values);
       for (const Json& thresholds : set.at("thresholds")) {
         const int count = 1 << thresholds.at("bits").get<int>();
         Case c{name + " at " + thresholds.at("bits").dump() + " bits", values, s, {}, thresholds};

@@ -25,7 +25,7 @@ struct Case {
 };
 
 /// The message of the refusal, or "" if it is read.
-std::string refusal(const std::string& recipe, const Keys& keys) {
+std::string refused_with(const std::string& recipe, const Keys& keys) {
   try {
     parse_recipe(recipe, "r.yaml", keys);
     return "";
@@ -36,10 +36,10 @@ std::string refusal(const std::string& recipe, const Keys& keys) {
 
 void expect_cured(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
-    const std::string message = refusal(c.recipe, c.given);
+    const std::string message = refused_with(c.recipe, c.given);
     EXPECT_NE(message.find(c.key + ": "), std::string::npos) << c.key << " in: " << message;
     EXPECT_NE(message.find(c.advice), std::string::npos) << c.advice << " in: " << message;
-    for (const Keys& cure : c.cures) EXPECT_EQ(refusal(c.recipe, cure), "") << c.key << ", " << c.advice;
+    for (const Keys& cure : c.cures) EXPECT_EQ(refused_with(c.recipe, cure), "") << c.key << ", " << c.advice;
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using testing::full_report, testing::occurrences, testing::parse_markup;
 
-Report running_report() {
+Report overdue_report() {
   Report report;
   report.title = "run";
   report.epochs = full_report(10).epochs;
@@ -24,7 +24,7 @@ Report running_report() {
 }
 
 TEST(EndedPage, ARunningPageKnowsWhenItIsOverdue) {
-  const std::string page = report_html(running_report());
+  const std::string page = report_html(overdue_report());
   EXPECT_EQ(parse_markup(page).error, "");
   EXPECT_EQ(occurrences(page, "<script>"), 1);
   EXPECT_EQ(occurrences(page, "src="), 0);
@@ -34,12 +34,12 @@ TEST(EndedPage, ARunningPageKnowsWhenItIsOverdue) {
 }
 
 TEST(EndedPage, SaysWhyAndIsNotLoadedAgain) {
-  const std::string page = report_html(running_report());
+  const std::string page = report_html(overdue_report());
   const std::string ended = ended_page(page, "Stopped: killed <9>").value();
   EXPECT_EQ(parse_markup(ended).error, "");
   EXPECT_EQ(occurrences(ended, "<p class=\"state\">Stopped: killed &lt;9&gt;</p>"), 1);
   for (const char* gone : {"Running: ", "refresh", "<script>"}) EXPECT_EQ(occurrences(ended, gone), 0) << gone;
-  Report stopped = running_report();
+  Report stopped = overdue_report();
   stopped.state = {.text = "Stopped: killed <9>"};
   EXPECT_EQ(ended, report_html(stopped));  // all else is as it was
 }

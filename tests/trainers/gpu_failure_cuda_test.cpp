@@ -25,12 +25,11 @@ namespace octet {
 namespace {
 
 using testing_trainers::Folder;
+using testing_trainers::kGpu;
 using testing_trainers::message_of;
 using testing_trainers::run_and_stop;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
-
-const at::Device kGpu{at::kCUDA, 0};
 
 /// While it lives, LibTorch may hold this many bytes more than it does.
 class MemoryLimit {

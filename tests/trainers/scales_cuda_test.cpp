@@ -12,9 +12,8 @@ namespace {
 
 using testing_trainers::CalibratedRun;
 using testing_trainers::Folder;
+using testing_trainers::kGpu;
 using testing_trainers::tiny_recipe;
-
-const at::Device kGpu{at::kCUDA, 0};
 
 TEST(ScalesCuda, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
   OCTET_NEEDS_GPU();

@@ -17,11 +17,10 @@ namespace {
 using testing_trainers::distance;
 using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
+using testing_trainers::kGpu;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
 using testing_trainers::Variant;
-
-const at::Device kGpu{at::kCUDA, 0};
 
 struct Length {
   int epochs;

@@ -18,8 +18,6 @@
 namespace octet {
 namespace {
 
-const at::Device kGpu{at::kCUDA, 0};
-
 TEST(StepGraph, RecordsOnceAModeAndReplays) {
   OCTET_NEEDS_GPU();
   const OwnStream stream(kGpu);

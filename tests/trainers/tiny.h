@@ -2,6 +2,7 @@
 // A tiny learnable data set and network for the tests of the loop.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #include "src/recipe/run.h"
 
 namespace octet::testing_trainers {
+
+inline const at::Device kGpu{at::kCUDA, 0};
 
 /// Grey 8x8 pictures: one bright quadrant names the class, the rest is noise.
 class Quadrants : public Dataset {

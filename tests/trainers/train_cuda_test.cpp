@@ -15,14 +15,13 @@ namespace {
 
 using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
+using testing_trainers::kGpu;
 using testing_trainers::message_of;
 using testing_trainers::recipe_of;
 using testing_trainers::run_and_stop;
 using testing_trainers::short_recipe;
 using testing_trainers::Training;
 using testing_trainers::Variant;
-
-const at::Device kGpu{at::kCUDA, 0};
 
 class TrainCuda : public testing::TestWithParam<Variant> {
  protected:
