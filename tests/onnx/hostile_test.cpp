@@ -21,12 +21,12 @@ namespace fs = std::filesystem;
 
 onnx::GraphProto& graph_of(ModelBuilder& builder) { return *builder.model().mutable_graph(); }
 
-std::string refusal(const std::string& bytes) {
+std::string refusal_of_file(const std::string& bytes) {
   return error_of([&] { imported(bytes); });
 }
 
 void expect_refused(const std::string& bytes, const std::string& part) {
-  const std::string message = refusal(bytes);
+  const std::string message = refusal_of_file(bytes);
   EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks '" << part << "'";
 }
 
@@ -44,12 +44,12 @@ ModelBuilder small() {
 
 TEST(OnnxHostile, TruncatedAnywhere) {
   const std::string whole = small().bytes("y");
-  ASSERT_EQ(refusal(whole), "");
+  ASSERT_EQ(refusal_of_file(whole), "");
   for (size_t size = 0; size < whole.size(); size += size < 600 ? 1 : 37)
-    EXPECT_NE(refusal(whole.substr(0, size)), "") << size;
+    EXPECT_NE(refusal_of_file(whole.substr(0, size)), "") << size;
 }
 
-TEST(OnnxHostile, DamagedAnywhere) { EXPECT_GT(refused_of_damaged(small().bytes("y"), 3, refusal), 100); }
+TEST(OnnxHostile, DamagedAnywhere) { EXPECT_GT(refused_of_damaged(small().bytes("y"), 3, refusal_of_file), 100); }
 
 TEST(OnnxHostile, CyclesAndTwins) {
   ModelBuilder cycle;
@@ -110,7 +110,7 @@ TEST(OnnxHostile, TypesOfWeights) {
   for (const int opset : {9, 24, 17}) {
     ModelBuilder other({3, 8, 8}, opset);
     other.node("Relu", {"image"}, "y");
-    if (opset == 17) EXPECT_EQ(refusal(other.bytes("y")), "");  // as the message says
+    if (opset == 17) EXPECT_EQ(refusal_of_file(other.bytes("y")), "");  // as the message says
     if (opset != 17)
       expect_refused(other.bytes("y"), fmt::format("opset {}; octet reads 11 to 23: export the network again, "
                                                    "torch.onnx.export(..., opset_version=17)",

@@ -40,7 +40,7 @@ void expect_back(const Int8Graph& graph, int opset) {
   }
 }
 
-Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
+Int8Graph named_int8(const std::string& name, ActivationScheme scheme) {
   ModelSpec model;
   model.name = name;
   model.input = {3, 20, 20};
@@ -56,21 +56,21 @@ Int8Graph random_int8(const std::string& name, ActivationScheme scheme) {
 TEST(QdqImport, WhatOctetWroteComesBackToTheByte) {
   for (const ActivationScheme scheme :
        {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8}) {
-    expect_back(random_int8("small_cnn", scheme), 13);
-    expect_back(random_int8("resnet18", scheme), 21);
-    expect_back(random_int8("resnet20", scheme), 13);
-    expect_back(random_int8("squeezenet1_1", scheme), 13);
-    expect_back(random_int8("mobilenet_v3_large", scheme), 13);
+    expect_back(named_int8("small_cnn", scheme), 13);
+    expect_back(named_int8("resnet18", scheme), 21);
+    expect_back(named_int8("resnet20", scheme), 13);
+    expect_back(named_int8("squeezenet1_1", scheme), 13);
+    expect_back(named_int8("mobilenet_v3_large", scheme), 13);
   }
-  expect_back(random_int8("mobilenet_v2", ActivationScheme::affine_u8), 13);
-  expect_back(random_int8("shufflenet_v2_x0_5", ActivationScheme::affine_u8), 13);
-  expect_back(random_int8("efficientnet_b0", ActivationScheme::affine_u8), 21);
+  expect_back(named_int8("mobilenet_v2", ActivationScheme::affine_u8), 13);
+  expect_back(named_int8("shufflenet_v2_x0_5", ActivationScheme::affine_u8), 13);
+  expect_back(named_int8("efficientnet_b0", ActivationScheme::affine_u8), 21);
 }
 
 TEST(QdqImport, ClassesOfPixelsComeBack) {
   for (const ActivationScheme scheme :
        {ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8, ActivationScheme::affine_u8})
-    expect_back(random_int8("unet", scheme), 13);
+    expect_back(named_int8("unet", scheme), 13);
 }
 
 TEST(QdqImport, SeveralOutputsComeBack) {
@@ -103,7 +103,7 @@ TEST(QdqImport, FourBitCodesAndAFlattenComeBack) {
 /// As other tools write: float weights behind a QuantizeLinear of their own, scales of one number, a zero point of
 /// weights that is not 0, quantized logits, no mean and std.
 onnx::ModelProto foreign() {
-  Int8Graph graph = random_int8("small_cnn", ActivationScheme::affine_u8);
+  Int8Graph graph = named_int8("small_cnn", ActivationScheme::affine_u8);
   onnx::ModelProto model;
   EXPECT_TRUE(model.ParseFromString(write_qdq(graph, {})));
   return model;
