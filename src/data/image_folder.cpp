@@ -24,16 +24,19 @@ constexpr const char* kInnerFolders = "folders within class folders";
 constexpr const char* kInnerFiles = "files in folders within class folders";
 constexpr const char* kBesideClasses = "files beside the class folders";
 
-/// Returns "imagenet/" if all members lie below that one folder, else "".
-std::string common_folder(const std::vector<TarMember>& members) {
+std::string without_dot(const std::string& name) { return name.starts_with("./") ? name.substr(2) : name; }
+
+/// Returns "imagenet/" if all members below the folder `top` lie below that one folder in it, else "".
+std::string common_folder(const std::vector<TarMember>& members, const std::string& top) {
   std::string common;
   for (const TarMember& member : members) {
-    const std::string name = member.name.starts_with("./") ? member.name.substr(2) : member.name;
-    const size_t slash = name.find('/');
+    const std::string name = without_dot(member.name);
+    if (!name.starts_with(top) || is_hidden(name)) continue;
+    const size_t slash = name.find('/', top.size());
     if (slash == std::string::npos) return "";
-    const std::string top = name.substr(0, slash + 1);
-    if (!common.empty() && top != common) return "";
-    common = top;
+    const std::string folder = name.substr(top.size(), slash + 1 - top.size());
+    if (!common.empty() && folder != common) return "";
+    common = folder;
   }
   return common;
 }
@@ -120,8 +123,7 @@ void ImageFolder::list_archive(const std::string& split) {
     files_.clear();
     left_out_.clear();
     for (const TarMember& member : archive_->members()) {
-      std::string name = member.name;
-      if (name.starts_with("./")) name.erase(0, 2);
+      std::string name = without_dot(member.name);
       if (!name.starts_with(top + prefix) || is_hidden(name)) continue;
       name.erase(0, top.size() + prefix.size());
       const auto depth = std::count(name.begin(), name.end(), '/');
@@ -136,18 +138,21 @@ void ImageFolder::list_archive(const std::string& split) {
       }
     }
   };
-  list_below("");
-  std::string below = split;
-  if (const std::string top = common_folder(archive_->members()); files_.empty() && !top.empty()) {
-    list_below(top);
-    below = top + split;
+  std::string top;  // folders around the class folders or splits, as long as there is nothing beside them
+  list_below(top);
+  while (files_.empty()) {
+    const std::string folder = common_folder(archive_->members(), top);
+    if (folder.empty()) break;
+    list_below(top += folder);
   }
+  const std::string below = files_.empty() ? split : top + split;
   if (!below.empty()) root_ += "/" + below;
 }
 
 void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
   if (found.empty())
-    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text());
+    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
+                     "; pictures lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders");
   const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;

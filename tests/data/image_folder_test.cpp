@@ -254,6 +254,27 @@ TEST(ImageFolder, ATarMayHaveOneFolderOnTop) {
   expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("two.tar"), "train")); }), "no class folder with");
 }
 
+/// tar -cf faces.tar home/me/faces, on a machine that leaves hidden files beside the folders.
+TEST(ImageFolder, ATarMayHaveSeveralFoldersOnTop) {
+  const TemporaryFolder folder;
+  const std::string png = png_bytes(noise(4, 5, 3, 1)), top = "home/me/faces/";
+  folder.write("a.tar", tar_member("home/._me", "") + tar_member(top + "cat/1.png", png) +
+                            tar_member(top + "dog/1.png", png) + tar_member(top + "dog/2.png", png) + kEnd);
+  const auto dataset = open_dataset(spec_of(folder.path("a.tar")));
+  EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  ASSERT_EQ(dataset->size(), 3u);
+  EXPECT_EQ(dataset->describe(2), folder.path("a.tar") + "/home/me/faces/dog/2.png");
+  EXPECT_EQ(dataset->read(2).width, 5);
+  folder.write("b.tar", tar_member(top + "train/cat/1.png", png) + tar_member(top + "val/cat/2.png", png) + kEnd);
+  EXPECT_EQ(open_dataset(spec_of(folder.path("b.tar"), "val"))->describe(0),
+            folder.path("b.tar") + "/home/me/faces/val/cat/2.png");
+  folder.write("one_class.tar", tar_member("a/b/cat/1.png", png) + kEnd);
+  EXPECT_EQ(open_dataset(spec_of(folder.path("one_class.tar")))->class_names(), std::vector<std::string>{"cat"});
+  const std::string refusal = data_refusal([&] { open_dataset(spec_of(folder.path("b.tar"))); });
+  expect_part(refusal, folder.path("b.tar") + ": no class folder with a picture");
+  expect_part(refusal, "pictures lie in a folder for each class");
+}
+
 TEST(ImageFolder, CompressedArchivesNameTheCure) {
   const TemporaryFolder folder;
   const std::string tar = tar_member("cat/1.png", png_bytes(noise(4, 5, 3, 1))) + kEnd;
