@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "src/base/text.h"
 
 namespace octet {
@@ -141,6 +143,15 @@ std::string html_escape(std::string_view text) {
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return escaped;
+}
+
+std::string html_unescape(std::string html) {
+  const std::pair<std::string_view, std::string_view> entities[] = {
+      {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};  // & last: it begins all
+  for (const auto& [entity, text] : entities)
+    for (size_t at = 0; (at = html.find(entity, at)) != std::string::npos; at += text.size())
+      html.replace(at, entity.size(), text);
+  return html;
 }
 
 std::string html_breakable(std::string_view text) {

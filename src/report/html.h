@@ -18,6 +18,8 @@ struct Report;
 /// Escapes text for element content and quoted attributes: & < > " '. Control characters, which XML forbids, and broken
 /// UTF-8 become U+FFFD.
 std::string html_escape(std::string_view text);
+/// Returns the text whose html_escape() is `html`, up to what that replaced.
+std::string html_unescape(std::string html);
 
 /// Escapes text and allows line breaks after . _ and /, for the long names of layers and runs.
 std::string html_breakable(std::string_view text);

@@ -101,6 +101,9 @@ std::string report_html(const Report& report);
 /// Returns the page of a running run that has ended without news, changed so that it says `why` and no longer loads
 /// itself again; nullopt if `page` is not that of a running run.
 std::optional<std::string> ended_page(const std::string& page, const std::string& why);
+/// Returns why a run has not made a file that it makes at its end, and the cure, to follow "this run has no int8
+/// checkpoint yet". The reason is what the run's page `page_file` says of its state, if there is one.
+std::string why_unfinished(const std::string& page_file, const std::string& run);
 /// Returns report.svg: the results as one image with a white background, for a README.
 std::string report_svg(const Report& report);
 /// Returns the evaluation table as text for the terminal.

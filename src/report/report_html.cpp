@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 
+#include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/report/headline.h"
 #include "src/report/html.h"
@@ -126,6 +128,7 @@ std::string navigation(const std::string& sections) {
 
 constexpr int kReloadSeconds = 10;
 
+constexpr std::string_view kState = "<p class=\"state";  // of a run that is not done
 constexpr std::string_view kRunning = "<p class=\"state running\"", kParagraphEnd = "</p>\n";
 constexpr std::string_view kScript = "<script>\n", kScriptEnd = "</script>\n";
 
@@ -209,6 +212,18 @@ std::optional<std::string> ended_page(const std::string& page, const std::string
   const std::string rest =
       line->after.starts_with(kScript) ? split(line->after, kScript, kScriptEnd)->after : line->after;
   return head + stopped_line(why) + rest;
+}
+
+std::string why_unfinished(const std::string& page_file, const std::string& run) {
+  const std::string resume = fmt::format("finish it with octet train {} --resume", shell_word(run));
+  const std::string page = std::filesystem::exists(page_file) ? read_file(page_file) : "";
+  const std::optional<Parts> line = split(page, kState, kParagraphEnd);
+  if (!line) return "; " + resume;
+  const std::string state = html_unescape(line->between.substr(line->between.find('>') + 1));
+  // A training that diverged, and what can be resumed, say so with the command.
+  const bool has_cure = state.find("diverged") != std::string::npos || state.find("--resume") != std::string::npos;
+  const std::string running = line->between.starts_with(" running") ? "if its process has ended, " : "";
+  return fmt::format(". {}{}", state, has_cure ? "" : fmt::format("; {}{}", running, resume));
 }
 
 }  // namespace octet

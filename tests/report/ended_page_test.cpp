@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/report/report.h"
+#include "tests/data/pictures.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
 
@@ -42,6 +43,26 @@ TEST(EndedPage, SaysWhyAndIsNotLoadedAgain) {
   Report stopped = overdue_report();
   stopped.state = {.text = "Stopped: killed <9>"};
   EXPECT_EQ(ended, report_html(stopped));  // all else is as it was
+}
+
+/// What a command says of a run that lacks what it makes at its end.
+TEST(EndedPage, TellsWhyARunIsUnfinished) {
+  const testing::TemporaryFolder folder;
+  const auto why = [&](const std::string& state, bool running) {
+    Report report = running_report();
+    report.state.text = state;
+    report.state.running = running;
+    folder.write("report.html", report_html(report));
+    return why_unfinished(folder.path("report.html"), "my runs/a");
+  };
+  const std::string resume = "finish it with octet train 'my runs/a' --resume";
+  EXPECT_EQ(why_unfinished(folder.path("none.html"), "my runs/a"), "; " + resume);
+  EXPECT_EQ(why("", false), "; " + resume);
+  EXPECT_EQ(why("Stopped: <disk> & \"it\" &lt; 'full'", false), ". Stopped: <disk> & \"it\" &lt; 'full'; " + resume);
+  EXPECT_EQ(why("Running: qat: epoch 3 of 10 is done", true),
+            ". Running: qat: epoch 3 of 10 is done; if its process has ended, " + resume);
+  for (const char* with_cure : {"Stopped: training diverged: lower it", "Stopped: no GPU; octet train X --resume"})
+    EXPECT_EQ(why(with_cure, false), std::string(". ") + with_cure);
 }
 
 TEST(EndedPage, OtherPagesStayAsTheyAre) {

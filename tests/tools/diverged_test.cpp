@@ -63,6 +63,22 @@ TEST_F(Diverged, QatSaysItWithItsCureAndSoDoesResume) {
   EXPECT_EQ(again.err, first.err);
 }
 
+/// What needs a finished run says why this one has none and what to do, not to go on with it.
+TEST_F(Diverged, CommandsThatNeedTheRunSayWhyItEnded) {
+  const std::string first = train("folded.yaml").err;
+  const std::string reason = first.substr(first.find("phase qat, epoch "));
+  for (const char* command : {"evaluate", "compare", "inspect", "bench"}) {
+    const Answer answer = octet({command, path("run")});
+    expect_refusal(answer, 3, {"int8.safetensors: this run has no int8 checkpoint yet. Stopped: phase qat, epoch "});
+    expect_part(answer.err, reason.substr(0, reason.find('\n')));
+    EXPECT_EQ(answer.err.find("--resume"), std::string::npos) << answer.err;
+  }
+  const Answer exported = octet({"export", path("run"), "--device", "cpu"});
+  expect_refusal(exported, 3, {"qat.safetensors: this run has no quantized network yet. Stopped: phase qat, epoch "});
+  expect_part(exported.err, reason.substr(0, reason.find('\n')));
+  EXPECT_EQ(exported.err.find("--resume"), std::string::npos) << exported.err;
+}
+
 TEST_F(Diverged, TheAdvisedCommandTrains) {
   std::vector<std::string> words = advised(train("folded.yaml").err, "another");
   const auto rate = std::find(words.begin(), words.end(), "qat.learning_rate=0.01");

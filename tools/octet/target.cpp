@@ -42,8 +42,8 @@ std::string checkpoint_of(const std::string& path) {
   const RunDirectory directory = run_directory(path);
   const std::string file = directory.int8(read_run_recipe(directory.recipe()).export_.file);
   if (!fs::exists(file)) {
-    throw data_error(fmt::format("{}: this run has no int8 checkpoint yet; finish it with octet train {} --resume",
-                                 file, shell_word(path)));
+    throw data_error(
+        fmt::format("{}: this run has no int8 checkpoint yet{}", file, why_unfinished(directory.report_html(), path)));
   }
   return file;
 }

@@ -17,6 +17,7 @@
 #include "src/net/zoo.h"
 #include "src/quant/equalize.h"
 #include "src/quant/plan.h"
+#include "src/report/report.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/distill.h"
@@ -73,8 +74,8 @@ void load_imported(Weights& weights, const Recipe& recipe) {
 
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
-  throw data_error(fmt::format("{}: this run has no {} yet; finish it with octet train {} --resume", file, what,
-                               shell_word(run.directory.root)));
+  throw data_error(fmt::format("{}: this run has no {} yet{}", file, what,
+                               why_unfinished(run.directory.report_html(), run.directory.root)));
 }
 
 Weights load_written(const Run& run, const std::string& file, const char* what) {
