@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a network ends: its outputs may be chosen, and what is refused behind the last layer says where.
+#include <functional>
+#include <map>
+
 #include "src/base/error.h"
 #include "tests/error_of.h"
 #include "tests/onnx/imported.h"
@@ -140,6 +143,111 @@ TEST(OnnxCut, InTheMiddleNoEndIsProposed) {
   EXPECT_EQ(refusal(first, "y").find("model.outputs"), std::string::npos);
 }
 
+/// As convert_float_to_float16 writes a file: what it adds stands at the end.
+TEST(OnnxCut, NodesInAnyOrderAreSorted) {
+  const auto names_of = [](const std::vector<std::string>& order) {
+    ModelBuilder model;
+    model.weight("w", {8, 3, 3, 3});
+    const std::map<std::string, std::function<void()>> nodes = {
+        {"cast", [&] { model.node("Cast", {"image"}, "cast").integer("to", 1); }},
+        {"conv",
+         [&] {
+           model.node("Conv", {"cast", "w"}, "conv");
+         }},
+        {"left", [&] { model.node("Relu", {"conv"}, "left"); }},
+        {"right", [&] { model.node("Sigmoid", {"conv"}, "right"); }},
+        {"sum", [&] {
+           model.node("Add", {"right", "left"}, "sum");
+         }}};
+    for (const std::string& name : order) nodes.at(name)();
+    std::vector<std::string> names;
+    for (const Node& node : imported(model.bytes("sum")).graph.nodes) names.push_back(node.name);
+    return names;
+  };
+  const std::vector<std::string> sorted = {"image", "conv", "left", "right", "sum"};
+  EXPECT_EQ(names_of({"cast", "conv", "left", "right", "sum"}), sorted);
+  EXPECT_EQ(names_of({"conv", "left", "right", "sum", "cast"}), sorted);
+  EXPECT_EQ(names_of({"sum", "left", "cast", "right", "conv"}), sorted);
+  const std::vector<std::string> other = {"image", "conv", "right", "left", "sum"};  // as it stands in the file
+  EXPECT_EQ(names_of({"cast", "conv", "right", "left", "sum"}), other);
+  EXPECT_EQ(names_of({"right", "sum", "left", "conv", "cast"}), other);
+}
+
+/// The nodes that quantize_dynamic writes for a Conv with a bias: the first reshapes the bias.
+TEST(OnnxCut, ADynamicallyQuantizedFileNamesItsCureWhateverStandsFirst) {
+  for (const bool bias : {false, true}) {
+    ModelBuilder model;
+    model.weight("b", {8});
+    model.weight("w", {8, 3, 3, 3});
+    model.integers("as_image", {1, 8, 1, 1});
+    if (bias) model.node("Reshape", {"b", "as_image"}, "shift");
+    model.node("DynamicQuantizeLinear", {"image"}, "codes").named("dynamic").output("scale").output("zero");
+    model.node("ConvInteger", {"codes", "w", "zero"}, "sums");
+    model.node("Cast", {"sums"}, "reals").integer("to", 1);
+    model.node("Mul", {"reals", "scale"}, "y");
+    if (bias) model.node("Add", {"y", "shift"}, "z");
+    const std::string message = refusal(model, bias ? "z" : "y");
+    EXPECT_TRUE(
+        message.starts_with("test.onnx: node 'dynamic' (DynamicQuantizeLinear): a dynamically quantized network"))
+        << message;
+    EXPECT_NE(message.find("onnxruntime.quantization.quantize_static("), std::string::npos) << message;
+  }
+}
+
+/// tests/onnx/qdq_advice_test.py does what is said here.
+TEST(OnnxCut, WhatPreparesTheImagesIsLeftToTheProgram) {
+  const auto refusal_of = [](const std::string& op, const std::vector<std::string>& inputs, const std::string& from,
+                             const std::string& last_of) {
+    ModelBuilder model;
+    model.weight("w", {8, 3, 3, 3});
+    model.weight("last", {8, 8, 3, 3});
+    model.scalar("low", 20);
+    model.scalar("high", 100);
+    model.node("Conv", {from, "w"}, "y");
+    model.node(op, inputs, "made").named("odd");
+    model.node("Conv", {last_of, "last"}, "z");
+    return refusal(model, "z");
+  };
+  const std::string advice =
+      "; it prepares the images: leave it to your program, with what stands before it, and begin the file behind it: "
+      "onnx.utils.extract_model(\"test.onnx\", \"NEW.onnx\", [\"made\"], [\"z\"])";
+  const std::string clip = refusal_of("Clip", {"image", "low", "high"}, "made", "y");
+  EXPECT_EQ(
+      clip,
+      "test.onnx: node 'odd' (Clip): to 20 .. 100; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)" + advice);
+  EXPECT_TRUE(refusal_of("Pow", {"image", "low"}, "made", "y").ends_with(advice));
+  const std::string behind = refusal_of("Clip", {"y", "low", "high"}, "image", "made");  // of a layer's output
+  EXPECT_EQ(behind.find("prepares the images"), std::string::npos) << behind;
+  EXPECT_TRUE(
+      behind.ends_with("; quantize the float network by onnxruntime.quantization.quantize_static(..., "
+                       "quant_format=QuantFormat.QDQ), whose Clips may have any bounds: octet run, bench and "
+                       "export take that file"))
+      << behind;
+  const std::string pow = refusal_of("Pow", {"y", "low"}, "image", "made");
+  EXPECT_TRUE(
+      pow.ends_with("; change it where the network is made, to a form that src/net/onnx/README.md lists, and "
+                    "export it again"))
+      << pow;
+}
+
+TEST(OnnxCut, OneValueIsGivenOnce) {
+  ModelBuilder model = detector();
+  model.node("Identity", {"p3_boxes"}, "same");
+  EXPECT_EQ(error_of([&] {
+              imported(model.bytes(std::vector<std::string>{"p3_boxes", "p3_scores", "p3_boxes"}));
+            }),
+            "test.onnx: outputs 'p3_boxes' and 'p3_boxes' are one value, which octet gives once: name one of them for "
+            "both, in a recipe model.outputs: [\"p3_boxes\", \"p3_scores\"]; octet inspect test.onnx --outputs "
+            "p3_boxes,p3_scores");
+  ModelBuilder twins = detector();
+  twins.node("Identity", {"p3_boxes"}, "same");
+  const std::string message = error_of([&] {
+    imported(twins.bytes(std::vector<std::string>{"same", "p3_scores", "p3_boxes"}));
+  });
+  EXPECT_NE(message.find("outputs 'same' and 'p3_boxes' are one value"), std::string::npos) << message;
+  EXPECT_NE(message.find("model.outputs: [\"same\", \"p3_scores\"]"), std::string::npos) << message;
+}
+
 TEST(OnnxCut, NamesThatAreNoValuesAreRefused) {
   ModelBuilder model = detector();
   const std::string bytes = model.bytes("boxes");
@@ -150,7 +258,7 @@ TEST(OnnxCut, NamesThatAreNoValuesAreRefused) {
     EXPECT_NE(chosen({"p3", name}).find(std::string("no node gives '") + name + "', which is to be an output"),
               std::string::npos)
         << chosen({"p3", name});
-  EXPECT_NE(chosen({"p3", "p3"}).find("'p3' is to be an output twice"), std::string::npos);
+  EXPECT_NE(chosen({"p3", "p3"}).find("'p3' is to be an output twice: name it once"), std::string::npos);
   const std::string behind = chosen({"rows"});  // octet has none of it, and no other end is proposed
   EXPECT_NE(behind.find("node of output 'rows' (Concat)"), std::string::npos) << behind;
   EXPECT_EQ(behind.find("model.outputs"), std::string::npos) << behind;

@@ -55,7 +55,20 @@ TEST(OnnxHostile, CyclesAndTwins) {
   ModelBuilder cycle;
   cycle.node("Add", {"image", "b"}, "a").named("turn");
   cycle.node("Relu", {"a"}, "b");
-  expect_refused(cycle.bytes("b"), "node 'turn' (Add): input 'b' is nothing that came before: a cycle");
+  expect_refused(cycle.bytes("b"),
+                 "test.onnx: a cycle, in which each node reads what the next one gives and the last what the first "
+                 "gives: node 'turn' (Add), node of output 'b' (Relu); no runtime can run this file: export");
+
+  ModelBuilder longer;  // with nodes before and behind it
+  longer.node("Relu", {"image"}, "before");
+  longer.node("Relu", {"c"}, "behind");
+  for (const auto& [from, to] : {std::pair{"c", "a"}, {"a", "b"}, {"b", "c"}})
+    longer.node("Add", {"before", from}, to).named(std::string("to_") + to);
+  expect_refused(longer.bytes("behind"), "gives: node 'to_c' (Add), node 'to_b' (Add), node 'to_a' (Add); no runtime");
+
+  ModelBuilder itself;
+  itself.node("Relu", {"a"}, "a");
+  expect_refused(itself.bytes("a"), "gives: node of output 'a' (Relu); no runtime");
 
   ModelBuilder twins;
   twins.node("Relu", {"image"}, "a").named("one");
@@ -65,6 +78,13 @@ TEST(OnnxHostile, CyclesAndTwins) {
   ModelBuilder weights = small();
   weights.weight("fc.weight", {2});
   expect_refused(weights.bytes("y"), "two weights are called 'fc.weight'");
+}
+
+TEST(OnnxHostile, AHundredThousandNodesInACycle) {
+  ModelBuilder model;
+  constexpr int kNodes = 100'000;
+  for (int i = 0; i < kNodes; ++i) model.node("Relu", {std::to_string((i + 1) % kNodes)}, std::to_string(i));
+  expect_refused(model.bytes("0"), "node of output '5' (Relu) and 99994 more; no runtime");
 }
 
 TEST(OnnxHostile, DeclaredShapes) {

@@ -5,6 +5,7 @@ answers of the file before.
 
 usage: qdq_advice_test.py OCTET ONNX_LOGITS. Exits 77 (skipped) where onnx or onnxruntime is missing.
 """
+import ast
 import logging
 import pathlib
 import re
@@ -37,8 +38,8 @@ NEAR = 0.02  # of the largest output: other codes, the same answers
 logging.disable(logging.WARNING)
 
 
-def float_network(norm=False):
-    """A convolution, perhaps with its BatchNormalization, and a classifier with biases that decide."""
+def float_network(norm=False, bias=False, clipped=None, clipped_layer=None):
+    """A convolution, perhaps with a bias or BatchNormalization, or a Clip before or behind it, and a classifier with biases that decide."""
     random = np.random.default_rng(2)
     tensors = [tensor("w", random.standard_normal((8, 3, 3, 3)) * 0.3), tensor("F", random.standard_normal((8, 5)) * 0.5),
                tensor("B", [-3, 2, 0, 4, -1]), tensor("m", random.standard_normal(8) * 0.1), tensor("v", random.uniform(0.5, 2, 8)),
@@ -48,6 +49,15 @@ def float_network(norm=False):
              node("MatMul", ["row", "F"], ["mm"], name="dense/MatMul"), node("Add", ["mm", "B"], ["y"], name="dense/BiasAdd")]
     if norm:
         nodes.insert(1, node("BatchNormalization", ["a", "g", "b", "m", "v"], ["n"], name="norm"))
+    if bias:
+        nodes[0].input.append("b")
+    if clipped or clipped_layer:
+        tensors += [tensor("low", (clipped or clipped_layer)[0]), tensor("high", (clipped or clipped_layer)[1])]
+    if clipped:
+        nodes.insert(0, node("Clip", ["x", "low", "high"], ["clipped"], name="clip"))
+        nodes[1].input[0] = "clipped"
+    if clipped_layer:
+        nodes[1] = node("Clip", ["a", "low", "high"], ["r"], name="clip")
     read = {name for n in nodes for name in n.input}
     return model(nodes, [t for t in tensors if t.name in read], "y", SHAPE)
 
@@ -119,7 +129,13 @@ class Advice(unittest.TestCase):
         operators = self.quantize(quant_format=quantization.QuantFormat.QOperator)
         dynamic = self.folder / "dynamic.onnx"
         quantization.quantize_dynamic(self.source, dynamic)
-        for path, what in ((operators, "in QOperator form"), (dynamic, "a dynamically quantized network")):
+        biased = self.folder / "biased.onnx"  # what it writes for the bias stands before all else
+        onnx.save(float_network(bias=True), self.source)
+        quantization.quantize_dynamic(self.source, biased, op_types_to_quantize=["Conv"], weight_type=quantization.QuantType.QUInt8)
+        self.assertEqual(onnx.load(biased).graph.node[0].op_type, "Reshape")
+        onnx.save(float_network(), self.source)
+        of_dynamic = "a dynamically quantized network"
+        for path, what in ((operators, "in QOperator form"), (dynamic, of_dynamic), (biased, of_dynamic)):
             for message in (self.refusal(path), self.octet("inspect", path, code=3)):
                 self.assertIn(what, message)
                 self.assertIn("onnxruntime.quantization.quantize_static(", message)
@@ -207,6 +223,24 @@ class Advice(unittest.TestCase):
         onnx.utils.extract_model(path, cut, ["x"], ["sum"])
         ours, theirs = self.outputs(cut)
         self.assertLess(judge.distance(ours, theirs), judge.EQUAL)
+
+    def test_what_prepares_images_is_cut_off(self):
+        whole = self.save(float_network(clipped=(0.2, 0.7)))
+        message = self.octet("inspect", whole, code=3)
+        arguments = re.search(r"begin the file behind it: onnx.utils.extract_model(\(.*\))", message)[1]
+        cut = self.folder / "NEW.onnx"
+        source, _, inputs, outputs = ast.literal_eval(arguments)
+        onnx.utils.extract_model(source, cut, inputs, outputs)
+        case = Case("case", onnx.load(cut), np.clip(X, 0.2, 0.7))
+        ours = judge.by_octet(ONNX_LOGITS, self.folder, [case])["case"]
+        self.assertNotIsInstance(ours, str, ours)
+        self.assertLess(judge.distance(ours, judge.by_onnxruntime(Case("whole", onnx.load(whole), X))), judge.EQUAL)
+
+    def test_a_clip_of_any_bounds_is_quantized_by_onnx_runtime(self):
+        onnx.save(float_network(clipped_layer=(0.3, 0.9)), self.source)
+        message = self.octet("inspect", self.source, code=3)
+        self.assertIn("quant_format=QuantFormat.QDQ), whose Clips may have any bounds: octet run, bench and export take that file", message)
+        self.check_quantized_again(self.quantize())
 
     def test_biases_are_not_cut_off(self):
         """What is refused here would be an Add of numbers that were trained."""

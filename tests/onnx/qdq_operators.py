@@ -111,7 +111,7 @@ def other_forms():
 
     q = node("QuantizeLinear", ["x", "s", "z"], ["q"])
     dq = node("DequantizeLinear", ["r", "s", "z"], ["y"])
-    operator = "in QOperator form; octet reads QDQ: quantize the float network again, by onnxruntime.quantization.quantize_static("
+    operator = "in QOperator form; octet reads QDQ: quantize the float network by onnxruntime.quantization.quantize_static("
     dynamic = "a dynamically quantized network, whose scales follow from each image"
     yield form("qlinear_conv", [q, node("QLinearConv", ["q", "s", "z", "q", "s", "z", "s", "z"], ["r"]), dq], operator)
     yield form("qlinear_matmul", [q, node("QLinearMatMul", ["q", "s", "z", "q", "s", "z", "s", "z"], ["r"]), dq], operator)

@@ -64,7 +64,8 @@ TEST(OnnxTypes, HalfPrecisionWeightsAreTakenAsTheyAre) {
   ModelBuilder infinite;
   add_half_weight(infinite, TensorProto::FLOAT16, {0x7c00, 0, 0, 0, 0, 0}, true);
   infinite.node("Conv", {"image", "w"}, "y");
-  EXPECT_EQ(error_of([&] { imported(infinite.bytes("y")); }), "test.onnx: weights 'w': holds inf at [0, 0, 0, 0]");
+  EXPECT_EQ(error_of([&] { imported(infinite.bytes("y")); }),
+            "test.onnx: weights 'w': holds inf at [0, 0, 0, 0]: train or export the network again");
 }
 
 /// model.double() by PyTorch: the input, all weights and the outputs. Values are rounded to the nearest float32, of two
@@ -101,11 +102,12 @@ TEST(OnnxTypes, DoublePrecisionWeightsAreRounded) {
     EXPECT_EQ(error_of([&] {
                 imported(network_of({1, 1, 1, 1, 1e300, 1}, raw));
               }),
-              "test.onnx: weights 'w': holds inf at [1, 1, 0, 0]; as float64 in the file, beyond float32's 3.4e38");
+              "test.onnx: weights 'w': holds inf at [1, 1, 0, 0]; as float64 in the file, beyond float32's 3.4e38: "
+              "train or export the network again");
     EXPECT_EQ(error_of([&] {
                 imported(network_of({1, INFINITY, 1, 1, 1, 1}, raw));
               }),
-              "test.onnx: weights 'w': holds inf at [0, 1, 0, 0]");
+              "test.onnx: weights 'w': holds inf at [0, 1, 0, 0]: train or export the network again");
   }
 }
 
@@ -187,7 +189,10 @@ TEST(OnnxTypes, AnOpenSizeIsTheRecipes) {
   EXPECT_EQ(imported_for(12, model.bytes("y")).graph.nodes[1].shape, (Shape{3, 12, 12}));
   ModelBuilder fixed;
   fixed.node("Relu", {"image"}, "y");
-  EXPECT_EQ(imported_for(12, fixed.bytes("y")).graph.nodes[1].shape, (Shape{3, 8, 8}));
+  EXPECT_EQ(imported_for(8, fixed.bytes("y")).graph.nodes[1].shape, (Shape{3, 8, 8}));
+  EXPECT_EQ(error_of([&] { imported_for(12, fixed.bytes("y")); }),
+            "test.onnx: input 'image': takes images of 8x8 (height, width) and no other size: leave --image-size out, "
+            "give a recipe's data.image_size this size, or export the network with open height and width");
 }
 
 /// F.interpolate(x, scale_factor=2) and y.view(y.size(0), -1) of an open size, with sizes computed in floats.

@@ -230,8 +230,9 @@ TEST_F(Onnx, SeveralOutputsGoOutAndComeBack) {
 }
 
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
-  expect_refusal(train("size", {"--set", "data.image_size=16"}), 2,
-                 {"net.onnx: takes images [1, 8, 8], the recipe gives [1, 16, 16]"});
+  expect_refusal(
+      train("size", {"--set", "data.image_size=16"}), 2,
+      {"takes images of 8x8 (height, width) and no other size", "give a recipe's data.image_size this size"});
   expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"gives 'fc' [4, 1, 1]", "5 classes"});
   expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});
 }

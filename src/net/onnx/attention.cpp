@@ -71,8 +71,9 @@ void reshape_heads(NodeReader& node) {
     return node.result(x);
   }
   if (!reshape_to_heads(node, x, to))
-    node.fail(fmt::format("{} of [{}, {}, {}] in {} heads to {}; expected the image again, [N, {}, {}, {}]",
-                          layout_of(x), shape.c, shape.h, shape.w, x.heads, dims_text(to), shape.c, shape.h, shape.w));
+    node.refuse(fmt::format("{} of [{}, {}, {}] in {} heads to {}; expected the image again, [N, {}, {}, {}]",
+                            layout_of(x), shape.c, shape.h, shape.w, x.heads, dims_text(to), shape.c, shape.h,
+                            shape.w));
 }
 
 bool swap_pixels_and_channels(NodeReader& node) {
@@ -80,7 +81,7 @@ bool swap_pixels_and_channels(NodeReader& node) {
   if (x.heads == 0) return false;
   const std::vector<int64_t> swapped = x.rank == 4 ? std::vector<int64_t>{0, 1, 3, 2} : std::vector<int64_t>{0, 2, 1};
   if (node.integers("perm", {}) != swapped)
-    node.fail(fmt::format("heads of attention; expected perm {}", dims_text(swapped)));
+    node.refuse(fmt::format("heads of attention; expected perm {}", dims_text(swapped)));
   x.pixels_first = !x.pixels_first;
   x.direct = x.direct && node.readers(0) == 1;
   node.result(x);
@@ -92,7 +93,7 @@ OnnxValue channels_of_heads(NodeReader& node, const OnnxValue& x, int64_t first,
   Network& network = node.network();
   const int64_t heads = x.heads, each = network.shape(x).c / heads;
   if (first < 0 || first > each || count < 1 || count > each - first)
-    node.fail(fmt::format("{} channels from {} on of {} in each head", count, first, each));
+    node.invalid(fmt::format("{} channels from {} on of {} in each head", count, first, each));
   // Ordered by channel instead of by head, the wanted channels are contiguous. The second shuffle orders by head again.
   const OnnxValue by_channel = shuffled(node, x, heads, name + "/turns");
   const Node piece{.op = Op::slice,
@@ -112,8 +113,8 @@ void split_heads(NodeReader& node) {
   const OnnxValue x = node.head_input(0);
   const int64_t each = node.network().shape(x).c / x.heads;
   if (positive_axis(node, node.integer("axis", 0), x.rank) != axis_of_channels(x))
-    node.fail(fmt::format("along axis {} of heads {}; expected {}, the channels", node.integer("axis", 0), layout_of(x),
-                          axis_of_channels(x)));
+    node.refuse(fmt::format("along axis {} of heads {}; expected {}, the channels", node.integer("axis", 0),
+                            layout_of(x), axis_of_channels(x)));
   split_channels(node, each, [&](int64_t first, int64_t size, const std::string& name) {
     return channels_of_heads(node, x, first, size, name);
   });
@@ -122,12 +123,12 @@ void split_heads(NodeReader& node) {
 void matmul_of_heads(NodeReader& node) {
   const OnnxValue left = node.head_input(0), right = node.head_input(1);
   if (left.heads == 0 || left.heads != right.heads || left.rank != right.rank)
-    node.fail(
+    node.refuse(
         "of two activations; expected [N, heads, channels, pixels] or [N, heads, pixels, channels] of both, as in "
         "attention");
-  if (left.shift != 0 || right.shift != 0 || left.erf || right.erf) node.fail("of an activation plus a number");
+  if (left.shift != 0 || right.shift != 0 || left.erf || right.erf) node.refuse("of an activation plus a number");
   if (!left.pixels_first && right.pixels_first)
-    node.fail(
+    node.refuse(
         "mixes channels by channels; octet's attention mixes pixels, expected [.., pixels, channels] times "
         "[.., channels, pixels]");
   const bool scores = left.pixels_first && !right.pixels_first;
@@ -135,7 +136,7 @@ void matmul_of_heads(NodeReader& node) {
   const int a = weighted_left ? left.node : right.node, b = weighted_left ? right.node : left.node;
   const double scale = left.factor * right.factor;
   if (!(scale > 0) || !std::isfinite(static_cast<float>(scale)))
-    node.fail(fmt::format("times {}; expected a positive factor", scale));
+    node.refuse(fmt::format("times {}; expected a positive factor", scale));
   OnnxValue y = node.network().append({.op = Op::matmul,
                                        .inputs = {a, b},
                                        .groups = left.heads,
@@ -170,7 +171,7 @@ void softmax_of_heads(NodeReader& node) {
   OnnxValue x = node.head_input(0);
   Network& network = node.network();
   if (!x.plain())
-    node.fail("of an activation times or plus a number; expected a product of two, or that times a positive number");
+    node.refuse("of an activation times or plus a number; expected a product of two, or that times a positive number");
   const int64_t axis = positive_axis(node, node.integer("axis", node.opset() < 13 ? 1 : -1), x.rank);
   const Node product = network.node(x);
   const bool flips = axis != axis_of_channels(x) && product.op == Op::matmul && product.transposed;
@@ -182,7 +183,7 @@ void softmax_of_heads(NodeReader& node) {
     x.pixels_first = !x.pixels_first;
   }
   if (axis != axis_of_channels(x) || (node.opset() < 13 && axis != x.rank - 1))
-    node.fail(fmt::format("over axis {} of heads {}; expected the channels", axis, layout_of(x)));
+    node.refuse(fmt::format("over axis {} of heads {}; expected the channels", axis, layout_of(x)));
   OnnxValue y = network.append({.op = Op::softmax, .inputs = {x.node}, .groups = x.heads}, node.names());
   y.heads = x.heads;
   y.rank = x.rank;

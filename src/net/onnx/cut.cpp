@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/net/onnx/network.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <string_view>
 
 #include "src/base/numbers.h"
+#include "src/base/text.h"
 
 namespace octet {
 namespace {
@@ -119,6 +123,17 @@ class Cut {
   bool reaches_image_ = false;
 };
 
+/// Returns "\"a\", \"b\"", for YAML and Python.
+std::string in_quotes(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) {
+    list += list.empty() ? "\"" : ", \"";
+    for (const char c : printable(name)) list += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    list += '"';
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string output_fault(const OnnxValue& value) {
@@ -133,6 +148,44 @@ std::string output_fault(const OnnxValue& value) {
 
 NearestValues nearest_values(Network& network, const std::vector<std::string>& outputs) {
   return Cut(network).run(outputs);
+}
+
+std::string how_to_end_at(const Network& network, const std::vector<std::string>& names, int open_size) {
+  const std::string list = in_quotes(names);
+  if (network.marks != nullptr) return fmt::format("onnx.utils.extract_model, output_names=[{}]", list);
+  const std::string joined = printable(fmt::format("{}", fmt::join(names, ",")));
+  const bool commas = static_cast<size_t>(std::count(joined.begin(), joined.end(), ',')) + 1 != names.size();
+  const std::string inspect =
+      fmt::format("; octet inspect {} --outputs {}{}", shell_word(network.file().name), shell_word(joined),
+                  open_size > 0 ? fmt::format(" --image-size {}", open_size) : "");
+  return fmt::format("in a recipe model.outputs: [{}]{}", list, commas ? "" : inspect);  // --outputs splits at commas
+}
+
+std::string advice_to_end(const Network& network, const NearestValues& nearest, int open_size) {
+  return fmt::format(
+      "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
+      "it to your program ({}) and end the {} before it: {}",
+      fmt::join(nearest.left_out, ", "), network.marks != nullptr ? "file" : "network",
+      how_to_end_at(network, nearest.names, open_size));
+}
+
+bool prepares_images(Network& network, const onnx::NodeProto& node) {
+  constexpr std::string_view kOps[] = {"Add", "Cast",   "Clip",  "Div", "Gather",    "Mul",     "Pad",
+                                       "Pow", "Resize", "Slice", "Sub", "Transpose", "Upsample"};
+  if (std::find(std::begin(kOps), std::end(kOps), node.op_type()) == std::end(kOps)) return false;
+  return std::all_of(node.input().begin(), node.input().end(), [&](const std::string& name) {
+    const OnnxValue* value = name.empty() ? nullptr : network.find(name);
+    return name.empty() || (value != nullptr && (value->node < 0 || (value->node == 0 && network.uses[name] == 1)));
+  });
+}
+
+std::string advice_to_begin(const Network& network, const onnx::NodeProto& node,
+                            const std::vector<std::string>& outputs) {
+  return fmt::format(
+      "; it prepares the images: leave it to your program, with what stands before it, and begin the file behind it: "
+      "onnx.utils.extract_model({}, "
+      "\"NEW.onnx\", [{}], [{}])",
+      in_quotes({network.file().name}), in_quotes({node.output(0)}), in_quotes(outputs));
 }
 
 }  // namespace octet

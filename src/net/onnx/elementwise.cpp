@@ -21,7 +21,7 @@ float scalar(NodeReader& node, int input, float fallback) {
   if (!node.has_input(input)) return fallback;
   const Constant& found = node.bound(input);
   if (!found.real || found.reals.size() != 1 || std::isnan(found.reals[0]))
-    node.fail(fmt::format("input '{}' is not one float32 number", shown_name(node.name_of_input(input))));
+    node.invalid(fmt::format("input '{}' is not one float32 number", shown_name(node.name_of_input(input))));
   return found.reals[0];
 }
 
@@ -29,7 +29,7 @@ void join(NodeReader& node, Op op) {
   std::vector<int> inputs;
   const int rank = node.activation(0).rank;
   for (int i = 0; i < node.inputs(); ++i) {
-    if (node.activation(i).rank != rank) node.fail("joins [N, C] with [N, C, H, W]");
+    if (node.activation(i).rank != rank) node.refuse("joins [N, C] with [N, C, H, W]");
     inputs.push_back(node.activation(i).node);
   }
   node.make({.op = op, .inputs = inputs}, rank);
@@ -53,7 +53,9 @@ void clip(NodeReader& node) {
   if (node.network().marks != nullptr) return bound(node, low, high);
   if (low == 0 && high == 6) return unary(node, Op::relu6);
   if (low == 0 && high == kLargest) return unary(node, Op::relu);
-  node.fail(fmt::format("to {} .. {}; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)", low, high));
+  node.refuse(fmt::format("to {} .. {}; expected 0 .. 6 (ReLU6), or 0 and no upper bound (ReLU)", low, high),
+              fmt::format("; {}, whose Clips may have any bounds: octet run, bench and export take that file",
+                          kQuantizeByOnnxRuntime));
 }
 
 void add(NodeReader& node) {
@@ -67,11 +69,11 @@ void add(NodeReader& node) {
 }
 
 void concat(NodeReader& node) {
-  if (node.inputs() == 0) node.fail("has no inputs");
+  if (node.inputs() == 0) node.invalid("has no inputs");
   if (node.all_constant()) return concat_integers(node);
   const OnnxValue first = node.activation(0);
   if (positive_axis(node, node.integer("axis", 1), first.rank) != 1)
-    node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 1)));
+    node.refuse(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 1)));
   if (node.inputs() == 1) return identity(node);
   join(node, Op::concat);
 }
@@ -99,7 +101,7 @@ void softmax(NodeReader& node) {
   OnnxValue x = node.activation(0);
   const int64_t usual = node.opset() < 13 ? 1 : -1;
   if (positive_axis(node, node.integer("axis", usual), x.rank) != 1)
-    node.fail("not over the channels; expected axis 1");
+    node.refuse("not over the channels; expected axis 1");
   x.direct = false;
   x.softmax = true;
   node.network().note(node.label() + ": left out; the outputs are logits");

@@ -29,7 +29,7 @@ class FloatWriter {
 
   const TensorData& tensor(const Node& node, const std::string& name) const {
     const auto found = weights_.tensors.find(name);
-    if (found == weights_.tensors.end()) fail(node, "the weights lack " + name);
+    if (found == weights_.tensors.end()) fail(node, "the weights lack " + name + "; octet train makes the run anew");
     return found->second;
   }
 

@@ -74,7 +74,10 @@ class QdqWriter {
       if (before.h * before.w <= 1 || node.op == Int8Op::linear) continue;
       const bool alone = node.op == Int8Op::requantize || node.op == Int8Op::add || node.op == Int8Op::lookup ||
                          (node.op == Int8Op::mul && input_of(node, 1).shape == node.shape);
-      if (!alone) fail(node, "stands behind a flatten");
+      if (!alone)
+        fail(node,
+             "stands behind a flatten of several pixels, whose codes lie in another order in ONNX: put it before the "
+             "flatten");
       flat = before;
     }
   }

@@ -33,7 +33,7 @@ std::vector<float> channel_numbers(NodeReader& node, int i, const OnnxValue& x) 
   const bool each =
       rank > behind && found.shape[rank - 1 - behind] == channels && count == static_cast<size_t>(channels);
   if (!found.real || rank > static_cast<size_t>(x.rank) || (count != 1 && !each)) {
-    node.fail(fmt::format(
+    node.refuse(fmt::format(
         "input '{}' is {} {}; expected an activation, or one float32 number, or one for each of {} "
         "channels",
         shown_name(node.name_of_input(i)), found.real ? "float32" : "integer", dims_text(found.shape), channels));
@@ -45,7 +45,7 @@ std::vector<float> channel_numbers(NodeReader& node, int i, const OnnxValue& x) 
 std::vector<float> numbers(NodeReader& node, int i, const OnnxValue& x) {
   const std::vector<float> found = channel_numbers(node, i, x);
   if (found.size() != 1 && node.network().marks != nullptr)
-    node.fail("one number for each channel in a quantized network; expected it in the weights of the layer before");
+    node.refuse("one number for each channel in a quantized network; expected it in the weights of the layer before");
   return found;
 }
 
@@ -69,7 +69,7 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
 /// for all. If x is a layer that no other node reads, its weights and bias change, else a layer is appended.
 void scale_channels(NodeReader& node, int i, std::vector<float> factors, std::vector<float> shifts) {
   const OnnxValue x = node.scaled_input(i);
-  if (x.erf) node.fail("of an Erf; expected a gelu");
+  if (x.erf) node.refuse("of an Erf; expected a gelu");
   Network& network = node.network();
   const auto channels = static_cast<size_t>(network.shape(x).c);
   factors.resize(channels, factors[0]);
@@ -146,9 +146,9 @@ void hard_sigmoid(NodeReader& node) {
   const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);
   if (near(alpha, 1.0 / 6) && near(beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
   if (!std::isfinite(alpha) || !std::isfinite(beta) || node.network().marks != nullptr)
-    node.fail(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
+    node.refuse(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
   OnnxValue x = node.scaled_input(0);  // clip(alpha * x + beta) is clip(z / 6 + 1 / 2)
-  if (x.erf) node.fail("of an Erf; expected a gelu");
+  if (x.erf) node.refuse("of an Erf; expected a gelu");
   x.shift = 6 * (alpha * x.shift + beta) - 3;
   x.factor *= 6 * alpha;
   x = with_numbers_applied(node.network(), x, {node.name_of_output(0) + "/scale"});
@@ -157,7 +157,8 @@ void hard_sigmoid(NodeReader& node) {
 
 void gelu(NodeReader& node) {
   const std::string form = node.text("approximate", "none");
-  if (form != "none") node.fail(fmt::format("approximate '{}'; expected none", shown_name(form)));
+  if (form != "none")
+    node.refuse(fmt::format("approximate '{}'; expected none, PyTorch's nn.GELU()", shown_name(form)));
   lookup(node, {Function::gelu});
 }
 
@@ -165,7 +166,7 @@ void gelu(NodeReader& node) {
 void erf(NodeReader& node) {
   OnnxValue y = node.scaled_input(0);
   if (y.erf || y.shift != 0 || !near(y.factor, std::sqrt(0.5)))
-    node.fail("expected of an activation divided by the root of 2, inside a gelu");
+    node.refuse("expected of an activation divided by the root of 2, inside a gelu");
   y.erf = true;
   y.factor = 1;
   y.direct = false;
@@ -196,9 +197,9 @@ OnnxValue with_numbers_applied(Network& network, const OnnxValue& x, const std::
 void sub(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   if (node.input(1).constant) return add_numbers(node, 1, -1);
-  if (!node.input(0).constant) node.fail("of two activations; expected one of both to be a constant");
+  if (!node.input(0).constant) node.refuse("of two activations; expected one of both to be a constant");
   OnnxValue negative = node.scaled_input(1);  // c - x is c + (-x)
-  if (negative.heads != 0 || node.network().marks != nullptr) node.fail("of a constant minus an activation");
+  if (negative.heads != 0 || node.network().marks != nullptr) node.refuse("of a constant minus an activation");
   const std::vector<float> from = numbers(node, 0, negative);
   scale_channels(node, 1, {-1.0f}, from);
 }
@@ -221,17 +222,17 @@ void mul(NodeReader& node) {
     return node.result(std::move(y));
   }
   OnnxValue a = node.activation(0), b = node.activation(1);
-  if (a.rank != b.rank) node.fail("multiplies [N, C] with [N, C, H, W]");
+  if (a.rank != b.rank) node.refuse("multiplies [N, C] with [N, C, H, W]");
   if (network.shape(a).h == 1 && network.shape(a).w == 1) std::swap(a, b);  // the factor of a channel comes second
   node.make({.op = Op::mul, .inputs = {a.node, b.node}}, a.rank);
 }
 
 void div(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
-  if (!node.input(1).constant) node.fail("divides by an activation; expected a constant");
+  if (!node.input(1).constant) node.refuse("divides by an activation; expected a constant");
   std::vector<float> factors = numbers(node, 1, node.input(0));
   for (const float divisor : factors)
-    if (divisor == 0) node.fail("divides by 0");
+    if (divisor == 0) node.fail("divides by 0, which gives infinity: export the network again without it");
   if (factors.size() == 1) return times(node, 0, 1 / static_cast<double>(factors[0]));
   for (float& factor : factors) factor = 1 / factor;
   times_numbers(node, 0, factors);

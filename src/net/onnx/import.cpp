@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "src/base/error.h"
@@ -20,13 +21,6 @@ namespace {
 using onnx::GraphProto;
 using onnx::NodeProto;
 using onnx::ValueInfoProto;
-
-/// Quotes a text for YAML and Python.
-std::string in_quotes(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-  return quoted + "\"";
-}
 
 class Importer {
  private:
@@ -54,8 +48,10 @@ class Importer {
     collect_initializers();
     choose_outputs();
     find_live();
+    refuse_other_forms();
     take_input();
     const std::vector<OnnxValue> outputs = take_nodes();
+    require_different(outputs);
     ImportedNetwork imported = guarded("", [&] { return network_.finish(outputs); });
     imported.graph.name = std::filesystem::path(file_.name).stem().string();
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
@@ -67,7 +63,7 @@ class Importer {
   void collect_initializers() {
     for (const onnx::TensorProto& tensor : graph_.initializer()) {
       if (!network_.initializers.emplace(tensor.name(), &tensor).second)
-        fail(fmt::format("two weights are called '{}'", shown_name(tensor.name())));
+        fail(fmt::format("two weights are called '{}': export the network again", shown_name(tensor.name())));
     }
   }
 
@@ -75,7 +71,7 @@ class Importer {
   void choose_outputs() {
     if (outputs_.empty()) {
       for (const ValueInfoProto& output : graph_.output()) outputs_.push_back(output.name());
-      if (outputs_.empty()) fail("has no outputs");
+      if (outputs_.empty()) fail("has no outputs: export the network again");
       return;
     }
     std::set<std::string> made;
@@ -86,7 +82,8 @@ class Importer {
         throw usage_error(fmt::format("{}: no node gives '{}', which is to be an output; expected a name of the file",
                                       file_.name, shown_name(output)));
       if (!chosen.insert(output).second)
-        throw usage_error(fmt::format("{}: '{}' is to be an output twice", file_.name, shown_name(output)));
+        throw usage_error(
+            fmt::format("{}: '{}' is to be an output twice: name it once", file_.name, shown_name(output)));
     }
     cut_ = true;
   }
@@ -111,6 +108,33 @@ class Importer {
     }
   }
 
+  /// Refuses a network that is quantized in another form than QDQ at its first such node: other nodes of that form,
+  /// which may stand before it, would be refused for reasons that hide the cure.
+  void refuse_other_forms() {
+    for (int n = 0; n < graph_.node_size(); ++n) {
+      const NodeProto& node = graph_.node(n);
+      if (!live_[static_cast<size_t>(n)]) continue;
+      if (const std::string cure = cure_of_other_form(node.op_type()); !cure.empty())
+        NodeReader(node, network_).fail(cure);
+    }
+  }
+
+  /// Refuses outputs that are one value under two names, or one name twice.
+  void require_different(const std::vector<OnnxValue>& outputs) const {
+    std::map<int, std::string> names;  // by the nodes of the Graph
+    std::vector<std::string> once;
+    std::string twice;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const auto [first, is_new] = names.emplace(outputs[o].node, outputs_[o]);
+      if (is_new) once.push_back(outputs_[o]);
+      if (!is_new && twice.empty())
+        twice = fmt::format("outputs '{}' and '{}' are one value, which octet gives once", shown_name(first->second),
+                            shown_name(outputs_[o]));
+    }
+    if (!twice.empty())
+      fail(fmt::format("{}: name one of them for both, {}", twice, how_to_end_at(network_, once, open_size_)));
+  }
+
   [[noreturn]] void fail_open(const ValueInfoProto& input, int axis) const {
     const auto& dims = input.type().tensor_type().shape();
     const std::string cure =
@@ -133,23 +157,30 @@ class Importer {
     for (const ValueInfoProto& candidate : graph_.input()) {
       if (network_.initializers.contains(candidate.name())) continue;
       if (input != nullptr) {
-        fail(fmt::format("has inputs '{}' and '{}'; expected one", shown_name(input->name()),
-                         shown_name(candidate.name())));
+        fail(fmt::format(
+            "has inputs '{}' and '{}'; octet's networks take one: export the network with the images as its only "
+            "input, or cut what joins the others off, onnx.utils.extract_model",
+            shown_name(input->name()), shown_name(candidate.name())));
       }
       input = &candidate;
     }
-    if (input == nullptr) fail("has no input");
+    if (input == nullptr) fail("has no input: export the network with images as its input");
     const std::string where = fmt::format("input '{}'", shown_name(input->name()));
     const onnx::TypeProto_Tensor& type = input->type().tensor_type();
     const bool bytes = type.elem_type() == onnx::TensorProto::UINT8 && network_.marks == nullptr;
     if (!input->type().has_tensor_type() || (!bytes && !is_real_type(type.elem_type())))
-      fail(where + ": expected images [N, C, H, W] of float32, float16, bfloat16, float64 or uint8");
+      fail(where +
+           ": expected images [N, C, H, W] of float32, float16, bfloat16, float64 or, before quantizing, uint8: export "
+           "the network with one of these as the type of its input");
     if (bytes)
       network_.note(where +
                     ": takes pixels of 0 to 255 as uint8, octet's network as float32: data.mean 0 and data.std "
                     "0.003921569 give it them");
     if (type.shape().dim_size() != 4)
-      fail(fmt::format("{}: has {} dimensions; expected images [N, C, H, W]", where, type.shape().dim_size()));
+      fail(fmt::format(
+          "{}: has {} dimensions; octet's networks take images [N, C, H, W]: export the network with a batch of images "
+          "as its input",
+          where, type.shape().dim_size()));
     int sizes[3] = {};
     for (int i = 1; i < 4; ++i) {
       const auto& dim = type.shape().dim(i);
@@ -157,17 +188,23 @@ class Importer {
       if (open && image_size_ == 0) fail_open(*input, i);
       if (open) {
         sizes[i - 1] = image_size_;
-        is_open_ = true;
+        open_size_ = image_size_;
         continue;
       }
       if (!dim.has_dim_value() || dim.dim_value() < 1 || dim.dim_value() > kMaxDimension) {
-        fail(
-            fmt::format("{}: dimension {} of [N, C, H, W] is {}; expected a number of 1 to {}", where, i,
-                        dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
-                        kMaxDimension));
+        fail(fmt::format(
+            "{}: dimension {} of [N, C, H, W] is {}; expected a number of 1 to {}: export the network with "
+            "such an input",
+            where, i, dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
+            kMaxDimension));
       }
       sizes[i - 1] = static_cast<int>(dim.dim_value());
     }
+    if (image_size_ > 0 && open_size_ == 0 && (sizes[1] != image_size_ || sizes[2] != image_size_))
+      throw usage_error(fmt::format(
+          "{}: {}: takes images of {}x{} (height, width) and no other size: leave --image-size out, give a recipe's "
+          "data.image_size this size, or export the network with open height and width",
+          file_.name, where, sizes[1], sizes[2]));
     if (type.shape().dim(0).has_dim_value()) network_.batch = type.shape().dim(0).dim_value();
     Node node{.op = Op::input, .shape = {sizes[0], sizes[1], sizes[2]}};
     OnnxValue value = guarded(where + ": ", [&] { return network_.append(std::move(node), {input->name(), "input"}); });
@@ -186,13 +223,22 @@ class Importer {
       for (const std::string& output : outputs_) outputs.push_back(take_output(output));
       return outputs;
     } catch (const Error& error) {
-      if (cut_) throw;
-      const NearestValues nearest = where_to_end(n + 1);
-      if (nearest.names.empty()) throw;
-      OnnxEndsTooLate late(Error(error.code(), error.what() + advice_to_end(nearest)), nearest.names);
+      const NearestValues nearest = cut_ ? NearestValues{} : where_to_end(n + 1);
+      if (nearest.names.empty()) add_cure(error, n);
+      OnnxEndsTooLate late(Error(error.code(), error.what() + advice_to_end(network_, nearest, open_size_)),
+                           nearest.names);
       late.left_out = nearest.left_out;
       throw late;
     }
+  }
+
+  /// Throws the error of node n with what can be done about it, where that is not in its message.
+  [[noreturn]] void add_cure(const Error& error, int n) {
+    const auto* refusal = dynamic_cast<const OnnxRefusal*>(&error);
+    if (refusal == nullptr) throw error;
+    const bool begins_late = n < graph_.node_size() && prepares_images(network_, graph_.node(n));
+    throw Error(error.code(),
+                error.what() + (begins_late ? advice_to_begin(network_, graph_.node(n), outputs_) : refusal->cure));
   }
 
   /// Returns where the network could end, after it tried the remaining nodes for values that do not depend on the
@@ -208,49 +254,31 @@ class Importer {
     return nearest_values(network_, outputs_);
   }
 
-  std::string advice_to_end(const NearestValues& nearest) const {
-    std::vector<std::string> names, quoted;
-    bool commas = false;  // --outputs separates names by commas
-    for (const std::string& name : nearest.names) {
-      names.push_back(printable(name));
-      quoted.push_back(in_quotes(names.back()));
-      commas = commas || name.find(',') != std::string::npos;
-    }
-    const std::string list = fmt::format("[{}]", fmt::join(quoted, ", "));
-    const std::string stays = fmt::format(
-        "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
-        "it to your program ({}) and end the ",
-        fmt::join(nearest.left_out, ", "));
-    if (network_.marks != nullptr)
-      return fmt::format("{}file before it: onnx.utils.extract_model, output_names={}", stays, list);
-    const std::string shown = fmt::format("; octet inspect {} --outputs {}{}", shell_word(file_.name),
-                                          shell_word(fmt::format("{}", fmt::join(names, ","))),
-                                          is_open_ ? fmt::format(" --image-size {}", image_size_) : "");
-    return fmt::format("{}network before it: in a recipe model.outputs: {}{}", stays, list, commas ? "" : shown);
-  }
-
   void take(const NodeProto& proto) {
     NodeReader node(proto, network_);
     if (proto.output_size() == 0 || proto.output(0).empty()) node.fail("has no first output");
     const auto rule = rules().find(proto.op_type());
     const bool own = proto.domain().empty() || proto.domain() == "ai.onnx";
-    if (const std::string cure = cure_of_other_form(proto.op_type()); !cure.empty()) node.fail(cure);
-    if (!own) node.fail(fmt::format("an operator of '{}'; octet imports ONNX's own", shown_name(proto.domain())));
+    if (!own) node.refuse(fmt::format("an operator of '{}'; octet imports ONNX's own", shown_name(proto.domain())));
     if (rule == rules().end()) {
       std::vector<std::string_view> names;
       for (const auto& [name, function] : rules()) names.push_back(name);
-      node.fail(fmt::format("octet has no such operator; it imports {}", fmt::join(names, ", ")));
+      node.refuse(fmt::format("octet has no such operator; it imports {}", fmt::join(names, ", ")));
     }
-    guarded(node.label() + ": ", [&] {
+    try {
       rule->second(node);
       node.done();
-    });
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      if (what.starts_with(file_.name + ": ")) throw;
+      node.refuse(what);  // of the Graph, which has no such shape
+    }
   }
 
   OnnxValue take_output(const std::string& name) {
     const std::string where = fmt::format("output '{}'", shown_name(name));
     const auto found = network_.values.find(name);
-    if (found == network_.values.end()) fail(where + ": no node gives it");
+    if (found == network_.values.end()) fail(where + ": no node gives it: export the network again");
     OnnxValue& value = found->second;
     const bool image = value.node >= 0 && value.heads == 0 && value.groups == 0 && network_.marks == nullptr;
     if (image && !value.plain() && !value.erf)
@@ -258,7 +286,9 @@ class Importer {
         return onnx_rules::with_numbers_applied(network_, value, {name, name + "/scale"});
       });
     if (const std::string fault = output_fault(found->second); !fault.empty())
-      fail(fmt::format("{}: {}", where, fault));
+      fail(fmt::format(
+          "{}: {}; end the network at a layer, {}", where, fault,
+          network_.marks != nullptr ? "by onnx.utils.extract_model" : "by model.outputs in a recipe, or --outputs"));
     return found->second;
   }
 
@@ -268,7 +298,7 @@ class Importer {
   std::vector<std::string> outputs_;
   bool cut_ = false;  ///< the outputs are not the file's own
   const int image_size_;
-  bool is_open_ = false;  ///< the file does not give height or width
+  int open_size_ = 0;  ///< image_size_ if the file does not give height or width
   std::vector<bool> live_;
 };
 

@@ -84,7 +84,8 @@ class Int8Maker {
   const QParams& edge(int n) const {
     if (const QdqMarks::Edge* marked = mark(n)) return marked->qparams;
     if (passes_codes_on(at(n).op) || marks_.picks.contains(at(n).name)) return edge(at(n).inputs[0]);
-    fail(n, "its output has no scale: expected a QuantizeLinear and a DequantizeLinear behind it");
+    fail(n, std::string("its output has no scale: expected a QuantizeLinear and a DequantizeLinear behind it; ") +
+                kQuantizeByOnnxRuntime);
   }
 
   Int8Node make(int n) {
@@ -98,7 +99,7 @@ class Int8Maker {
     }
     const Node& node = at(layer);
     const std::optional<Int8Op> op = traits(node.op).int8;
-    if (!op) fail(layer, "has no int8 form");
+    if (!op) fail(layer, "has no int8 form; leave it out of the network");
     Int8Node y{.name = node.name, .op = *op, .window = node.window, .groups = node.groups, .shape = node.shape};
     y.first_channel = node.first_channel;
     y.factor_h = node.factor_h, y.factor_w = node.factor_w;
@@ -157,12 +158,14 @@ class Int8Maker {
   /// Gives a node that passes codes on the range of its input. Only a max_pool may have a clamp.
   void pass_codes_on(int n, Int8Node& y) const {
     const Int8Node& x = result_.graph.nodes[static_cast<size_t>(y.inputs[0])];
-    if (y.out != edge(at(n).inputs[0])) fail(n, "its scale is not that of its input, whose codes it passes on");
+    if (y.out != edge(at(n).inputs[0]))
+      fail(n, std::string("its scale is not that of its input, whose codes it passes on; ") + kQuantizeByOnnxRuntime);
     y.out = x.out;
     y.clamp_min = std::max(y.clamp_min, x.out.quant_min);
     y.clamp_max = std::min(y.clamp_max, x.out.quant_max);
     if (y.op == Int8Op::max_pool) return;
-    if (y.clamp_min > x.clamp_min || y.clamp_max < x.clamp_max) fail(n, "bounds codes that it only passes on");
+    if (y.clamp_min > x.clamp_min || y.clamp_max < x.clamp_max)
+      fail(n, std::string("bounds codes that it only passes on; ") + kQuantizeByOnnxRuntime);
     y.clamp_min = x.out.quant_min;
     y.clamp_max = x.out.quant_max;
   }
@@ -237,7 +240,7 @@ class Int8Maker {
     if (!alone)
       fail(n,
            "stands behind a Flatten of several pixels, whose codes lie in another order in octet; expected a Gemm or "
-           "MatMul");
+           "MatMul: put the Flatten behind it");
     return before;
   }
 

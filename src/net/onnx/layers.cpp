@@ -14,9 +14,9 @@ namespace {
 void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
                    const std::vector<float>* bias, int64_t axis) {
   const OnnxValue& x = node.activation(0);
-  if (x.rank != 2) node.fail("its input is not [N, C], what octet's linear layers take");
+  if (x.rank != 2) node.refuse("its input is not [N, C], what octet's linear layers take");
   if (node.network().shape(x).c != inputs) {
-    node.fail(fmt::format("takes {} channels, its input has {}", inputs, node.network().shape(x).c));
+    node.invalid(fmt::format("takes {} channels, its input has {}", inputs, node.network().shape(x).c));
   }
   OnnxValue y = node.network().append(
       {.op = Op::linear, .inputs = {x.node}, .out_channels = static_cast<int>(outputs), .bias = bias != nullptr},
@@ -51,8 +51,8 @@ std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
   int64_t rows = 1;
   for (const int64_t dim : found.shape) rows = saturating_product({rows, dim == channels ? 1 : dim});
   if (!found.real || rows != 1 || (found.reals.size() != 1 && found.reals.size() != static_cast<size_t>(channels))) {
-    node.fail(fmt::format("input '{}' is {}; expected {} float32 numbers, one a channel",
-                          shown_name(node.name_of_input(input)), dims_text(found.shape), channels));
+    node.refuse(fmt::format("input '{}' is {}; expected {} float32 numbers, one a channel",
+                            shown_name(node.name_of_input(input)), dims_text(found.shape), channels));
   }
   return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
 }
@@ -64,8 +64,8 @@ void conv(NodeReader& node) {
   const int64_t groups = node.integer("group", 1);
   const int channels = node.network().shape(x).c;
   if (groups < 1 || groups > channels || weight.shape[1] * groups != channels) {
-    node.fail(fmt::format("weights {} in {} groups do not fit an input of {} channels", dims_text(weight.shape), groups,
-                          channels));
+    node.invalid(fmt::format("weights {} in {} groups do not fit an input of {} channels", dims_text(weight.shape),
+                             groups, channels));
   }
   const Window window = read_window(node, x, {weight.shape[2], weight.shape[3]});
   const bool bias = node.has_input(2);
@@ -115,8 +115,10 @@ void batch_normalization(NodeReader& node) {
   const bool trains = is_in_training_mode(node);
   for (size_t c = 0; c < variance.size(); ++c)
     if (!(variance[c] + epsilon > 0))
-      node.fail(fmt::format("variance {} at [{}] of tensor '{}' and epsilon {}: their sum is not positive", variance[c],
-                            c, shown_name(node.name_of_input(4)), epsilon));
+      node.fail(
+          fmt::format("variance {} at [{}] of tensor '{}' and epsilon {}: their sum is not positive; train or export "
+                      "the network again",
+                      variance[c], c, shown_name(node.name_of_input(4)), epsilon));
   const bool own = x.direct && node.readers(0) == 1 && has_weight(network.node(x).op);
   const std::vector<std::string> names = node.names(1);
   OnnxValue y;
@@ -156,12 +158,12 @@ void batch_normalization(NodeReader& node) {
 
 void gemm(NodeReader& node) {
   const Constant& matrix = node.weights(1, 2);
-  if (node.integer("transA", 0) != 0) node.fail("transA; expected the images as rows");
+  if (node.integer("transA", 0) != 0) node.refuse("transA; expected the images as rows");
   const bool by_rows = node.integer("transB", 0) != 0;  // [K, C], as octet has it
   const int64_t outputs = matrix.shape[by_rows ? 0 : 1], inputs = matrix.shape[by_rows ? 1 : 0];
   const float alpha = node.real("alpha", 1), beta = node.real("beta", 1);
-  if (!std::isfinite(alpha) || !std::isfinite(beta)) node.fail("alpha or beta is not a number");
-  if (alpha != 1 && node.network().marks != nullptr) node.fail("alpha of quantized weights; expected 1");
+  if (!std::isfinite(alpha) || !std::isfinite(beta)) node.invalid("alpha or beta is not a number");
+  if (alpha != 1 && node.network().marks != nullptr) node.refuse("alpha of quantized weights; expected 1");
   std::vector<float> weight = by_rows ? matrix.reals : transposed(matrix.reals, inputs, outputs);
   for (float& w : weight) w *= alpha;
   std::vector<float> bias;
@@ -169,7 +171,7 @@ void gemm(NodeReader& node) {
     bias = per_channel(node, 2, outputs);
     const std::vector<int64_t>& shape = node.constant(2).shape;
     if (node.constant(2).reals.size() != 1 && shape.back() != outputs)
-      node.fail(fmt::format("adds {}, which is not one number an output", dims_text(shape)));
+      node.refuse(fmt::format("adds {}, which is not one number an output", dims_text(shape)));
     for (float& b : bias) b *= beta;
   }
   append_linear(node, weight, outputs, inputs, node.has_input(2) ? &bias : nullptr, by_rows ? 0 : 1);
@@ -197,7 +199,7 @@ void add_bias(NodeReader& node, int bias) {
   const int channels = network.shape(x).c;
   const bool along_channels =
       node.constant(bias).reals.size() == 1 || (shape.size() > behind && shape[shape.size() - 1 - behind] == channels);
-  if (!along_channels) node.fail(fmt::format("adds {}, which is not one number a channel", dims_text(shape)));
+  if (!along_channels) node.refuse(fmt::format("adds {}, which is not one number a channel", dims_text(shape)));
   network.put(layer.name, "bias", {channels}, per_channel(node, bias, channels));
   layer.bias = true;
   node.result(x);

@@ -43,7 +43,7 @@ int opset_of(const OnnxFile& file) {
   int opset = 0;
   for (const onnx::OperatorSetIdProto& set : file.model->opset_import()) {
     if (!set.domain().empty() && set.domain() != "ai.onnx") continue;
-    if (opset != 0) fail(file, "names ONNX's operator set twice");
+    if (opset != 0) fail(file, "names ONNX's operator set twice: export the network again");
     if (set.version() < kOldestOpset || set.version() > kNewestOpset) {
       fail(file, fmt::format("opset {}; octet reads {} to {}: export the network again, torch.onnx.export(..., "
                              "opset_version=17)",
@@ -51,7 +51,7 @@ int opset_of(const OnnxFile& file) {
     }
     opset = static_cast<int>(set.version());
   }
-  if (opset == 0) fail(file, "does not say its opset: not an ONNX model");
+  if (opset == 0) fail(file, "does not say its opset: not an ONNX model; expected what torch.onnx.export writes");
   return opset;
 }
 
@@ -68,17 +68,21 @@ OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, 
   options.block_alloc = allocate_block;
   options.block_dealloc = free_block;
   file.memory = std::make_unique<google::protobuf::Arena>(options);
+  auto* model = google::protobuf::Arena::CreateMessage<onnx::ModelProto>(file.memory.get());
+  file.model = model;
   try {
-    auto* model = google::protobuf::Arena::CreateMessage<onnx::ModelProto>(file.memory.get());
-    file.model = model;
-    if (!model->ParseFromArray(data, static_cast<int>(size))) fail(file, "damaged, or not an ONNX model");
+    if (!model->ParseFromArray(data, static_cast<int>(size)))
+      fail(file, "damaged, or not an ONNX model: fetch or export it again");
   } catch (const OutOfBudget&) {
-    fail(file, fmt::format("would take more than {} times its size in memory: not an ONNX model", kMaxGrowth));
+    fail(file,
+         fmt::format("would take more than {} times its size in memory: not an ONNX model; fetch or export it again",
+                     kMaxGrowth));
   }
-  if (!file.model->has_graph()) fail(file, "has no graph: not an ONNX model");
+  if (!file.model->has_graph()) fail(file, "has no graph: not an ONNX model; fetch or export it again");
   file.opset = opset_of(file);
   if (file.model->graph().sparse_initializer_size() > 0)
-    fail(file, "holds sparse weights; octet reads dense float32 weights");
+    fail(file, "holds sparse weights; octet reads dense float32 weights: export the network with those");
+  sort_nodes(name, *model->mutable_graph());
   return file;
 }
 
@@ -109,7 +113,7 @@ size_t element_size(int type, const std::string& where) {
     default:
       fail(where,
            fmt::format("is of type {}; expected float32, float16, bfloat16 or float64 weights, int8 or uint8 codes, "
-                       "or int64, int32 and bool in shape arithmetic",
+                       "or int64, int32 and bool in shape arithmetic: export the network with these",
                        type_name(type)));
   }
 }
@@ -118,21 +122,28 @@ uint64_t unsigned_number(const std::string& text, const std::string& where, cons
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    fail(where, fmt::format("external data: {} '{}' is not a number", key, text));
+    fail(where, fmt::format("external data: {} '{}' is not a number; fetch or export the file again", key, text));
   return value;
 }
 
 /// Returns the path of external data, which must be in the model's folder also after links are followed.
 fs::path external_path(const OnnxFile& file, const std::string& location, const std::string& where) {
-  if (file.folder.empty()) fail(where, "lies in external data, and there is no folder to read it from");
+  if (file.folder.empty())
+    fail(where,
+         "lies in external data, and there is no folder to read it from: onnx.save(onnx.load(FILE), NEW) puts all into "
+         "one file");
   std::error_code error;
   const fs::path folder = fs::weakly_canonical(file.folder, error);
   const fs::path path = fs::weakly_canonical(folder / location, error);
   const fs::path inside = path.lexically_relative(folder);
   if (error || location.empty() || location.find('\0') != std::string::npos || inside.empty() || inside == "." ||
       *inside.begin() == "..")
-    fail(where, fmt::format("external data '{}' does not lie in the model's folder", location));
-  if (!fs::is_regular_file(path, error)) fail(where, fmt::format("external data '{}': no such file", path.string()));
+    fail(where,
+         fmt::format("external data '{}' does not lie in the model's folder: move it there, and save the model again",
+                     location));
+  if (!fs::is_regular_file(path, error))
+    fail(where,
+         fmt::format("external data '{}': no such file; fetch it too, the model's weights are in it", path.string()));
   return path;
 }
 
@@ -148,15 +159,15 @@ std::string external_bytes(OnnxFile& file, const TensorProto& tensor, size_t siz
   std::error_code error;
   const uint64_t there = fs::file_size(path, error);
   if (error || length != size || offset > there || size > there - offset) {
-    fail(where, fmt::format("needs {} bytes at offset {} of '{}' ({} named), which has {}", size, offset, path.string(),
-                            length, there));
+    fail(where, fmt::format("needs {} bytes at offset {} of '{}' ({} named), which has {}: fetch or export both again",
+                            size, offset, path.string(), length, there));
   }
   file.external[path.string()] = there;
   std::string bytes(size, '\0');
   std::ifstream in(path, std::ios::binary);
   in.seekg(static_cast<std::streamoff>(offset));
   if (!in.read(bytes.data(), static_cast<std::streamsize>(size)))
-    fail(where, fmt::format("external data '{}' cannot be read", path.string()));
+    fail(where, fmt::format("external data '{}' cannot be read; fetch it again", path.string()));
   return bytes;
 }
 
@@ -256,7 +267,7 @@ Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::str
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   int64_t bytes = static_cast<int64_t>(element);
   for (const int64_t dim : constant.shape) {
-    if (dim < 0) fail(where, fmt::format("has shape {}", dims_text(constant.shape)));
+    if (dim < 0) fail(where, fmt::format("has shape {}: export the network again", dims_text(constant.shape)));
     bytes = saturating_product({bytes, dim});
   }
   const size_t count = static_cast<size_t>(bytes) / element;
@@ -264,7 +275,7 @@ Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::str
     take_bytes(external_bytes(file, tensor, static_cast<size_t>(bytes), where), tensor.data_type(), constant);
   } else if (tensor.has_raw_data()) {
     if (tensor.raw_data().size() != static_cast<size_t>(bytes)) {
-      fail(where, fmt::format("has {} bytes, its shape {} needs {}", tensor.raw_data().size(),
+      fail(where, fmt::format("has {} bytes, its shape {} needs {}: export the network again", tensor.raw_data().size(),
                               dims_text(constant.shape), bytes));
     }
     take_bytes(tensor.raw_data(), tensor.data_type(), constant);
@@ -272,8 +283,8 @@ Constant read_constant(OnnxFile& file, const TensorProto& tensor, const std::str
     take_fields(tensor, constant);
   }
   if (constant.elements() != count) {
-    fail(where,
-         fmt::format("has {} numbers, its shape {} needs {}", constant.elements(), dims_text(constant.shape), count));
+    fail(where, fmt::format("has {} numbers, its shape {} needs {}: export the network again", constant.elements(),
+                            dims_text(constant.shape), count));
   }
   return constant;
 }

@@ -34,6 +34,13 @@ inline constexpr int kOldestOpset = 11, kNewestOpset = 23;
 /// in memory.
 OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder);
 
+/// Puts the nodes of a graph behind those whose values they read; sorted nodes stay as they are. Throws Error(data)
+/// naming the nodes of a cycle.
+void sort_nodes(const std::string& file, onnx::GraphProto& graph);
+
+/// Returns "node 'conv1' (Conv)".
+std::string node_label(const onnx::NodeProto& node);
+
 /// The number of images in integers that come from a shape. An imported network takes any number.
 inline constexpr int64_t kBatchSize = std::numeric_limits<int64_t>::min() + 4242;
 

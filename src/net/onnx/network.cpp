@@ -56,8 +56,10 @@ void Network::check_room(size_t bytes) const {
   size_t read = file_.size;
   for (const auto& [path, size] : file_.external) read += size;
   if (bytes_ + bytes > kMaxCopies * read) {
-    throw data_error(
-        fmt::format("weights that nodes share, one copy for each, take more than {} times what was read", kMaxCopies));
+    throw data_error(fmt::format(
+        "weights that nodes share, one copy for each, take more than {} times what was read: export the network with "
+        "weights of its own for each layer",
+        kMaxCopies));
   }
 }
 

@@ -68,6 +68,7 @@ class Network {
   explicit Network(OnnxFile& file) : file_(file) {}
 
   OnnxFile& file() { return file_; }
+  const OnnxFile& file() const { return file_; }
   const Graph& graph() const { return result_.graph; }
   const Shape& shape(const OnnxValue& value) const { return graph().nodes[static_cast<size_t>(value.node)].shape; }
   Node& node(const OnnxValue& value) { return result_.graph.nodes[static_cast<size_t>(value.node)]; }
@@ -124,6 +125,10 @@ OnnxFile open_onnx_file(const std::string& path);
 ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks,
                             int image_size = 0);
 
+/// What to do with a quantized file in a form that octet does not read.
+inline constexpr const char* kQuantizeByOnnxRuntime =
+    "quantize the float network by onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ)";
+
 /// Returns why a value cannot be an output, or "".
 std::string output_fault(const OnnxValue& value);
 
@@ -138,5 +143,19 @@ struct NearestValues {
 /// trained network would be lost: layers after them have more than a hundredth of the weights, or take one number for
 /// each of their channels, like a bias.
 NearestValues nearest_values(Network& network, const std::vector<std::string>& outputs);
+
+/// Returns what makes the network end at the values `names`: a recipe's model.outputs and --outputs, for a quantized
+/// file a command of ONNX's package. open_size: the --image-size that the file needs; 0: it has a size.
+std::string how_to_end_at(const Network& network, const std::vector<std::string>& names, int open_size);
+
+/// Returns what is added to the refusal of a node behind all layers: "; ... end the network before it: ...".
+std::string advice_to_end(const Network& network, const NearestValues& nearest, int open_size);
+
+/// Whether a refused node prepares the images: a Clip, Transpose or Resize that alone reads them.
+bool prepares_images(Network& network, const onnx::NodeProto& node);
+
+/// Returns what is added to its refusal: "; ... begin the file behind it: ...". outputs: of the file.
+std::string advice_to_begin(const Network& network, const onnx::NodeProto& node,
+                            const std::vector<std::string>& outputs);
 
 }  // namespace octet

@@ -26,43 +26,49 @@ std::string type_text(int type) {
 
 }  // namespace
 
-std::string NodeReader::label() const {
-  const std::string kind = shown_name(op());
-  if (!node_.name().empty()) return fmt::format("node '{}' ({})", shown_name(node_.name()), kind);
-  return fmt::format("node of output '{}' ({})", node_.output_size() > 0 ? shown_name(node_.output(0)) : "", kind);
-}
-
 void NodeReader::fail(const std::string& what) const {
   throw data_error(fmt::format("{}: {}: {}", network_.file().name, label(), what));
 }
 
+void NodeReader::refuse(const std::string& what, const std::string& cure) const {
+  const std::string again =
+      network_.marks == nullptr ? "and export it again" : std::string("or ") + kQuantizeByOnnxRuntime;
+  const std::string usual =
+      "; change it where the network is made, to a form that src/net/onnx/README.md lists, " + again;
+  throw OnnxRefusal(data_error(fmt::format("{}: {}: {}", network_.file().name, label(), what)),
+                    cure.empty() ? usual : cure);
+}
+
+void NodeReader::invalid(const std::string& what) const {
+  fail(what + "; ONNX does not allow it: export the network again");
+}
+
 const OnnxValue& NodeReader::input(int i) {
-  if (!has_input(i)) fail(fmt::format("input {} is missing", i));
+  if (!has_input(i)) invalid(fmt::format("input {} is missing", i));
   if (const OnnxValue* value = network_.find(node_.input(i))) return *value;
-  fail(
-      fmt::format("input '{}' is nothing that came before: a cycle, nodes out of order, or a second output that "
-                  "octet does not make",
-                  shown_name(node_.input(i))));
+  refuse(fmt::format("input '{}' is given by no node, or is a second output, which octet makes of a Split only",
+                     shown_name(node_.input(i))));
 }
 
 /// Returns an activation in reals, whatever other fields it has set.
 const OnnxValue& NodeReader::reals(int i) {
   const OnnxValue& value = input(i);
-  if (value.node < 0) fail(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
-  if (value.groups != 0) fail("its input has five dimensions; octet knows them in a channel shuffle only");
+  if (value.node < 0)
+    refuse(fmt::format("input '{}' is a constant; expected an activation", shown_name(node_.input(i))));
+  if (value.groups != 0) refuse("its input has five dimensions; octet knows them in a channel shuffle only");
   if (value.softmax)
-    fail(
+    refuse(
         "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of "
         "heads in attention");
-  if (value.codes) fail(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
+  if (value.codes) refuse(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
   return value;
 }
 
 const OnnxValue& NodeReader::images(int i) {
   const OnnxValue& value = reals(i);
   if (value.heads != 0)
-    fail(fmt::format("input '{}' is in heads, with its pixels in a row; octet knows that inside attention only",
-                     shown_name(node_.input(i))));
+    refuse(fmt::format("input '{}' is in heads, with its pixels in a row; octet knows that inside attention only",
+                       shown_name(node_.input(i))));
   return value;
 }
 
@@ -106,32 +112,35 @@ const OnnxValue& NodeReader::bounded_input(int i) {
 
 void NodeReader::check_no_bounds(int i, const OnnxValue& value) const {
   if (value.bounded())
-    fail(fmt::format("input '{}' is a Relu or Clip without a scale of its own; expected a QuantizeLinear behind it",
-                     shown_name(node_.input(i))));
+    refuse(fmt::format("input '{}' is a Relu or Clip without a scale of its own; expected a QuantizeLinear behind it",
+                       shown_name(node_.input(i))));
 }
 
 void NodeReader::check_no_factor(int i, const OnnxValue& value) const {
   if (value.plain()) return;
-  fail(fmt::format("input '{}' is {} times {} plus {}; octet knows that only inside a hard-swish or gelu",
-                   shown_name(node_.input(i)), value.factor, value.erf ? "an Erf" : "an activation", value.shift));
+  refuse(fmt::format("input '{}' is {} times {} plus {}; octet knows that only inside a hard-swish or gelu",
+                     shown_name(node_.input(i)), value.factor, value.erf ? "an Erf" : "an activation", value.shift));
 }
 
 void NodeReader::check_no_pad(const OnnxValue& value) const {
-  if (value.pad != Padding{}) fail("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
+  if (value.pad != Padding{}) refuse("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
 }
 
 const Constant& NodeReader::bound(int i) {
   const OnnxValue& value = input(i);
   if (!value.constant)
-    fail(fmt::format("input '{}' is computed by the network; expected a constant", shown_name(node_.input(i))));
+    refuse(
+        fmt::format("input '{}' is computed by the network; expected a constant, as an export for images of one size "
+                    "with its constants folded has it",
+                    shown_name(node_.input(i))));
   return *value.constant;
 }
 
 const Constant& NodeReader::constant(int i) {
   const Constant& found = bound(i);
   if (!found.is_finite)
-    throw data_error(fmt::format("{}: weights '{}': {}{}", network_.file().name, shown_name(node_.input(i)),
-                                 not_finite(found.reals, found.shape),
+    throw data_error(fmt::format("{}: weights '{}': {}{}: train or export the network again", network_.file().name,
+                                 shown_name(node_.input(i)), not_finite(found.reals, found.shape),
                                  found.too_large > 0 ? "; as float64 in the file, beyond float32's 3.4e38" : ""));
   return found;
 }
@@ -142,9 +151,9 @@ const Constant& NodeReader::weights(int i, size_t rank) {
       found.real && found.shape.size() == rank &&
       std::all_of(found.shape.begin(), found.shape.end(), [](int64_t dim) { return dim >= 1 && dim <= kMaxDimension; });
   if (!fits) {
-    fail(fmt::format("input '{}' is {} {}; expected float32 weights with {} dimensions of 1 to {}",
-                     shown_name(node_.input(i)), found.real ? "float32" : "integer", dims_text(found.shape), rank,
-                     kMaxDimension));
+    refuse(fmt::format("input '{}' is {} {}; expected float32 weights with {} dimensions of 1 to {}",
+                       shown_name(node_.input(i)), found.real ? "float32" : "integer", dims_text(found.shape), rank,
+                       kMaxDimension));
   }
   return found;
 }
@@ -152,8 +161,8 @@ const Constant& NodeReader::weights(int i, size_t rank) {
 std::vector<int64_t> NodeReader::integers_input(int i) {
   const Constant& found = constant(i);
   if (found.real || found.shape.size() > 1) {
-    fail(fmt::format("input '{}' is {} {}; expected a row of integers", shown_name(node_.input(i)),
-                     found.real ? "float32" : "integer", dims_text(found.shape)));
+    refuse(fmt::format("input '{}' is {} {}; expected a row of integers", shown_name(node_.input(i)),
+                       found.real ? "float32" : "integer", dims_text(found.shape)));
   }
   return found.integers;
 }
@@ -174,9 +183,12 @@ const AttributeProto* NodeReader::find(const char* name) {
   const AttributeProto* found = nullptr;
   for (const AttributeProto& attribute : node_.attribute()) {
     if (attribute.name() != name) continue;
-    if (found != nullptr) fail(fmt::format("attribute '{}' is given twice", name));
+    if (found != nullptr) invalid(fmt::format("attribute '{}' is given twice", name));
     if (attribute.has_ref_attr_name())
-      fail(fmt::format("attribute '{}' refers to a function's; expected a value", name));
+      fail(
+          fmt::format("attribute '{}' refers to a function's; expected a value: onnx.inliner.inline_local_functions "
+                      "gives it one",
+                      name));
     found = &attribute;
   }
   return found;
@@ -185,7 +197,7 @@ const AttributeProto* NodeReader::find(const char* name) {
 const AttributeProto* NodeReader::find(const char* name, AttributeProto::AttributeType type) {
   const AttributeProto* found = find(name);
   if (found != nullptr && found->type() != type) {
-    fail(fmt::format("attribute '{}' is of type {}; expected {}", name, type_text(found->type()), type_text(type)));
+    invalid(fmt::format("attribute '{}' is of type {}; expected {}", name, type_text(found->type()), type_text(type)));
   }
   return found;
 }
@@ -213,7 +225,7 @@ std::vector<int64_t> NodeReader::integers(const char* name, std::vector<int64_t>
 void NodeReader::done() {
   for (const AttributeProto& attribute : node_.attribute()) {
     if (!taken_.contains(attribute.name()))
-      fail(fmt::format("attribute '{}' is nothing that octet knows", shown_name(attribute.name())));
+      refuse(fmt::format("attribute '{}' is nothing that octet knows", shown_name(attribute.name())));
   }
 }
 
@@ -237,7 +249,7 @@ void NodeReader::make(Node made, int rank) {
 
 void NodeReader::result(OnnxValue value, int output) {
   if (!network_.values.emplace(node_.output(output), std::move(value)).second)
-    fail(fmt::format("two nodes give '{}'", shown_name(node_.output(output))));
+    invalid(fmt::format("two nodes give '{}'", shown_name(node_.output(output))));
 }
 
 }  // namespace octet

@@ -4,11 +4,20 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/net/onnx/network.h"
 
 namespace octet {
+
+/// A form that octet has not. `cure` is what to do about it wherever it stands in the network.
+class OnnxRefusal : public Error {
+ public:
+  OnnxRefusal(const Error& error, std::string cure) : Error(error), cure(std::move(cure)) {}
+  std::string cure;  ///< "; change it ...", to be added to the message
+};
 
 /// Gives a rule the inputs and attributes of its node one by one, and refuses what no rule took. Input functions differ
 /// in what they accept (OnnxValue); all fail for a missing input.
@@ -18,8 +27,11 @@ class NodeReader {
 
   const std::string& op() const { return node_.op_type(); }
   int opset() const { return network_.file().opset; }
-  std::string label() const;  ///< "node 'conv1' (Conv)"
-  [[noreturn]] void fail(const std::string& what) const;
+  std::string label() const { return node_label(node_); }
+  [[noreturn]] void fail(const std::string& what) const;  ///< `what` names the cure
+  /// Throws OnnxRefusal for a form that octet has not. cure: "; ..."; "": what can be done about any form.
+  [[noreturn]] void refuse(const std::string& what, const std::string& cure = "") const;
+  [[noreturn]] void invalid(const std::string& what) const;  ///< for what ONNX forbids; names the cure
 
   int inputs() const { return node_.input_size(); }
   bool has_input(int i) const { return i < node_.input_size() && !node_.input(i).empty(); }

@@ -49,7 +49,8 @@ OnnxValue channels_in_steps(NodeReader& node, const OnnxValue& x, const Range& c
                             const std::vector<std::string>& names) {
   if (channels.step == 1) return channels_of(node, x, channels.first, channels.count, names);
   if (channels.size % channels.step != 0)
-    node.fail(fmt::format("{} channels in steps of {}; expected steps that divide them", channels.size, channels.step));
+    node.refuse(
+        fmt::format("{} channels in steps of {}; expected steps that divide them", channels.size, channels.step));
   const int64_t each = channels.size / channels.step;
   OnnxValue shuffled =
       node.network().append({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(each)},
@@ -85,18 +86,18 @@ std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
   std::vector<int64_t> axes = node.integers("axes", {0, 1, 2, 3});
   for (int64_t& axis : axes) axis = positive_axis(node, axis, 4);
   if (axes != std::vector<int64_t>{0, 1, 2, 3} && axes != std::vector<int64_t>{2, 3})
-    node.fail(fmt::format("axes {}; expected height and width, [2, 3]", dims_text(axes)));
+    node.refuse(fmt::format("axes {}; expected height and width, [2, 3]", dims_text(axes)));
   const size_t first = axes.size() - 2;  // of height and width
   if (node.has_input(3)) {
     const std::vector<int64_t> sizes = node.integers_input(3);
     if (sizes.size() != axes.size() || (first == 2 && sizes[1] != in.c))
-      node.fail(fmt::format("sizes {}; expected [N, {}, height, width]", dims_text(sizes), in.c));
+      node.refuse(fmt::format("sizes {}; expected [N, {}, height, width]", dims_text(sizes), in.c));
     return {static_cast<double>(sizes[first]) / in.h, static_cast<double>(sizes[first + 1]) / in.w};
   }
   const Constant& scales = node.constant(2);
   if (!scales.real || scales.reals.size() != axes.size() ||
       (first == 2 && (scales.reals[0] != 1 || scales.reals[1] != 1)))
-    node.fail("scales of something else; expected [1, 1, vertical, horizontal]");
+    node.refuse("scales of something else; expected [1, 1, vertical, horizontal]");
   return {scales.reals[first], scales.reals[first + 1]};
 }
 
@@ -129,7 +130,7 @@ OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window
   const auto channels = static_cast<int64_t>(network.shape(x).c), outputs = channels * std::ssize(taps);
   const size_t size = static_cast<size_t>(window.kernel_h) * static_cast<size_t>(window.kernel_w);
   if (outputs > kMaxDimension)
-    node.fail(fmt::format("gives {} channels; octet has at most {}", outputs, kMaxDimension));
+    node.refuse(fmt::format("gives {} channels; octet has at most {}", outputs, kMaxDimension));
   network.check_room(static_cast<size_t>(outputs) * size * sizeof(float));
   const OnnxValue y = network.append({.op = Op::conv2d,
                                       .inputs = {x.node},
@@ -161,7 +162,7 @@ void slice_activation(NodeReader& node) {
   if (node.has_input(3)) axes = node.integers_input(3);
   const std::vector<int64_t> steps = node.has_input(4) ? node.integers_input(4) : std::vector<int64_t>(axes.size(), 1);
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
-    node.fail("starts, ends, axes and steps differ in length");
+    node.invalid("starts, ends, axes and steps differ in length");
   constexpr int64_t kMaxImages = std::numeric_limits<int32_t>::max();
   const int64_t images = network.batch > 0 ? network.batch : kMaxImages;
   std::array<Range, 4> ranges;
@@ -171,15 +172,16 @@ void slice_activation(NodeReader& node) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
     Range& range = ranges[axis];
-    if (std::exchange(seen[axis], true)) node.fail(fmt::format("names axis {} twice", axis));
-    if (steps[i] < 1) node.fail(fmt::format("step {}; expected 1 and more, octet copies nothing backwards", steps[i]));
+    if (std::exchange(seen[axis], true)) node.invalid(fmt::format("names axis {} twice", axis));
+    if (steps[i] < 1)
+      node.refuse(fmt::format("step {}; expected 1 and more, octet copies nothing backwards", steps[i]));
     range.first = clamped(starts[i], range.size);
     const int64_t taken = clamped(ends[i], range.size) - range.first;
     range.step = std::min(steps[i], range.size);  // a larger one takes the first alone, too
     range.count = taken <= 0 ? 0 : (taken - 1) / range.step + 1;
-    if (range.count == 0) node.fail(fmt::format("takes nothing of axis {}", axis));
+    if (range.count == 0) node.refuse(fmt::format("takes nothing of axis {}", axis));
   }
-  if (!ranges[0].is_whole()) node.fail("of some images of the batch; expected all of them");
+  if (!ranges[0].is_whole()) node.refuse("of some images of the batch; expected all of them");
   const Range &rows = ranges[2], &columns = ranges[3];
   const bool all_pixels = rows.is_whole() && columns.is_whole();
   OnnxValue y = x;
@@ -197,7 +199,7 @@ void split(NodeReader& node) {
   if (node.input(0).heads != 0) return split_heads(node);
   const OnnxValue x = node.activation(0);
   if (positive_axis(node, node.integer("axis", 0), x.rank) != 1)
-    node.fail(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 0)));
+    node.refuse(fmt::format("along axis {}; expected 1, the channels", node.integer("axis", 0)));
   split_channels(node, node.network().shape(x).c, [&](int64_t first, int64_t size, const std::string& name) {
     return channels_of(node, x, first, size, {name});
   });
@@ -214,7 +216,7 @@ void split_channels(NodeReader& node, int64_t channels,
   const bool fit = node.integer("num_outputs", outputs) == outputs && sizes.size() == static_cast<size_t>(outputs) &&
                    std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s >= 1 && s <= channels; }) &&
                    std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == channels;
-  if (!fit) node.fail(fmt::format("{} channels into {} outputs of {}", channels, outputs, dims_text(sizes)));
+  if (!fit) node.invalid(fmt::format("{} channels into {} outputs of {}", channels, outputs, dims_text(sizes)));
   int64_t first = 0;
   for (size_t i = 0; i < sizes.size(); first += sizes[i++]) {
     const std::string& name = node.name_of_output(static_cast<int>(i));
@@ -224,7 +226,7 @@ void split_channels(NodeReader& node, int64_t channels,
 
 void resize(NodeReader& node) {
   const OnnxValue x = node.activation(0);
-  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
   const std::string mode = node.text("mode", "nearest");
   const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
   const std::string rounding = node.text("nearest_mode", "round_prefer_floor");
@@ -232,11 +234,11 @@ void resize(NodeReader& node) {
   node.integer("exclude_outside", 0);
   node.integer("antialias", 0);
   if (const std::string policy = node.text("keep_aspect_ratio_policy", "stretch"); policy != "stretch")
-    node.fail(fmt::format("keep_aspect_ratio_policy '{}'; expected stretch", shown_name(policy)));
+    node.refuse(fmt::format("keep_aspect_ratio_policy '{}'; expected stretch", shown_name(policy)));
   const bool repeats = (mode == "nearest" && repeats_pixels(coordinates, rounding)) ||
                        repeats_one_pixel(node.network().shape(x), mode, coordinates);
   if (!repeats && !is_bilinear(mode, coordinates)) {
-    node.fail(
+    node.refuse(
         fmt::format("mode '{}', {}, {}; expected pixels repeated (nearest, asymmetric, floor) or bilinear (linear, "
                     "half_pixel)",
                     shown_name(mode), shown_name(coordinates), shown_name(rounding)));
@@ -244,7 +246,7 @@ void resize(NodeReader& node) {
   const std::array<double, 2> factors = read_factors(node, node.network().shape(x));
   for (const double factor : factors) {
     if (!(factor >= 1 && factor <= kMaxDimension) || factor != std::floor(factor))
-      node.fail(fmt::format("by {} x {}; expected integers", factors[0], factors[1]));
+      node.refuse(fmt::format("by {} x {}; expected integers", factors[0], factors[1]));
   }
   node.make({.op = repeats ? Op::resize : Op::resize_bilinear,
              .inputs = {x.node},

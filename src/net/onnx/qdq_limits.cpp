@@ -16,6 +16,8 @@
 namespace octet {
 namespace {
 
+constexpr const char* kNotOctets = "; training gives no such constants: write the checkpoint again by octet export RUN";
+
 [[noreturn]] void fail(const Int8Node& node, const std::string& what) {
   throw usage_error(fmt::format("export: node '{}' ({}): {}", node.name, int8_op_name(node.op), what));
 }
@@ -38,10 +40,12 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
   const auto require = [&](double multiplier, size_t input) {
     const double ratio = input_of(input).out.scale / (y_scale * divisor);
     if (std::abs(multiplier - ratio) > 1e-5 * ratio)
-      fail(node, fmt::format("multiplier {} is not the ratio of its edges' scales, {}", multiplier, ratio));
+      fail(node,
+           fmt::format("multiplier {} is not the ratio of its edges' scales, {}{}", multiplier, ratio, kNotOctets));
   };
   if (node.op == Int8Op::matmul) {  // written with a factor of the product
-    if (!(node.multiplier[0] > 0)) fail(node, fmt::format("multiplier {} is not positive", node.multiplier[0]));
+    if (!(node.multiplier[0] > 0))
+      fail(node, fmt::format("multiplier {} is not positive{}", node.multiplier[0], kNotOctets));
     return;
   }
   if (node.op == Int8Op::softmax) return require(node.multiplier[0] * input_of(0).out.scale, 0);
@@ -55,7 +59,9 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
 void check_table(const Int8Graph& graph, const Int8Node& node) {
   if (node.op != Int8Op::lookup) return;
   const std::optional<Curve> curve = read_curve(node.function);
-  if (!curve) fail(node, fmt::format("its table was made from '{}', which has no form in ONNX here", node.function));
+  if (!curve)
+    fail(node,
+         fmt::format("its table was made from '{}', which has no form in ONNX here{}", node.function, kNotOctets));
   const QParams& in = graph.nodes[static_cast<size_t>(node.inputs[0])].out;
   for (int32_t code = in.quant_min; code <= in.quant_max; ++code) {
     const auto value = static_cast<float>(evaluate(*curve, dequantize(code, in)));
@@ -63,7 +69,8 @@ void check_table(const Int8Graph& graph, const Int8Node& node) {
     const uint8_t byte = node.table[static_cast<uint8_t>(code)];
     const int32_t found = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
     if (std::abs(found - expected) > 1)
-      fail(node, fmt::format("gives {} for code {}; its function {} gives {}", found, code, node.function, expected));
+      fail(node, fmt::format("gives {} for code {}; its function {} gives {}{}", found, code, node.function, expected,
+                             kNotOctets));
   }
 }
 
@@ -73,7 +80,8 @@ void check_exponentials(const Int8Graph& graph, const Int8Node& node) {
   const std::vector<int32_t> expected = softmax_table(graph.nodes[static_cast<size_t>(node.inputs[0])].out);
   for (size_t d = 0; d < expected.size(); ++d)
     if (std::abs(node.exponentials[d] - expected[d]) > 1)
-      fail(node, fmt::format("exponential {} is {}; its input's scale gives {}", d, node.exponentials[d], expected[d]));
+      fail(node, fmt::format("exponential {} is {}; its input's scale gives {}{}", d, node.exponentials[d], expected[d],
+                             kNotOctets));
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ namespace {
 void require_float32(NodeReader& node, const char* attribute, const char* why) {
   const int64_t type = node.integer(attribute, 0);
   if (type != 0 && type != onnx::TensorProto::FLOAT)
-    node.fail(fmt::format("{} {}; {}", attribute, type_name(type), why));
+    node.refuse(fmt::format("{} {}; {}", attribute, type_name(type), why));
 }
 
 void refuse_blocks(NodeReader& node) {
-  if (node.integer("block_size", 0) != 0) node.fail("scales of blocks; expected one a tensor or channel");
+  if (node.integer("block_size", 0) != 0) node.refuse("scales of blocks; expected one a tensor or channel");
 }
 
 /// Returns the type of the codes that a QuantizeLinear gives: that of its zero point, else output_dtype, else uint8.
@@ -34,7 +34,7 @@ int type_of_codes(NodeReader& node) {
   const bool zero = node.has_input(2);
   const int64_t type = zero ? node.constant(2).type : given != 0 ? given : int64_t{onnx::TensorProto::UINT8};
   if (zero && given != 0 && given != type)
-    node.fail(fmt::format("output_dtype {}, and a zero point of type {}", type_name(given), type_name(type)));
+    node.invalid(fmt::format("output_dtype {}, and a zero point of type {}", type_name(given), type_name(type)));
   if (type != onnx::TensorProto::INT8 && type != onnx::TensorProto::UINT8)
     node.fail(
         fmt::format("its codes are {}; octet's are int8 or uint8: quantize the network to 8 bits", type_name(type)));
@@ -48,8 +48,8 @@ size_t count_along(NodeReader& node, int input, const std::vector<int64_t>& shap
   const bool each = found.shape.size() == 1 && axis >= 0 && axis < static_cast<int64_t>(shape.size()) &&
                     found.shape[0] == shape[static_cast<size_t>(axis)];
   if (!one && !each) {
-    node.fail(fmt::format("input '{}' is {}; expected one number, or one for each index along axis {} of {}",
-                          shown_name(node.name_of_input(input)), dims_text(found.shape), axis, dims_text(shape)));
+    node.refuse(fmt::format("input '{}' is {}; expected one number, or one for each index along axis {} of {}",
+                            shown_name(node.name_of_input(input)), dims_text(found.shape), axis, dims_text(shape)));
   }
   return found.elements();
 }
@@ -58,8 +58,8 @@ std::vector<float> read_scales(NodeReader& node, const std::vector<int64_t>& sha
   count_along(node, 1, shape, axis);
   const Constant& found = node.constant(1);
   for (const float scale : found.reals)
-    if (!(scale > 0)) node.fail(fmt::format("scale {}; expected a positive number", scale));
-  if (!found.real) node.fail("its scale is not float32");
+    if (!(scale > 0)) node.refuse(fmt::format("scale {}; expected a positive number", scale));
+  if (!found.real) node.refuse("its scale is not float32");
   return found.reals;
 }
 
@@ -67,7 +67,7 @@ std::vector<float> read_scales(NodeReader& node, const std::vector<int64_t>& sha
 int32_t read_zero_point(NodeReader& node) {
   if (!node.has_input(2)) return 0;
   count_along(node, 2, {}, -1);
-  if (node.constant(2).real) node.fail("its zero point is not an integer");
+  if (node.constant(2).real) node.invalid("its zero point is not an integer");
   return static_cast<int32_t>(node.constant(2).integers[0]);
 }
 
@@ -97,7 +97,7 @@ void convert_constant(NodeReader& node, bool to_codes) {
   const Constant& from = node.constant(0);
   const auto rank = static_cast<int64_t>(from.shape.size());
   const int64_t given = node.integer("axis", 1), axis = given < 0 ? given + rank : given;
-  if (from.real != to_codes) node.fail(to_codes ? "of integers" : "of what is no codes");
+  if (from.real != to_codes) node.invalid(to_codes ? "of integers" : "of what is no codes");
   const int type = to_codes ? type_of_codes(node) : from.type;
   Constant to;
   to.shape = from.shape;
@@ -105,14 +105,14 @@ void convert_constant(NodeReader& node, bool to_codes) {
   to.axis = axis;
   to.scale = read_scales(node, from.shape, axis);
   const size_t zeros = node.has_input(2) ? count_along(node, 2, from.shape, axis) : 0;
-  if (zeros != 0 && node.constant(2).real) node.fail("its zero point is not an integer");
+  if (zeros != 0 && node.constant(2).real) node.invalid("its zero point is not an integer");
   const std::vector<int64_t> zero = zeros != 0 ? node.constant(2).integers : std::vector<int64_t>{0};
   if (zeros != 0 && node.constant(2).type != type)
-    node.fail(fmt::format("codes of type {}, and a zero point of type {}", type_name(type),
-                          type_name(node.constant(2).type)));
+    node.invalid(fmt::format("codes of type {}, and a zero point of type {}", type_name(type),
+                             type_name(node.constant(2).type)));
   to.type = to_codes ? type : static_cast<int>(onnx::TensorProto::FLOAT);
   const double low = type == onnx::TensorProto::INT8 ? -128 : 0;
-  if (zero.size() > 1 && to.scale.size() != zero.size()) node.fail("as many zero points as scales are expected");
+  if (zero.size() > 1 && to.scale.size() != zero.size()) node.invalid("as many zero points as scales are expected");
   const Along scale_at = along(from.shape, axis, to.scale.size());
   for (size_t i = 0; i < from.elements(); ++i) {
     const size_t k = scale_at(i);
@@ -122,7 +122,8 @@ void convert_constant(NodeReader& node, bool to_codes) {
       to.integers.push_back(static_cast<int64_t>(std::clamp(code, low, low + 255)));
     } else {
       const double real = (static_cast<double>(from.integers[i]) - offset) * to.scale[k];
-      if (!(std::abs(real) <= std::numeric_limits<float>::max())) node.fail("gives values beyond float32");
+      if (!(std::abs(real) <= std::numeric_limits<float>::max()))
+        node.fail(std::string("gives values beyond float32; ") + kQuantizeByOnnxRuntime);
       to.reals.push_back(static_cast<float>(real));
     }
   }
@@ -135,8 +136,6 @@ bool same(const QParams& a, const QParams& b) {
 }
 
 [[noreturn]] void refuse_quantized(NodeReader& node) {
-  for (const onnx::NodeProto& other : node.network().file().model->graph().node())
-    if (const std::string cure = cure_of_other_form(other.op_type()); !cure.empty()) node.fail(cure);
   node.fail(
       "a quantized network; octet run and bench take it, octet export FILE.onnx --out int8.safetensors makes a "
       "checkpoint of it");
@@ -154,10 +153,10 @@ void bound(NodeReader& node, float low, float high) {
 
 std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int64_t outputs) {
   const Constant& weights = node.constant(input);
-  if (weights.scale.empty()) node.fail("its weights are no codes; expected a DequantizeLinear of int8 weights");
+  if (weights.scale.empty()) node.refuse("its weights are no codes; expected a DequantizeLinear of int8 weights");
   if (weights.scale.size() == 1) return std::vector<float>(static_cast<size_t>(outputs), weights.scale[0]);
   if (weights.axis != axis)
-    node.fail(fmt::format("scales of weights along axis {}; expected {}, the outputs", weights.axis, axis));
+    node.refuse(fmt::format("scales of weights along axis {}; expected {}, the outputs", weights.axis, axis));
   return weights.scale;
 }
 
@@ -173,7 +172,7 @@ void quantize_linear(NodeReader& node) {
   OnnxValue y = heads ? node.head_input(0) : node.bounded_input(0);
   const bool factor = heads && y.dequantized && y.factor > 0 && y.shift == 0 && !y.erf;
   if (!factor && !y.plain()) {
-    node.fail(
+    node.refuse(
         "of an activation plus a number, or times one: expected codes' own scale before a number, which is positive");
   }
   const QdqMarks::Edge edge{read_qparams(node), y.low, y.high, y.factor, {}};
@@ -193,7 +192,7 @@ void quantize_linear(NodeReader& node) {
   const auto [place, fresh] = network.marks->edges.emplace(network.node(y).name, edge);
   if (!fresh && (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low ||
                  place->second.high != edge.high || place->second.factor != edge.factor))
-    node.fail("its input is quantized elsewhere in another way; octet has one scale an edge");
+    node.refuse("its input is quantized elsewhere in another way; octet has one scale an edge");
   if (!y.pixels_first)  // only codes in octet's order
     network.marks->codes.emplace(network.node(y).name, node.names().back());
   y.low = -std::numeric_limits<float>::infinity();
@@ -209,11 +208,11 @@ void clip_codes(NodeReader& node) {
     if (!node.has_input(input)) return std::nullopt;
     const Constant& found = node.constant(input);
     if (found.real || found.elements() != 1)
-      node.fail(fmt::format("input '{}' is not one integer", shown_name(node.name_of_input(input))));
+      node.invalid(fmt::format("input '{}' is not one integer", shown_name(node.name_of_input(input))));
     return found.integers[0];
   };
   const std::optional<int64_t> low = limit(1), high = limit(2);
-  if (low && high && *low > *high) node.fail(fmt::format("to {} .. {}: no range", *low, *high));
+  if (low && high && *low > *high) node.invalid(fmt::format("to {} .. {}: no range", *low, *high));
   OnnxValue y = node.input(0);
   if (y.constant) {
     Constant codes = *y.constant;
@@ -266,17 +265,17 @@ void dequantize_linear(NodeReader& node) {
   OnnxValue y = node.input(0);
   if (y.constant) return convert_constant(node, false);
   node.integer("axis", 1);
-  if (!y.codes) node.fail("of no codes; expected a QuantizeLinear before it");
+  if (!y.codes) node.refuse("of no codes; expected a QuantizeLinear before it");
   QdqMarks::Edge& edge = network.marks->edges.at(network.node(y).name);
   const QParams& codes = edge.qparams;
   const float scale = read_scales(node, {}, -1)[0];
   const int32_t zero = read_zero_point(node);
   if (scale != codes.scale || zero != codes.zero_point)
-    node.fail(fmt::format("its scale {} and zero point {} are not those of the QuantizeLinear before it, {} and {}",
-                          scale, zero, codes.scale, codes.zero_point));
+    node.refuse(fmt::format("its scale {} and zero point {} are not those of the QuantizeLinear before it, {} and {}",
+                            scale, zero, codes.scale, codes.zero_point));
   const std::pair bounds(y.low, y.high);
   if (edge.codes.value_or(bounds) != bounds)
-    node.fail("reads codes that another DequantizeLinear reads with other bounds; octet has one range an edge");
+    node.refuse("reads codes that another DequantizeLinear reads with other bounds; octet has one range an edge");
   edge.codes = bounds;
   y.low = -std::numeric_limits<float>::infinity();
   y.high = std::numeric_limits<float>::infinity();

@@ -42,14 +42,14 @@ void end_shuffle(NodeReader& node) {
   const bool images_first =
       !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || (to[0] == 0 && !zero_is_zero));
   if (!x.swapped || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()))
-    node.fail(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
+    node.refuse(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
   node.make({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)});
 }
 
 }  // namespace
 
 int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank) {
-  if (axis < -rank || axis >= rank) node.fail(fmt::format("axis {} of {} dimensions", axis, rank));
+  if (axis < -rank || axis >= rank) node.invalid(fmt::format("axis {} of {} dimensions", axis, rank));
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -62,7 +62,7 @@ std::vector<int64_t> read_axes(NodeReader& node, int64_t rank) {
 void flatten(NodeReader& node) {
   const int rank = node.activation(0).rank;
   const int64_t axis = node.integer("axis", 1);
-  if ((axis < 0 ? axis + rank : axis) != 1) node.fail(fmt::format("axis {}; expected 1", axis));
+  if ((axis < 0 ? axis + rank : axis) != 1) node.refuse(fmt::format("axis {}; expected 1", axis));
   to_row(node);
 }
 
@@ -92,7 +92,7 @@ void reshape(NodeReader& node) {
     return node.result(y);
   }
   if (x.rank == 4 && reshape_to_heads(node, x, to)) return;
-  node.fail(
+  node.refuse(
       fmt::format("{} to {}; expected [N, -1], a flatten, or the heads of attention, [N, heads, C / heads, H * W]",
                   dims_text(from), dims_text(wanted)));
 }
@@ -106,8 +106,8 @@ void squeeze(NodeReader& node) {
   if (x.rank == 4 && shape.h == 1 && shape.w == 1 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 2);
   if (x.rank == 4 && shape.w == 1 && axes == std::vector<int64_t>{3}) return change_rank(node, 3);
   if (x.rank == 3 && shape.h == 1 && axes == std::vector<int64_t>{2}) return change_rank(node, 2);
-  node.fail(fmt::format("axes {} of {}; expected height and width of one pixel", dims_text(axes),
-                        dims_text(dims_of(node, x))));
+  node.refuse(fmt::format("axes {} of {}; expected height and width of one pixel", dims_text(axes),
+                          dims_text(dims_of(node, x))));
 }
 
 void unsqueeze(NodeReader& node) {
@@ -116,7 +116,7 @@ void unsqueeze(NodeReader& node) {
   std::vector<int64_t> axes = read_axes(node, 4);
   std::sort(axes.begin(), axes.end());
   if (x.rank == 2 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 4);
-  node.fail(
+  node.refuse(
       fmt::format("axes {} of {}; expected [N, C] to [N, C, 1, 1]", dims_text(axes), dims_text(dims_of(node, x))));
 }
 

@@ -62,11 +62,11 @@ std::string cure_of_other_form(std::string_view op) {
   constexpr std::string_view kDynamic[] = {"ConvInteger",           "DynamicQuantizeLSTM", "DynamicQuantizeLinear",
                                            "DynamicQuantizeMatMul", "MatMulInteger",       "MatMulIntegerToFloat"};
   if (std::find(std::begin(kDynamic), std::end(kDynamic), op) != std::end(kDynamic))
-    return "a dynamically quantized network, whose scales follow from each image; octet's are constants: quantize "
-           "the float network by onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ)";
+    return std::string(
+               "a dynamically quantized network, whose scales follow from each image; octet's are constants: ") +
+           kQuantizeByOnnxRuntime;
   if (op.starts_with("QLinear") || op == "QGemm" || op == "QAttention")
-    return "a quantized network in QOperator form; octet reads QDQ: quantize the float network again, by "
-           "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ)";
+    return std::string("a quantized network in QOperator form; octet reads QDQ: ") + kQuantizeByOnnxRuntime;
   return "";
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kLongestRow = 64;
 
 void give(NodeReader& node, std::vector<int64_t> values, std::vector<int64_t> shape) {
-  if (values.size() > kLongestRow) node.fail(fmt::format("gives more than {} integers", kLongestRow));
+  if (values.size() > kLongestRow) node.refuse(fmt::format("gives more than {} integers", kLongestRow));
   Constant constant;
   constant.shape = std::move(shape);
   constant.integers = std::move(values);
@@ -55,24 +55,24 @@ bool reverses(NodeReader& node) {
 
 int64_t compute(NodeReader& node, int64_t a, int64_t b) {
   if (a == kBatchSize || b == kBatchSize)
-    node.fail("computes with the number of images; expected a network for any batch");
+    node.refuse("computes with the number of images; expected a network for any batch");
   int64_t result = 0;
   bool overflow = false;
   if (node.op() == "Add") overflow = __builtin_add_overflow(a, b, &result);
   if (node.op() == "Sub") overflow = __builtin_sub_overflow(a, b, &result);
   if (node.op() == "Mul") overflow = __builtin_mul_overflow(a, b, &result);
   if (node.op() == "Div") {
-    if (b == 0 || b == -1) node.fail(fmt::format("divides by {}", b));
+    if (b == 0 || b == -1) node.refuse(fmt::format("divides by {}", b));
     result = a / b;
   }
-  if (overflow) node.fail(fmt::format("{} and {}: too large", a, b));
+  if (overflow) node.refuse(fmt::format("{} and {}: too large", a, b));
   return result;
 }
 
 /// Converts integers to float32. Fails for the number of images.
 std::vector<float> reals_of(NodeReader& node, const Constant& from) {
   for (const int64_t value : from.integers)
-    if (value == kBatchSize) node.fail("of the number of images; expected a network for any batch");
+    if (value == kBatchSize) node.refuse("of the number of images; expected a network for any batch");
   return {from.integers.begin(), from.integers.end()};
 }
 
@@ -108,7 +108,7 @@ void constant(NodeReader& node) {
     value.integers = node.integers("value_ints", {});
     value.shape = {static_cast<int64_t>(value.integers.size())};
   } else {
-    node.fail("expected a tensor, or numbers");
+    node.refuse("expected a tensor, or numbers");
   }
   node.result(network.constant(std::move(value)));
 }
@@ -130,7 +130,7 @@ void shape(NodeReader& node) {
 
 void gather(NodeReader& node) {
   const std::vector<int64_t> from = node.integers_input(0), indices = node.integers_input(1);
-  if (const int64_t axis = node.integer("axis", 0); axis != 0 && axis != -1) node.fail("expected axis 0 of a shape");
+  if (const int64_t axis = node.integer("axis", 0); axis != 0 && axis != -1) node.refuse("expected axis 0 of a shape");
   std::vector<int64_t> taken;
   for (const int64_t index : indices)
     taken.push_back(from[static_cast<size_t>(positive_axis(node, index, static_cast<int64_t>(from.size())))]);
@@ -145,7 +145,7 @@ void slice(NodeReader& node) {
   if (starts.size() != 1 || ends.size() != 1 ||
       (node.has_input(3) && node.integers_input(3) != std::vector<int64_t>{0}) ||
       (node.has_input(4) && node.integers_input(4) != std::vector<int64_t>{1}))
-    node.fail("expected one range of a shape, in steps of 1");
+    node.refuse("expected one range of a shape, in steps of 1");
   const auto size = static_cast<int64_t>(from.size());
   const int64_t start = clamped(starts[0], size), end = clamped(ends[0], size);
   give_integers(node, {from.begin() + start, from.begin() + std::max(start, end)}, false);
@@ -158,11 +158,11 @@ void cast(NodeReader& node) {
   const bool to_integer = to == onnx::TensorProto::INT64 || to == onnx::TensorProto::INT32;
   const OnnxValue& x = node.input(0);
   if (!to_real && !(to_integer && x.constant))
-    node.fail("to another type; expected float32, float16, bfloat16 or float64, or int64 and int32 of a constant");
+    node.refuse("to another type; expected float32, float16, bfloat16 or float64, or int64 and int32 of a constant");
   // A size that float32 rounds may be another number of pixels than the one that the file computes in float64.
   const bool of_double = x.constant && x.constant->type == onnx::TensorProto::DOUBLE;
   if (x.constant && ((to == onnx::TensorProto::DOUBLE && !x.constant->real) || (to_integer && of_double)))
-    node.fail("between integers and float64; octet computes shapes with float32: expected a Cast to or from FLOAT");
+    node.refuse("between integers and float64; octet computes shapes with float32: expected a Cast to or from FLOAT");
   if (!x.constant || x.constant->real == to_real) return identity(node);
   const Constant from = node.constant(0);
   Constant cast;
@@ -170,7 +170,7 @@ void cast(NodeReader& node) {
   cast.real = to_real;
   if (to_real) cast.reals = reals_of(node, from);
   for (const float value : from.reals) {
-    if (!(std::abs(value) < 1e9f)) node.fail(fmt::format("of {} to an integer", value));
+    if (!(std::abs(value) < 1e9f)) node.refuse(fmt::format("of {} to an integer", value));
     cast.integers.push_back(static_cast<int64_t>(value));
   }
   node.result(node.network().constant(std::move(cast)));
@@ -182,7 +182,7 @@ void arithmetic_of_reals(NodeReader& node) {
   const size_t count = std::max(a.elements(), b.elements());
   if (!a.real || !b.real || (a.elements() != 1 && b.elements() != 1 && a.shape != b.shape) || a.elements() == 0 ||
       b.elements() == 0)
-    node.fail("expected float32 numbers of one shape, or one number and others");
+    node.refuse("expected float32 numbers of one shape, or one number and others");
   Constant result;
   result.real = true;
   result.shape = a.elements() == count && a.shape.size() >= b.shape.size() ? a.shape : b.shape;
@@ -199,7 +199,7 @@ void arithmetic_of_reals(NodeReader& node) {
 void arithmetic(NodeReader& node) {
   if (node.constant(0).real || node.constant(1).real) return arithmetic_of_reals(node);
   const std::vector<int64_t> a = node.integers_input(0), b = node.integers_input(1);
-  if (a.size() != b.size() && a.size() != 1 && b.size() != 1) node.fail("its inputs differ in length");
+  if (a.size() != b.size() && a.size() != 1 && b.size() != 1) node.invalid("its inputs differ in length");
   std::vector<int64_t> result;
   for (size_t i = 0; i < std::max(a.size(), b.size()) && !a.empty() && !b.empty(); ++i)
     result.push_back(compute(node, a[a.size() == 1 ? 0 : i], b[b.size() == 1 ? 0 : i]));
@@ -211,7 +211,7 @@ void concat_reals(NodeReader& node) {
   row.real = true;
   for (int i = 0; i < node.inputs(); ++i) {
     const Constant& part = node.constant(i);
-    if (!part.real || part.shape.size() != 1) node.fail("expected rows of float32 numbers");
+    if (!part.real || part.shape.size() != 1) node.refuse("expected rows of float32 numbers");
     row.reals.insert(row.reals.end(), part.reals.begin(), part.reals.end());
   }
   node.integer("axis", 0);
@@ -225,22 +225,22 @@ void concat_integers(NodeReader& node) {
   for (int i = 0; i < node.inputs(); ++i) {
     const std::vector<int64_t> part = node.integers_input(i);
     row.insert(row.end(), part.begin(), part.end());
-    if (row.size() > kLongestRow) node.fail(fmt::format("gives more than {} integers", kLongestRow));
+    if (row.size() > kLongestRow) node.refuse(fmt::format("gives more than {} integers", kLongestRow));
   }
-  if (node.integer("axis", 0) != 0 && node.integer("axis", 0) != -1) node.fail("expected axis 0 of shapes");
+  if (node.integer("axis", 0) != 0 && node.integer("axis", 0) != -1) node.refuse("expected axis 0 of shapes");
   give_integers(node, row, false);
 }
 
 void constant_of_shape(NodeReader& node) {
   const std::vector<int64_t> size = node.integers_input(0);
   if (size.size() != 1 || size[0] < 0 || size[0] > static_cast<int64_t>(kLongestRow))
-    node.fail(fmt::format("gives {}; expected a row of at most {} numbers", dims_text(size), kLongestRow));
+    node.refuse(fmt::format("gives {}; expected a row of at most {} numbers", dims_text(size), kLongestRow));
   Constant value;
   value.real = true;
   value.reals = {0};  // the default
   if (const onnx::AttributeProto* tensor = node.attribute("value"); tensor != nullptr && tensor->has_t())
     value = node.network().read(tensor->t(), node.label());
-  if (value.elements() != 1) node.fail("expected one number as its value");
+  if (value.elements() != 1) node.invalid("expected one number as its value");
   const auto count = static_cast<size_t>(size[0]);
   if (!value.real) return give_integers(node, std::vector<int64_t>(count, value.integers[0]), false);
   value.reals.resize(count, value.reals[0]);
@@ -262,13 +262,13 @@ void reshape_constant(NodeReader& node) {
     }
     scalar = to.empty();
     if (to.size() > 1 || (to.size() == 1 && to[0] != -1 && to[0] != static_cast<int64_t>(values.size())))
-      node.fail(fmt::format("{} integers to {}; expected a row", values.size(), dims_text(to)));
+      node.refuse(fmt::format("{} integers to {}; expected a row", values.size(), dims_text(to)));
     node.integer("allowzero", 0);
   } else if (const std::vector<int64_t> axes = read_axes(node, 1); !axes.empty() && axes != std::vector<int64_t>{0}) {
-    node.fail("expected axis 0");
+    node.refuse("expected axis 0");
   }
-  if ((scalar || node.op() == "Unsqueeze") && values.size() != 1) node.fail("expected one number");
-  if (node.op() == "Unsqueeze" && !node.constant(0).shape.empty()) node.fail("expected a number; found a row");
+  if ((scalar || node.op() == "Unsqueeze") && values.size() != 1) node.refuse("expected one number");
+  if (node.op() == "Unsqueeze" && !node.constant(0).shape.empty()) node.refuse("expected a number; found a row");
   give_integers(node, values, scalar);
 }
 
@@ -280,9 +280,9 @@ void transpose(NodeReader& node) {
     return node.result(y);
   }
   if (swap_pixels_and_channels(node)) return;
-  if (!x.constant) node.fail("of an activation; octet's images are [N, C, H, W] throughout");
+  if (!x.constant) node.refuse("of an activation; octet's images are [N, C, H, W] throughout");
   const Constant from = is_integer_matrix(node) ? node.constant(0) : node.weights(0, 2);
-  if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.fail("expected perm [1, 0] of a matrix");
+  if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.refuse("expected perm [1, 0] of a matrix");
   Constant to;
   to.real = from.real;
   to.type = from.type;

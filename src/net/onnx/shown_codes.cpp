@@ -30,7 +30,8 @@ std::vector<bool> flattened(const Int8Graph& graph) {
 ShownCodes shown(const Int8Graph& graph, const std::string& bytes, std::vector<std::string> values,
                  const std::string& name) {
   onnx::ModelProto model;
-  if (!model.ParseFromString(bytes)) throw data_error(name + ": damaged, or not an ONNX model");
+  if (!model.ParseFromString(bytes))
+    throw data_error(name + ": damaged, or not an ONNX model: fetch or export it again");
   onnx::GraphProto& network = *model.mutable_graph();
   for (const onnx::TensorProto& tensor : network.initializer()) {
     if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;

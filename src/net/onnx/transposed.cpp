@@ -29,21 +29,21 @@ struct Axis {
 
 std::array<Axis, 2> read_axes(NodeReader& node, const Shape& in, const std::vector<int64_t>& weight) {
   if (const std::string mode = node.text("auto_pad", "NOTSET"); mode != "NOTSET" && mode != "VALID")
-    node.fail(fmt::format("auto_pad '{}'; expected pads", shown_name(mode)));
-  if (node.has("output_shape")) node.fail("output_shape; expected pads and output_padding");
+    node.refuse(fmt::format("auto_pad '{}'; expected pads", shown_name(mode)));
+  if (node.has("output_shape")) node.refuse("output_shape; expected pads and output_padding");
   const auto numbers = [&](const char* name, size_t count, int64_t min) {
     std::vector<int64_t> found = node.integers(name, std::vector<int64_t>(count, min));
     bool fit = found.size() == count;
     for (const int64_t number : found) fit = fit && number >= min && number <= kMaxDimension;
-    if (!fit) node.fail(fmt::format("{} {}; expected {} numbers from {} on", name, dims_text(found), count, min));
+    if (!fit) node.invalid(fmt::format("{} {}; expected {} numbers from {} on", name, dims_text(found), count, min));
     return found;
   };
   const auto stride = numbers("strides", 2, 1), dilation = numbers("dilations", 2, 1);
   const auto pads = numbers("pads", 4, 0), extra = numbers("output_padding", 2, 0);
   const std::vector<int64_t> kernel = {weight[2], weight[3]};
-  if (node.integers("kernel_shape", kernel) != kernel) node.fail("kernel_shape differs from the weights'");
+  if (node.integers("kernel_shape", kernel) != kernel) node.invalid("kernel_shape differs from the weights'");
   if (dilation != std::vector<int64_t>{1, 1} || node.integer("group", 1) != 1)
-    node.fail("dilations or groups; expected neither");
+    node.refuse("dilations or groups; expected neither");
   return {Axis{in.h, kernel[0], stride[0], pads[0], pads[2], extra[0]},
           Axis{in.w, kernel[1], stride[1], pads[1], pads[3], extra[1]}};
 }
@@ -82,12 +82,12 @@ void conv_transpose(NodeReader& node) {
   const Constant weight = node.weights(1, 4);
   const OnnxValue x = node.activation(0);
   if (x.rank != 4 || weight.shape[0] != node.network().shape(x).c)
-    node.fail(fmt::format("weights {} do not fit its input", dims_text(weight.shape)));
+    node.invalid(fmt::format("weights {} do not fit its input", dims_text(weight.shape)));
   const auto [v, h] = read_axes(node, node.network().shape(x), weight.shape);
   const int64_t outputs = weight.shape[1], pixels = v.stride * h.stride;
   if (!v.fits() || !h.fits() || pixels * outputs > kMaxDimension) {
-    node.fail(fmt::format("kernel {}x{}, strides {}x{}: expected outputs that are blocks of stride x stride pixels",
-                          v.kernel, h.kernel, v.stride, h.stride));
+    node.refuse(fmt::format("kernel {}x{}, strides {}x{}: expected outputs that are blocks of stride x stride pixels",
+                            v.kernel, h.kernel, v.stride, h.stride));
   }
   const bool bias = node.has_input(2);
   std::vector<float> shifts;
@@ -125,7 +125,7 @@ void space_to_depth(NodeReader& node) {
   const Shape shape = node.network().shape(x);
   const int64_t size = node.integer("blocksize", 0);
   if (x.rank != 4 || size < 1 || shape.h % size != 0 || shape.w % size != 0)
-    node.fail(fmt::format("{}x{} pixels in blocks of {}", shape.h, shape.w, size));
+    node.invalid(fmt::format("{}x{} pixels in blocks of {}", shape.h, shape.w, size));
   if (size == 1) return identity(node);
   const auto side = static_cast<int>(size);
   std::vector<int> all;
@@ -141,7 +141,7 @@ void depth_to_space(NodeReader& node) {
   const std::string mode = node.text("mode", "DCR");
   if (x.rank != 4 || size < 1 || size * size > channels || channels % (size * size) != 0 ||
       (mode != "DCR" && mode != "CRD"))
-    node.fail(fmt::format("{} channels in blocks of {}, mode '{}'", channels, size, shown_name(mode)));
+    node.invalid(fmt::format("{} channels in blocks of {}, mode '{}'", channels, size, shown_name(mode)));
   if (mode == "CRD") {  // PyTorch's pixel_shuffle: the pixels of a channel are contiguous
     x = node.network().append(
         {.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(channels / (size * size))},

@@ -18,8 +18,8 @@ std::array<int64_t, 2> pair(NodeReader& node, const char* key, const std::vector
                       return value >= 1 && value <= kMaxDimension;
                     });
   if (!fits) {
-    node.fail(fmt::format("{} {}; expected two numbers of 1 to {}: octet's images have height and width", key,
-                          dims_text(found), kMaxDimension));
+    node.refuse(fmt::format("{} {}; expected two numbers of 1 to {}: octet's images have height and width", key,
+                            dims_text(found), kMaxDimension));
   }
   return {found[0], found[1]};
 }
@@ -33,7 +33,7 @@ Pads explicit_pads(NodeReader& node) {
   const bool fits = found.size() == 4 && std::all_of(found.begin(), found.end(), [](int64_t value) {
                       return value >= 0 && value <= kMaxDimension;
                     });
-  if (!fits) node.fail(fmt::format("pads {}; expected four numbers of 0 to {}", dims_text(found), kMaxDimension));
+  if (!fits) node.refuse(fmt::format("pads {}; expected four numbers of 0 to {}", dims_text(found), kMaxDimension));
   return {{found[0], found[1]}, {found[2], found[3]}};
 }
 
@@ -58,7 +58,7 @@ Pads read_pads(NodeReader& node, const std::array<int64_t, 2>& in, const std::ar
   if (mode == "NOTSET" || mode.empty()) return given;
   if (mode == "VALID") return {};
   if (mode != "SAME_UPPER" && mode != "SAME_LOWER") {
-    node.fail(fmt::format("auto_pad '{}'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", shown_name(mode)));
+    node.invalid(fmt::format("auto_pad '{}'; expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", shown_name(mode)));
   }
   return same_pads(in, extent, stride, mode == "SAME_UPPER");
 }
@@ -89,12 +89,12 @@ int side(int64_t value) { return static_cast<int>(value); }
 }  // namespace
 
 Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel) {
-  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
   const Shape& shape = node.network().shape(x);
   const std::array<int64_t, 2> size = pair(node, "kernel_shape", kernel), stride = pair(node, "strides", {1, 1});
   const std::array<int64_t, 2> dilation = pair(node, "dilations", {1, 1});
   if (!kernel.empty() && (size[0] != kernel[0] || size[1] != kernel[1]))
-    node.fail(
+    node.invalid(
         fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
   const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
   const std::array<int64_t, 2> in = {shape.h + x.pad.top + x.pad.bottom, shape.w + x.pad.left + x.pad.right};
@@ -116,7 +116,7 @@ std::vector<int64_t> pads_of_all(NodeReader& node, int64_t rank) {
   if (!node.has_input(3)) return given;
   const std::vector<int64_t> axes = node.integers_input(3);
   if (given.size() != 2 * axes.size())
-    node.fail(fmt::format("pads {} of axes {}; expected two for each", dims_text(given), dims_text(axes)));
+    node.invalid(fmt::format("pads {} of axes {}; expected two for each", dims_text(given), dims_text(axes)));
   std::vector<int64_t> pads(2 * static_cast<size_t>(rank), 0);
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], rank));
@@ -131,10 +131,10 @@ std::vector<int64_t> pads_of_all(NodeReader& node, int64_t rank) {
 void pad(NodeReader& node) {
   OnnxValue x = node.activation(0);
   const std::string mode = node.text("mode", "constant");
-  if (mode != "constant") node.fail(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
+  if (mode != "constant") node.refuse(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
   if (node.has_input(2)) {
     const Constant& value = node.constant(2);
-    if (!value.real || value.reals != std::vector<float>{0}) node.fail("pads with another value than 0");
+    if (!value.real || value.reals != std::vector<float>{0}) node.refuse("pads with another value than 0");
   }
   const std::vector<int64_t> pads = pads_of_all(node, x.rank);
   const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
@@ -142,7 +142,7 @@ void pad(NodeReader& node) {
                     });
   const int64_t channels = fits ? pads[1] + pads[5] : 0, around = fits ? pads[2] + pads[3] + pads[6] + pads[7] : 0;
   if (!fits || pads[0] + pads[4] != 0 || pads[1] != pads[5] || (channels != 0 && around != 0)) {
-    node.fail(
+    node.refuse(
         fmt::format("pads {}; expected eight numbers of 0 to {}: none for images, and zeros around the pixels, or "
                     "as many channels before as behind",
                     dims_text(pads), kMaxDimension));
@@ -165,7 +165,7 @@ void average_pool(NodeReader& node) {
   const Window window = read_window(node, x, {});
   const bool counts_padding = node.integer("count_include_pad", 0) != 0;
   if (window.pad != x.pad && !counts_padding)
-    node.fail(
+    node.refuse(
         "count_include_pad 0 with padding: windows at the border take the average of fewer pixels; octet's averages "
         "count the zeros around the image (count_include_pad 1), which is another network");
   if (window == Window{}) {  // adaptive pooling to the size of the input
@@ -177,7 +177,7 @@ void average_pool(NodeReader& node) {
 
 void global_average_pool(NodeReader& node) {
   const OnnxValue x = node.activation(0);
-  if (x.rank != 4) node.fail("its input is not [N, C, H, W]");
+  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
   node.make({.op = Op::global_avg_pool, .inputs = {x.node}});
 }
 
@@ -187,7 +187,7 @@ void reduce_mean(NodeReader& node) {
   std::sort(axes.begin(), axes.end());
   if (node.integer("noop_with_empty_axes", 0) != 0 && axes.empty()) return identity(node);
   if (x.rank != 4 || axes != std::vector<int64_t>{2, 3})
-    node.fail(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
+    node.refuse(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
   node.make({.op = Op::global_avg_pool, .inputs = {x.node}}, node.integer("keepdims", 1) == 0 ? 2 : 4);
 }
 

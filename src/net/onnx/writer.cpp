@@ -146,7 +146,9 @@ void OnnxWriter::name_outputs(std::vector<Output> all) {
   onnx::GraphProto& graph = *model_.mutable_graph();
   for (Output& output : all) {
     const std::string& name = output.name;
-    if (name == kImages) throw usage_error(fmt::format("export: an output is called '{}', as ONNX's input is", name));
+    if (name == kImages)
+      throw usage_error(fmt::format(
+          "export: an output is called '{}', as ONNX's input is: give it another name in model.graph", name));
     const bool pixel = output.shape.h == 1 && output.shape.w == 1;
     const std::string value = pixel && !output.row ? flatten(name + "/Flatten", output.value) : output.value;
     const auto swap = [&](std::string& other) { other = other == name ? value : other == value ? name : other; };
@@ -179,7 +181,8 @@ std::string OnnxWriter::finish(const Preprocessing& preprocessing, const std::ve
     add("channel_order", std::string(name_in(kChannelOrders, preprocessing.order)));
   if (!class_names.empty()) add("class_names", fmt::format("{}", fmt::join(class_names, "\n")));
   std::string bytes;
-  if (!model_.SerializeToString(&bytes)) throw usage_error("larger than 2 GB, which no ONNX file may be");
+  if (!model_.SerializeToString(&bytes))
+    throw usage_error("larger than 2 GB, which no ONNX file may be: take a narrower network");
   return bytes;
 }
 

@@ -206,7 +206,8 @@ std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std
     case Op::channel_shuffle:
       return channel_shuffle(writer, node, x[0]);
     case Op::depth_to_space:
-      if (node.attributes.factor_h != node.attributes.factor_w) throw fail("ONNX's blocks are squares");
+      if (node.attributes.factor_h != node.attributes.factor_w)
+        throw fail("ONNX's blocks are squares: give it equal factors");
       return depth_to_space(writer, node, x[0]);
     case Op::matmul:
       return matmul(writer, node, x);
