@@ -181,8 +181,34 @@ TEST_F(Quantize, NetworksThatCannotServeAreNamed) {
   expect_refused({"--preset", "yolo"}, 2, {"no convolution and no linear layer"});
   write("net.onnx", "not a network");
   expect_refused({"--preset", "yolo"}, 3, {"net.onnx"});
+  write("net.onnx", two_outputs());
   expect_refusal(octet({"quantize", "resnet18", "--images", path("images"), "--preset", "imagenet"}), 2,
                  {"resnet18: a network of the zoo needs weights (--weights FILE)"});
+  expect_refusal(octet({"quantize", "resnet18", "--images", path("images"), "--preset", "imagenet", "--weights",
+                        path("net.onnx"), "--outputs", "fc"}),
+                 2, {"resnet18: --outputs is of an ONNX file", "leave it out"});
+}
+
+/// No option is without effect and without a word.
+TEST_F(Quantize, OptionsThatTheFileAnswersAreRefused) {
+  expect_refused({"--preset", "yolo", "--classes", "2"}, 2,
+                 {"net.onnx: --classes is of a network of the zoo", "leave it out, or choose among them by --outputs"});
+  expect_refused({"--preset", "yolo", "--image-size", "20"}, 2,
+                 {"net.onnx: input 'image': takes images of 12x20 (height, width) and no other size",
+                  "leave --image-size out", "export the network with open height and width"});
+  const Answer inspected = octet({"inspect", path("net.onnx"), "--image-size", "20"});
+  expect_refusal(inspected, 2, {"takes images of 12x20 (height, width) and no other size"});
+  for (const int channels : {1, 3}) {
+    ModelBuilder square({channels, 12, 12});
+    square.weight("w", {8, channels, 3, 3});
+    square.node("Conv", {"image", "w"}, "y");
+    write("net.onnx", square.bytes("y"));
+    if (channels == 1)
+      expect_refused({"--preset", "none", "--order", "bgr"}, 2,
+                     {"--order bgr: the network takes images of one channel"});
+  }
+  const Answer same = quantize({"--preset", "yolo", "--image-size", "12", "--method", "minmax", "--out", path("same")});
+  EXPECT_EQ(same.code, 0) << same.err;  // the size that the file has anyway
 }
 
 }  // namespace

@@ -105,6 +105,8 @@ void set_preprocessing(const Options& options, const Shape& input, Preprocessing
   const double given = options.scale.value_or(from.scale), usual = plain ? given : from.scale;
   p.fit = options.fit.empty() ? from.fit : value_named(kFits, options.fit, "--fit");
   p.order = options.order.empty() ? from.order : value_named(kChannelOrders, options.order, "--order");
+  if (input.c == 1 && options.order == "bgr")
+    throw usage_error("--order bgr: the network takes images of one channel; leave it out");
   if (input.c == 1) p.order = ChannelOrder::rgb;
   p.resize = options.resize.value_or(static_cast<int>(std::lround(from.resize * std::min(input.h, input.w))));
   if (p.fit != Fit::crop) {

@@ -239,6 +239,11 @@ Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& g
 
 Graph open_network(QuantizeRequest& request) {
   if (is_onnx_file(request.network)) {
+    if (request.classes > 0)
+      throw usage_error(
+          fmt::format("{}: --classes is of a network of the zoo, an ONNX file has its own outputs: leave it out, or "
+                      "choose among them by --outputs",
+                      request.network));
     const auto import = [&] { return import_onnx(request.network, request.outputs, request.image_size); };
     ImportedNetwork imported;
     try {
@@ -257,8 +262,12 @@ Graph open_network(QuantizeRequest& request) {
         fmt::format("{}: a network of the zoo needs weights (--weights FILE); a network of your own is an "
                     ".onnx file",
                     request.network));
+  if (!request.outputs.empty())
+    throw usage_error(fmt::format(
+        "{}: --outputs is of an ONNX file, a network of the zoo gives its classes: leave it out", request.network));
   const int size = request.image_size > 0 ? request.image_size : 224;
-  ModelSpec spec{.name = request.network, .input = {3, size, size}, .classes = request.classes};
+  ModelSpec spec{
+      .name = request.network, .input = {3, size, size}, .classes = request.classes > 0 ? request.classes : 1000};
   return build_model(spec);
 }
 

@@ -28,7 +28,7 @@ inline constexpr std::array<Named<Repair>, 3> kRepairs = {
 struct QuantizeRequest {
   std::string network;               ///< an ONNX file, or the name of a network of the zoo
   std::string weights;               ///< of a network of the zoo: .safetensors, .pth
-  int classes = 1000;                ///< of a network of the zoo
+  int classes = 0;                   ///< of a network of the zoo: 0 is 1000; an ONNX file has its own
   int image_size = 0;                ///< height and width where an ONNX file leaves them open; of the zoo: 0 is 224
   std::vector<std::string> outputs;  ///< of an ONNX file: the network ends at these values; empty: the file's own
   std::vector<std::string> images;   ///< as ImageList takes them
