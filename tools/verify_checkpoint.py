@@ -104,7 +104,7 @@ def read_checkpoint(path):
     for key, choices in (("orientation", ("exif", "as_stored")), ("crop_margin", ("half_to_even", "down"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= ORIENTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[1]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
-    for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner")), ("channel_order", ("rgb", "bgr"))):
+    for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner", "tensor")), ("channel_order", ("rgb", "bgr"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= FITTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[0]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
