@@ -209,6 +209,14 @@ class Quantize(unittest.TestCase):
         self.assertEqual(of_tensors(codes).tobytes(), of_images(pixels).tobytes())
         self.assertGreater(len(np.unique(of_images(pixels))), 20)
         np.testing.assert_array_equal(of_images.codes(pixels.transpose(0, 3, 1, 2)), pixels)
+        np.save(self.folder / "codes.npy", codes)  # for the witness, which knows the format alone
+        witness = subprocess.run([sys.executable, ROOT / "tools" / "verify_checkpoint.py", result.checkpoint, "--images",
+                                  self.folder / "codes.npy"], check=False, capture_output=True, text=True)
+        self.assertEqual(witness.returncode, 0, witness.stderr)
+        logits = of_images(pixels)
+        for i, line in enumerate(witness.stdout.splitlines()[1:]):
+            best = int(logits[i].argmax())
+            self.assertEqual(line, f"{i}: {best} {logits[i, best]:.6g}")
         with self.assertRaisesRegex(octet.Error, "was quantized with tensors.*does not say how a picture becomes its input"):
             of_tensors.read_picture(files[0])
 
