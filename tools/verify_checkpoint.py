@@ -20,7 +20,7 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 NEW_IN |= {"matmul": 8, "softmax": 8, "prelu": 10}
 PACKED_SINCE = 6
@@ -104,7 +104,7 @@ def read_checkpoint(path):
     for key, choices in (("orientation", ("exif", "as_stored")), ("crop_margin", ("half_to_even", "down"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= ORIENTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[1]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
-    for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner")), ("channel_order", ("rgb", "bgr"))):
+    for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner", "tensor")), ("channel_order", ("rgb", "bgr"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= FITTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[0]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]

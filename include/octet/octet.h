@@ -38,7 +38,9 @@ typedef struct octet_description {
   const char* name;
   const char* engine; /* the engine that runs the network: "cpu", or "cuda:1" if octet_load was asked for that */
   int32_t max_batch;
-  octet_tensor input; /* pixels 0 .. 255 of an image; the network normalizes them itself */
+  /* Pixels 0 .. 255 of an image, which the network normalizes itself. For a network that was quantized with tensors
+   * (octet quantize --tensors) the bytes of its input's codes: clamp(rint(value / scale) + zero_point, 0, 255). */
+  octet_tensor input;
   int32_t outputs;
   const octet_tensor* output; /* [outputs]; the only output of a classifier is float32 [1, 1, classes] */
   int32_t classes;            /* number of class names; 0 if the checkpoint has none */
@@ -74,7 +76,8 @@ OCTET_API void octet_free(octet_network* network); /* NULL is nothing to free */
 OCTET_API const octet_description* octet_describe(const octet_network* network);
 
 /* Reads a JPEG, PNG, BMP or WebP file as the network's input, height * width * channels bytes. The image is turned
- * (EXIF), resized and cropped as the checkpoint says, as in validation. */
+ * (EXIF), resized and cropped as the checkpoint says, as in validation. OCTET_USAGE for a network that was quantized
+ * with tensors, whose checkpoint says nothing about images. */
 OCTET_API octet_status octet_read_picture(const octet_network* network, const char* file, uint8_t* pixels);
 
 /* Runs a batch. images: uint8 [batch, height, width, channels], 1 <= batch <= max_batch. outputs: memory for [batch,

@@ -4,6 +4,8 @@
 
 #include <octet/octet.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -48,6 +50,24 @@ class Network {
     std::vector<uint8_t> pixels(elements(describe().input));
     check(octet_read_picture(network_.get(), file.c_str(), pixels.data()));
     return pixels;
+  }
+
+  /// Returns what a network that was quantized with tensors reads, of such tensors: float [batch, channels, height,
+  /// width] becomes uint8 [batch, height, width, channels].
+  std::vector<uint8_t> codes(const std::vector<float>& inputs) const {
+    const octet_tensor& in = describe().input;
+    const size_t image = elements(in), channels = static_cast<size_t>(in.channels), pixels = image / channels;
+    if (inputs.size() % image != 0)
+      throw Error(OCTET_USAGE, "codes: " + std::to_string(inputs.size()) + " values are no whole number of inputs of " +
+                                   std::to_string(image));
+    std::vector<uint8_t> result(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const size_t channel = i % image / pixels, pixel = i % pixels;
+      const float code = std::nearbyint(inputs[i] / in.scale) + static_cast<float>(in.zero_point);
+      result[i / image * image + pixel * channels + channel] =
+          static_cast<uint8_t>(code > 0 ? std::min(code, 255.0f) : 0);
+    }
+    return result;
   }
 
   /// Returns a classifier's logits, [batch, classes]. images: uint8 [batch, height, width, channels].

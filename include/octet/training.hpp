@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training in C++17: train() does what `octet train` does, from a recipe and images to a run directory with an int8
-// checkpoint and a report. Link octet::training, which needs LibTorch; octet::runtime (octet.hpp), which runs the
-// result, does not.
+// checkpoint and a report; quantize() does what `octet quantize` does, from an ONNX file and images without labels to
+// an int8 checkpoint. Link octet::training, which needs LibTorch; octet::runtime (octet.hpp), which runs the result,
+// does not.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -66,8 +69,61 @@ struct Result {
 /// settings, stopping and progress belong to the process. Installs no signal handler.
 Result train(const std::string& recipe, const Options& options = {});
 
-/// Ends the running train() after its current step. May be called from any thread, from epoch_done, or from a signal
-/// handler.
+/// What quantize() is asked for. Members are the options of `octet quantize` (docs/QUANTIZE.md), which says more.
+struct QuantizeOptions {
+  // What it is calibrated on, one of the three:
+  std::vector<std::string> images;  ///< folders, .tar archives, files and patterns; no labels
+  std::string tensors;  ///< a .npz, .npy or .safetensors file of inputs, [N, C, H, W], as the float network reads them
+  std::vector<float> inputs;  ///< or such inputs themselves, one after the other
+
+  // How images become the input. Left out with tensors and inputs.
+  std::string preset;                   ///< "imagenet", "yolo", "yolox", "none"; what follows differs from it
+  std::string fit, order, orientation;  ///< "crop", "stretch", ...; "rgb", "bgr"; "exif", "as_stored"
+  std::vector<double> mean, std;        ///< one for each channel, or one for all
+  std::optional<double> scale;          ///< 1: mean and std are of pixels in 0..1; 255: in 0..255
+  std::optional<int> resize;            ///< the shorter side before the centre crop; 0: no resize
+
+  int limit = 300;                       ///< at most so many images or inputs are used
+  uint64_t seed = 1;                     ///< which of them calibrate, choose and measure
+  std::string method = "auto";           ///< of the ranges
+  std::optional<double> percentile;      ///< of method "percentile"
+  std::string activation = "affine_u8";  ///< or "unsigned_u8", "symmetric_s8"
+  std::string repair = "none";           ///< or "fast", "full": repairs of weights that are tried
+  std::string weights;                   ///< of a network of the zoo
+  int classes = 0;                       ///< of a network of the zoo; 0: 1000
+  int image_size = 0;                    ///< height and width where the network leaves them open
+  std::vector<std::string> outputs;      ///< the network ends at these values of the ONNX file
+
+  std::string out;              ///< the checkpoint; "": net.int8.safetensors, here, for net.onnx
+  std::string onnx;             ///< also an ONNX file in QDQ form; "": none
+  std::string profile;          ///< of that file: "onnxruntime" (as ""), "openvino", "tensorrt"
+  bool force = false;           ///< files that exist are replaced
+  std::string device = "auto";  ///< "cpu", "cuda", or "auto": cuda if it can be used
+  int threads = 0;              ///< 0: all cores
+  bool quiet = false;           ///< no progress on stderr
+};
+
+/// What int8 costs an output, on images or inputs that were not calibrated on.
+struct OutputCost {
+  std::string name;
+  double sqnr_db = 0;     ///< signal to quantization noise; infinite if nothing changes
+  double lost = 0;        ///< mean over images of noise / (noise + signal), 0 to 1
+  double same_class = 0;  ///< share of the images, or of their pixels, with the same largest channel
+};
+
+struct Quantized {
+  std::string checkpoint;  ///< the file
+  std::vector<OutputCost> outputs;
+  std::string repairs;  ///< which were taken; "" if none were tried
+  long codes = 0;       ///< that were compared between engines and the quantized graph: all are equal
+};
+
+/// Quantizes a float network, an ONNX file or a network of the zoo with weights, without labels or training, and proves
+/// the codes of all engines. Throws as train() does, and obeys its rules about threads and processes.
+Quantized quantize(const std::string& network, const QuantizeOptions& options);
+
+/// Ends the running train() after its current step, and the running quantize(), of which nothing is written. May be
+/// called from any thread, from epoch_done, or from a signal handler.
 void stop() noexcept;
 
 /// Writes an int8 checkpoint as ONNX in QDQ form, for "onnxruntime", "openvino" or "tensorrt" (symmetric_s8 networks

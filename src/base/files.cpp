@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
@@ -128,6 +129,13 @@ void write_file_atomically(const std::string& path, std::string_view contents) {
   TemporaryFile file(path);
   file.write(contents);
   file.move_to_target();
+}
+
+void require_place_for(const std::string& file) {
+  if (std::filesystem::is_directory(file)) throw data_error(file + ": is a folder; name a file in it");
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return;
+  throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
 }
 
 std::string sha256(std::string_view data) {

@@ -18,6 +18,10 @@ std::string read_file(const std::string& path);
 /// the temporary file is removed, and Error(data) says why ("No space left on device").
 void write_file_atomically(const std::string& path, std::string_view contents);
 
+/// Throws Error(data) if the folder of a file that is to be written does not exist, or `file` is a folder. Called
+/// before long work.
+void require_place_for(const std::string& file);
+
 /// Returns the SHA-256 of `data` as 64 hexadecimal digits (FIPS 180-4).
 std::string sha256(std::string_view data);
 

@@ -146,7 +146,8 @@ void exchange_red_and_blue(const Transform& t, uint8_t* out) {
 
 void check_transform(const Transform& t) {
   if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch pictures of {}x{}", t.height, t.width));
-  if (t.channels != 1 && t.channels != 3) throw usage_error(fmt::format("{} channels; allowed: 1, 3", t.channels));
+  if (t.fit != Fit::tensor && t.channels != 1 && t.channels != 3)
+    throw usage_error(fmt::format("{} channels; allowed: 1, 3", t.channels));
   if (t.order == ChannelOrder::bgr && t.channels != 3)
     throw usage_error(fmt::format("channel order bgr for images of {} channel", t.channels));
   if (t.pad < 0 || t.cutout < 0 || t.resize < 0) throw usage_error("pad, cutout and resize cannot be negative");
@@ -184,6 +185,7 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   check_channels(image, t);
   switch (t.fit) {
     case Fit::crop:
+    case Fit::tensor:  // the images of InputTensors (trainers/loop) have the input's size
       centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
       break;
     case Fit::stretch: {
@@ -259,7 +261,16 @@ Transform evaluation_transform(const Shape& input, const Preprocessing& preproce
   return transform;
 }
 
+void require_pictures(const Int8Graph& graph) {
+  if (graph.preprocessing.fit != Fit::tensor) return;
+  throw usage_error(fmt::format(
+      "{} was quantized with tensors (octet quantize --tensors), so its checkpoint does not say how a picture "
+      "becomes its input: quantize it with --images and --preset, or give it the input's codes in a program",
+      graph.name));
+}
+
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+  require_pictures(graph);
   const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
   const bool turn = graph.preprocessing.exif_orientation;
   const std::string data = read_file(file);

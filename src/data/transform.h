@@ -99,10 +99,14 @@ Transform mask_transform(const Transform& transform);
 /// Returns the evaluation transform for an input of that shape.
 Transform evaluation_transform(const Shape& input, const Preprocessing& preprocessing);
 
+/// Throws Error(usage) for a network whose checkpoint does not say how an image becomes its input (Fit::tensor).
+void require_pictures(const Int8Graph& graph);
+
 /// Reads the image in `file` and fits it to the input of a checkpoint's network as its preprocessing says: uint8
 /// [height, width, channels], by the functions that validation uses. Appends a sentence to `notes` for each thing that
 /// the user may not expect: a crop without a resize, an orientation that is not followed, a 16-bit PNG that is nearly
-/// black. Throws Error(data), also for an image that is too small, naming both sizes.
+/// black. Throws as require_pictures() does, and Error(data), also for an image that
+/// is too small, naming both sizes.
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
 }  // namespace octet

@@ -16,11 +16,13 @@ enum class Fit {
   stretch,           ///< resized to the input's height and width, whatever its aspect ratio
   letterbox,         ///< resized within the input with its aspect ratio, in the middle; the rest is kLetterboxGrey
   letterbox_corner,  ///< the same, in the upper left corner, as YOLOX has it
+  tensor,            ///< there are no images: the input is ready tensors, and pixels are the bytes of its codes
 };
-inline constexpr std::array<Named<Fit>, 4> kFits = {{{Fit::crop, "crop"},
+inline constexpr std::array<Named<Fit>, 5> kFits = {{{Fit::crop, "crop"},
                                                      {Fit::stretch, "stretch"},
                                                      {Fit::letterbox, "letterbox"},
-                                                     {Fit::letterbox_corner, "letterbox_corner"}}};
+                                                     {Fit::letterbox_corner, "letterbox_corner"},
+                                                     {Fit::tensor, "tensor"}}};
 
 /// The value of the pixels around a letterboxed image, in every channel.
 inline constexpr unsigned char kLetterboxGrey = 114;

@@ -106,16 +106,25 @@ octet_tensor describe_node(const octet::Int8Node& node) {
   return tensor;
 }
 
+/// Returns the input as octet_run() takes it: pixels, or the bytes of codes where those of tensors were calibrated on.
+octet_tensor describe_input(const octet::Int8Graph& graph) {
+  octet_tensor input = describe_node(graph.nodes.front());
+  const bool pixels = graph.preprocessing.fit != octet::Fit::tensor;
+  input.scale = pixels ? 1 : input.scale;
+  input.zero_point = pixels ? 0 : input.zero_point + (input.type == OCTET_INT8 ? 128 : 0);
+  input.type = OCTET_UINT8;
+  return input;
+}
+
 /// Fills in the description. Its pointers point into `network`, which must not move afterwards.
 void describe_network(octet_network& network, int max_batch) {
   const octet::Int8Graph& graph = network.graph;
   for (const int output : graph.outputs) network.outputs.push_back(describe_node(graph.nodes[output]));
   for (const std::string& name : graph.class_names) network.class_names.push_back(name.c_str());
-  const octet::Shape& in = graph.input_shape();
   network.description = {.name = graph.name.c_str(),
                          .engine = network.engine.c_str(),
                          .max_batch = max_batch,
-                         .input = {graph.nodes.front().name.c_str(), in.h, in.w, in.c, OCTET_UINT8, 1, 0},
+                         .input = describe_input(graph),
                          .outputs = static_cast<int32_t>(network.outputs.size()),
                          .output = network.outputs.data(),
                          .classes = static_cast<int32_t>(network.class_names.size()),

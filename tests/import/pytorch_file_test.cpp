@@ -3,7 +3,6 @@
 #include "src/net/import/pytorch_file.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cstring>
 #include <numeric>
@@ -15,6 +14,7 @@
 #include "src/net/zoo.h"
 #include "tests/error_of.h"
 #include "tests/import/torch_zip.h"
+#include "tests/import/zip_bytes.h"
 #include "tests/source_dir.h"
 #include "tests/tensor_files/damage.h"
 
@@ -22,6 +22,9 @@ namespace octet {
 namespace {
 
 using std::string_literals::operator""s;
+using test::crc;
+using test::raw;
+using test::zip;
 
 TensorFile parse(const std::string& bytes) {
   return parse_pytorch_file(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "test.pth");
@@ -35,38 +38,6 @@ std::string from_hex(const std::string& hex) {
   std::string bytes;
   for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
-}
-
-template <typename T>
-std::string raw(T value) {
-  std::string bytes(sizeof(T), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
-}
-
-uint32_t crc(const std::string& bytes) {
-  return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
-struct ZipEntry {
-  std::string name, contents;
-  uint16_t method = 0;
-};
-
-/// A plain zip of stored entries.
-std::string zip(const std::vector<ZipEntry>& entries) {
-  std::string file, directory;
-  for (const ZipEntry& e : entries) {
-    const std::string sizes = raw(crc(e.contents)) + raw(static_cast<uint32_t>(e.contents.size())) +
-                              raw(static_cast<uint32_t>(e.contents.size())) + raw(static_cast<uint16_t>(e.name.size()));
-    const std::string start = raw(uint16_t{20}) + raw(uint16_t{0}) + raw(e.method) + raw(uint32_t{0}) + sizes;
-    directory += "PK\x01\x02"s + raw(uint16_t{20}) + start + raw(uint16_t{0}) + raw(uint16_t{0}) + raw(uint16_t{0}) +
-                 raw(uint16_t{0}) + raw(uint32_t{0}) + raw(static_cast<uint32_t>(file.size())) + e.name;
-    file += "PK\x03\x04"s + start + raw(uint16_t{0}) + e.name + e.contents;
-  }
-  const auto count = static_cast<uint16_t>(entries.size());
-  return file + directory + "PK\x05\x06"s + raw(uint32_t{0}) + raw(count) + raw(count) +
-         raw(static_cast<uint32_t>(directory.size())) + raw(static_cast<uint32_t>(file.size())) + raw(uint16_t{0});
 }
 
 std::string text(const std::string& value) { return "X"s + raw(static_cast<uint32_t>(value.size())) + value; }

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <thread>
 
+#include "kernels/core/quantize.h"
+#include "src/base/random.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
 #include "tests/data/pictures.h"
@@ -281,6 +283,43 @@ TEST_F(CApi, TurnsPicturesWhereTheCheckpointSaysSo) {
     EXPECT_EQ(pixels, exif ? seen.pixels : stored.pixels);
     octet_free(network);
   }
+}
+
+/// A network that was quantized with tensors reads the bytes of its input's codes, and no pictures.
+TEST_F(CApi, TensorsBecomeTheBytesOfTheirCodes) {
+  bool is_signed = false, channels = false;  // met with several pixels
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Int8Graph graph = random_convolution(seed);
+    graph.preprocessing.fit = Fit::tensor;
+    const QParams codes = graph.nodes.front().out;
+    const Shape in = graph.input_shape();
+    is_signed = is_signed || codes.is_signed();
+    channels = channels || (in.c > 1 && in.h * in.w > 1);
+    write_checkpoint(folder_.path("tensor.safetensors"), graph);
+    const runtime::Network network(folder_.path("tensor.safetensors"), "cpu");
+    std::vector<float> values;
+    std::vector<uint8_t> expected(static_cast<size_t>(in.elements()));
+    Random random({seed});
+    for (int c = 0; c < in.c; ++c)
+      for (int pixel = 0; pixel < in.h * in.w; ++pixel) {
+        const double code = random.uniform(codes.quant_min - codes.zero_point, codes.quant_max - codes.zero_point);
+        values.push_back(codes.scale * static_cast<float>(code));
+        expected[static_cast<size_t>(pixel * in.c + c)] =
+            static_cast<uint8_t>(quantize(values.back(), codes) + (codes.is_signed() ? 128 : 0));
+      }
+    EXPECT_EQ(network.codes(values), expected) << seed;
+    if (seed > 1) continue;
+    values.pop_back();
+    EXPECT_THROW(network.codes(values), runtime::Error);
+    try {
+      network.read_picture("none.png");
+      ADD_FAILURE() << "a picture is read";
+    } catch (const runtime::Error& error) {
+      EXPECT_EQ(error.status(), OCTET_USAGE);
+      EXPECT_NE(std::string(error.what()).find("was quantized with tensors"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_TRUE(is_signed && channels);
 }
 
 TEST_F(CApi, ReadsPicturesAsValidationDoes) {

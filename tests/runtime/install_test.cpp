@@ -135,6 +135,26 @@ TEST_F(Install, AProgramOutsideTheTreeTrains) {
   EXPECT_TRUE(trained.out.ends_with("\n" + name + "\n")) << trained.out << name;
   expect_refusal(command({path("build/train"), path("none.yaml"), path("other"), path("picture.png")}), 3,
                  {"train: ", "none.yaml"});
+
+  // The network that was trained, in float, quantized by the example and by the program: the same bytes.
+  EXPECT_EQ(octet({"export", path("run"), "--onnx", path("net.onnx"), "--float", "--quiet"}).code, 0);
+  fs::create_directory(path("images"));
+  for (int i = 0; i < 12; ++i)
+    write("images/" + std::to_string(i) + ".png",
+          testing::png_bytes(testing::noise(8, 8, 1, static_cast<uint64_t>(i))));
+  const Answer made =
+      command({path("build/quantize"), path("net.onnx"), path("made.safetensors"), "none", path("images")});
+  ASSERT_EQ(made.code, 0) << made.out << made.err;
+  EXPECT_EQ(made.err, "");
+  expect_part(made.out, " dB, same class ");
+  expect_part(made.out, " codes, equal on all engines; engine ");
+  EXPECT_EQ(octet({"quantize", path("net.onnx"), "--images", path("images"), "--preset", "none", "--repair", "fast",
+                   "--out", path("int8.safetensors"), "--quiet"})
+                .code,
+            0);
+  EXPECT_EQ(read_file(path("made.safetensors")), read_file(path("int8.safetensors")));
+  expect_refusal(command({path("build/quantize"), path("net.onnx"), path("other"), "coco", path("images")}), 2,
+                 {"quantize: preset: 'coco' is none of"});
 }
 #endif
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/python/octet: the logits of 1,000 pictures are the engine's, byte for byte, and errors say what the library says.
+"""tools/python/octet: the logits of 1,000 pictures are the engine's, byte for byte, and errors say what the library says; octet.quantize
+writes the bytes of octet quantize.
 
 Environment: OCTET_PROGRAM, OCTET_RUNTIME, and OCTET_CHECKPOINT: a trained one for Fashion-MNIST in place of random weights.
 """
+import contextlib
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -12,6 +15,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 try:
     import numpy as np
@@ -127,6 +131,129 @@ class Module(unittest.TestCase):
                 network(wrong)
         self.assertEqual(network(self.images[:0]).shape[0], 0)
         self.assertRegex(octet.version(), r"^\d+\.\d+\.\d+$")
+
+
+TINY = """threads: 1
+data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 160, validation_fraction: 0.2, limit_test: 120,
+  synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
+model: {name: small_cnn}
+train: {epochs: 1, batch_size: 32, learning_rate: 0.05}
+calibrate: {images: 16, batch_size: 8}
+qat: {epochs: 0}
+"""
+
+
+class Quantize(unittest.TestCase):
+    """octet.quantize is octet quantize: the same bytes, whichever way the inputs are given."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.addClassCleanup(cls.temporary.cleanup)
+        (cls.folder / "tiny.yaml").write_text(TINY)
+        run = str(cls.folder / "run")
+        trained = cls.program("train", str(cls.folder / "tiny.yaml"), "--out", run, "--quiet")
+        if "LibTorch" in trained.stderr:
+            raise unittest.SkipTest("a build without training has no octet quantize")
+        cls.network = str(cls.folder / "net.onnx")
+        exported = cls.program("export", run, "--onnx", cls.network, "--float", "--quiet")
+        assert exported.returncode == 0, trained.stderr + exported.stderr
+        cls.inputs = np.random.default_rng(5).normal(0, 1, (14, 1, 8, 8)).astype(np.float32)
+        np.save(cls.folder / "inputs.npy", cls.inputs)
+        cls.wanted = cls.folder / "wanted.safetensors"
+        words = ["--tensors", str(cls.folder / "inputs.npy"), "--out", str(cls.wanted), "--repair", "fast"]
+        made = cls.program("quantize", cls.network, *words)
+        assert made.returncode == 0, made.stderr
+
+    @classmethod
+    def program(cls, *words):
+        return subprocess.run([os.environ["OCTET_PROGRAM"], *words], check=False, capture_output=True, text=True)
+
+    def made(self, data, **options):
+        self.addCleanup(lambda: (self.folder / "out.safetensors").unlink(missing_ok=True))
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            result = octet.quantize(self.network, data, out=self.folder / "out.safetensors", force=True, **options)
+        return result, shown.getvalue()
+
+    def test_arrays_lists_and_files_give_the_program_s_bytes(self):
+        np.savez(self.folder / "inputs.npz", self.inputs)
+        np.savez(self.folder / "two.npz", labels=np.arange(3), **{"input": self.inputs})
+        x = self.inputs
+        for data in (x, x.astype(np.float64), [x[:5], x[5:]], list(x[:, 0][:, None]), (part for part in (x[:9], x[9:])),
+                     self.folder / "inputs.npz", str(self.folder / "inputs.npy")):
+            with self.subTest(data=type(data)):
+                result, shown = self.made(data, repair="fast")
+                self.assertEqual(result.checkpoint, str(self.folder / "out.safetensors"))
+                self.assertEqual(pathlib.Path(result.checkpoint).read_bytes(), self.wanted.read_bytes())
+                self.assertIn("device: ", shown)
+        self.assertEqual(result.differing_codes, 0)
+        self.assertGreater(result.outputs[0]["sqnr_db"], 15)
+
+    def test_images_and_their_tensors_give_networks_with_the_same_answers(self):
+        pixels = np.random.default_rng(7).integers(0, 256, (12, 8, 8, 1), np.uint8)
+        files = [str(self.folder / f"{i:02}.png") for i in range(12)]
+        for file, image in zip(files, pixels):
+            fashion_png.write_png(file, 8, 8, image.tobytes())
+        result, _ = self.made(files, preset="none", mean=[0.5], std=0.25, activation="symmetric_s8")
+        listed = pathlib.Path(result.checkpoint).read_bytes()
+        words = ["--images", *files, "--preset", "none", "--mean", "0.5", "--std", "0.25", "--activation", "symmetric_s8"]
+        made = self.program("quantize", self.network, *words, "--out", str(self.folder / "images.safetensors"), "--quiet")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(listed, (self.folder / "images.safetensors").read_bytes())
+        tensors = ((pixels.astype(np.float32) / 255 - np.float32(0.5)) / np.float32(0.25)).transpose(0, 3, 1, 2)
+        result, _ = self.made(tensors, activation="symmetric_s8")
+        of_tensors, of_images = (octet.load(file, engine="cpu") for file in (result.checkpoint, self.folder / "images.safetensors"))
+        codes = of_tensors.codes(tensors)
+        self.assertEqual((codes.dtype, codes.shape), (np.uint8, pixels.shape))
+        self.assertEqual(of_tensors(codes).tobytes(), of_images(pixels).tobytes())
+        self.assertGreater(len(np.unique(of_images(pixels))), 20)
+        np.testing.assert_array_equal(of_images.codes(pixels.transpose(0, 3, 1, 2)), pixels)
+        np.save(self.folder / "codes.npy", codes)  # for the witness, which knows the format alone
+        witness = subprocess.run([sys.executable, ROOT / "tools" / "verify_checkpoint.py", result.checkpoint, "--images",
+                                  self.folder / "codes.npy"], check=False, capture_output=True, text=True)
+        self.assertEqual(witness.returncode, 0, witness.stderr)
+        logits = of_images(pixels)
+        for i, line in enumerate(witness.stdout.splitlines()[1:]):
+            best = int(logits[i].argmax())
+            self.assertEqual(line, f"{i}: {best} {logits[i, best]:.6g}")
+        with self.assertRaisesRegex(octet.Error, "was quantized with tensors.*does not say how a picture becomes its input"):
+            of_tensors.read_picture(files[0])
+
+    def test_the_example_quantizes_and_runs(self):
+        example = subprocess.run([sys.executable, ROOT / "tools" / "example" / "quantize.py", self.network,
+                                  self.folder / "example.safetensors", self.folder / "inputs.npy"], check=False, capture_output=True,
+                                 text=True, env=dict(os.environ, PYTHONPATH=str(ROOT / "tools" / "python")))
+        self.assertEqual(example.returncode, 0, example.stderr)
+        self.assertIn(" dB, same class ", example.stdout)
+        self.assertEqual((self.folder / "example.safetensors").read_bytes(), self.wanted.read_bytes())
+
+    def test_refusals_name_keywords_and_no_temporary_file(self):
+        for status, words, data, options in (
+                (2, "^preset: is for images; tensors are what the network reads", self.inputs, {"preset": "none"}),
+                (2, "how do images become the network's input\\? preset imagenet", str(self.folder), {}),
+                (2, "unknown argument 'colour'", self.inputs, {"colour": 3}),
+                (3, "^inputs: F64|^inputs: I64; the network reads F32", self.inputs.astype(np.int64), {}),
+                (3, r"^inputs: \[14, 8, 8, 1\] has its channels last", self.inputs.transpose(0, 2, 3, 1), {}),
+                (3, "^inputs: input 0 holds nan", self.inputs * np.nan, {}),
+                (3, "absent.npz: cannot read", self.folder / "absent.npz", {}),
+                (3, "is compressed; np.savez stores", self.compressed(), {})):
+            with self.subTest(words=words), self.assertRaisesRegex(octet.Error, words) as caught:
+                self.made(data, **options)
+            self.assertEqual(caught.exception.status, status)
+        for words, data in (("arrays of different shapes: ", [self.inputs, self.inputs[:, :, 1:]]), ("no images and no inputs", []),
+                            ("no images and no inputs", self.inputs[:0])):
+            with self.assertRaisesRegex(ValueError, words):
+                self.made(data)
+
+    def compressed(self):
+        np.savez_compressed(self.folder / "compressed.npz", self.inputs)
+        return self.folder / "compressed.npz"
+
+    def test_without_the_program_the_cure_is_said(self):
+        with unittest.mock.patch.dict(os.environ, OCTET_PROGRAM=str(self.folder / "none")):
+            with self.assertRaisesRegex(octet.Error, "starts the program octet, and there is none at .*set OCTET_PROGRAM"):
+                octet.quantize(self.network, self.inputs)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@
 #include <thread>
 
 #include "src/base/files.h"
+#include "src/base/random.h"
+#include "src/base/safetensors.h"
 #include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
+#include "src/train/model/model.h"
 #include "tests/tools/tiny_recipe.h"
 #include "tests/trainers/tiny.h"
 
@@ -141,6 +145,84 @@ TEST_F(TrainingLibrary, RefusesWithAStatusAndAText) {
   options = in("thrown");
   options.epoch_done = [](const Epoch&) { throw std::out_of_range("of the program"); };
   EXPECT_THROW(training::train(recipe_, options), std::out_of_range);
+}
+
+/// A network of the zoo with random weights.
+class QuantizeLibrary : public ::testing::Test {
+ protected:
+  QuantizeLibrary() : folder_("quantize") {
+    const ModelSpec spec{.name = "small_cnn", .input = {3, 16, 16}, .classes = 4};
+    options_.weights = folder_.path() + "/weights.safetensors";
+    save_weights(initial_weights(build_model(spec), 1), options_.weights);
+    options_.classes = 4;
+    options_.image_size = 16;
+    options_.device = "cpu";
+    options_.quiet = true;
+    options_.out = folder_.path() + "/int8.safetensors";
+    Random random({3});
+    for (int i = 0; i < kInputs * 3 * 16 * 16; ++i) inputs_.push_back(static_cast<float>(random.uniform(-2, 3)));
+  }
+  void expect_refused(const training::QuantizeOptions& options, Status status, const std::string& part) const {
+    try {
+      training::quantize("small_cnn", options);
+      ADD_FAILURE() << "nothing is refused";
+    } catch (const training::Error& error) {
+      EXPECT_EQ(error.status(), status);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  static constexpr int kInputs = 12;
+  const Folder folder_;
+  training::QuantizeOptions options_;
+  std::vector<float> inputs_;
+};
+
+TEST_F(QuantizeLibrary, InputsInMemoryAreThoseOfAFile) {
+  options_.inputs = inputs_;
+  options_.repair = "fast";
+  const training::Quantized made = training::quantize("small_cnn", options_);
+  EXPECT_EQ(made.checkpoint, options_.out);
+  ASSERT_EQ(made.outputs.size(), 1u);
+  EXPECT_GT(made.outputs[0].sqnr_db, 15);
+  EXPECT_LT(made.outputs[0].lost, 0.05);
+  EXPECT_GT(made.codes, 0);
+  EXPECT_NE(made.repairs, "");
+  const std::string bytes = read_file(made.checkpoint);
+  EXPECT_EQ(read_checkpoint(made.checkpoint).preprocessing.fit, Fit::tensor);
+
+  options_.tensors = folder_.path() + "/inputs.safetensors";
+  write_safetensors(options_.tensors, {{{"x", float_tensor({kInputs, 3, 16, 16}, inputs_.data())}}, {}});
+  options_.inputs.clear();
+  options_.out = folder_.path() + "/other.safetensors";
+  EXPECT_EQ(read_file(training::quantize("small_cnn", options_).checkpoint), bytes);
+}
+
+TEST_F(QuantizeLibrary, RefusesWithTheNamesOfMembers) {
+  training::QuantizeOptions none = options_;
+  expect_refused(none, Status::usage, "what shall it be calibrated on? images FOLDER with preset, or tensors FILE");
+  none.images = {folder_.path()};
+  none.preset = "coco";
+  expect_refused(none, Status::usage, "preset: 'coco' is none of imagenet, yolo, yolox, none");
+  none.preset = "none";
+  none.scale = 7;
+  expect_refused(none, Status::usage, "scale: 7; takes 1 or 255");
+  options_.inputs = inputs_;
+  training::QuantizeOptions wrong = options_;
+  wrong.preset = "imagenet";
+  expect_refused(wrong, Status::usage, "preset: is for images; tensors are what the network reads");
+  wrong = options_;
+  wrong.inputs.pop_back();
+  expect_refused(wrong, Status::data, "inputs: 9215 values are no whole number of inputs of 3 x 16 x 16");
+  wrong = options_;
+  wrong.device = "abacus";
+  expect_refused(wrong, Status::usage, "device 'abacus': takes auto, cpu, cuda");
+  wrong = options_;
+  wrong.weights.clear();
+  expect_refused(wrong, Status::usage, "a network of the zoo needs weights (weights FILE)");
+  EXPECT_FALSE(std::filesystem::exists(options_.out));
+  write_file_atomically(options_.out, "mine");
+  expect_refused(options_, Status::usage, "exists and stays as it is: name another file, or say force");
+  EXPECT_EQ(read_file(options_.out), "mine");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "src/base/files.h"
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"

@@ -1,128 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet quantize NETWORK --images FOLDER: int8 of a float network by images alone, and what that costs.
+// octet quantize NETWORK --images FOLDER: int8 of a float network by images or ready inputs alone, and what that costs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "src/base/files.h"
 #include "src/base/names.h"
-#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/net/checkpoint.h"
-#include "src/net/onnx/export.h"
 #include "src/report/html.h"
-#include "src/train/model/threads.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/run/quantize.h"
+#include "trainers/run/quantize_files.h"
 
 namespace octet::cli {
 namespace {
 
 constexpr size_t kShownLayers = 8;
-
-struct Options {
-  QuantizeRequest request;
-  std::string preset, fit, order, orientation = "exif", method = "auto", repair = "none", activation = "affine_u8";
-  std::string onnx, html;
-  std::optional<std::string> profile;  ///< without: onnxruntime
-  std::vector<double> mean, std;
-  std::optional<double> scale, percentile;
-  std::optional<int> resize;
-  bool force = false;
-};
-
-/// How well-known networks take their images.
-struct Preset {
-  Fit fit;
-  double resize;  ///< the shorter side before the crop, as a multiple of the input's height; 0: none
-  ChannelOrder order;
-  double scale;  ///< of the values that mean and deviation are of: 1, or 255 for pixels as they are
-  std::vector<double> mean, std;
-};
-
-enum class PresetName { imagenet, yolo, yolox, none };
-constexpr std::array<Named<PresetName>, 4> kPresets = {{{PresetName::imagenet, "imagenet"},
-                                                        {PresetName::yolo, "yolo"},
-                                                        {PresetName::yolox, "yolox"},
-                                                        {PresetName::none, "none"}}};
-
-Preset preset(PresetName name) {
-  switch (name) {
-    case PresetName::imagenet:  // torchvision's references/classification/presets.py
-      return {Fit::crop, 256.0 / 224, ChannelOrder::rgb, 1, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-    case PresetName::yolo:  // Ultralytics
-      return {Fit::letterbox, 0, ChannelOrder::rgb, 1, {0}, {1}};
-    case PresetName::yolox:  // Megvii
-      return {Fit::letterbox_corner, 0, ChannelOrder::bgr, 255, {0}, {1}};
-    case PresetName::none:
-      return {Fit::crop, 0, ChannelOrder::rgb, 1, {0}, {1}};
-  }
-  return {};
-}
-
-/// Returns one value for each channel of the input, where one is given for all.
-std::vector<float> for_channels(const std::vector<double>& values, double scale, int channels, const char* option) {
-  std::vector<float> result;
-  for (const double value : values) {
-    if (!std::isfinite(value) || (std::string_view(option) == "--std" && value <= 0))
-      throw usage_error(fmt::format("{}: {} is no {}", option, value,
-                                    std::string_view(option) == "--std" ? "deviation: more than 0" : "mean"));
-    result.push_back(static_cast<float>(value / scale));
-  }
-  if (result.size() == 1) result.resize(static_cast<size_t>(channels), result.front());
-  if (result.size() != static_cast<size_t>(channels))
-    throw usage_error(
-        fmt::format("{}: {} values for an input of {}", option, values.size(), counted(channels, "channel")));
-  return result;
-}
-
-/// Fills the preprocessing for the network's input from the preset and the options that differ from it.
-void set_preprocessing(const Options& options, const Shape& input, Preprocessing& p) {
-  if (options.preset.empty() && (options.mean.empty() || options.std.empty()))
-    throw usage_error(
-        "how do images become the network's input? --preset imagenet (256 to 224, mean and deviation of ImageNet), "
-        "yolo "
-        "(letterbox, RGB, 0..1), yolox (letterbox in the corner, BGR, 0..255) or none (centre, RGB, 0..1); or --mean "
-        "and "
-        "--std with --resize, --fit, --order bgr, --scale 255");
-  const Preset from = preset(value_named(kPresets, options.preset.empty() ? "none" : options.preset, "--preset"));
-  const bool plain = options.preset.empty() || options.preset == "none";
-  if (options.scale && !plain && (options.mean.empty() || options.std.empty()))
-    throw usage_error("--scale says what --mean and --std are of: give both, or leave --scale out");
-  const double given = options.scale.value_or(from.scale), usual = plain ? given : from.scale;
-  p.fit = options.fit.empty() ? from.fit : value_named(kFits, options.fit, "--fit");
-  p.order = options.order.empty() ? from.order : value_named(kChannelOrders, options.order, "--order");
-  if (input.c == 1 && options.order == "bgr")
-    throw usage_error("--order bgr: the network takes images of one channel; leave it out");
-  if (input.c == 1) p.order = ChannelOrder::rgb;
-  p.resize = options.resize.value_or(static_cast<int>(std::lround(from.resize * std::min(input.h, input.w))));
-  if (p.fit != Fit::crop) {
-    if (options.resize)
-      throw usage_error(
-          fmt::format("--resize is the shorter side before a crop; --fit {} has none", name_in(kFits, p.fit)));
-    p.resize = 0;
-  }
-  p.crop = p.fit == Fit::crop && input.h == input.w ? input.h : 0;
-  p.even_margin = p.fit == Fit::crop;
-  p.exif_orientation = value_named(kOrientations, options.orientation, "--orientation") == Orientation::exif;
-  p.mean = for_channels(options.mean.empty() ? from.mean : options.mean, options.mean.empty() ? usual : given, input.c,
-                        "--mean");
-  p.std =
-      for_channels(options.std.empty() ? from.std : options.std, options.std.empty() ? usual : given, input.c, "--std");
-}
 
 std::string method_text(const RangeMethod& ranges) {
   const std::string name(name_in(kCalibrationMethods, ranges.method));
@@ -252,80 +153,24 @@ std::string page(const Quantized& result, const std::string& network) {
                          sections);
 }
 
-/// Throws for files to be written that exist, that are one and the same, or that the command reads.
-void require_free(const std::vector<std::string>& written, const Options& options) {
-  std::vector<std::filesystem::path> taken = {std::filesystem::weakly_canonical(options.request.network),
-                                              std::filesystem::weakly_canonical(options.request.weights)};
-  for (const std::string& file : written) {
-    if (file.empty()) continue;
-    require_place_for(file);
-    const auto place = std::filesystem::weakly_canonical(file);
-    if (std::find(taken.begin(), taken.end(), place) != taken.end())
-      throw usage_error(fmt::format("{} is read by this command, or written twice: name another file", file));
-    taken.push_back(place);
-    if (!options.force && std::filesystem::exists(file))
-      throw usage_error(fmt::format("{} exists and stays as it is: name another file, or say --force", file));
-  }
-}
-
-/// Runs the work of a function and replaces recipe keys in its refusals by the options of this command.
-template <typename Work>
-auto by_options(const Work& work) try {
-  return work();
-} catch (const Error& error) {
-  std::string text = error.what();
-  for (const auto& [key, option] : {std::pair{"set data.resize", "--resize or --fit letterbox fits it"},
-                                    std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
-                                    std::pair{"set equalize: false", "take another --repair"}})
-    if (const size_t at = text.find(key); at != std::string::npos)
-      text.replace(at, std::string_view(key).size(), option);
-  throw Error(error.code(), text);
-}
-
-ExitCode quantize(const Common& common, Options options) {
-  QuantizeRequest& request = options.request;
-  const std::string out =
-      common.out.empty() ? std::filesystem::path(request.network).stem().string() + ".int8.safetensors" : common.out;
-  require_free({out, options.onnx, options.html}, options);
-  if (options.percentile && options.method != "percentile")
-    throw usage_error("--percentile: belongs to --method percentile; add that, or leave it out");
-  request.calibrate.percentile = options.percentile.value_or(request.calibrate.percentile);
-  if (options.profile && options.onnx.empty())
-    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
-  if (options.method != "auto") request.method = value_named(kCalibrationMethods, options.method, "--method");
-  request.repair = value_named(kRepairs, options.repair, "--repair");
-  request.quant.activation = value_named(kActivationSchemes, options.activation, "--activation");
-  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
-  if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
-    throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
-  const at::Device device = choose_device(common.device);
-  const OwnCores own_cores(device.is_cpu());
-  say(fmt::format("device: {}", describe_device(device)));
-  const Quantized result = by_options([&] {
-    const Graph graph = open_network(request);
-    set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
-    return octet::quantize(request, graph, device);
-  });
-  write_checkpoint(out, result.graph);
-  if (!options.onnx.empty()) {
-    std::vector<std::string> notes;
-    write_file_atomically(options.onnx, write_qdq(result.graph, {.profile = profile}, nullptr, &notes));
-    for (const std::string& note : notes) say(fmt::format("{}: {}", options.onnx, note));
-  }
-  if (!options.html.empty()) write_file_atomically(options.html, page(result, request.network));
-  print_result(common, text(result, out), [&] { return json(result, out); });
+ExitCode quantize(const Common& common, QuantizeOptions options) {
+  options.out = common.out;
+  const Quantized result = quantize_files(options, common.device);
+  if (!options.html.empty()) write_file_atomically(options.html, page(result, options.request.network));
+  print_result(common, text(result, options.out), [&] { return json(result, options.out); });
   return result.comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 }  // namespace
 
 void add_quantize(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QuantizeOptions>();
   QuantizeRequest& request = options->request;
   CLI::App* command = app.add_subcommand("quantize", "int8 of a float network by images alone: no labels, no training");
   command->add_option("NETWORK", request.network, "an .onnx file, or a network of the zoo with --weights")->required();
-  command->add_option("--images", request.images, "folders (with all within), .tar, files or patterns; no labels")
-      ->required();
+  command->add_option("--images", request.images, "folders (with all within), .tar, files or patterns; no labels");
+  command->add_option("--tensors", request.tensors,
+                      "in place of images: .npz, .npy or .safetensors with the network's inputs, [N, C, H, W]");
   command->add_option("--limit", request.limit, "at most so many images, evenly spaced (default: 300)")
       ->check(CLI::Range(3, 1000000));
   command->add_option("--preset", options->preset, "how images become the input: imagenet, yolo, yolox, none");

@@ -68,13 +68,6 @@ Checkpoint open_checkpoint(const std::string& path) {
   }
 }
 
-void require_place_for(const std::string& file) {
-  if (std::filesystem::is_directory(file)) throw data_error(file + ": is a folder; name a file in it");
-  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  if (folder.empty() || std::filesystem::is_directory(folder)) return;
-  throw data_error(fmt::format("{}: there is no folder {}; make it first", file, folder.string()));
-}
-
 void require_apart(const std::string& target, const Recipe& recipe,
                    const std::vector<std::pair<std::string_view, std::string>>& written) {
   std::map<std::filesystem::path, std::string_view> taken;
@@ -124,6 +117,7 @@ Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& 
 }
 
 void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data) {
+  require_pictures(graph);
   const Shape& in = graph.input_shape();
   const Transform& images = data.evaluation_transform;
   if (in.c != images.channels || in.h != images.height || in.w != images.width) {

@@ -26,10 +26,6 @@ std::string checkpoint_help();
 /// that is damaged, the message says how to write it again.
 Checkpoint open_checkpoint(const std::string& path);
 
-/// Throws Error(data) if the folder of a file that is to be written does not exist, or `file` is a folder. Called
-/// before long work.
-void require_place_for(const std::string& file);
-
 /// Throws Error(usage) if one of the files to be written, {option, file or ""}, equals another of them or a file that
 /// the command reads: the recipe or run directory `target` with its weights, or a file that `recipe` names. Called
 /// before long work.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "src/train/model/model.h"
+#include "trainers/loop/input_tensors.h"
 
 namespace octet {
 namespace {
@@ -73,6 +74,8 @@ std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions&
 }
 
 at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device) {
+  if (const auto* ready = dynamic_cast<const InputTensors*>(data.train_set.get()))
+    return ready->values(batch.indices, device);
   const Transform& t = data.evaluation_transform;  // training images have the same size
   return images_to_tensor({batch.images.data(), batch.size, {t.channels, t.height, t.width}}, data.mean, data.std,
                           device);

@@ -63,7 +63,8 @@ void require_resident(const RunData& data, at::Device device);
 
 // Images for purposes other than training:
 
-/// Returns the images of a loader's batch as the network reads them: normalized float [N, C, H, W], channels-last.
+/// Returns the images of a loader's batch as the network reads them: normalized float [N, C, H, W], channels-last. Of
+/// InputTensors these are the values themselves.
 at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device);
 
 /// Returns `count` of the indices, evenly spaced over the list: those of a folder are sorted by class.

@@ -20,6 +20,7 @@
 #include "src/recipe/run.h"
 #include "trainers/gpu.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/quantize_files.h"
 
 namespace octet::training {
 namespace {
@@ -42,12 +43,32 @@ std::string by_members(std::string text) {
   return text;
 }
 
+/// Replaces the flags of `octet quantize` by the members of QuantizeOptions, which have their names: "--image-size" by
+/// "image_size".
+std::string by_quantize_members(std::string text) {
+  const auto small = [&](size_t at) { return at < text.size() && text[at] >= 'a' && text[at] <= 'z'; };
+  for (size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at + 1)) {
+    if (!small(at + 2)) continue;
+    text.erase(at, 2);
+    for (; small(at) || (small(at + 1) && text[at] == '-'); ++at)
+      if (text[at] == '-') text[at] = '_';
+  }
+  return text;
+}
+
 /// Runs the work of a function and converts octet's errors to the library's.
 template <typename Work>
-auto translated(const Work& work) try {
+auto translated(const Work& work, std::string (*members)(std::string) = by_members) try {
   return explain_failures(work);
 } catch (const octet::Error& error) {
-  throw Error(static_cast<Status>(error.code()), by_members(printable_lines(error.what())));
+  throw Error(static_cast<Status>(error.code()), members(printable_lines(error.what())));
+}
+
+void begin(bool quiet, const std::string& device) {
+  forget_interrupt();
+  set_verbosity(quiet ? Verbosity::quiet : Verbosity::normal);
+  if (device != "auto" && device != "cpu" && device != "cuda")
+    throw usage_error(fmt::format("device '{}': takes auto, cpu, cuda", device));
 }
 
 Epoch epoch_of(const EpochMetrics& metrics) {
@@ -71,16 +92,13 @@ training::Row row_of(const octet::Row& row) {
 
 Result train(const std::string& recipe_file, const Options& options) {
   return translated([&] {
-    forget_interrupt();
-    set_verbosity(options.quiet ? Verbosity::quiet : Verbosity::normal);
+    begin(options.quiet, options.device);
     const Recipe recipe = read_given_recipe(recipe_file, options.set);
     if (options.resume && options.directory.empty())
       throw usage_error("resume: name the run to go on with in Options::directory");
     const RunDirectory directory = options.directory.empty()
                                        ? new_run_directory("runs", std::filesystem::path(recipe_file).stem().string())
                                        : RunDirectory{options.directory};
-    if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
-      throw usage_error(fmt::format("device '{}': takes auto, cpu, cuda", options.device));
     RunStart start;
     start.command = fmt::format("octet::training::train {}", shell_word(recipe_file));
     start.machine = machine_model();
@@ -93,6 +111,46 @@ Result train(const std::string& recipe_file, const Options& options) {
     for (const octet::Row& row : report->rows) result.rows.push_back(row_of(row));
     return result;
   });
+}
+
+Quantized quantize(const std::string& network, const QuantizeOptions& options) {
+  const auto work = [&] {
+    begin(options.quiet, options.device);
+    octet::QuantizeOptions all{.request = {.network = network,
+                                           .weights = options.weights,
+                                           .classes = options.classes,
+                                           .image_size = options.image_size,
+                                           .outputs = options.outputs,
+                                           .images = options.images,
+                                           .tensors = options.tensors,
+                                           .inputs = options.inputs,
+                                           .limit = options.limit,
+                                           .seed = options.seed,
+                                           .threads = options.threads},
+                               .method = options.method,
+                               .percentile = options.percentile,
+                               .repair = options.repair,
+                               .activation = options.activation,
+                               .preset = options.preset,
+                               .fit = options.fit,
+                               .order = options.order,
+                               .orientation = options.orientation,
+                               .mean = options.mean,
+                               .std = options.std,
+                               .scale = options.scale,
+                               .resize = options.resize,
+                               .out = options.out,
+                               .onnx = options.onnx,
+                               .force = options.force};
+    if (!options.profile.empty()) all.profile = options.profile;
+    const octet::Quantized made = quantize_files(all, options.device);
+    if (made.comparison.broken()) throw promise_error(fmt::format("{}: {}", all.out, verdict(made.comparison)));
+    Quantized result{
+        all.out, {}, made.repairs.empty() ? "" : made.repairs[made.repaired].name, made.comparison.codes()};
+    for (const OutputError& o : made.outputs) result.outputs.push_back({o.name, o.sqnr_db, o.lost, o.agreement});
+    return result;
+  };
+  return translated(work, by_quantize_members);
 }
 
 void stop() noexcept { interrupt(); }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
@@ -21,6 +22,7 @@
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
+#include "trainers/loop/input_tensors.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/run.h"
 
@@ -69,16 +71,16 @@ std::vector<size_t> readable(const ImageList& images, size_t limit, const Transf
   return usable;
 }
 
-/// Deals the images out at random, so that those of one folder do not come into one part.
-void deal(std::vector<size_t> images, uint64_t seed, RunData& data) {
+/// Deals the images out at random, so that those of one folder do not come into one part. one: "picture" or "input".
+void deal(std::vector<size_t> images, const char* one, uint64_t seed, RunData& data) {
   if (images.size() < 3)
     throw data_error(
         fmt::format("{}: some are calibrated on, and others show what is lost; give 10 at least, 100 to "
                     "300 are usual",
-                    counted(static_cast<long>(images.size()), "picture")));
+                    counted(static_cast<long>(images.size()), one)));
   if (images.size() < kFewImages)
     say(fmt::format("note: {} only: ranges and what is measured depend on chance; 100 to 300 are usual",
-                    counted(static_cast<long>(images.size()), "picture")));
+                    counted(static_cast<long>(images.size()), one)));
   Random({seed, 41}).shuffle(images);
   const size_t held = std::clamp<size_t>(images.size() / 5, 1, kHeldBack);
   const auto begin = images.begin();
@@ -109,9 +111,17 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   set_switches(device, run.recipe.cuda);
   set_threads(request.threads > 0 ? request.threads : usable_cores());
   run.graph = graph;
+  run.data.workers = device.is_cpu() ? 1 : usable_cores();
+  return run;
+}
+
+/// Opens the images of the request and deals them out.
+void open_images(const QuantizeRequest& request, Run& run) {
   const Shape& input = run.graph.nodes.front().shape;
   if (input.c != 1 && input.c != 3)
-    throw usage_error(fmt::format("{}: takes images of {} channels; pictures have 1 or 3", request.network, input.c));
+    throw usage_error(
+        fmt::format("{}: takes inputs of {} channels; pictures have 1 or 3, and --tensors FILE takes any number",
+                    request.network, input.c));
   run.preprocessing = request.preprocessing;
   if (run.preprocessing.mean.size() != static_cast<size_t>(input.c) ||
       run.preprocessing.std.size() != static_cast<size_t>(input.c))
@@ -127,10 +137,34 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   check_transform(data.evaluation_transform);
   data.mean = run.preprocessing.mean;
   data.std = run.preprocessing.std;
-  data.workers = run.device.is_cpu() ? 1 : usable_cores();
-  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), request.seed, data);
+  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), "picture", request.seed, data);
   for (const std::string& note : check_pictures(data)) say("note: " + note);
-  return run;
+}
+
+TensorData ready_inputs(const QuantizeRequest& request, const Node& input) {
+  if (request.inputs.empty()) return read_input_tensor(request.tensors, input.name);
+  const Shape& shape = input.shape;
+  const auto elements = static_cast<size_t>(shape.elements());
+  if (request.inputs.size() % elements != 0)
+    throw data_error(fmt::format("inputs: {} values are no whole number of inputs of {} x {} x {}",
+                                 request.inputs.size(), shape.c, shape.h, shape.w));
+  return float_tensor({static_cast<int64_t>(request.inputs.size() / elements), shape.c, shape.h, shape.w},
+                      request.inputs.data());
+}
+
+/// Takes the ready inputs of the request in place of images, and returns them.
+std::shared_ptr<InputTensors> open_tensors(const QuantizeRequest& request, Run& run) {
+  const Node& input = run.graph.nodes.front();
+  auto tensors = std::make_shared<InputTensors>(ready_inputs(request, input),
+                                                request.inputs.empty() ? request.tensors : "inputs", input.shape);
+  run.preprocessing = pixels_are_codes(QParams(), input.shape.c);  // until the input has its codes
+  RunData& data = run.data;
+  data.train_set = data.validation_set = data.test_set = tensors;
+  data.evaluation_transform = data.train_transform = evaluation_transform(input.shape, run.preprocessing);
+  std::vector<size_t> all(tensors->size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  deal(evenly_spaced(all, std::min(all.size(), static_cast<size_t>(request.limit))), "input", request.seed, data);
+  return tensors;
 }
 
 std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indices) {
@@ -141,8 +175,9 @@ std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indic
   return result;
 }
 
-/// Throws for a set of black or equal images, whose ranges would be those of nothing.
-void require_differences(const std::vector<at::Tensor>& images) {
+/// Throws for a set of black or equal images, whose ranges would be those of nothing. one: as for deal(); a ready input
+/// may be a vector, which is one value a channel.
+void require_differences(const std::vector<at::Tensor>& images, std::string_view one) {
   const at::Tensor first = images.front()[0];
   bool plain = true, equal = true;
   for (const at::Tensor& batch : images) {
@@ -151,8 +186,9 @@ void require_differences(const std::vector<at::Tensor>& images) {
     equal = equal && batch.eq(first).all().item<bool>();
   }
   const bool several = images.size() > 1 || images.front().size(0) > 1;
-  if (plain || (equal && several))
-    throw data_error("every picture is of one colour, or all are the same: there is nothing to calibrate on");
+  if ((plain && one == "picture") || (equal && several))
+    throw data_error(fmt::format("{}all {}s are the same: there is nothing to calibrate on",
+                                 one == "picture" ? "every picture is of one colour, or " : "", one));
 }
 
 /// The methods that are tried without --method: all of them, and percentiles that clip more.
@@ -273,11 +309,16 @@ Graph open_network(QuantizeRequest& request) {
 
 Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Device device) {
   Run run = open(request, graph, device);
+  std::shared_ptr<InputTensors> tensors;  // null: images
+  if (request.images.empty())
+    tensors = open_tensors(request, run);
+  else
+    open_images(request, run);
   const Weights floats = starting_weights(run);
   require_usable(request, run.graph, floats);
   run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = batches(run, run.data.validation);
-  require_differences(held);
+  require_differences(held, tensors ? "input" : "picture");
   QuantizedModel original = make_quantized(run, floats);
   const FloatOutputs wanted = float_outputs(original, held);
 
@@ -311,6 +352,11 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   });
   result.graph = to_int8(run, best->model);
   result.graph.recipe_hash.clear();  // there is no recipe
+  if (tensors) {
+    const Int8Node& input = result.graph.nodes.front();
+    tensors->set_codes(input.out);
+    run.preprocessing = result.graph.preprocessing = pixels_are_codes(input.out, input.shape.c);
+  }
   result.comparison = prove(run, best->model, result.graph);
   return result;
 }

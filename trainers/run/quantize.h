@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 of a float network by images alone, without recipe, labels or training: `octet quantize`.
+// int8 of a float network by images or ready inputs alone, without recipe, labels or training: `octet quantize`.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,10 @@ struct QuantizeRequest {
   int image_size = 0;                ///< height and width where an ONNX file leaves them open; of the zoo: 0 is 224
   std::vector<std::string> outputs;  ///< of an ONNX file: the network ends at these values; empty: the file's own
   std::vector<std::string> images;   ///< as ImageList takes them
+  std::string tensors;               ///< in place of images: a file of inputs, as read_input_tensor() takes it
+  std::vector<float> inputs;         ///< in place of both: the inputs, [N, C, H, W]
   int limit = 300;                   ///< at most so many of the images are used, evenly spaced
-  Preprocessing preprocessing;       ///< with mean and std for each channel
+  Preprocessing preprocessing;       ///< of images, with mean and std for each channel
   QuantRecipe quant;
   CalibrateRecipe calibrate;                ///< `method` only if it is set below
   std::optional<CalibrationMethod> method;  ///< empty: the one that loses least, also by edge

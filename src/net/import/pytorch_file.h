@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/safetensors.h"
 
@@ -24,11 +25,13 @@ TensorFile read_pytorch_file(const std::string& path);
 TensorFile parse_pytorch_file(const std::byte* data, size_t size, const std::string& name);
 
 /// The entries of a zip or zip64 file (PKWARE APPNOTE 6.3.9) by name. They must be stored, not compressed, as
-/// torch.save writes them. Throws Error(data) for truncated, compressed or encrypted entries and offsets outside the
-/// file.
+/// torch.save and np.savez write them; `writer` names the one that the user should save with. Throws Error(data) for
+/// truncated, compressed or encrypted entries and offsets outside the file.
 class ZipDirectory {
  public:
-  ZipDirectory(std::string_view bytes, std::string where);
+  ZipDirectory(std::string_view bytes, std::string where, std::string writer = "torch.save");
+
+  std::vector<std::string> names() const;
 
   /// Returns the name that ends in `suffix`, "" if there is none or more than one.
   std::string name_ending_in(std::string_view suffix) const;
@@ -53,7 +56,7 @@ class ZipDirectory {
   uint64_t read_entry(uint64_t offset);
 
   std::string_view bytes_;
-  std::string where_;
+  std::string where_, writer_;
   std::map<std::string, Entry> entries_;
   uint64_t total_size_ = 0;
 };

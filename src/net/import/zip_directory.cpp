@@ -37,7 +37,8 @@ T ZipDirectory::read(uint64_t offset) const {
   return value;
 }
 
-ZipDirectory::ZipDirectory(std::string_view bytes, std::string where) : bytes_(bytes), where_(std::move(where)) {
+ZipDirectory::ZipDirectory(std::string_view bytes, std::string where, std::string writer)
+    : bytes_(bytes), where_(std::move(where)), writer_(std::move(writer)) {
   const Tail tail = find_tail();
   uint64_t offset = tail.offset;
   for (uint64_t i = 0; i < tail.entries; ++i) offset = read_entry(offset);
@@ -89,14 +90,20 @@ uint64_t ZipDirectory::read_entry(uint64_t offset) {
   }
   if ((flags & 1) != 0) fail(fmt::format("'{}' is encrypted", name));
   if (method != 0 || compressed != size) {
-    fail(
-        fmt::format("'{}' is compressed; torch.save stores entries as they are, so save the file again with it", name));
+    fail(fmt::format("'{}' is compressed; {} stores entries as they are, so save the file again with it", name,
+                     writer_));
   }
   slice(header, size);
   total_size_ += size;
   if (total_size_ > bytes_.size()) fail("its entries overlap");
   entries_[name] = {size, header, read<uint32_t>(offset + 16)};
   return next;
+}
+
+std::vector<std::string> ZipDirectory::names() const {
+  std::vector<std::string> result;
+  for (const auto& [name, entry] : entries_) result.push_back(name);
+  return result;
 }
 
 std::string ZipDirectory::name_ending_in(std::string_view suffix) const {

@@ -4,6 +4,8 @@
     import octet
     network = octet.load("int8.safetensors")
     logits = network(images)          # uint8 [N, H, W, C] -> float32 [N, classes]
+
+octet.quantize (quantization.py) makes such a file of a float network; it starts the program octet.
 """
 import ctypes
 import os
@@ -13,7 +15,7 @@ import threading
 import numpy as np
 
 __license__ = "Apache-2.0"
-__all__ = ["Error", "Network", "keep_kernels", "load", "version"]
+__all__ = ["Error", "Network", "keep_kernels", "load", "quantize", "version"]
 _SONAME = "liboctet_runtime.so.0.1"
 _MOST = 2**31 - 1  # of an int32
 _TYPES = {0: np.float32, 1: np.int8, 2: np.uint8}  # octet_type
@@ -131,8 +133,17 @@ class Network:
             return results[0][:, 0, 0]
         return results
 
+    def codes(self, inputs):
+        """What a network that was quantized with tensors reads, uint8 [N, H, W, C], of such tensors, float [N, C, H, W]."""
+        scale, zero_point = np.float32(self._about.input.scale), self._about.input.zero_point
+        codes = np.rint(np.asarray(inputs, np.float32) / scale) + np.float32(zero_point)
+        return np.ascontiguousarray(np.clip(codes, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1))
+
     def read_picture(self, file):
         """A JPEG, PNG, BMP or WebP file as validation sees it, uint8 [H, W, C]."""
         pixels = np.empty(self.input_shape, np.uint8)
         _check(_library.octet_read_picture(self._handle, os.fsencode(file), pixels.ctypes.data))
         return pixels
+
+
+from octet.quantization import quantize  # noqa: E402: it raises Error

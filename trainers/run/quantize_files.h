@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that `octet quantize` and octet::training::quantize() share: options as a user spells them, how images become the
+// input, and the files that are written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainers/run/quantize.h"
+
+namespace octet {
+
+struct QuantizeOptions {
+  /// Without what the members below say. Of images, tensors and inputs one is given.
+  QuantizeRequest request;
+  std::string method = "auto";  ///< or a calibration method
+  std::optional<double> percentile;
+  std::string repair = "none", activation = "affine_u8";
+
+  // How images become the input: a preset, and what differs from it.
+  std::string preset, fit, order, orientation;
+  std::vector<double> mean, std;
+  std::optional<double> scale;  ///< of the values that mean and std are of: 1, or 255 for pixels as they are
+  std::optional<int> resize;
+
+  std::string out;                     ///< the checkpoint; "": the network's name and .int8.safetensors, here
+  std::string onnx;                    ///< "": no ONNX file is written
+  std::optional<std::string> profile;  ///< of the ONNX file; without: onnxruntime
+  std::string html;                    ///< written by the caller; "": no page
+  bool force = false;                  ///< files that exist are replaced
+};
+
+/// Quantizes the network and writes the checkpoint, whose path is then in options.out, and the ONNX file. Throws as
+/// quantize() does, and Error(usage) for options that contradict each other and files that exist, before long work.
+/// device: auto, cpu or cuda.
+Quantized quantize_files(QuantizeOptions& options, const std::string& device);
+
+}  // namespace octet
