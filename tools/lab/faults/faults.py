@@ -75,7 +75,7 @@ def pack(arguments):
     for program in programs:
         for line in subprocess.run(["ldd", program], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
             path = line.split("=>")[-1].split("(")[0].strip()
-            if any(part in path for part in ("yaml", "fmt", "jpeg", "png", "gtest", "libz.")):
+            if any(part in path for part in ("yaml", "fmt", "jpeg", "png", "webp", "sharpyuv", "protobuf", "gtest", "libz.")):
                 libraries.add(path)
     with tarfile.open(arguments.file, "w:gz") as tar:
         for path in [*programs, *(TREE / name for name in (TREE / ".written").read_text().splitlines()), WORK / "faults.json", HERE]:
