@@ -12,6 +12,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 try:
+    import exporter_forms
     import judge
     import optional_float
     import optional_plain
@@ -21,7 +22,7 @@ except ImportError as missing:
     print(f"optional_inputs: Skipped\n{missing}; tools/setup.sh --tests installs it into .deps/venv")
     sys.exit(77)
 
-LISTS = [optional_qdq, qdq_operators, optional_float, optional_plain]
+LISTS = [optional_qdq, qdq_operators, optional_float, optional_plain, exporter_forms]
 
 
 def main():

@@ -38,8 +38,8 @@ NEAR = 0.02  # of the largest output: other codes, the same answers
 logging.disable(logging.WARNING)
 
 
-def float_network(norm=False, bias=False, clipped=None, clipped_layer=None):
-    """A convolution, perhaps with a bias or BatchNormalization, or a Clip before or behind it, and a classifier with biases that decide."""
+def float_network(norm=False, bias=False, prepared=False):
+    """A convolution, perhaps with a bias or BatchNormalization, or a Pow before it, and a classifier with biases that decide."""
     random = np.random.default_rng(2)
     tensors = [tensor("w", random.standard_normal((8, 3, 3, 3)) * 0.3), tensor("F", random.standard_normal((8, 5)) * 0.5),
                tensor("B", [-3, 2, 0, 4, -1]), tensor("m", random.standard_normal(8) * 0.1), tensor("v", random.uniform(0.5, 2, 8)),
@@ -51,13 +51,10 @@ def float_network(norm=False, bias=False, clipped=None, clipped_layer=None):
         nodes.insert(1, node("BatchNormalization", ["a", "g", "b", "m", "v"], ["n"], name="norm"))
     if bias:
         nodes[0].input.append("b")
-    if clipped or clipped_layer:
-        tensors += [tensor("low", (clipped or clipped_layer)[0]), tensor("high", (clipped or clipped_layer)[1])]
-    if clipped:
-        nodes.insert(0, node("Clip", ["x", "low", "high"], ["clipped"], name="clip"))
-        nodes[1].input[0] = "clipped"
-    if clipped_layer:
-        nodes[1] = node("Clip", ["a", "low", "high"], ["r"], name="clip")
+    if prepared:
+        tensors.append(tensor("half", np.float32(0.5)))
+        nodes.insert(0, node("Pow", ["x", "half"], ["root"], name="root"))
+        nodes[1].input[0] = "root"
     read = {name for n in nodes for name in n.input}
     return model(nodes, [t for t in tensors if t.name in read], "y", SHAPE)
 
@@ -126,7 +123,6 @@ class Advice(unittest.TestCase):
 
     def test_other_forms_are_quantized_again(self):
         onnx.save(float_network(), self.source)
-        operators = self.quantize(quant_format=quantization.QuantFormat.QOperator)
         dynamic = self.folder / "dynamic.onnx"
         quantization.quantize_dynamic(self.source, dynamic)
         biased = self.folder / "biased.onnx"  # what it writes for the bias stands before all else
@@ -135,12 +131,20 @@ class Advice(unittest.TestCase):
         self.assertEqual(onnx.load(biased).graph.node[0].op_type, "Reshape")
         onnx.save(float_network(), self.source)
         of_dynamic = "a dynamically quantized network"
-        for path, what in ((operators, "in QOperator form"), (dynamic, of_dynamic), (biased, of_dynamic)):
+        for path, what in ((dynamic, of_dynamic), (biased, of_dynamic)):
             for message in (self.refusal(path), self.octet("inspect", path, code=3)):
                 self.assertIn(what, message)
                 self.assertIn("onnxruntime.quantization.quantize_static(", message)
                 self.assertIn("quant_format=QuantFormat.QDQ)", message)
         self.check_quantized_again(self.quantize())
+
+    def test_both_forms_are_read(self):
+        """Of ONNX Runtime's quantizer, QDQ and QOperator are the same network."""
+        onnx.save(float_network(), self.source)
+        operators = self.quantize(quant_format=quantization.QuantFormat.QOperator)
+        self.assertIn("QLinearConv", {n.op_type for n in onnx.load(operators).graph.node})
+        self.assertIn("octet run and bench take it", self.octet("inspect", operators, code=3))
+        self.check_quantized_again(operators)
 
     def test_weights_are_quantized_again(self):
         onnx.save(float_network(), self.source)
@@ -225,22 +229,16 @@ class Advice(unittest.TestCase):
         self.assertLess(judge.distance(ours, theirs), judge.EQUAL)
 
     def test_what_prepares_images_is_cut_off(self):
-        whole = self.save(float_network(clipped=(0.2, 0.7)))
+        whole = self.save(float_network(prepared=True))
         message = self.octet("inspect", whole, code=3)
         arguments = re.search(r"begin the file behind it: onnx.utils.extract_model(\(.*\))", message)[1]
         cut = self.folder / "NEW.onnx"
         source, _, inputs, outputs = ast.literal_eval(arguments)
         onnx.utils.extract_model(source, cut, inputs, outputs)
-        case = Case("case", onnx.load(cut), np.clip(X, 0.2, 0.7))
+        case = Case("case", onnx.load(cut), np.sqrt(X))
         ours = judge.by_octet(ONNX_LOGITS, self.folder, [case])["case"]
         self.assertNotIsInstance(ours, str, ours)
         self.assertLess(judge.distance(ours, judge.by_onnxruntime(Case("whole", onnx.load(whole), X))), judge.EQUAL)
-
-    def test_a_clip_of_any_bounds_is_quantized_by_onnx_runtime(self):
-        onnx.save(float_network(clipped_layer=(0.3, 0.9)), self.source)
-        message = self.octet("inspect", self.source, code=3)
-        self.assertIn("quant_format=QuantFormat.QDQ), whose Clips may have any bounds: octet run, bench and export take that file", message)
-        self.check_quantized_again(self.quantize())
 
     def test_biases_are_not_cut_off(self):
         """What is refused here would be an Add of numbers that were trained."""

@@ -140,6 +140,7 @@ std::string output_fault(const OnnxValue& value) {
   if (value.node < 0) return "a constant, whatever the image is";
   if (value.groups != 0) return "has five dimensions";
   if (value.heads != 0) return "is in heads of attention; expected an image [N, C, H, W]";
+  if (value.channels_last && value.rank == 2) return "an image as a row in the order H, W, C; octet's is C, H, W";
   if (value.pad != Padding{}) return "comes from a Pad; expected a layer behind it";
   if (!value.plain()) return "an activation times or plus a number; expected a layer behind it";
   if (value.bounded() || value.codes) return "expected reals, without a bound of their own";

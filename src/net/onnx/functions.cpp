@@ -14,8 +14,8 @@
 namespace octet::onnx_rules {
 namespace {
 
-/// Whether two numbers are equal up to float32 in a file: 0.16666667 is a sixth.
-bool near(double a, double b) { return std::abs(a - b) < 1e-6; }
+/// Whether two numbers are equal up to the file's rounding: as float32 0.16666667 is a sixth.
+bool near(NodeReader& node, double a, double b) { return std::abs(a - b) < node.network().rounding; }
 
 OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve) {
   OnnxValue y = node.network().append({.op = Op::lookup, .inputs = {x.node}, .curve = curve}, node.names());
@@ -28,7 +28,7 @@ void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(no
 /// Reads input i, a constant: one number for all channels of x, or one for each.
 std::vector<float> channel_numbers(NodeReader& node, int i, const OnnxValue& x) {
   const Constant& found = node.constant(i);
-  const size_t count = found.reals.size(), behind = static_cast<size_t>(x.rank) - 2, rank = found.shape.size();
+  const size_t count = found.reals.size(), behind = axes_behind_channels(x), rank = found.shape.size();
   const int64_t channels = x.heads != 0 ? 1 : node.network().shape(x).c;  // heads take one number for all
   const bool each =
       rank > behind && found.shape[rank - 1 - behind] == channels && count == static_cast<size_t>(channels);
@@ -61,7 +61,7 @@ void times(NodeReader& node, const OnnxValue& x, double factor) {
   y.direct = false;
   y.factor *= factor;
   y.shift *= factor;
-  if (near(y.factor, 1)) y.factor = 1;
+  if (near(node, y.factor, 1)) y.factor = 1;
   node.result(std::move(y));
 }
 
@@ -110,9 +110,34 @@ void add_numbers(NodeReader& node, int constant, float sign) {
   node.result(std::move(y));
 }
 
+/// Returns z of which min(max(alpha * x + beta, 0), 1) of input i is the hard_sigmoid, min(max(z / 6 + 1 / 2, 0), 1).
+OnnxValue hard_sigmoid_input(NodeReader& node, int i, double alpha, double beta) {
+  OnnxValue x = node.scaled_input(i);
+  if (x.erf) node.refuse("of an Erf; expected a gelu");
+  x.shift = 6 * (alpha * x.shift + beta) - 3;
+  x.factor *= 6 * alpha;
+  if (near(node, x.factor, 1) && near(node, x.shift, 0)) x.factor = 1, x.shift = 0;
+  return x;
+}
+
+/// Returns x, which is input i times and plus numbers, as a node: the layer before it, where nothing else reads that,
+/// or a layer of its own.
+OnnxValue with_numbers(NodeReader& node, int i, OnnxValue x) {
+  if (x.plain()) return x;
+  Network& network = node.network();
+  if (x.direct && has_weight(network.node(x).op) && node.readers(i) == 1) {
+    const auto channels = static_cast<size_t>(network.shape(x).c);
+    network.scale_layer(network.node(x), std::vector<float>(channels, static_cast<float>(x.factor)),
+                        std::vector<float>(channels, static_cast<float>(x.shift)));
+    x.factor = 1, x.shift = 0;
+    return x;
+  }
+  return with_numbers_applied(network, x, {node.name_of_output(0) + "/input"});
+}
+
 /// Whether x * gate = 2 * (product of both factors) * gelu(x).
-bool is_gelu(const OnnxValue& x, const OnnxValue& gate) {
-  return gate.erf && !x.erf && x.node == gate.node && x.shift == 0 && near(gate.shift, gate.factor);
+bool is_gelu(NodeReader& node, const OnnxValue& x, const OnnxValue& gate) {
+  return gate.erf && !x.erf && x.node == gate.node && x.shift == 0 && near(node, gate.shift, gate.factor);
 }
 
 /// Returns the function f if x * gate = factor * f(x): silu if the gate is factor * sigmoid(x).
@@ -144,15 +169,11 @@ void prelu(NodeReader& node) {
 
 void hard_sigmoid(NodeReader& node) {
   const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);
-  if (near(alpha, 1.0 / 6) && near(beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
+  if (near(node, alpha, 1.0 / 6) && near(node, beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
   if (!std::isfinite(alpha) || !std::isfinite(beta) || node.network().marks != nullptr)
     node.refuse(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
-  OnnxValue x = node.scaled_input(0);  // clip(alpha * x + beta) is clip(z / 6 + 1 / 2)
-  if (x.erf) node.refuse("of an Erf; expected a gelu");
-  x.shift = 6 * (alpha * x.shift + beta) - 3;
-  x.factor *= 6 * alpha;
-  x = with_numbers_applied(node.network(), x, {node.name_of_output(0) + "/scale"});
-  node.result(append_lookup(node, x, {Function::hard_sigmoid}));
+  node.result(
+      append_lookup(node, with_numbers(node, 0, hard_sigmoid_input(node, 0, alpha, beta)), {Function::hard_sigmoid}));
 }
 
 void gelu(NodeReader& node) {
@@ -165,7 +186,7 @@ void gelu(NodeReader& node) {
 /// Keeps the erf in the value for the Mul that makes it a gelu.
 void erf(NodeReader& node) {
   OnnxValue y = node.scaled_input(0);
-  if (y.erf || y.shift != 0 || !near(y.factor, std::sqrt(0.5)))
+  if (y.erf || y.shift != 0 || !near(node, y.factor, std::sqrt(0.5)))
     node.refuse("expected of an activation divided by the root of 2, inside a gelu");
   y.erf = true;
   y.factor = 1;
@@ -173,16 +194,49 @@ void erf(NodeReader& node) {
   node.result(std::move(y));
 }
 
-bool clip_of_hard_sigmoid(NodeReader& node) {
-  OnnxValue x = node.input(0);
-  if (x.plain()) return false;
-  x = node.scaled_input(0);
-  if (x.factor != 1 || x.shift != 3 || x.erf) return false;
-  x.shift = 0;
-  OnnxValue y = append_lookup(node, x, {Function::hard_sigmoid});
-  y.factor = 6;
+bool limit_to_range(NodeReader& node, int i, double low, double high, bool only_gate) {
+  if (only_gate && node.input(i).plain()) return false;
+  const OnnxValue x = hard_sigmoid_input(node, i, 1 / (high - low), -low / (high - low));
+  if (only_gate && !x.plain()) return false;
+  OnnxValue y = append_lookup(node, with_numbers(node, i, x), {Function::hard_sigmoid});
+  y.factor = high - low;
+  y.shift = low;
   node.result(std::move(y));
   return true;
+}
+
+void limit_one_side(NodeReader& node, int i, double bound, bool is_lowest) {
+  OnnxValue x = node.scaled_input(i);
+  if (x.erf) node.refuse("of an Erf; expected a gelu");
+  const Node& before = node.network().node(x);
+  if (!is_lowest && bound == 6 && x.plain() && before.op == Op::relu)  // of min(max(x, 0), 6)
+    return node.make({.op = Op::relu6, .inputs = before.inputs}, x.rank);
+  x.shift = is_lowest ? x.shift - bound : bound - x.shift;
+  if (!is_lowest) x.factor = -x.factor;
+  OnnxValue y = node.network().append({.op = Op::relu, .inputs = {with_numbers(node, i, x).node}}, node.names());
+  y.rank = x.rank;
+  y.factor = is_lowest ? 1 : -1;
+  y.shift = bound;
+  y.direct = false;
+  node.result(std::move(y));
+}
+
+void neg(NodeReader& node) { times(node, 0, -1); }
+
+/// A power of 2 or 3 is a product.
+void pow(NodeReader& node) {
+  const Constant& found = node.bound(1);
+  const double exponent = found.elements() != 1 ? 0
+                          : found.real          ? found.reals[0]
+                                                : static_cast<double>(found.integers[0]);
+  if (exponent == 1) return identity(node);
+  if (exponent != 2 && exponent != 3)
+    node.refuse("expected the exponent 1, 2 or 3, one for all; octet has no function for others");
+  const OnnxValue x = node.activation(0);
+  OnnxValue y = x;
+  if (exponent == 3)
+    y = node.network().append({.op = Op::mul, .inputs = {x.node, x.node}}, {node.name_of_output(0) + "/square"});
+  node.make({.op = Op::mul, .inputs = {y.node, x.node}}, x.rank);
 }
 
 void add_number(NodeReader& node, int i) { add_numbers(node, i, 1); }
@@ -204,6 +258,17 @@ void sub(NodeReader& node) {
   scale_channels(node, 1, {-1.0f}, from);
 }
 
+/// Appends a convolution of ones, which makes `count` channels of one: an attention of pixels multiplies all channels.
+OnnxValue copies_of_channel(NodeReader& node, const OnnxValue& x, int count) {
+  Network& network = node.network();
+  if (network.marks != nullptr) node.refuse("multiplies all channels by one; expected as many");
+  OnnxValue y = network.append({.op = Op::conv2d, .inputs = {x.node}, .out_channels = count},
+                               {node.name_of_output(0) + "/channels"});
+  y.rank = x.rank;
+  network.put(network.node(y).name, "weight", {count, 1, 1, 1}, std::vector<float>(static_cast<size_t>(count), 1.0f));
+  return y;
+}
+
 void mul(NodeReader& node) {
   if (node.all_constant()) return arithmetic(node);
   for (const int i : {0, 1})
@@ -211,7 +276,7 @@ void mul(NodeReader& node) {
   Network& network = node.network();
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
-    if (is_gelu(x, gate)) {
+    if (is_gelu(node, x, gate)) {
       OnnxValue y = append_lookup(node, x, {Function::gelu});
       return times(node, y, 2 * x.factor * gate.factor);
     }
@@ -223,6 +288,8 @@ void mul(NodeReader& node) {
   }
   OnnxValue a = node.activation(0), b = node.activation(1);
   if (a.rank != b.rank) node.refuse("multiplies [N, C] with [N, C, H, W]");
+  if (network.shape(a).c < network.shape(b).c) std::swap(a, b);
+  if (network.shape(b).c == 1 && network.shape(a).c > 1) b = copies_of_channel(node, b, network.shape(a).c);
   if (network.shape(a).h == 1 && network.shape(a).w == 1) std::swap(a, b);  // the factor of a channel comes second
   node.make({.op = Op::mul, .inputs = {a.node, b.node}}, a.rank);
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -135,23 +137,47 @@ class Importer {
       fail(fmt::format("{}: name one of them for both, {}", twice, how_to_end_at(network_, once, open_size_)));
   }
 
-  [[noreturn]] void fail_open(const ValueInfoProto& input, int axis) const {
+  [[noreturn]] void fail_open(const ValueInfoProto& input, int axis, const char* side) const {
     const auto& dims = input.type().tensor_type().shape();
+    const std::string sizes = dims.dim_size() == 3 ? fmt::format("1,{},W", dims.dim(1).dim_value())
+                              : is_channels_last_  ? fmt::format("1,H,W,{}", dims.dim(3).dim_value())
+                                                   : fmt::format("1,{},H,W", dims.dim(1).dim_value());
     const std::string cure =
         network_.marks != nullptr
             ? fmt::format(
-                  "python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name {} --input_shape 1,{},H,W "
+                  "python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name {} --input_shape {} "
                   "{} FIXED.onnx gives it a size",
-                  shell_word(printable(input.name())), dims.dim(1).dim_value(), shell_word(file_.name))
+                  shell_word(printable(input.name())), sizes, shell_word(file_.name))
             : fmt::format(
                   "a recipe's data.image_size gives it, and octet inspect {} --image-size SIZE shows the network",
                   shell_word(file_.name));
     fail(fmt::format("input '{}': {} is open ('{}'), and octet's networks are for images of one size: {}",
-                     shown_name(input.name()), axis == 2 ? "its height" : "its width",
-                     shown_name(dims.dim(axis).dim_param()), cure));
+                     shown_name(input.name()), side, shown_name(dims.dim(axis).dim_param()), cure));
   }
 
-  /// Takes the one input that is not a weight: [N, C, H, W]. N may be open; H and W too if image_size_ gives them.
+  /// Whether a Transpose to [N, C, H, W] reads the file's input, perhaps behind operators of single values: so write
+  /// TensorFlow's converters.
+  bool is_turned(std::string name) const {
+    constexpr int kMostBefore = 8;
+    for (int step = 0; step <= kMostBefore; ++step) {
+      const auto reads = [&](const NodeProto& node) {
+        return node.output_size() > 0 &&
+               std::find(node.input().begin(), node.input().end(), name) != node.input().end();
+      };
+      const auto reader = std::find_if(graph_.node().begin(), graph_.node().end(), reads);
+      if (reader == graph_.node().end()) return false;
+      if (reader->op_type() == "Transpose")
+        return std::any_of(reader->attribute().begin(), reader->attribute().end(), [](const auto& perm) {
+          constexpr std::array<int64_t, 4> kToFirst = {0, 3, 1, 2};
+          return std::equal(perm.ints().begin(), perm.ints().end(), kToFirst.begin(), kToFirst.end());
+        });
+      name = reader->output(0);
+    }
+    return false;
+  }
+
+  /// Takes the one input that is not a weight: [N, C, H, W], [N, H, W, C], [N, C, W] or [N, C]. N may be open; H and W
+  /// too if image_size_ gives them.
   void take_input() {
     const ValueInfoProto* input = nullptr;
     for (const ValueInfoProto& candidate : graph_.input()) {
@@ -176,29 +202,36 @@ class Importer {
       network_.note(where +
                     ": takes pixels of 0 to 255 as uint8, octet's network as float32: data.mean 0 and data.std "
                     "0.003921569 give it them");
-    if (type.shape().dim_size() != 4)
-      fail(fmt::format(
-          "{}: has {} dimensions; octet's networks take images [N, C, H, W]: export the network with a batch of images "
-          "as its input",
-          where, type.shape().dim_size()));
-    int sizes[3] = {};
-    for (int i = 1; i < 4; ++i) {
-      const auto& dim = type.shape().dim(i);
-      const bool open = i >= 2 && (!dim.has_dim_value() || dim.dim_value() < 1);
-      if (open && image_size_ == 0) fail_open(*input, i);
+    const int rank = type.shape().dim_size();
+    if (rank < 2 || rank > 4)
+      fail(
+          fmt::format("{}: has {} dimensions; expected images [N, C, H, W] or [N, H, W, C], rows [N, C, W] or "
+                      "vectors [N, C]: export the network with a batch of those as its input",
+                      where, rank));
+    is_channels_last_ = rank == 4 && is_turned(input->name());
+    // For channels, height and width the axis of the file; 0: it has none.
+    const std::array<int, 3> axes = is_channels_last_ ? std::array{3, 1, 2}
+                                    : rank == 4       ? std::array{1, 2, 3}
+                                                      : std::array{1, 0, rank == 3 ? 2 : 0};
+    int sizes[3] = {1, 1, 1};
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i] == 0) continue;
+      const auto& dim = type.shape().dim(axes[i]);
+      const bool open = i >= 1 && (!dim.has_dim_value() || dim.dim_value() < 1);
+      if (open && image_size_ == 0) fail_open(*input, axes[i], i == 1 ? "its height" : "its width");
       if (open) {
-        sizes[i - 1] = image_size_;
+        sizes[i] = image_size_;
         open_size_ = image_size_;
         continue;
       }
       if (!dim.has_dim_value() || dim.dim_value() < 1 || dim.dim_value() > kMaxDimension) {
         fail(fmt::format(
-            "{}: dimension {} of [N, C, H, W] is {}; expected a number of 1 to {}: export the network with "
-            "such an input",
-            where, i, dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
+            "{}: dimension {} of {} is {}; expected a number of 1 to {}: export the network with such an input", where,
+            axes[i], is_channels_last_ ? "[N, H, W, C]" : "[N, C, H, W]",
+            dim.has_dim_value() ? std::to_string(dim.dim_value()) : "'" + shown_name(dim.dim_param()) + "'",
             kMaxDimension));
       }
-      sizes[i - 1] = static_cast<int>(dim.dim_value());
+      sizes[i] = static_cast<int>(dim.dim_value());
     }
     if (image_size_ > 0 && open_size_ == 0 && (sizes[1] != image_size_ || sizes[2] != image_size_))
       throw usage_error(fmt::format(
@@ -209,6 +242,14 @@ class Importer {
     Node node{.op = Op::input, .shape = {sizes[0], sizes[1], sizes[2]}};
     OnnxValue value = guarded(where + ": ", [&] { return network_.append(std::move(node), {input->name(), "input"}); });
     value.direct = false;
+    value.rank = rank;
+    value.channels_last = is_channels_last_;
+    if (is_channels_last_ || rank != 4)
+      network_.note(fmt::format("{}: {} in the file; octet's network, and what it exports, take [N, {}, {}, {}]", where,
+                                is_channels_last_ ? "[N, H, W, C]"
+                                : rank == 3       ? "[N, C, W]"
+                                                  : "[N, C]",
+                                sizes[0], sizes[1], sizes[2]));
     network_.values.emplace(input->name(), value);
   }
 
@@ -259,8 +300,13 @@ class Importer {
     if (proto.output_size() == 0 || proto.output(0).empty()) node.fail("has no first output");
     const auto rule = rules().find(proto.op_type());
     const bool own = proto.domain().empty() || proto.domain() == "ai.onnx";
-    if (!own) node.refuse(fmt::format("an operator of '{}'; octet imports ONNX's own", shown_name(proto.domain())));
+    if (!own)
+      node.refuse(fmt::format("an operator of '{}'; octet imports ONNX's own", shown_name(proto.domain())),
+                  file_.model->functions_size() > 0
+                      ? "; onnx.inliner.inline_local_functions replaces functions of the file by them"
+                      : "");
     if (rule == rules().end()) {
+      if (proto.op_type().ends_with("Normalization") || proto.op_type() == "LRN") node.fail(kNoNormalization);
       std::vector<std::string_view> names;
       for (const auto& [name, function] : rules()) names.push_back(name);
       node.refuse(fmt::format("octet has no such operator; it imports {}", fmt::join(names, ", ")));
@@ -289,6 +335,8 @@ class Importer {
       fail(fmt::format(
           "{}: {}; end the network at a layer, {}", where, fault,
           network_.marks != nullptr ? "by onnx.utils.extract_model" : "by model.outputs in a recipe, or --outputs"));
+    if (found->second.channels_last)
+      network_.note(fmt::format("{}: [N, H, W, C] in the file, [N, C, H, W] of octet's network", where));
     return found->second;
   }
 
@@ -298,7 +346,8 @@ class Importer {
   std::vector<std::string> outputs_;
   bool cut_ = false;  ///< the outputs are not the file's own
   const int image_size_;
-  int open_size_ = 0;  ///< image_size_ if the file does not give height or width
+  int open_size_ = 0;              ///< image_size_ if the file does not give height or width
+  bool is_channels_last_ = false;  ///< the file takes images [N, H, W, C]
   std::vector<bool> live_;
 };
 
@@ -310,10 +359,10 @@ ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outp
   return Importer(file, outputs, marks, image_size).run();
 }
 
-OnnxFile open_onnx_file(const std::string& path) {
+OnnxFile open_onnx_file(const std::string& path, bool as_written) {
   const std::string bytes = read_file(path);
   const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  return open_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder);
+  return open_onnx(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), path, folder, as_written);
 }
 
 ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs, int image_size) {

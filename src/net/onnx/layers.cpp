@@ -2,6 +2,7 @@
 // Conv, BatchNormalization, Gemm, MatMul, and the Add of a bias after them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/base/numbers.h"
@@ -10,13 +11,28 @@
 namespace octet::onnx_rules {
 namespace {
 
+std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
+  std::vector<float> out(matrix.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      out[static_cast<size_t>(c * rows + r)] = matrix[static_cast<size_t>(r * columns + c)];
+  return out;
+}
+
 /// Appends a linear layer with `weight` [K, C]. In the file the outputs are along `axis`.
-void append_linear(NodeReader& node, const std::vector<float>& weight, int64_t outputs, int64_t inputs,
+void append_linear(NodeReader& node, std::vector<float> weight, int64_t outputs, int64_t inputs,
                    const std::vector<float>* bias, int64_t axis) {
   const OnnxValue& x = node.activation(0);
   if (x.rank != 2) node.refuse("its input is not [N, C], what octet's linear layers take");
   if (node.network().shape(x).c != inputs) {
     node.invalid(fmt::format("takes {} channels, its input has {}", inputs, node.network().shape(x).c));
+  }
+  if (x.channels_last) {  // octet's flatten gives C, H, W: [K, pixels, C] becomes [K, C, pixels]
+    const int64_t channels = node.network().shape({.node = node.network().node(x).inputs[0]}).c;
+    for (auto row = weight.begin(); row != weight.end(); row += inputs) {
+      const std::vector<float> turned = transposed({row, row + inputs}, inputs / channels, channels);
+      std::copy(turned.begin(), turned.end(), row);
+    }
   }
   OnnxValue y = node.network().append(
       {.op = Op::linear, .inputs = {x.node}, .out_channels = static_cast<int>(outputs), .bias = bias != nullptr},
@@ -36,14 +52,6 @@ bool is_in_training_mode(NodeReader& node) {
   return node.opset() < 14 ? node.outputs() > 1 : node.integer("training_mode", 0) != 0;
 }
 
-std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
-  std::vector<float> out(matrix.size());
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      out[static_cast<size_t>(c * rows + r)] = matrix[static_cast<size_t>(r * columns + c)];
-  return out;
-}
-
 }  // namespace
 
 std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
@@ -57,9 +65,16 @@ std::vector<float> per_channel(NodeReader& node, int input, int64_t channels) {
   return found.reals.size() == 1 ? std::vector<float>(static_cast<size_t>(channels), found.reals[0]) : found.reals;
 }
 
+Constant filters(NodeReader& node, const OnnxValue& x) {
+  const bool row = x.rank == 3;
+  Constant weight = node.weights(1, row ? 3 : 4);
+  if (row) weight.shape.insert(weight.shape.begin() + 2, 1);
+  return weight;
+}
+
 void conv(NodeReader& node) {
-  const Constant weight = node.weights(1, 4);
   const OnnxValue x = node.window_input(0);
+  const Constant weight = filters(node, x);
   const int64_t outputs = weight.shape[0];
   const int64_t groups = node.integer("group", 1);
   const int channels = node.network().shape(x).c;
@@ -70,15 +85,16 @@ void conv(NodeReader& node) {
   const Window window = read_window(node, x, {weight.shape[2], weight.shape[3]});
   const bool bias = node.has_input(2);
   const std::vector<float> shifts = bias ? per_channel(node, 2, outputs) : std::vector<float>{};
-  const OnnxValue y = node.network().append({.op = Op::conv2d,
-                                             .inputs = {x.node},
-                                             .window = window,
-                                             .out_channels = static_cast<int>(outputs),
-                                             .groups = static_cast<int>(groups),
-                                             .bias = bias},
-                                            node.names(1));
+  OnnxValue y = node.network().append({.op = Op::conv2d,
+                                       .inputs = {x.node},
+                                       .window = window,
+                                       .out_channels = static_cast<int>(outputs),
+                                       .groups = static_cast<int>(groups),
+                                       .bias = bias},
+                                      node.names(1));
   const std::string name = node.network().node(y).name;
   if (QdqMarks* marks = node.network().marks) marks->weight_scales[name] = weight_scales(node, 1, 0, outputs);
+  y.rank = x.rank;
   node.network().put(name, "weight", weight.shape, weight.reals);
   if (bias) node.network().put(name, "bias", {outputs}, shifts);
   node.result(y);
@@ -91,6 +107,7 @@ OnnxValue scaled_channels(Network& network, const OnnxValue& x, const std::vecto
       {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = !shifts.empty()},
       names);
   y.rank = x.rank;
+  y.channels_last = x.channels_last;
   const std::string name = network.node(y).name;
   network.put(name, "weight", {channels, 1, 1, 1}, factors);
   if (!shifts.empty()) network.put(name, "bias", {channels}, shifts);
@@ -113,6 +130,8 @@ void batch_normalization(NodeReader& node) {
   const double epsilon = node.real("epsilon", 1e-5f);
   const float momentum = node.real("momentum", 0.9f);
   const bool trains = is_in_training_mode(node);
+  if (node.integer("spatial", 1) == 0)
+    node.refuse("spatial 0, statistics of each pixel; expected one for each channel");
   for (size_t c = 0; c < variance.size(); ++c)
     if (!(variance[c] + epsilon > 0))
       node.fail(
@@ -195,7 +214,7 @@ void add_bias(NodeReader& node, int bias) {
   Network& network = node.network();
   Node& layer = network.node(x);
   const std::vector<int64_t>& shape = node.constant(bias).shape;  // the channels are second in [N, C] and [N, C, H, W]
-  const size_t behind = x.rank == 2 ? 0 : 2;
+  const size_t behind = axes_behind_channels(x);
   const int channels = network.shape(x).c;
   const bool along_channels =
       node.constant(bias).reals.size() == 1 || (shape.size() > behind && shape[shape.size() - 1 - behind] == channels);

@@ -57,7 +57,8 @@ int opset_of(const OnnxFile& file) {
 
 }  // namespace
 
-OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder) {
+OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder,
+                   bool as_written) {
   OnnxFile file{.name = name, .folder = folder, .size = size};
   if (is_safetensors(data, size))
     fail(file, "a safetensors file, not an ONNX model; octet takes it under a name that ends in .safetensors");
@@ -68,21 +69,29 @@ OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, 
   options.block_alloc = allocate_block;
   options.block_dealloc = free_block;
   file.memory = std::make_unique<google::protobuf::Arena>(options);
+  const auto fail_large = [&] {
+    fail(file,
+         fmt::format("would take more than {} times its size in memory: not an ONNX model; fetch or export it again",
+                     kMaxGrowth));
+  };
   auto* model = google::protobuf::Arena::CreateMessage<onnx::ModelProto>(file.memory.get());
   file.model = model;
   try {
     if (!model->ParseFromArray(data, static_cast<int>(size)))
       fail(file, "damaged, or not an ONNX model: fetch or export it again");
   } catch (const OutOfBudget&) {
-    fail(file,
-         fmt::format("would take more than {} times its size in memory: not an ONNX model; fetch or export it again",
-                     kMaxGrowth));
+    fail_large();
   }
   if (!file.model->has_graph()) fail(file, "has no graph: not an ONNX model; fetch or export it again");
   file.opset = opset_of(file);
   if (file.model->graph().sparse_initializer_size() > 0)
     fail(file, "holds sparse weights; octet reads dense float32 weights: export the network with those");
   sort_nodes(name, *model->mutable_graph());
+  try {
+    if (!as_written) expand_qoperators(*model->mutable_graph(), name);
+  } catch (const OutOfBudget&) {
+    fail_large();
+  }
   return file;
 }
 

@@ -27,12 +27,17 @@ struct OnnxFile {
   const onnx::ModelProto* model = nullptr;
 };
 
-inline constexpr int kOldestOpset = 11, kNewestOpset = 23;
+inline constexpr int kOldestOpset = 7, kNewestOpset = 23;
 
-/// Parses the bytes. Throws Error(data) unless they are a model with one graph and an opset from 11 to 23, and for a
+/// Parses the bytes. Throws Error(data) unless they are a model with one graph and an opset from 7 to 23, and for a
 /// file that would take more than 32 times its size in memory: an empty message takes two bytes in the file, a hundred
-/// in memory.
-OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder);
+/// in memory. Unless as_written, QOperator form becomes QDQ.
+OnnxFile open_onnx(const std::byte* data, size_t size, const std::string& name, const std::string& folder,
+                   bool as_written = false);
+
+/// Rewrites the nodes of a quantized network in QOperator form (QLinearConv) as QDQ: DequantizeLinear, the operator of
+/// reals, QuantizeLinear. Other networks stay as they are. Throws Error(data), naming `file`.
+void expand_qoperators(onnx::GraphProto& graph, const std::string& file);
 
 /// Puts the nodes of a graph behind those whose values they read; sorted nodes stay as they are. Throws Error(data)
 /// naming the nodes of a cycle.

@@ -47,6 +47,14 @@ OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
   throw usage_error("neither its name nor its output's is text that no other node has");
 }
 
+std::vector<int64_t> Network::dims(const OnnxValue& value, int64_t images) const {
+  const Shape& s = shape(value);
+  if (value.rank == 2) return {images, s.c};
+  if (value.rank == 3) return {images, s.c, s.w};
+  return value.channels_last ? std::vector<int64_t>{images, s.h, s.w, s.c}
+                             : std::vector<int64_t>{images, s.c, s.h, s.w};
+}
+
 void Network::note(const std::string& text) {
   std::vector<std::string>& notes = result_.notes;
   if (std::find(notes.begin(), notes.end(), text) == notes.end()) notes.push_back(text);
@@ -99,6 +107,7 @@ OnnxValue Network::constant(Constant constant) {
 
 Constant Network::read(const onnx::TensorProto& tensor, const std::string& what) {
   Constant constant = read_constant(file_, tensor, fmt::format("{}: {}", file_.name, what));
+  if (constant.type == onnx::TensorProto::FLOAT16) rounding = 3e-4;
   if (constant.type == onnx::TensorProto::DOUBLE)
     note("weights of float64 become the nearest float32; the network computes in float32");
   const std::string all = counted(static_cast<long>(constant.elements()), "float64 value");

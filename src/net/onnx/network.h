@@ -24,12 +24,13 @@ namespace octet {
 /// ONNX nodes make no node of the Graph but set a field here, which the nodes that read the value take into account.
 struct OnnxValue {
   std::shared_ptr<const Constant> constant;
-  int node = -1;              ///< the node of the Graph; -1: a constant
-  int rank = 4;               ///< 4: [N, C, H, W]; 2: [N, C] of a 1x1 image
-  bool direct = false;        ///< it is the output of the file's node that made the Graph's node
-  bool softmax = false;       ///< it comes after a Softmax, which is left out
-  int64_t groups = 0;         ///< it was reshaped to [N, groups, C / groups, H, W]; 0: it was not
-  bool swapped = false;       ///< then it was transposed to [N, C / groups, groups, H, W]
+  int node = -1;               ///< the node of the Graph; -1: a constant
+  int rank = 4;                ///< 4: [N, C, H, W]; 3: [N, C, W] of an image of height 1; 2: [N, C] of a 1x1 image
+  bool channels_last = false;  ///< rank 4: [N, H, W, C]; rank 2: a flattened image, its values in the order H, W, C
+  bool direct = false;         ///< it is the output of the file's node that made the Graph's node
+  bool softmax = false;        ///< it comes after a Softmax, which is left out
+  int64_t groups = 0;          ///< it was reshaped to [N, groups, C / groups, H, W]; 0: it was not
+  bool swapped = false;        ///< then it was transposed to [N, C / groups, groups, H, W]
   int heads = 0;              ///< it was reshaped to heads of attention, [N, heads, C / heads, H * W] or, for one head,
                               ///< [N, C, H * W]; 0: it was not
   bool pixels_first = false;  ///< the heads were transposed to [.., H * W, C / heads]
@@ -97,6 +98,9 @@ class Network {
   /// Returns what a name stands for, null if nothing before gives it. Weights are read from the file on first use.
   const OnnxValue* find(const std::string& name);
 
+  /// Returns the dimensions of an activation as the file has them; the first is `images`.
+  std::vector<int64_t> dims(const OnnxValue& value, int64_t images) const;
+
   void note(const std::string& text);  ///< adds a note for people, unless it is there already
 
   std::map<std::string, OnnxValue> values;  ///< by the file's name
@@ -104,6 +108,7 @@ class Network {
   std::map<std::string, int> uses;  ///< how many needed nodes and outputs read a name
   int64_t batch = kBatchSize;       ///< the number of images, if the file fixes it
   QdqMarks* marks = nullptr;        ///< null: a float network
+  double rounding = 1e-6;           ///< of the file's constants near 1; more if some are float16
 
   /// Returns the nodes that the outputs need, in order and checked, and their weights.
   ImportedNetwork finish(const std::vector<OnnxValue>& outputs);
@@ -117,8 +122,8 @@ class Network {
   size_t bytes_ = 0;  ///< of weights and constants
 };
 
-/// Opens a file whose external data may be in the same folder.
-OnnxFile open_onnx_file(const std::string& path);
+/// Opens a file whose external data may be in the same folder; as_written as in open_onnx().
+OnnxFile open_onnx_file(const std::string& path, bool as_written = false);
 
 /// Imports a network; `outputs` and `image_size` as in import_onnx(). `marks` receives the scales and bounds of a
 /// quantized network; null for a float network, in which a QuantizeLinear is refused.

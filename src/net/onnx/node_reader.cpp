@@ -18,6 +18,39 @@ namespace {
 
 using onnx::AttributeProto;
 
+/// Whether a rule takes [N, H, W, C] of octet's images, or after a flatten (rank 2) a row in the order H, W, C. Those
+/// of single values give what they take; the others know both orders.
+bool takes_channels_last(const std::string& op, int rank) {
+  static const std::set<std::string_view> kOperators = {"Add",
+                                                        "Clip",
+                                                        "Div",
+                                                        "Dropout",
+                                                        "Erf",
+                                                        "Flatten",
+                                                        "Gelu",
+                                                        "HardSigmoid",
+                                                        "HardSwish",
+                                                        "LeakyRelu",
+                                                        "Max",
+                                                        "Min",
+                                                        "Mul",
+                                                        "Neg",
+                                                        "PRelu",
+                                                        "Pow",
+                                                        "QuantizeLinear",
+                                                        "ReduceMean",
+                                                        "Relu",
+                                                        "Reshape",
+                                                        "Shape",
+                                                        "Sigmoid",
+                                                        "Softmax",
+                                                        "Squeeze",
+                                                        "Sub",
+                                                        "Sum",
+                                                        "Tanh"};
+  return rank == 4 ? kOperators.contains(op) : op == "Gemm" || op == "MatMul";
+}
+
 std::string type_text(int type) {
   return AttributeProto::AttributeType_IsValid(type)
              ? AttributeProto::AttributeType_Name(static_cast<AttributeProto::AttributeType>(type))
@@ -61,6 +94,11 @@ const OnnxValue& NodeReader::reals(int i) {
         "comes after a Softmax; octet knows a Softmax at the end, which it leaves out, and over the channels of "
         "heads in attention");
   if (value.codes) refuse(fmt::format("reads codes of '{}'; expected a DequantizeLinear", shown_name(node_.input(i))));
+  if (value.channels_last && !takes_channels_last(op(), value.rank))
+    refuse(fmt::format("input '{}' is {}; expected a Transpose to [N, C, H, W] before it", shown_name(node_.input(i)),
+                       value.rank == 4 ? "[N, H, W, C]" : "an image as a row in the order H, W, C"));
+  if (std::exchange(channels_last_, value.channels_last).value_or(value.channels_last) != value.channels_last)
+    refuse("joins [N, H, W, C] with [N, C, H, W]");
   return value;
 }
 
@@ -75,8 +113,7 @@ const OnnxValue& NodeReader::images(int i) {
 const OnnxValue& NodeReader::head_input(int i) {
   const OnnxValue& value = reals(i);
   check_no_bounds(i, value);
-  check_no_pad(value);
-  return value;
+  return without_pad(i);
 }
 
 const OnnxValue& NodeReader::window_input(int i) {
@@ -91,23 +128,18 @@ const OnnxValue& NodeReader::window_input(int i) {
 }
 
 const OnnxValue& NodeReader::activation(int i) {
-  const OnnxValue& value = window_input(i);
-  check_no_pad(value);
-  return value;
+  window_input(i);
+  return without_pad(i);
 }
 
 const OnnxValue& NodeReader::scaled_input(int i) {
-  const OnnxValue& value = images(i);
-  check_no_bounds(i, value);
-  check_no_pad(value);
-  return value;
+  check_no_bounds(i, images(i));
+  return without_pad(i);
 }
 
 const OnnxValue& NodeReader::bounded_input(int i) {
-  const OnnxValue& value = images(i);
-  check_no_factor(i, value);
-  check_no_pad(value);
-  return value;
+  check_no_factor(i, images(i));
+  return without_pad(i);
 }
 
 void NodeReader::check_no_bounds(int i, const OnnxValue& value) const {
@@ -122,8 +154,16 @@ void NodeReader::check_no_factor(int i, const OnnxValue& value) const {
                      shown_name(node_.input(i)), value.factor, value.erf ? "an Erf" : "an activation", value.shift));
 }
 
-void NodeReader::check_no_pad(const OnnxValue& value) const {
-  if (value.pad != Padding{}) refuse("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
+/// Returns input i; zeros around it become pixels of a layer that copies its input.
+const OnnxValue& NodeReader::without_pad(int i) {
+  OnnxValue& value = network_.values.at(node_.input(i));
+  if (value.pad == Padding{}) return value;
+  if (network_.marks != nullptr) refuse("its input is a Pad; expected a Conv, MaxPool or AveragePool behind a Pad");
+  const OnnxValue copy =
+      onnx_rules::pick_pixels(*this, value, {.pad = value.pad}, {0}, {node_.input(i), node_.input(i) + "/pad"});
+  value.node = copy.node;
+  value.pad = {};
+  return value;
 }
 
 const Constant& NodeReader::bound(int i) {
@@ -222,6 +262,10 @@ std::vector<int64_t> NodeReader::integers(const char* name, std::vector<int64_t>
   return found != nullptr ? std::vector<int64_t>(found->ints().begin(), found->ints().end()) : std::move(fallback);
 }
 
+std::vector<int64_t> NodeReader::row(int i, const char* name) {
+  return has_input(i) ? integers_input(i) : integers(name, {});
+}
+
 void NodeReader::done() {
   for (const AttributeProto& attribute : node_.attribute()) {
     if (!taken_.contains(attribute.name()))
@@ -248,6 +292,7 @@ void NodeReader::make(Node made, int rank) {
 }
 
 void NodeReader::result(OnnxValue value, int output) {
+  if (value.node >= 0 && value.rank == 4) value.channels_last = value.channels_last || channels_last_.value_or(false);
   if (!network_.values.emplace(node_.output(output), std::move(value)).second)
     invalid(fmt::format("two nodes give '{}'", shown_name(node_.output(output))));
 }

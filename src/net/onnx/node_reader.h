@@ -2,6 +2,7 @@
 // One node of an ONNX file, as a rule reads it.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -53,6 +54,8 @@ class NodeReader {
   float real(const char* name, float fallback);
   std::string text(const char* name, const std::string& fallback);
   std::vector<int64_t> integers(const char* name, std::vector<int64_t> fallback);
+  /// Returns the row of integers that is input i or, in older opsets, an attribute; empty if neither is given.
+  std::vector<int64_t> row(int i, const char* name);
   const onnx::AttributeProto* attribute(const char* name) { return find(name); }
   void done();  ///< fails for an attribute that was not asked for
 
@@ -65,13 +68,13 @@ class NodeReader {
   const std::string& name_of_output(int i) const { return node_.output(i); }
   void result(OnnxValue value, int output = 0);  ///< sets what an output stands for
   /// Appends a node of the Graph under names(), whose output [N, C, H, W] or, of rank 2, [N, C] is this node's.
-  void make(Node made, int rank = 4);
+  void make(Node made, int rank);
   Network& network() { return network_; }
 
  private:
   const OnnxValue& reals(int i);
   const OnnxValue& images(int i);
-  void check_no_pad(const OnnxValue& value) const;
+  const OnnxValue& without_pad(int i);
   void check_no_bounds(int i, const OnnxValue& value) const;
   void check_no_factor(int i, const OnnxValue& value) const;
   const onnx::AttributeProto* find(const char* name);
@@ -80,6 +83,7 @@ class NodeReader {
   const onnx::NodeProto& node_;
   Network& network_;
   std::set<std::string> taken_;
+  std::optional<bool> channels_last_;  ///< of the activations that were read
 };
 
 }  // namespace octet

@@ -44,13 +44,41 @@ OnnxValue later_pixels(NodeReader& node, const OnnxValue& x, const Range& rows, 
   return pick_pixels(node, x, window, {static_cast<int>(rows.first * columns.window() + columns.first)}, node.names());
 }
 
+/// Takes channels in any order: slices of those that follow each other, one behind the other.
+OnnxValue channels_in_order(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& order,
+                            const std::vector<std::string>& names) {
+  constexpr size_t kMostPieces = 256;
+  std::vector<std::pair<int64_t, int64_t>> pieces;  // first channel, count
+  for (const int64_t channel : order) {
+    if (!pieces.empty() && channel == pieces.back().first + pieces.back().second) {
+      ++pieces.back().second;
+    } else {
+      pieces.emplace_back(channel, 1);
+    }
+  }
+  if (pieces.empty() || pieces.size() > kMostPieces)
+    node.refuse(
+        fmt::format("takes {} channels in {} pieces; expected 1 to {}", order.size(), pieces.size(), kMostPieces));
+  if (pieces.size() == 1) return channels_of(node, x, pieces[0].first, pieces[0].second, names);
+  Node joined{.op = Op::concat};
+  for (const auto& [first, count] : pieces) {
+    const std::string name = fmt::format("{}/{}", node.name_of_output(0), joined.inputs.size());
+    joined.inputs.push_back(channels_of(node, x, first, count, {name}).node);
+  }
+  OnnxValue y = node.network().append(std::move(joined), names);
+  y.rank = x.rank;
+  return y;
+}
+
 /// Takes every step-th channel: a shuffle makes channels of the same remainder contiguous.
 OnnxValue channels_in_steps(NodeReader& node, const OnnxValue& x, const Range& channels,
                             const std::vector<std::string>& names) {
   if (channels.step == 1) return channels_of(node, x, channels.first, channels.count, names);
-  if (channels.size % channels.step != 0)
-    node.refuse(
-        fmt::format("{} channels in steps of {}; expected steps that divide them", channels.size, channels.step));
+  if (channels.size % channels.step != 0) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < channels.count; ++i) order.push_back(channels.first + i * channels.step);
+    return channels_in_order(node, x, order, names);
+  }
   const int64_t each = channels.size / channels.step;
   OnnxValue shuffled =
       node.network().append({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(each)},
@@ -65,6 +93,9 @@ OnnxValue channels_in_steps(NodeReader& node, const OnnxValue& x, const Range& c
 bool is_half_pixel(const std::string& coordinates) {
   return coordinates == "half_pixel" || coordinates == "pytorch_half_pixel" || coordinates == "half_pixel_symmetric";
 }
+
+/// Resize of opset 10 and Upsample have no coordinate modes: they are asymmetric, rounded down.
+bool is_old_resize(NodeReader& node) { return node.op() == "Upsample" || node.opset() < 11; }
 
 /// Whether the output's pixel i is the input's pixel i / factor for every integer factor.
 bool repeats_pixels(const std::string& coordinates, const std::string& rounding) {
@@ -81,24 +112,54 @@ bool repeats_one_pixel(const Shape& in, const std::string& mode, const std::stri
   return in.h == 1 && in.w == 1 && (mode == "nearest" || mode == "linear") && coordinates != "tf_crop_and_resize";
 }
 
-/// Reads the vertical and horizontal factor.
-std::array<double, 2> read_factors(NodeReader& node, const Shape& in) {
-  std::vector<int64_t> axes = node.integers("axes", {0, 1, 2, 3});
-  for (int64_t& axis : axes) axis = positive_axis(node, axis, 4);
-  if (axes != std::vector<int64_t>{0, 1, 2, 3} && axes != std::vector<int64_t>{2, 3})
+/// Reads the vertical and horizontal factor of x, an image or a row.
+std::array<double, 2> read_factors(NodeReader& node, const OnnxValue& x) {
+  const Shape& in = node.network().shape(x);
+  std::vector<int64_t> every(static_cast<size_t>(x.rank));
+  std::iota(every.begin(), every.end(), 0);
+  std::vector<int64_t> axes = node.integers("axes", every);
+  for (int64_t& axis : axes) axis = positive_axis(node, axis, x.rank);
+  if (axes != every && axes != std::vector<int64_t>(every.begin() + 2, every.end()))
     node.refuse(fmt::format("axes {}; expected height and width, [2, 3]", dims_text(axes)));
-  const size_t first = axes.size() - 2;  // of height and width
+  const size_t first = axes.size() == every.size() ? 2 : 0;  // of height and width
   if (node.has_input(3)) {
     const std::vector<int64_t> sizes = node.integers_input(3);
     if (sizes.size() != axes.size() || (first == 2 && sizes[1] != in.c))
       node.refuse(fmt::format("sizes {}; expected [N, {}, height, width]", dims_text(sizes), in.c));
-    return {static_cast<double>(sizes[first]) / in.h, static_cast<double>(sizes[first + 1]) / in.w};
+    return {x.rank == 3 ? 1 : static_cast<double>(sizes[first]) / in.h, static_cast<double>(sizes.back()) / in.w};
   }
-  const Constant& scales = node.constant(2);
-  if (!scales.real || scales.reals.size() != axes.size() ||
-      (first == 2 && (scales.reals[0] != 1 || scales.reals[1] != 1)))
+  std::vector<float> scales;
+  const int input = is_old_resize(node) ? 1 : 2;
+  if (const onnx::AttributeProto* given = node.attribute("scales"); given != nullptr && !node.has_input(input)) {
+    scales.assign(given->floats().begin(), given->floats().end());
+  } else if (node.constant(input).real) {
+    scales = node.constant(input).reals;
+  }
+  if (scales.size() != axes.size() || (first == 2 && (scales[0] != 1 || scales[1] != 1)))
     node.refuse("scales of something else; expected [1, 1, vertical, horizontal]");
-  return {scales.reals[first], scales.reals[first + 1]};
+  return {x.rank == 3 ? 1 : scales[first], scales.back()};
+}
+
+/// A Resize to fewer pixels: every n-th, or the means of two, that lie between them.
+void shrink(NodeReader& node, const OnnxValue& x, const std::array<double, 2>& factors, bool nearest,
+            const std::string& coordinates) {
+  const Shape& in = node.network().shape(x);
+  const auto down = std::lround(1 / factors[0]), across = std::lround(1 / factors[1]);
+  const bool whole = std::abs(down * factors[0] - 1) < 1e-6 && std::abs(across * factors[1] - 1) < 1e-6 &&
+                     in.h % down == 0 && in.w % across == 0;
+  const bool one_pixel = coordinates == "pytorch_half_pixel" && (in.h == down || in.w == across);  // takes the first
+  const bool means = down <= 2 && across <= 2 && !one_pixel && node.integer("antialias", 0) == 0;
+  if (!whole || !(nearest ? coordinates == "asymmetric" : means))
+    node.refuse(
+        fmt::format("by {} x {}; expected integers, 1 / n of n pixels each (nearest, asymmetric, floor), or 1 / 2 "
+                    "(linear, half_pixel)",
+                    factors[0], factors[1]));
+  const int stride_h = static_cast<int>(down), stride_w = static_cast<int>(across);
+  const Window two{.kernel_h = stride_h, .kernel_w = stride_w, .stride_h = stride_h, .stride_w = stride_w};
+  OnnxValue y = nearest ? subsample(node, x, stride_h, stride_w, /*more_channels=*/0)
+                        : node.network().append({.op = Op::avg_pool, .inputs = {x.node}, .window = two}, node.names());
+  y.rank = x.rank;
+  node.result(y);
 }
 
 }  // namespace
@@ -152,14 +213,27 @@ OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window
   return y;
 }
 
+/// A Gather along the channels, as x[:, [2, 1, 0]] is exported.
+void gather_channels(NodeReader& node) {
+  const OnnxValue x = node.activation(0);
+  const int64_t channels = node.network().shape(x).c;
+  if (positive_axis(node, node.integer("axis", 0), x.rank) != 1 || node.constant(1).shape.size() != 1)
+    node.refuse("of an activation; expected a row of channels, axis 1");
+  std::vector<int64_t> order = node.integers_input(1);
+  for (int64_t& channel : order) channel = positive_axis(node, channel, channels);
+  node.result(channels_in_order(node, x, order, node.names()));
+}
+
 void slice_activation(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   Network& network = node.network();
   const Shape shape = network.shape(x);
-  const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
-  std::vector<int64_t> axes(starts.size());
-  std::iota(axes.begin(), axes.end(), 0);
-  if (node.has_input(3)) axes = node.integers_input(3);
+  const std::vector<int64_t> starts = node.row(1, "starts"), ends = node.row(2, "ends");
+  std::vector<int64_t> axes = node.row(3, "axes");
+  if (axes.empty()) {
+    axes.resize(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
   const std::vector<int64_t> steps = node.has_input(4) ? node.integers_input(4) : std::vector<int64_t>(axes.size(), 1);
   if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
     node.invalid("starts, ends, axes and steps differ in length");
@@ -171,8 +245,8 @@ void slice_activation(NodeReader& node) {
   bool seen[4] = {};
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<size_t>(positive_axis(node, axes[i], x.rank));
-    Range& range = ranges[axis];
-    if (std::exchange(seen[axis], true)) node.invalid(fmt::format("names axis {} twice", axis));
+    Range& range = ranges[x.rank == 3 && axis == 2 ? 3 : axis];
+    if (std::exchange(seen[axis], true)) node.refuse(fmt::format("names axis {} twice", axis));
     if (steps[i] < 1)
       node.refuse(fmt::format("step {}; expected 1 and more, octet copies nothing backwards", steps[i]));
     range.first = clamped(starts[i], range.size);
@@ -191,8 +265,11 @@ void slice_activation(NodeReader& node) {
     y = channels_in_steps(node, x, ranges[1], names);
   }
   if (all_pixels) return node.result(y);
-  if (!rows.is_every_nth() || !columns.is_every_nth()) return node.result(later_pixels(node, y, rows, columns));
-  node.result(subsample(node, y, static_cast<int>(rows.step), static_cast<int>(columns.step), /*more_channels=*/0));
+  y = rows.is_every_nth() && columns.is_every_nth()
+          ? subsample(node, y, static_cast<int>(rows.step), static_cast<int>(columns.step), /*more_channels=*/0)
+          : later_pixels(node, y, rows, columns);
+  y.rank = x.rank;
+  node.result(y);
 }
 
 void split(NodeReader& node) {
@@ -208,7 +285,7 @@ void split(NodeReader& node) {
 void split_channels(NodeReader& node, int64_t channels,
                     const std::function<OnnxValue(int64_t first, int64_t size, const std::string& name)>& part) {
   const int64_t outputs = node.outputs();
-  std::vector<int64_t> sizes = node.has_input(1) ? node.integers_input(1) : node.integers("split", {});
+  std::vector<int64_t> sizes = node.row(1, "split");
   if (sizes.empty()) {
     const int64_t each = (channels + outputs - 1) / outputs;  // the last part may be smaller
     for (int64_t i = 0; i < outputs; ++i) sizes.push_back(std::min(each, channels - each * i));
@@ -226,10 +303,11 @@ void split_channels(NodeReader& node, int64_t channels,
 
 void resize(NodeReader& node) {
   const OnnxValue x = node.activation(0);
-  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
+  if (x.rank < 3) node.refuse("its input is not [N, C, H, W] or [N, C, W]");
   const std::string mode = node.text("mode", "nearest");
-  const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
-  const std::string rounding = node.text("nearest_mode", "round_prefer_floor");
+  const bool old = is_old_resize(node);
+  const std::string coordinates = node.text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  const std::string rounding = node.text("nearest_mode", old ? "floor" : "round_prefer_floor");
   for (const char* unused : {"cubic_coeff_a", "extrapolation_value"}) node.real(unused, 0);  // of other modes
   node.integer("exclude_outside", 0);
   node.integer("antialias", 0);
@@ -243,7 +321,9 @@ void resize(NodeReader& node) {
                     "half_pixel)",
                     shown_name(mode), shown_name(coordinates), shown_name(rounding)));
   }
-  const std::array<double, 2> factors = read_factors(node, node.network().shape(x));
+  const std::array<double, 2> factors = read_factors(node, x);
+  if (factors[0] <= 1 && factors[1] <= 1 && factors[0] * factors[1] < 1)
+    return shrink(node, x, factors, mode == "nearest", coordinates);
   for (const double factor : factors) {
     if (!(factor >= 1 && factor <= kMaxDimension) || factor != std::floor(factor))
       node.refuse(fmt::format("by {} x {}; expected integers", factors[0], factors[1]));
@@ -251,7 +331,8 @@ void resize(NodeReader& node) {
   node.make({.op = repeats ? Op::resize : Op::resize_bilinear,
              .inputs = {x.node},
              .factor_h = static_cast<int>(factors[0]),
-             .factor_w = static_cast<int>(factors[1])});
+             .factor_w = static_cast<int>(factors[1])},
+            x.rank);
 }
 
 }  // namespace octet::onnx_rules

@@ -143,8 +143,8 @@ bool same(const QParams& a, const QParams& b) {
 
 }  // namespace
 
-void bound(NodeReader& node, float low, float high) {
-  OnnxValue y = node.bounded_input(0);
+void bound(NodeReader& node, int i, float low, float high) {
+  OnnxValue y = node.bounded_input(i);
   y.low = std::max(y.low, low);
   y.high = std::min(y.high, high);
   y.direct = false;
@@ -193,7 +193,7 @@ void quantize_linear(NodeReader& node) {
   if (!fresh && (!same(place->second.qparams, edge.qparams) || place->second.low != edge.low ||
                  place->second.high != edge.high || place->second.factor != edge.factor))
     node.refuse("its input is quantized elsewhere in another way; octet has one scale an edge");
-  if (!y.pixels_first)  // only codes in octet's order
+  if (!y.pixels_first && !y.channels_last)  // only codes in octet's order
     network.marks->codes.emplace(network.node(y).name, node.names().back());
   y.low = -std::numeric_limits<float>::infinity();
   y.high = std::numeric_limits<float>::infinity();
@@ -234,7 +234,7 @@ void clip_codes(NodeReader& node) {
 bool is_shift(NodeReader& node, int constant) {
   const OnnxValue& x = node.input(1 - constant);
   const Constant& found = node.constant(constant);
-  const size_t behind = x.rank == 2 ? 0 : 2, rank = found.shape.size();  // axes after the channels
+  const size_t behind = axes_behind_channels(x), rank = found.shape.size();
   if (node.network().marks == nullptr || x.node < 0 || x.heads != 0 || x.groups != 0 || !found.real) return false;
   const int channels = node.network().shape(x).c;
   return found.elements() == static_cast<size_t>(channels) && rank > behind &&

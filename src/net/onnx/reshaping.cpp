@@ -11,15 +11,13 @@ namespace octet::onnx_rules {
 namespace {
 
 std::vector<int64_t> dims_of(NodeReader& node, const OnnxValue& x) {
-  const Shape& shape = node.network().shape(x);
-  std::vector<int64_t> dims = {node.network().batch, shape.c, shape.h, shape.w};
-  dims.resize(static_cast<size_t>(x.rank));
-  return dims;
+  return node.network().dims(x, node.network().batch);
 }
 
 void change_rank(NodeReader& node, int rank) {
   OnnxValue y = node.activation(0);
   y.rank = rank;
+  y.channels_last = false;  // of one pixel, or one row of them
   y.direct = false;
   node.result(y);
 }
@@ -28,8 +26,11 @@ void change_rank(NodeReader& node, int rank) {
 void to_row(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   const Shape& shape = node.network().shape(x);
-  if (shape.h != 1 || shape.w != 1) return node.make({.op = Op::flatten, .inputs = {x.node}}, 2);
-  change_rank(node, 2);
+  if (shape.h == 1 && shape.w == 1) return change_rank(node, 2);
+  OnnxValue y = node.network().append({.op = Op::flatten, .inputs = {x.node}}, node.names());
+  y.rank = 2;
+  y.channels_last = x.channels_last;
+  node.result(y);
 }
 
 /// Imports the last Reshape of a channel shuffle, after the Transpose.
@@ -43,10 +44,12 @@ void end_shuffle(NodeReader& node) {
       !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || (to[0] == 0 && !zero_is_zero));
   if (!x.swapped || !images_first || !std::equal(from.begin() + 1, from.end(), to.begin() + 1, to.end()))
     node.refuse(fmt::format("five dimensions to {}; expected a channel shuffle", dims_text(to)));
-  node.make({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)});
+  node.make({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(x.groups)}, 4);
 }
 
 }  // namespace
+
+size_t axes_behind_channels(const OnnxValue& x) { return x.channels_last ? 0 : static_cast<size_t>(x.rank) - 2; }
 
 int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank) {
   if (axis < -rank || axis >= rank) node.invalid(fmt::format("axis {} of {} dimensions", axis, rank));
@@ -54,7 +57,7 @@ int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank) {
 }
 
 std::vector<int64_t> read_axes(NodeReader& node, int64_t rank) {
-  std::vector<int64_t> axes = node.has_input(1) ? node.integers_input(1) : node.integers("axes", {});
+  std::vector<int64_t> axes = node.row(1, "axes");
   for (int64_t& axis : axes) axis = positive_axis(node, axis, rank);
   return axes;
 }
@@ -82,16 +85,16 @@ void reshape(NodeReader& node) {
   const bool rest_known = to.size() > 1 && to[0] == -1;  // then no other dimension may be -1
   if (images_first && to.size() == 2 && (to[1] == elements || (to[1] == -1 && !rest_known))) return to_row(node);
   const Shape& shape = node.network().shape(x);
-  if (images_first && to.size() == 4 && to[1] == shape.c && to[2] == shape.h && to[3] == shape.w)
+  if (!x.channels_last && images_first && to.size() == 4 && to[1] == shape.c && to[2] == shape.h && to[3] == shape.w)
     return change_rank(node, 4);
-  if (images_first && x.rank == 4 && to.size() == 5 && to[1] >= 1 && to[1] <= shape.c &&
+  if (images_first && x.rank == 4 && !x.channels_last && to.size() == 5 && to[1] >= 1 && to[1] <= shape.c &&
       std::equal(to.begin() + 2, to.end(), std::array<int64_t, 3>{shape.c / to[1], shape.h, shape.w}.begin()) &&
       shape.c % to[1] == 0) {
     OnnxValue y = x;
     y.groups = to[1];
     return node.result(y);
   }
-  if (x.rank == 4 && reshape_to_heads(node, x, to)) return;
+  if (x.rank == 4 && !x.channels_last && reshape_to_heads(node, x, to)) return;
   node.refuse(
       fmt::format("{} to {}; expected [N, -1], a flatten, or the heads of attention, [N, heads, C / heads, H * W]",
                   dims_text(from), dims_text(wanted)));
@@ -103,9 +106,12 @@ void squeeze(NodeReader& node) {
   std::vector<int64_t> axes = read_axes(node, x.rank);
   std::sort(axes.begin(), axes.end());
   const Shape& shape = node.network().shape(x);
-  if (x.rank == 4 && shape.h == 1 && shape.w == 1 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 2);
-  if (x.rank == 4 && shape.w == 1 && axes == std::vector<int64_t>{3}) return change_rank(node, 3);
-  if (x.rank == 3 && shape.h == 1 && axes == std::vector<int64_t>{2}) return change_rank(node, 2);
+  const int64_t first = x.channels_last ? 1 : 2;  // of height and width
+  const bool row = x.rank == 4 && shape.h == 1, pixel = shape.h == 1 && shape.w == 1;
+  if (x.rank == 4 && pixel && axes == std::vector<int64_t>{first, first + 1}) return change_rank(node, 2);
+  if (row && !x.channels_last && (axes == std::vector<int64_t>{2} || (pixel && axes == std::vector<int64_t>{3})))
+    return change_rank(node, 3);
+  if (x.rank == 3 && pixel && axes == std::vector<int64_t>{2}) return change_rank(node, 2);
   node.refuse(fmt::format("axes {} of {}; expected height and width of one pixel", dims_text(axes),
                           dims_text(dims_of(node, x))));
 }
@@ -113,11 +119,13 @@ void squeeze(NodeReader& node) {
 void unsqueeze(NodeReader& node) {
   if (node.input(0).constant) return reshape_constant(node);
   const OnnxValue x = node.activation(0);
-  std::vector<int64_t> axes = read_axes(node, 4);
+  const int rank = x.rank + static_cast<int>(std::min<size_t>(node.row(1, "axes").size(), 2));
+  std::vector<int64_t> axes = read_axes(node, rank);
   std::sort(axes.begin(), axes.end());
-  if (x.rank == 2 && axes == std::vector<int64_t>{2, 3}) return change_rank(node, 4);
-  node.refuse(
-      fmt::format("axes {} of {}; expected [N, C] to [N, C, 1, 1]", dims_text(axes), dims_text(dims_of(node, x))));
+  const bool pixel = x.rank == 2 && (axes == std::vector<int64_t>{2} || axes == std::vector<int64_t>{2, 3});
+  if (pixel || (x.rank == 3 && axes == std::vector<int64_t>{2})) return change_rank(node, rank);
+  node.refuse(fmt::format("axes {} of {}; expected [N, C] to [N, C, 1, 1], or [N, C, W] to [N, C, 1, W]",
+                          dims_text(axes), dims_text(dims_of(node, x))));
 }
 
 }  // namespace octet::onnx_rules

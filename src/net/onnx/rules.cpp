@@ -29,15 +29,21 @@ const std::map<std::string_view, Rule>& rules() {
       {"Gelu", gelu},
       {"Gemm", gemm},
       {"GlobalAveragePool", global_average_pool},
+      {"GlobalMaxPool", global_max_pool},
       {"HardSigmoid", hard_sigmoid},
       {"HardSwish", hard_swish},
       {"Identity", identity},
       {"LeakyRelu", leaky_relu},
+      {"LogSoftmax", softmax},
       {"MatMul", mat_mul},
+      {"Max", extremum},
       {"MaxPool", max_pool},
+      {"Min", extremum},
       {"Mul", mul},
+      {"Neg", neg},
       {"PRelu", prelu},
       {"Pad", pad},
+      {"Pow", pow},
       {"QuantizeLinear", quantize_linear},
       {"ReduceMean", reduce_mean},
       {"Relu", relu},
@@ -51,9 +57,11 @@ const std::map<std::string_view, Rule>& rules() {
       {"Split", split},
       {"Squeeze", squeeze},
       {"Sub", sub},
+      {"Sum", sum},
       {"Tanh", tanh},
       {"Transpose", transpose},
       {"Unsqueeze", unsqueeze},
+      {"Upsample", resize},
   };
   return kRules;
 }
@@ -66,7 +74,8 @@ std::string cure_of_other_form(std::string_view op) {
                "a dynamically quantized network, whose scales follow from each image; octet's are constants: ") +
            kQuantizeByOnnxRuntime;
   if (op.starts_with("QLinear") || op == "QGemm" || op == "QAttention")
-    return std::string("a quantized network in QOperator form; octet reads QDQ: ") + kQuantizeByOnnxRuntime;
+    return std::string("an operator of QOperator form that octet does not read; it reads QDQ: ") +
+           kQuantizeByOnnxRuntime;
   return "";
 }
 

@@ -20,6 +20,12 @@ const std::map<std::string_view, Rule>& rules();
 /// ConvInteger), or "" for all other operators.
 std::string cure_of_other_form(std::string_view op);
 
+/// Why LayerNormalization and its relatives are refused.
+inline constexpr const char* kNoNormalization =
+    "divides by a deviation of each image or pixel, which no integer operator of octet does: keep this network in "
+    "float, "
+    "or train it with BatchNormalization in its place";
+
 namespace onnx_rules {
 
 // layers.cpp: operators with weights
@@ -30,6 +36,9 @@ void mat_mul(NodeReader& node);
 /// Whether an Add can become the bias of the layer before it; input `bias` is a constant. add_bias() makes it so.
 bool is_bias(NodeReader& node, int bias);
 void add_bias(NodeReader& node, int bias);
+
+/// Returns the weights of a convolution over x as [K, C, R, S]; over rows [N, C, W] the file has [K, C, S].
+Constant filters(NodeReader& node, const OnnxValue& x);
 
 /// Returns a constant input as one number for each channel; the file may give one for all.
 std::vector<float> per_channel(NodeReader& node, int input, int64_t channels);
@@ -48,6 +57,7 @@ void pad(NodeReader& node);
 void max_pool(NodeReader& node);
 void average_pool(NodeReader& node);
 void global_average_pool(NodeReader& node);
+void global_max_pool(NodeReader& node);
 void reduce_mean(NodeReader& node);
 
 /// Reads the window of a Conv or pool over `x`, including auto_pad and the Pad before it.
@@ -58,6 +68,8 @@ void sigmoid(NodeReader& node);
 void hard_sigmoid(NodeReader& node);
 void hard_swish(NodeReader& node);
 void tanh(NodeReader& node);
+void neg(NodeReader& node);
+void pow(NodeReader& node);
 void gelu(NodeReader& node);
 void erf(NodeReader& node);
 void leaky_relu(NodeReader& node);
@@ -68,8 +80,11 @@ void sub(NodeReader& node);
 void add_number(NodeReader& node, int number);  ///< an Add whose input `number` is one number, or one for each channel
 /// Appends a layer that applies the factor and the shift of x.
 OnnxValue with_numbers_applied(Network& network, const OnnxValue& x, const std::vector<std::string>& names);
-/// Imports a Clip to 0..6 of x + 3 as 6 * hard_sigmoid(x). Returns false for any other input.
-bool clip_of_hard_sigmoid(NodeReader& node);
+/// Imports min(max(x, low), high) of input i as a hard_sigmoid between two numbers. only_gate: returns false if it
+/// would need a layer before it, as all do but low..high of x + 3 that are 0..6.
+bool limit_to_range(NodeReader& node, int i, double low, double high, bool only_gate);
+/// Imports max(x, bound) of input i, or min(x, bound), as a relu between two numbers.
+void limit_one_side(NodeReader& node, int i, double bound, bool is_lowest);
 
 // quantization.cpp: QuantizeLinear and DequantizeLinear
 void quantize_linear(NodeReader& node);
@@ -79,14 +94,16 @@ void clip_codes(NodeReader& node);  ///< a Clip of codes
 /// it.
 bool is_shift(NodeReader& node, int constant);
 void add_shift(NodeReader& node, int constant);
-/// Sets the bounds of a Relu or Clip in a quantized network, for the next QuantizeLinear.
-void bound(NodeReader& node, float low, float high);
+/// Sets the bounds of a Relu or Clip of input i in a quantized network, for the next QuantizeLinear.
+void bound(NodeReader& node, int i, float low, float high);
 /// Returns the scales of the weights that are input `input`, one for each of `outputs` indices along `axis`.
 std::vector<float> weight_scales(NodeReader& node, int input, int64_t axis, int64_t outputs);
 
 // elementwise.cpp
 void relu(NodeReader& node);
 void clip(NodeReader& node);
+void extremum(NodeReader& node);
+void sum(NodeReader& node);
 void add(NodeReader& node);
 void concat(NodeReader& node);
 void dropout(NodeReader& node);
@@ -131,6 +148,7 @@ void transpose(NodeReader& node);         ///< Transpose of a matrix of weights,
 
 // picks.cpp: copies of parts of activations, or several copies
 void slice_activation(NodeReader& node);
+void gather_channels(NodeReader& node);
 /// Appends a copy of every stride-th row and column of x, with channels of zeros, half of them before the others and
 /// half behind them.
 OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stride_w, int64_t more_channels);
@@ -147,6 +165,9 @@ void resize(NodeReader& node);
 
 /// Returns a bound of a Slice, counted from the end if negative, clamped to 0..size.
 int64_t clamped(int64_t index, int64_t size);
+
+/// Returns how many axes stand behind the channels in the file.
+size_t axes_behind_channels(const OnnxValue& x);
 
 /// Returns an axis, counted from the end if negative. Fails unless it is in 0..rank-1.
 int64_t positive_axis(NodeReader& node, int64_t axis, int64_t rank);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/numbers.h"
 #include "src/net/onnx/rules.h"
 
 namespace octet::onnx_rules {
@@ -119,9 +120,7 @@ void shape(NodeReader& node) {
     dims = node.input(0).constant->shape;
   } else {
     const OnnxValue x = node.activation(0);
-    const Shape& s = node.network().shape(x);
-    dims = {kBatchSize, s.c, s.h, s.w};
-    dims.resize(static_cast<size_t>(x.rank));
+    dims = node.network().dims(x, kBatchSize);
   }
   const auto size = static_cast<int64_t>(dims.size());
   const int64_t start = clamped(node.integer("start", 0), size), end = clamped(node.integer("end", size), size);
@@ -129,6 +128,7 @@ void shape(NodeReader& node) {
 }
 
 void gather(NodeReader& node) {
+  if (!node.input(0).constant) return gather_channels(node);
   const std::vector<int64_t> from = node.integers_input(0), indices = node.integers_input(1);
   if (const int64_t axis = node.integer("axis", 0); axis != 0 && axis != -1) node.refuse("expected axis 0 of a shape");
   std::vector<int64_t> taken;
@@ -141,9 +141,8 @@ void slice(NodeReader& node) {
   if (!node.input(0).constant) return slice_activation(node);
   if (reverses(node)) return reverse_rows(node);
   const std::vector<int64_t> from = node.integers_input(0);
-  const std::vector<int64_t> starts = node.integers_input(1), ends = node.integers_input(2);
-  if (starts.size() != 1 || ends.size() != 1 ||
-      (node.has_input(3) && node.integers_input(3) != std::vector<int64_t>{0}) ||
+  const std::vector<int64_t> starts = node.row(1, "starts"), ends = node.row(2, "ends"), axes = node.row(3, "axes");
+  if (starts.size() != 1 || ends.size() != 1 || (!axes.empty() && axes != std::vector<int64_t>{0}) ||
       (node.has_input(4) && node.integers_input(4) != std::vector<int64_t>{1}))
     node.refuse("expected one range of a shape, in steps of 1");
   const auto size = static_cast<int64_t>(from.size());
@@ -248,8 +247,45 @@ void constant_of_shape(NodeReader& node) {
   node.result(node.network().constant(std::move(value)));
 }
 
+/// Gives weights another shape of as many numbers.
+void reshape_reals(NodeReader& node) {
+  Constant to = node.constant(0);
+  if (!to.scale.empty()) node.refuse("of codes with scales; expected weights in their shape");
+  const auto numbers = static_cast<int64_t>(to.elements());
+  std::vector<int64_t> shape;
+  if (node.op() == "Reshape") {
+    const bool zero_is_zero = node.integer("allowzero", 0) != 0;
+    shape = node.integers_input(1);
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (shape[i] == 0 && !zero_is_zero && i < to.shape.size()) shape[i] = to.shape[i];
+    if (const auto open = std::find(shape.begin(), shape.end(), -1); open != shape.end()) {
+      *open = 1;
+      const int64_t rest = saturating_product(shape);
+      *open = rest > 0 ? numbers / rest : 0;
+    }
+  } else {
+    shape = to.shape;
+    const bool more = node.op() == "Unsqueeze";
+    const size_t count = node.row(1, "axes").size();
+    std::vector<int64_t> axes = read_axes(node, static_cast<int64_t>(shape.size() + (more ? count : 0)));
+    std::sort(axes.begin(), axes.end());
+    if (!more && axes.empty()) std::erase(shape, 1);
+    if (!more) std::reverse(axes.begin(), axes.end());
+    for (const int64_t axis : axes) {
+      if (more && axis <= std::ssize(shape)) shape.insert(shape.begin() + axis, 1);
+      if (!more && axis < std::ssize(shape)) shape.erase(shape.begin() + axis);
+    }
+  }
+  if (std::any_of(shape.begin(), shape.end(), [](int64_t dim) { return dim < 0; }) ||
+      saturating_product(shape) != numbers)
+    node.invalid(fmt::format("{} to {}", dims_text(to.shape), dims_text(shape)));
+  to.shape = std::move(shape);
+  node.result(node.network().constant(std::move(to)));
+}
+
 /// Reshapes integers: a number to a row of one and back, a row to a matrix and back.
 void reshape_constant(NodeReader& node) {
+  if (node.constant(0).real) return reshape_reals(node);
   const bool matrix = node.op() == "Reshape" && is_integer_matrix(node);
   const std::vector<int64_t> values = matrix ? node.constant(0).integers : node.integers_input(0);
   bool scalar = node.op() == "Squeeze";
@@ -272,6 +308,18 @@ void reshape_constant(NodeReader& node) {
   give_integers(node, values, scalar);
 }
 
+/// A Transpose between [N, C, H, W] and [N, H, W, C] changes how the file orders a value, and no code of octet's.
+void transpose_image(NodeReader& node) {
+  OnnxValue y = node.input(0);
+  const std::vector<int64_t> perm = node.integers("perm", {});
+  const bool to_last = perm == std::vector<int64_t>{0, 2, 3, 1}, to_first = perm == std::vector<int64_t>{0, 3, 1, 2};
+  if (y.rank != 4 || y.heads != 0 || y.groups != 0 || !(y.channels_last ? to_first : to_last))
+    node.refuse(fmt::format("of an activation to {}; expected [N, C, H, W] to [N, H, W, C] or back", dims_text(perm)));
+  y.channels_last = !y.channels_last;
+  y.direct = false;
+  node.result(std::move(y));
+}
+
 void transpose(NodeReader& node) {
   const OnnxValue& x = node.input(0);
   if (x.groups != 0 && !x.swapped && node.integers("perm", {}) == std::vector<int64_t>{0, 2, 1, 3, 4}) {
@@ -280,7 +328,7 @@ void transpose(NodeReader& node) {
     return node.result(y);
   }
   if (swap_pixels_and_channels(node)) return;
-  if (!x.constant) node.refuse("of an activation; octet's images are [N, C, H, W] throughout");
+  if (!x.constant) return transpose_image(node);
   const Constant from = is_integer_matrix(node) ? node.constant(0) : node.weights(0, 2);
   if (node.integers("perm", {1, 0}) != std::vector<int64_t>{1, 0}) node.refuse("expected perm [1, 0] of a matrix");
   Constant to;

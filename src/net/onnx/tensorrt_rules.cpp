@@ -302,12 +302,12 @@ class TensorRtRules {
 }  // namespace
 
 std::vector<std::string> tensorrt_faults(const std::string& path) {
-  OnnxFile file = open_onnx_file(path);
+  OnnxFile file = open_onnx_file(path, /*as_written=*/true);
   return TensorRtRules(file).run();
 }
 
 std::vector<std::string> tensorrt_faults(const std::byte* data, size_t size, const std::string& name) {
-  OnnxFile file = open_onnx(data, size, name, "");
+  OnnxFile file = open_onnx(data, size, name, "", /*as_written=*/true);
   return TensorRtRules(file).run();
 }
 

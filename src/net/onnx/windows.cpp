@@ -11,9 +11,10 @@
 namespace octet::onnx_rules {
 namespace {
 
-/// Reads an attribute of two numbers, vertical and horizontal.
-std::array<int64_t, 2> pair(NodeReader& node, const char* key, const std::vector<int64_t>& fallback) {
-  const std::vector<int64_t> found = node.integers(key, fallback);
+/// Reads an attribute of two numbers, vertical and horizontal; rows [N, C, W] have the horizontal one.
+std::array<int64_t, 2> pair(NodeReader& node, int rank, const char* key, const std::vector<int64_t>& fallback) {
+  std::vector<int64_t> found = node.integers(key, fallback);
+  if (rank == 3 && node.has(key)) found.insert(found.begin(), 1);
   const bool fits = found.size() == 2 && std::all_of(found.begin(), found.end(), [](int64_t value) {
                       return value >= 1 && value <= kMaxDimension;
                     });
@@ -28,12 +29,15 @@ struct Pads {
   std::array<int64_t, 2> before, after;
 };
 
-Pads explicit_pads(NodeReader& node) {
-  const std::vector<int64_t> found = node.integers("pads", {0, 0, 0, 0});
-  const bool fits = found.size() == 4 && std::all_of(found.begin(), found.end(), [](int64_t value) {
+Pads explicit_pads(NodeReader& node, int rank) {
+  const size_t count = rank == 3 ? 2 : 4;
+  const std::vector<int64_t> found = node.integers("pads", std::vector<int64_t>(count, 0));
+  const bool fits = found.size() == count && std::all_of(found.begin(), found.end(), [](int64_t value) {
                       return value >= 0 && value <= kMaxDimension;
                     });
-  if (!fits) node.refuse(fmt::format("pads {}; expected four numbers of 0 to {}", dims_text(found), kMaxDimension));
+  if (!fits)
+    node.refuse(fmt::format("pads {}; expected {} numbers of 0 to {}", dims_text(found), count, kMaxDimension));
+  if (rank == 3) return {{0, found[0]}, {0, found[1]}};
   return {{found[0], found[1]}, {found[2], found[3]}};
 }
 
@@ -51,10 +55,10 @@ Pads same_pads(const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& e
   return pads;
 }
 
-Pads read_pads(NodeReader& node, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
+Pads read_pads(NodeReader& node, int rank, const std::array<int64_t, 2>& in, const std::array<int64_t, 2>& extent,
                const std::array<int64_t, 2>& stride) {
   const std::string mode = node.text("auto_pad", "NOTSET");
-  const Pads given = explicit_pads(node);
+  const Pads given = explicit_pads(node, rank);
   if (mode == "NOTSET" || mode.empty()) return given;
   if (mode == "VALID") return {};
   if (mode != "SAME_UPPER" && mode != "SAME_LOWER") {
@@ -89,16 +93,17 @@ int side(int64_t value) { return static_cast<int>(value); }
 }  // namespace
 
 Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64_t>& kernel) {
-  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
+  if (x.rank < 3) node.refuse("its input is not [N, C, H, W] or [N, C, W]");
   const Shape& shape = node.network().shape(x);
-  const std::array<int64_t, 2> size = pair(node, "kernel_shape", kernel), stride = pair(node, "strides", {1, 1});
-  const std::array<int64_t, 2> dilation = pair(node, "dilations", {1, 1});
+  const std::array<int64_t, 2> size = pair(node, x.rank, "kernel_shape", kernel);
+  const std::array<int64_t, 2> stride = pair(node, x.rank, "strides", {1, 1});
+  const std::array<int64_t, 2> dilation = pair(node, x.rank, "dilations", {1, 1});
   if (!kernel.empty() && (size[0] != kernel[0] || size[1] != kernel[1]))
     node.invalid(
         fmt::format("kernel_shape {}x{} differs from the weights' {}x{}", size[0], size[1], kernel[0], kernel[1]));
   const std::array<int64_t, 2> extent = {dilation[0] * (size[0] - 1) + 1, dilation[1] * (size[1] - 1) + 1};
   const std::array<int64_t, 2> in = {shape.h + x.pad.top + x.pad.bottom, shape.w + x.pad.left + x.pad.right};
-  Pads pads = read_pads(node, in, extent, stride);
+  Pads pads = read_pads(node, x.rank, in, extent, stride);
   if (node.integer("ceil_mode", 0) != 0) pads = with_ceil(node, in, extent, stride, pads);
   return {.kernel_h = side(size[0]),
           .kernel_w = side(size[1]),
@@ -112,7 +117,7 @@ Window read_window(NodeReader& node, const OnnxValue& x, const std::vector<int64
 
 /// Reads the pads of a Pad before and behind each of `rank` dimensions. The file may give only some of them.
 std::vector<int64_t> pads_of_all(NodeReader& node, int64_t rank) {
-  const std::vector<int64_t> given = node.integers_input(1);
+  const std::vector<int64_t> given = node.row(1, "pads");
   if (!node.has_input(3)) return given;
   const std::vector<int64_t> axes = node.integers_input(3);
   if (given.size() != 2 * axes.size())
@@ -132,12 +137,12 @@ void pad(NodeReader& node) {
   OnnxValue x = node.activation(0);
   const std::string mode = node.text("mode", "constant");
   if (mode != "constant") node.refuse(fmt::format("mode '{}'; expected zeros (constant)", shown_name(mode)));
-  if (node.has_input(2)) {
-    const Constant& value = node.constant(2);
-    if (!value.real || value.reals != std::vector<float>{0}) node.refuse("pads with another value than 0");
-  }
-  const std::vector<int64_t> pads = pads_of_all(node, x.rank);
-  const bool fits = x.rank == 4 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
+  const bool zeros = node.has_input(2) ? node.constant(2).real && node.constant(2).reals == std::vector<float>{0}
+                                       : node.real("value", 0) == 0;
+  if (!zeros) node.refuse("pads with another value than 0");
+  std::vector<int64_t> pads = pads_of_all(node, x.rank);
+  if (x.rank == 3 && pads.size() == 6) pads = {pads[0], pads[1], 0, pads[2], pads[3], pads[4], 0, pads[5]};
+  const bool fits = x.rank >= 3 && pads.size() == 8 && std::all_of(pads.begin(), pads.end(), [](int64_t value) {
                       return value >= 0 && value <= kMaxDimension;
                     });
   const int64_t channels = fits ? pads[1] + pads[5] : 0, around = fits ? pads[2] + pads[3] + pads[6] + pads[7] : 0;
@@ -147,17 +152,32 @@ void pad(NodeReader& node) {
                     "as many channels before as behind",
                     dims_text(pads), kMaxDimension));
   }
-  if (channels != 0) return node.result(subsample(node, x, 1, 1, channels));
+  if (channels != 0) {
+    OnnxValue y = subsample(node, x, 1, 1, channels);
+    y.rank = x.rank;
+    return node.result(y);
+  }
   x.pad = {side(pads[2]), side(pads[3]), side(pads[6]), side(pads[7])};
   x.direct = false;
   node.result(x);
 }
 
 void max_pool(NodeReader& node) {
-  const OnnxValue x = node.activation(0);  // not of a Pad, whose zeros could be the maximum
-  node.integer("storage_order", 0);        // concerns the second output, which octet does not give
-  const Window window = read_window(node, x, {});
-  node.make({.op = Op::max_pool, .inputs = {x.node}, .window = window});
+  node.integer("storage_order", 0);  // concerns the second output, which octet does not give
+  OnnxValue x = node.window_input(0);
+  Window window = read_window(node, x, {});
+  // Zeros of a Pad can be the maximum, unless another value of the window is never less.
+  const Node& before = node.network().node(x);
+  const bool positive = before.op == Op::relu || before.op == Op::relu6 ||
+                        (before.op == Op::lookup && never_negative(before.curve.function));
+  const Padding& pad = window.pad;
+  const bool inside =
+      2 * std::max(pad.top, pad.bottom) <= window.kernel_h && 2 * std::max(pad.left, pad.right) <= window.kernel_w;
+  if (x.pad != Padding{} && !(positive && inside)) {
+    x = node.activation(0);
+    window = read_window(node, x, {});
+  }
+  node.make({.op = Op::max_pool, .inputs = {x.node}, .window = window}, x.rank);
 }
 
 void average_pool(NodeReader& node) {
@@ -172,23 +192,38 @@ void average_pool(NodeReader& node) {
     x.direct = false;
     return node.result(x);
   }
-  node.make({.op = Op::avg_pool, .inputs = {x.node}, .window = window});
+  node.make({.op = Op::avg_pool, .inputs = {x.node}, .window = window}, x.rank);
 }
 
 void global_average_pool(NodeReader& node) {
   const OnnxValue x = node.activation(0);
-  if (x.rank != 4) node.refuse("its input is not [N, C, H, W]");
-  node.make({.op = Op::global_avg_pool, .inputs = {x.node}});
+  if (x.rank < 3) node.refuse("its input is not [N, C, H, W] or [N, C, W]");
+  node.make({.op = Op::global_avg_pool, .inputs = {x.node}}, x.rank);
 }
 
-void reduce_mean(NodeReader& node) {
+void global_max_pool(NodeReader& node) {
   const OnnxValue x = node.activation(0);
+  const Shape& all = node.network().shape(x);
+  if (x.rank < 3) node.refuse("its input is not [N, C, H, W] or [N, C, W]");
+  node.make({.op = Op::max_pool, .inputs = {x.node}, .window = {.kernel_h = all.h, .kernel_w = all.w}}, x.rank);
+}
+
+/// The mean of each channel; of an image whose pixels were put in a row, [N, C, H * W], too.
+void reduce_mean(NodeReader& node) {
+  const bool row = node.input(0).heads == 1 && !node.input(0).pixels_first && node.input(0).plain();
+  const OnnxValue x = row ? node.head_input(0) : node.activation(0);
   std::vector<int64_t> axes = read_axes(node, x.rank);
   std::sort(axes.begin(), axes.end());
   if (node.integer("noop_with_empty_axes", 0) != 0 && axes.empty()) return identity(node);
-  if (x.rank != 4 || axes != std::vector<int64_t>{2, 3})
-    node.refuse(fmt::format("takes the mean over axes {}; expected height and width, [2, 3]", dims_text(axes)));
-  node.make({.op = Op::global_avg_pool, .inputs = {x.node}}, node.integer("keepdims", 1) == 0 ? 2 : 4);
+  const std::vector<int64_t> pixels = x.rank == 3       ? std::vector<int64_t>{2}
+                                      : x.channels_last ? std::vector<int64_t>{1, 2}
+                                                        : std::vector<int64_t>{2, 3};
+  if (axes == std::vector<int64_t>{x.channels_last ? 3 : 1})
+    node.fail(fmt::format("takes the mean over the channels, as in a LayerNormalization, which {}", kNoNormalization));
+  if (x.rank < 3 || axes != pixels)
+    node.refuse(
+        fmt::format("takes the mean over axes {}; expected height and width, {}", dims_text(axes), dims_text(pixels)));
+  node.make({.op = Op::global_avg_pool, .inputs = {x.node}}, node.integer("keepdims", 1) == 0 ? 2 : x.rank);
 }
 
 }  // namespace octet::onnx_rules
