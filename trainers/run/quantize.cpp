@@ -16,6 +16,7 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/data/image_files.h"
+#include "src/net/import/pytorch_file.h"
 #include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
 #include "src/train/model/threads.h"
@@ -29,7 +30,6 @@ namespace {
 
 constexpr size_t kHeldBack = 32;    // images of each of the two parts that are not calibrated on, at most
 constexpr size_t kFewImages = 10;   // below, one image in three is held back for each part, which measures little
-constexpr int kAlone = 12;          // layers that are also measured alone
 constexpr size_t kProofImages = 4;  // engines promise equal codes for every image; a few show it
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
@@ -259,6 +259,12 @@ Graph open_network(QuantizeRequest& request) {
                     request.network));
   const int size = request.image_size > 0 ? request.image_size : 224;
   ModelSpec spec{.name = request.network, .input = {3, size, size}, .classes = request.classes};
+  Graph graph = build_model(spec);
+  const bool normalized =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
+  if (!normalized || !has_folded_batch_norm(read_weights_file(request.weights))) return graph;
+  say(fmt::format("note: {}: BatchNorm is folded into the convolutions, and the network has none", request.weights));
+  spec.folded = true;
   return build_model(spec);
 }
 
@@ -295,13 +301,17 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = batches(run, run.data.test);
   result.outputs = OutputErrors(best->model, unseen, float_outputs(original, unseen)).measure();
-  Progress progress("layers alone", kAlone, "layers");
-  result.layers = layer_costs(best->model, unseen, kAlone, [&](int layer) {
+  const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
+  Progress progress("layers alone", alone, "layers");
+  result.layers = layer_costs(best->model, unseen, alone, [&](int layer) {
     progress.update(layer);
     throw_if_interrupted();
   });
   result.graph = to_int8(run, best->model);
   result.graph.recipe_hash.clear();  // there is no recipe
+  // As an ONNX file names them.
+  for (size_t o = 0; o < result.outputs.size(); ++o)
+    result.outputs[o].name = result.graph.nodes[result.graph.outputs[o]].name;
   result.comparison = prove(run, best->model, result.graph);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -74,7 +75,7 @@ class Importer {
   /// Takes the file's outputs if none are chosen.
   void choose_outputs() {
     if (outputs_.empty()) {
-      for (const ValueInfoProto& output : graph_.output()) outputs_.push_back(output.name());
+      outputs_ = output_names(file_);
       if (outputs_.empty()) fail("has no outputs");
       return;
     }
@@ -221,10 +222,12 @@ class Importer {
         "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
         "it to your program ({}) and end the ",
         fmt::join(nearest.left_out, ", "));
-    if (network_.marks != nullptr)
+    const std::string file = shell_word(file_.name), ends = shell_word(fmt::format("{}", fmt::join(names, ",")));
+    if (network_.marks != nullptr && commas)
       return fmt::format("{}file before it: onnx.utils.extract_model, output_names={}", stays, list);
-    const std::string shown = fmt::format("; octet inspect {} --outputs {}{}", shell_word(file_.name),
-                                          shell_word(fmt::format("{}", fmt::join(names, ","))),
+    if (network_.marks != nullptr)
+      return fmt::format("{}network before it: octet export {} --outputs {} --out int8.safetensors", stays, file, ends);
+    const std::string shown = fmt::format("; octet inspect {} --outputs {}{}", file, ends,
                                           is_open_ ? fmt::format(" --image-size {}", image_size_) : "");
     return fmt::format("{}network before it: in a recipe model.outputs: {}{}", stays, list, commas ? "" : shown);
   }
@@ -295,6 +298,26 @@ ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string
                            const std::vector<std::string>& outputs, int image_size) {
   OnnxFile file = open_onnx(data, size, name, "");
   return import_file(file, outputs, nullptr, image_size);
+}
+
+std::vector<std::string> output_names(const OnnxFile& file) {
+  std::vector<std::string> names;
+  for (const ValueInfoProto& output : file.model->graph().output()) names.push_back(output.name());
+  return names;
+}
+
+void name_outputs(Int8Graph& graph, const std::vector<std::string>& names) {
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    const std::string& name = names.at(o);
+    const bool taken = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const Int8Node& node) { return node.name == name; });
+    if (!taken && !name.empty() && printable(name) == name)
+      graph.nodes[static_cast<size_t>(graph.outputs[o])].name = name;
+  }
+}
+
+void name_outputs(Int8Graph& graph, const std::string& path, const std::vector<std::string>& outputs) {
+  name_outputs(graph, outputs.empty() ? output_names(open_onnx_file(path)) : outputs);
 }
 
 }  // namespace octet

@@ -124,6 +124,12 @@ OnnxFile open_onnx_file(const std::string& path);
 ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks,
                             int image_size = 0);
 
+/// Returns the names of the file's outputs.
+std::vector<std::string> output_names(const OnnxFile& file);
+
+/// Calls the outputs of a network by these names, as name_outputs() of import.h does.
+void name_outputs(Int8Graph& graph, const std::vector<std::string>& names);
+
 /// Returns why a value cannot be an output, or "".
 std::string output_fault(const OnnxValue& value);
 
