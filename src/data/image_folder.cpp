@@ -147,7 +147,8 @@ void ImageFolder::list_archive(const std::string& split) {
 
 void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
   if (found.empty())
-    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text());
+    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
+                     "; images without labels are for octet quantize");
   const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet quantize NETWORK --images FOLDER: int8 of a float network by images alone, and what that costs.
+#include "tools/octet/quantize.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,23 +29,11 @@
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
-#include "trainers/run/quantize.h"
 
 namespace octet::cli {
 namespace {
 
 constexpr size_t kShownLayers = 8;
-
-struct Options {
-  QuantizeRequest request;
-  std::string preset, fit, order, orientation = "exif", method = "auto", repair = "none", activation = "affine_u8";
-  std::string onnx, html;
-  std::optional<std::string> profile;  ///< without: onnxruntime
-  std::vector<double> mean, std;
-  std::optional<double> scale, percentile;
-  std::optional<int> resize;
-  bool force = false;
-};
 
 /// How well-known networks take their images.
 struct Preset {
@@ -90,7 +81,7 @@ std::vector<float> for_channels(const std::vector<double>& values, double scale,
 }
 
 /// Fills the preprocessing for the network's input from the preset and the options that differ from it.
-void set_preprocessing(const Options& options, const Shape& input, Preprocessing& p) {
+void set_preprocessing(const QuantizeOptions& options, const Shape& input, Preprocessing& p) {
   if (options.preset.empty() && (options.mean.empty() || options.std.empty()))
     throw usage_error(
         "how do images become the network's input? --preset imagenet (256 to 224, mean and deviation of ImageNet), "
@@ -194,10 +185,29 @@ std::string text(const Quantized& result, const std::string& out) {
                             human_bytes(static_cast<double>(result.float_bytes)));
 }
 
+using Json = nlohmann::ordered_json;
+
+Json outputs_json(const Quantized& result) {
+  Json outputs = Json::array();
+  for (const OutputError& o : result.outputs)
+    outputs.push_back({{"output", o.name}, {"sqnr_db", o.sqnr_db}, {"lost", o.lost}, {"same_class", o.agreement}});
+  return outputs;
+}
+
+Json layers_json(const Quantized& result) {
+  Json layers = Json::array();
+  for (const LayerCost& l : result.layers)
+    layers.push_back({{"layer", l.name},
+                      {"op", l.op},
+                      {"sqnr_db", l.sqnr_db},
+                      {"alone_lost", l.alone_lost ? Json(*l.alone_lost) : Json(nullptr)}});
+  return layers;
+}
+
+std::string text_of(const Json& document) { return document.dump(2, ' ', false, Json::error_handler_t::replace); }
+
 std::string json(const Quantized& result, const std::string& out) {
-  using Json = nlohmann::ordered_json;
-  Json trials = Json::array(), edges = Json::array(), repairs = Json::array(), outputs = Json::array(),
-       layers = Json::array();
+  Json trials = Json::array(), edges = Json::array(), repairs = Json::array();
   for (const auto& t : result.ranges.trials) trials.push_back({{"ranges", method_text(t.ranges)}, {"lost", t.lost}});
   for (const auto& e : result.ranges.edges)
     edges.push_back({{"node", e.node}, {"ranges", method_text(e.ranges)}, {"scale", e.after}, {"before", e.before}});
@@ -205,25 +215,18 @@ std::string json(const Quantized& result, const std::string& out) {
     repairs.push_back({{"repairs", r.name},
                        {"lost", r.refused.empty() ? Json(r.lost) : Json(nullptr)},
                        {"refused", r.refused.empty() ? Json(nullptr) : Json(r.refused)}});
-  for (const OutputError& o : result.outputs)
-    outputs.push_back({{"output", o.name}, {"sqnr_db", o.sqnr_db}, {"lost", o.lost}, {"same_class", o.agreement}});
-  for (const LayerCost& l : result.layers)
-    layers.push_back({{"layer", l.name},
-                      {"op", l.op},
-                      {"sqnr_db", l.sqnr_db},
-                      {"alone_lost", l.alone_lost ? Json(*l.alone_lost) : Json(nullptr)}});
-  return Json{{"checkpoint", out},
-              {"images",
-               {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
-              {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
-              {"trials", trials},
-              {"other_edges", edges},
-              {"repairs", repairs},
-              {"outputs", outputs},
-              {"layers", layers},
-              {"codes", result.comparison.codes()},
-              {"differing_codes", result.comparison.differing_codes()}}
-      .dump(2, ' ', false, Json::error_handler_t::replace);
+  return text_of(
+      {{"checkpoint", out},
+       {"images",
+        {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
+       {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
+       {"trials", trials},
+       {"other_edges", edges},
+       {"repairs", repairs},
+       {"outputs", outputs_json(result)},
+       {"layers", layers_json(result)},
+       {"codes", result.comparison.codes()},
+       {"differing_codes", result.comparison.differing_codes()}});
 }
 
 std::string page(const Quantized& result, const std::string& network) {
@@ -251,7 +254,7 @@ std::string page(const Quantized& result, const std::string& network) {
 }
 
 /// Throws for files to be written that exist, that are one and the same, or that the command reads.
-void require_free(const std::vector<std::string>& written, const Options& options) {
+void require_free(const std::vector<std::string>& written, const QuantizeOptions& options) {
   std::vector<std::filesystem::path> taken = {std::filesystem::weakly_canonical(options.request.network),
                                               std::filesystem::weakly_canonical(options.request.weights)};
   for (const std::string& file : written) {
@@ -280,45 +283,97 @@ auto by_options(const Work& work) try {
   throw Error(error.code(), text);
 }
 
-ExitCode quantize(const Common& common, Options options) {
+/// Quantizes the network as the options say.
+Quantized quantized(const Common& common, QuantizeOptions& options) {
   QuantizeRequest& request = options.request;
-  const std::string out =
-      common.out.empty() ? std::filesystem::path(request.network).stem().string() + ".int8.safetensors" : common.out;
-  require_free({out, options.onnx, options.html}, options);
   if (options.percentile && options.method != "percentile")
     throw usage_error("--percentile: belongs to --method percentile; add that, or leave it out");
   request.calibrate.percentile = options.percentile.value_or(request.calibrate.percentile);
-  if (options.profile && options.onnx.empty())
-    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
   if (options.method != "auto") request.method = value_named(kCalibrationMethods, options.method, "--method");
   request.repair = value_named(kRepairs, options.repair, "--repair");
   request.quant.activation = value_named(kActivationSchemes, options.activation, "--activation");
-  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
-  if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
-    throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
   const at::Device device = choose_device(common.device);
   const OwnCores own_cores(device.is_cpu());
   say(fmt::format("device: {}", describe_device(device)));
-  const Quantized result = by_options([&] {
+  return by_options([&] {
     const Graph graph = open_network(request);
     set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
     return octet::quantize(request, graph, device);
   });
+}
+
+ExitCode quantize(const Common& common, QuantizeOptions options) {
+  const std::string& network = options.request.network;
+  const std::string out =
+      common.out.empty() ? std::filesystem::path(network).stem().string() + ".int8.safetensors" : common.out;
+  require_free({out, options.onnx, options.html}, options);
+  if (options.profile && options.onnx.empty())
+    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
+  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
+  if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
+    throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
+  const Quantized result = quantized(common, options);
   write_checkpoint(out, result.graph);
   if (!options.onnx.empty()) {
     std::vector<std::string> notes;
     write_file_atomically(options.onnx, write_qdq(result.graph, {.profile = profile}, nullptr, &notes));
     for (const std::string& note : notes) say(fmt::format("{}: {}", options.onnx, note));
   }
-  if (!options.html.empty()) write_file_atomically(options.html, page(result, request.network));
+  if (!options.html.empty()) write_file_atomically(options.html, page(result, network));
   print_result(common, text(result, out), [&] { return json(result, out); });
   return result.comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 }  // namespace
 
+ExitCode analyze_network(const Common& common, QuantizeOptions options) {
+  options.force = true;
+  require_free({options.html}, options);
+  options.request.alone = std::numeric_limits<int>::max();
+  const Quantized result = quantized(common, options);
+  const std::string images = counted(static_cast<long>(result.measured_on), "image");
+  print_result(
+      common,
+      fmt::format("{}\n{}{}\n\nmeasured on {} that are not calibrated on\n", outputs_table(result).render(),
+                  layers_table(result, result.layers.size()).render(), kLegend, images),
+      [&] {
+        return text_of(
+            {{"images", result.measured_on}, {"outputs", outputs_json(result)}, {"layers", layers_json(result)}});
+      });
+  if (!options.html.empty()) write_file_atomically(options.html, page(result, options.request.network));
+  return ExitCode::ok;
+}
+
+void add_network_options(CLI::App& app, QuantizeOptions& options) {
+  QuantizeRequest& request = options.request;
+  app.add_option("--preset", options.preset, "how images become the input: imagenet, yolo, yolox, none");
+  app.add_option("--resize", options.resize, "the shorter side before the centre crop; 0: no resize")
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--fit", options.fit, "crop, stretch, letterbox, letterbox_corner");
+  app.add_option("--order", options.order, "rgb or bgr");
+  app.add_option("--mean", options.mean, "one for each channel, or one for all")->delimiter(',');
+  app.add_option("--std", options.std, "likewise")->delimiter(',');
+  app.add_option("--scale", options.scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
+      ->check(CLI::IsMember({1, 255}));
+  app.add_option("--orientation", options.orientation, "exif (default) or as_stored");
+  app.add_option("--weights", request.weights, "of a network of the zoo: .safetensors, .pth");
+  app.add_option("--classes", request.classes, "of a network of the zoo (default: 1000)")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--image-size", request.image_size, "height and width where the network leaves them open")
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
+  app.add_option("--method", options.method,
+                 "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
+  app.add_option("--percentile", options.percentile, "with --method percentile (default: 99.99)")
+      ->check(CLI::Range(50.0, 100.0));
+  app.add_option("--activation", options.activation, "affine_u8 (default), unsigned_u8, symmetric_s8");
+  app.add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
+}
+
 void add_quantize(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<QuantizeOptions>();
   QuantizeRequest& request = options->request;
   CLI::App* command = app.add_subcommand("quantize", "int8 of a float network by images alone: no labels, no training");
   command->add_option("NETWORK", request.network, "an .onnx file, or a network of the zoo with --weights")->required();
@@ -326,34 +381,11 @@ void add_quantize(CLI::App& app, const Common& common, Action& action) {
       ->required();
   command->add_option("--limit", request.limit, "at most so many images, evenly spaced (default: 300)")
       ->check(CLI::Range(3, 1000000));
-  command->add_option("--preset", options->preset, "how images become the input: imagenet, yolo, yolox, none");
-  command->add_option("--resize", options->resize, "the shorter side before the centre crop; 0: no resize")
-      ->check(CLI::Range(0, 10000));
-  command->add_option("--fit", options->fit, "crop, stretch, letterbox, letterbox_corner");
-  command->add_option("--order", options->order, "rgb or bgr");
-  command->add_option("--mean", options->mean, "one for each channel, or one for all")->delimiter(',');
-  command->add_option("--std", options->std, "likewise")->delimiter(',');
-  command->add_option("--scale", options->scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
-      ->check(CLI::IsMember({1, 255}));
-  command->add_option("--orientation", options->orientation, "exif (default) or as_stored");
-  command->add_option("--weights", request.weights, "of a network of the zoo: .safetensors, .pth");
-  command->add_option("--classes", request.classes, "of a network of the zoo (default: 1000)")
-      ->check(CLI::Range(1, 1000000));
-  command->add_option("--image-size", request.image_size, "height and width where the network leaves them open")
-      ->check(CLI::Range(1, 10000));
-  command->add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
-  command->add_option("--method", options->method,
-                      "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
-  command->add_option("--percentile", options->percentile, "with --method percentile (default: 99.99)")
-      ->check(CLI::Range(50.0, 100.0));
-  command->add_option("--activation", options->activation, "affine_u8 (default), unsigned_u8, symmetric_s8");
+  add_network_options(*command, *options);
   command->add_option("--repair", options->repair, "none (default), fast, full: tried, and taken where they pay");
   command->add_option("--onnx", options->onnx, "also write the int8 network as ONNX (Q/DQ)");
   command->add_option("--profile", options->profile, "for onnxruntime (default), openvino, tensorrt, int32_bias");
   command->add_option("--html", options->html, "write a page of what it costs into this file");
-  command->add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_flag("--force", options->force, "replace files that exist");
   command->callback([&common, &action, options] {
     action = [&common, options] { return explain_failures([&] { return quantize(common, *options); }); };
