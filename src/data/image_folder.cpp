@@ -94,7 +94,7 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
       throw data_error(
           folder.path().string() +
           ": class folder without a picture (JPEG, PNG, BMP, WebP); remove it, or list the classes in a file and name "
-          "it in data.classes");
+          "it in data.classes or --classes-file");
     }
   }
 }
