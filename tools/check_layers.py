@@ -57,6 +57,7 @@ LINES = 25  # a file of fewer is a part of another, unless it stands here with i
 SMALL = {
     "src/cuda/check.h": "CUDA's headers in it: src/cuda/device.h is included without them",
     "src/report/no_events.cpp": "takes the place of event_file.cpp in a build without protobuf",
+    "tools/octet/quantize.h": "what octet analyze takes of octet quantize, with LibTorch's headers, which commands.h is without",
     "tools/octet/untrained.cpp": "takes the place of the training commands in a build without LibTorch",
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}

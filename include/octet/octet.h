@@ -80,6 +80,11 @@ OCTET_API const octet_description* octet_describe(const octet_network* network);
  * with tensors, whose checkpoint says nothing about images. */
 OCTET_API octet_status octet_read_picture(const octet_network* network, const char* file, uint8_t* pixels);
 
+/* Returns what users may not expect of the image that octet_read_picture read last in this thread, a line a fact: that
+ * only its centre is seen, that it is not turned as its EXIF data says, that it is nearly black. "" if there is nothing
+ * to say. It stays until the next image. */
+OCTET_API const char* octet_picture_note(void);
+
 /* Runs a batch. images: uint8 [batch, height, width, channels], 1 <= batch <= max_batch. outputs: memory for [batch,
  * height, width, channels] of each output, in the order of octet_description::output. The same images give the same
  * bytes on every engine, in every batch, on every machine. */

@@ -45,7 +45,8 @@ class Network {
     return index < static_cast<size_t>(about.classes) ? about.class_names[index] : "class " + std::to_string(index);
   }
 
-  /// Returns a JPEG, PNG, BMP or WebP file as the network's input, as octet_read_picture() does.
+  /// Returns a JPEG, PNG, BMP or WebP file as the network's input, as octet_read_picture() does. octet_picture_note()
+  /// then says what users may not expect of it.
   std::vector<uint8_t> read_picture(const std::string& file) const {
     std::vector<uint8_t> pixels(elements(describe().input));
     check(octet_read_picture(network_.get(), file.c_str(), pixels.data()));

@@ -97,7 +97,7 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
       throw data_error(
           folder.path().string() +
           ": class folder without a picture (JPEG, PNG, BMP, WebP); remove it, or list the classes in a file and name "
-          "it in data.classes");
+          "it in data.classes or --classes-file");
     }
   }
 }
@@ -151,8 +151,10 @@ void ImageFolder::list_archive(const std::string& split) {
 
 void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
   if (found.empty())
-    throw data_error(root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
-                     "; pictures lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders");
+    throw data_error(
+        root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
+        "; pictures lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders; images "
+        "without labels are for octet quantize");
   const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;

@@ -23,6 +23,7 @@ namespace {
 struct Difference {
   long count = 0;
   int largest = 0;
+  double signal = 0, noise = 0;  ///< of floats
 };
 
 /// Compares up to kBlock codes, without branches, so that the compiler makes vector code of it.
@@ -59,7 +60,10 @@ int64_t ordered_bits(float x) {
 Difference float_difference(const float* a, const float* b, size_t count) {
   Difference d;
   for (size_t i = 0; i < count; ++i) {
+    const double from = a[i], difference = from - b[i];
+    d.signal += from * from;
     if (std::bit_cast<uint32_t>(a[i]) == std::bit_cast<uint32_t>(b[i])) continue;
+    d.noise += difference * difference;
     ++d.count;
     const int64_t ulp = std::max<int64_t>(1, std::abs(ordered_bits(a[i]) - ordered_bits(b[i])));
     d.largest = std::max(d.largest, static_cast<int>(std::min<int64_t>(ulp, std::numeric_limits<int>::max())));
@@ -125,12 +129,17 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
   const size_t others = programs.size() - 1;
   for (const Int8Node& node : graph.nodes) {
     LayerDifference& layer = c.layers.emplace_back();
-    layer = {node.name, node.float_output, 0, std::vector<long>(others), std::vector<int>(others), {}};
+    layer = {.layer = node.name,
+             .is_logits = node.float_output,
+             .differing = std::vector<long>(others),
+             .largest_lsb = std::vector<int>(others),
+             .signal = std::vector<double>(others),
+             .noise = std::vector<double>(others)};
     for (size_t p = 1; p < programs.size(); ++p) layer.shown.push_back(shows(programs[p], c.layers.size() - 1));
   }
   c.differing_predictions.resize(others);
-  if (predicts(graph))
-    c.answers = static_cast<long>(graph.nodes[graph.outputs[0]].shape.h) * graph.nodes[graph.outputs[0]].shape.w;
+  const Shape& output = graph.nodes[graph.outputs[0]].shape;
+  c.answers = predicts(graph) ? static_cast<long>(output.h) * output.w : 0;
   c.program_images.resize(others);
   for (size_t other = 1; other < programs.size(); ++other)
     c.exact.push_back(programs[0].exact && programs[other].exact);
@@ -140,6 +149,8 @@ Comparison empty_comparison(const Int8Graph& graph, const std::vector<NamedProgr
 void record(LayerDifference& layer, size_t other, const Difference& d) {
   layer.differing[other] += d.count;
   layer.largest_lsb[other] = std::max(layer.largest_lsb[other], d.largest);
+  layer.signal[other] += d.signal;
+  layer.noise[other] += d.noise;
 }
 
 /// Returns how many images of a batch a program is still compared on.
@@ -196,6 +207,18 @@ void take_all(const Sharing& sharing, Comparison& c) {
     for (const std::vector<long>& of_one : all_counts) *count += of_one.at(i);
     ++i;
   }
+  std::vector<double> powers;
+  for (const LayerDifference& layer : c.layers)
+    for (const auto* of : {&layer.signal, &layer.noise}) powers.insert(powers.end(), of->begin(), of->end());
+  const std::vector<std::vector<double>> all_powers = sharing.all(powers);
+  i = 0;
+  for (LayerDifference& layer : c.layers)
+    for (auto* of : {&layer.signal, &layer.noise})
+      for (double& power : *of) {
+        power = 0;
+        for (const std::vector<double>& of_one : all_powers) power += of_one.at(i);
+        ++i;
+      }
   i = 0;
   for (LayerDifference& layer : c.layers) {
     for (int& lsb : layer.largest_lsb) {

@@ -20,7 +20,11 @@ struct LayerDifference {
   long codes = 0;                ///< number of codes of the first program over all images
   std::vector<long> differing;   ///< number of codes that differ
   std::vector<int> largest_lsb;  ///< largest |difference| in codes (floats: in ULP, capped at the largest int)
-  std::vector<bool> shown;       ///< whether the program shows this node, else it is not compared; empty: all do
+  /// Of floats: the squares of the first program's values and of what the others differ by, summed over the images that
+  /// each other program was compared on. Their ratio says more than ULP for a program that does not promise equal
+  /// codes.
+  std::vector<double> signal, noise;
+  std::vector<bool> shown;  ///< whether the program shows this node, else it is not compared; empty: all do
 
   bool shown_by(size_t program) const { return shown.empty() || shown[program]; }
 };
@@ -30,9 +34,10 @@ struct LayerDifference {
 struct Comparison {
   std::vector<std::string> programs;
   long images = 0;
-  long answers = 1;                         ///< predictions for an image: one, or one for each pixel
+  long answers = 1;                         ///< predictions for an image: one, or one for each pixel; 0: none, as
+                                            ///< there are several outputs, or one of codes
   std::vector<LayerDifference> layers;      ///< in graph order
-  std::vector<long> differing_predictions;  ///< counted if logits are the network's only output
+  std::vector<long> differing_predictions;  ///< counted if there are answers
   std::vector<long> program_images;         ///< on how many of the images each further program was compared
   std::vector<bool> exact;                  ///< whether it promises the bytes of programs[0]; else it is only counted
   DerivedConstants constants;               ///< filled in by the caller: compare() runs programs, which share them

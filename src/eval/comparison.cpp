@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/base/text.h"
 #include "src/eval/compare.h"
@@ -56,10 +57,10 @@ std::string inexact_programs(const Comparison& c) {
     }
     const long codes = c.codes(p), differing = c.differing_codes(p);
     text += fmt::format(
-        "; {} promises no equal codes: {} of {} codes and logits differ ({}), codes by at most {} LSB, and {}",
-        c.programs[p + 1], with_thousands(differing), with_thousands(codes),
+        "; {} promises no equal codes: {} of {} codes and {} differ ({}), codes by at most {} LSB{}", c.programs[p + 1],
+        with_thousands(differing), with_thousands(codes), c.answers > 0 ? "logits" : "outputs",
         percent(codes == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(codes), 3),
-        with_thousands(largest), counted(c.differing_predictions[p], "prediction"));
+        with_thousands(largest), c.answers > 0 ? ", and " + counted(c.differing_predictions[p], "prediction") : "");
   }
   return text;
 }
@@ -136,6 +137,18 @@ std::string verdict(const Comparison& c) {
                      verdict_on_codes(c));
 }
 
+namespace {
+
+/// Returns how far a further program is off: "3 LSB", "2 ULP", or for floats of one that does not promise equal codes
+/// the first program's signal to what it differs by: "31.2 dB".
+std::string largest(const Comparison& c, const LayerDifference& layer, size_t p) {
+  if (layer.differing[p] == 0) return "";
+  if (layer.is_logits && !c.exact[p]) return decibels(10 * std::log10(layer.signal[p] / layer.noise[p]));
+  return fmt::format("{} {}", with_thousands(layer.largest_lsb[p]), layer.is_logits ? "ULP" : "LSB");
+}
+
+}  // namespace
+
 std::string describe(const Comparison& c) {
   std::vector<Column> columns = {{"", Align::left}, {"layer", Align::left}, {"codes"}};
   for (size_t p = 1; p < c.programs.size(); ++p) {
@@ -151,9 +164,7 @@ std::string describe(const Comparison& c) {
     for (size_t p = 0; p < layer.differing.size(); ++p) {
       differs = differs || (c.exact[p] && layer.differing[p] > 0);
       cells.push_back(layer.shown_by(p) ? with_thousands(layer.differing[p]) : "not shown");
-      cells.push_back(layer.differing[p] == 0 ? ""
-                                              : fmt::format("{} {}", with_thousands(layer.largest_lsb[p]),
-                                                            layer.is_logits ? "ULP" : "LSB"));
+      cells.push_back(largest(c, layer, p));
     }
     const char* mark = static_cast<int>(i) == first ? "first >>" : differs ? "!" : "";
     cells.insert(cells.begin(), {mark, layer.layer, with_thousands(layer.codes)});
@@ -164,7 +175,7 @@ std::string describe(const Comparison& c) {
     predictions.push_back(with_thousands(n));
     predictions.push_back("");
   }
-  table.add_row(std::move(predictions));
+  if (c.answers > 0) table.add_row(std::move(predictions));
   const std::string against = c.programs.empty() ? "" : c.programs[0];
   return fmt::format("codes that differ from {}, layer by layer\n\n{}\n{}\n{}\n", against, table.render(),
                      describe(c.constants), verdict(c));

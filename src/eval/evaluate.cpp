@@ -26,7 +26,8 @@ void require_output(const Task& task, const std::string& name, const Network& ne
   if (one && first == task.output) return;
   const bool classifies = first.h == 1 && first.w == 1;
   const std::string cure =
-      !one                          ? "; train one output"
+      task.classes() == 1           ? "; images without labels are for octet quantize"
+      : !one                        ? "; train one output"
       : task.pixels() && classifies ? "; data.labels: pixels wants a network of segmentation, such as model.name: unet"
       : !task.pixels() && !classifies ? "; a network that answers for every pixel learns from data.labels: pixels"
                                       : "";

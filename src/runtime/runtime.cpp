@@ -4,6 +4,7 @@
 #include <octet/octet.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -34,6 +35,7 @@ namespace {
 
 thread_local std::string last_text;
 thread_local const char* last_error = "";
+thread_local std::string picture_note;
 
 /// Keeps the message for octet_last_error() and returns `status`.
 octet_status fail(octet_status status, const char* what) noexcept {
@@ -163,11 +165,15 @@ octet_status octet_read_picture(const octet_network* network, const char* file, 
     require(network, "octet_read_picture: network");
     require(file, "octet_read_picture: file");
     require(pixels, "octet_read_picture: pixels");
-    std::vector<std::string> notes;  // the program `octet run` prints them; a library has no place for them
+    picture_note.clear();
+    std::vector<std::string> notes;
     const octet::Image image = octet::network_picture(network->graph, file, notes);
+    picture_note = octet::printable_lines(fmt::format("{}", fmt::join(notes, "\n")));
     std::copy(image.pixels.begin(), image.pixels.end(), pixels);
   });
 }
+
+const char* octet_picture_note(void) { return picture_note.c_str(); }
 
 octet_status octet_run(octet_network* network, const uint8_t* images, int32_t batch, void* const* outputs) {
   return guarded([&] {

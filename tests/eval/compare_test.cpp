@@ -269,6 +269,32 @@ TEST_F(Compare, UlpCountsTheFloatsBetween) {
   EXPECT_EQ(run().layers[kFc].largest_lsb, (std::vector<int>{2, 0}));
 }
 
+/// Each image's values are 0 to 4 in some order: a signal of 30.
+TEST_F(Compare, FloatsOfAProgramWithoutAPromiseAreComparedInDecibels) {
+  second.change_logits = [](long image, float* logits) {
+    if (image == 0) logits[1] += 0.5f;
+  };
+  const Comparison c = compare(graph, {{"cpu", &first}, {"other", &second, 0, false}}, all_of(dataset), kBatch);
+  EXPECT_DOUBLE_EQ(c.layers[kFc].signal[0], 30 * kImages);
+  EXPECT_DOUBLE_EQ(c.layers[kFc].noise[0], 0.25);
+  EXPECT_NE(describe(c).find("  31.2 dB\n  predictions  "), std::string::npos) << describe(c);
+  EXPECT_NE(verdict(c).find(" codes and logits differ (0.395 %), codes by at most 0 LSB, and 0 predictions"),
+            std::string::npos)
+      << verdict(c);
+}
+
+TEST_F(Compare, SeveralOutputsArePredictionsOfNothing) {
+  Int8Graph several = graph;
+  several.outputs.push_back(kConv);
+  FakeProgram a{several}, b{several};
+  b.change_logits = [](long, float* logits) { logits[1] += 3; };
+  const Comparison c = compare(several, {{"cpu", &a}, {"other", &b, 0, false}}, all_of(dataset), kBatch);
+  EXPECT_EQ(c.answers, 0);
+  EXPECT_EQ(describe(c).find("prediction"), std::string::npos) << describe(c);
+  EXPECT_NE(verdict(c).find(" codes and outputs differ (4.348 %), codes by at most 0 LSB"), std::string::npos)
+      << verdict(c);
+}
+
 TEST_F(Compare, EveryNodeMustBeShown) {
   second.hidden_node = kConv;
   expect_refusal("program cpu never showed 'layer1.0.conv1'");

@@ -141,6 +141,10 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   const auto refusal = [&](const Task& task) { return error_of([&] { require_answers(task, graph, "net"); }); };
   const std::string last = "net: gives '" + graph.nodes.back().name + "' float32 ";
   EXPECT_EQ(refusal(image), "");
+  EXPECT_EQ(refusal({Labels::image, {1, 1, 1}}),
+            last +
+                "[2, 1, 1], the data set has 1 classes for each picture, so it must give one output, [1, 1, 1]; "
+                "images without labels are for octet quantize");
   EXPECT_EQ(refusal(pixels),
             last +
                 "[2, 1, 1], the data set has 2 classes for each pixel, so it must give one output, [2, 2, 2]; "

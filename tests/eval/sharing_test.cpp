@@ -162,6 +162,8 @@ TEST_P(SharingTest, ComparisonsAreThoseOfOneProcess) {
       EXPECT_EQ(c.layers[i].codes, alone.layers[i].codes);
       EXPECT_EQ(c.layers[i].differing, alone.layers[i].differing);
       EXPECT_EQ(c.layers[i].largest_lsb, alone.layers[i].largest_lsb);
+      EXPECT_EQ(c.layers[i].signal, alone.layers[i].signal);
+      EXPECT_EQ(c.layers[i].noise, alone.layers[i].noise);
     }
   }
 }

@@ -336,6 +336,11 @@ TEST_F(CApi, ReadsPicturesAsValidationDoes) {
     centre.insert(centre.end(), row, row + in.width * in.channels);
   }
   EXPECT_EQ(pixels, centre);
+  EXPECT_NE(std::string(octet_picture_note()).find("larger.png: "), std::string::npos) << octet_picture_note();
+  EXPECT_NE(std::string(octet_picture_note()).find("it sees the centre only"), std::string::npos);
+  folder_.write("exact.png", testing::png_bytes(testing::noise(in.height, in.width, in.channels == 1 ? 1 : 3, 9)));
+  ASSERT_EQ(octet_read_picture(network, folder_.path("exact.png").c_str(), pixels.data()), OCTET_OK) << last_error();
+  EXPECT_STREQ(octet_picture_note(), "");
   expect_error(octet_read_picture(network, folder_.path("text.png").c_str(), pixels.data()), OCTET_DATA, {"text.png"});
   expect_error(octet_read_picture(network, nullptr, pixels.data()), OCTET_USAGE, {"file is NULL"});
   octet_free(network);

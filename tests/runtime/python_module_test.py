@@ -86,6 +86,10 @@ class Module(unittest.TestCase):
         self.assertEqual(got.tobytes(), logits.tobytes())
         self.assertGreater(len(np.unique(got)), COUNT)
         np.testing.assert_array_equal(network.read_picture(files[7]), self.images[7])
+        larger = str(self.folder / "larger.png")
+        fashion_png.write_png(larger, 30, 28, bytes(30 * 28))
+        with self.assertWarnsRegex(UserWarning, "larger.png: .*it sees the centre only"):
+            network.read_picture(larger)
         for other in (octet.load(self.checkpoint, engine="reference"), octet.load(self.checkpoint, max_batch=1, threads=1)):
             self.assertEqual(other(self.images[:50]).tobytes(), logits[:50].tobytes())
         self.assertEqual(network(self.images[::-1][:100]).tobytes(), logits[::-1][:100].tobytes())  # strides of its own

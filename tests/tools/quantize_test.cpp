@@ -2,9 +2,16 @@
 // octet quantize: from an ONNX file and images without labels to a checkpoint whose codes are proved.
 #include <nlohmann/json.hpp>
 
+#include <functional>
+#include <numeric>
+#include <set>
+
 #include "src/base/files.h"
+#include "src/base/random.h"
+#include "src/base/safetensors.h"
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
 #include "tests/data/pictures.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"
@@ -60,6 +67,8 @@ TEST_F(Quantize, WritesACheckpointOfTwoOutputsThatEnginesProve) {
   EXPECT_EQ(document.at("differing_codes"), 0);
   EXPECT_GT(document.at("codes"), 3 * 12 * 20 * 8);
   ASSERT_EQ(document.at("outputs").size(), 2u);
+  EXPECT_EQ(document.at("outputs").at(0).at("output"), "boxes");  // the file's names; the layers are 'box' and 'score'
+  EXPECT_EQ(document.at("outputs").at(1).at("output"), "scores");
   for (const auto& output : document.at("outputs")) {
     EXPECT_GT(output.at("sqnr_db"), 25) << output.dump();
     EXPECT_LT(output.at("lost"), 0.01) << output.dump();
@@ -67,7 +76,9 @@ TEST_F(Quantize, WritesACheckpointOfTwoOutputsThatEnginesProve) {
   EXPECT_GE(document.at("trials").size(), 4u);
   const Int8Graph graph = read_checkpoint(out);
   EXPECT_EQ(graph.input_shape(), (Shape{3, 12, 20}));
-  EXPECT_EQ(graph.outputs.size(), 2u);
+  ASSERT_EQ(graph.outputs.size(), 2u);
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.outputs[0])].name, "boxes");
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.outputs[1])].name, "scores");
   EXPECT_EQ(graph.preprocessing.fit, Fit::letterbox);
   EXPECT_EQ(graph.preprocessing.order, ChannelOrder::rgb);
   EXPECT_TRUE(graph.preprocessing.exif_orientation);
@@ -172,6 +183,56 @@ TEST_F(Quantize, ImagesThatCannotServeAreNamed) {
   const Answer answer = with(path("images"));
   EXPECT_EQ(answer.code, 0) << answer.err;
   expect_part(answer.err, "note: 1 picture cannot be used and left out: " + path("images/broken.png"));
+}
+
+TEST_F(Quantize, AnalyzeShowsWhatEveryLayerCosts) {
+  std::vector<std::string> words = {"analyze", path("net.onnx"), "--images", path("images"), "--device", "cpu"};
+  expect_refusal(octet(words), 2, {"how do images become the network's input?"});
+  words.insert(words.end(), {"--preset", "yolo", "--method", "minmax", "--html", path("page.html"), "--json"});
+  const Answer answer = octet(words);
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("outputs").at(1).at("output"), "scores");
+  std::set<std::string> layers;
+  for (const auto& layer : document.at("layers")) {
+    layers.insert(layer.at("layer").get<std::string>());
+    EXPECT_GT(layer.at("alone_lost"), 0) << layer.dump();
+    EXPECT_LT(layer.at("alone_lost"), 0.01) << layer.dump();
+  }
+  EXPECT_EQ(layers, (std::set<std::string>{"image", "stem", "box", "score"}));
+  expect_part(read_file(path("page.html")), "SQNR of each layer");
+  EXPECT_FALSE(std::filesystem::exists(path("net.int8.safetensors")));
+
+  expect_refusal(octet({"analyze", path("net.onnx"), "--preset", "yolo"}), 2, {"--images FOLDER names images"});
+  write("recipe.yaml", "data: {format: synthetic}\n");
+  expect_refusal(octet({"analyze", path("recipe.yaml"), "--preset", "yolo"}), 2, {"a recipe or run says how images"});
+  expect_refusal(octet({"analyze", path("recipe.yaml"), "--images", path("images")}), 2, {"a recipe or run says"});
+}
+
+/// Weights of a network of the zoo whose BatchNorm is folded into its convolutions, as no option says.
+TEST_F(Quantize, FoldedBatchNormIsSeenInTheWeights) {
+  const Graph folded = build_model({.name = "resnet8", .input = {3, 32, 32}, .classes = 10, .folded = true});
+  TensorFile file;
+  Random random({3});
+  for (const ParameterSpec& spec : parameters(folded)) {
+    const std::vector<int64_t> shape(spec.shape.begin(), spec.shape.end());
+    std::vector<float> values(
+        static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>())));
+    for (float& value : values) value = static_cast<float>(random.uniform() - 0.5) / 4;
+    file.tensors.emplace(spec.name, float_tensor(shape, values.data()));
+  }
+  write_safetensors(path("folded.safetensors"), file);
+  const Answer answer = octet({"quantize", "resnet8", "--weights", path("folded.safetensors"), "--classes", "10",
+                               "--image-size", "16", "--images", path("images"), "--preset", "none", "--method",
+                               "minmax", "--device", "cpu", "--out", path("int8.safetensors")});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  expect_part(answer.err, "folded.safetensors: BatchNorm is folded into the convolutions");
+  const Int8Graph graph = read_checkpoint(path("int8.safetensors"));
+  EXPECT_EQ(graph.nodes.back().name, "linear");  // a network of the zoo names its outputs itself
+  write("recipe.yaml", "data: {format: synthetic, image_size: 32}\nmodel: {name: resnet8, weights: " +
+                           path("folded.safetensors") + "}\n");
+  expect_refusal(octet({"calibrate", path("recipe.yaml"), "--out", path("other.safetensors")}), 3,
+                 {"folded.safetensors: BatchNorm is folded into these convolutions", "set model.folded: true"});
 }
 
 TEST_F(Quantize, NetworksThatCannotServeAreNamed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet analyze RECIPE|RUN: which layers quantization costs the most, as a table, JSON and a page.
+// octet analyze RECIPE|RUN|NETWORK: which layers quantization costs the most, as a table, JSON and a page.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -9,17 +9,23 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/eval/evaluate.h"
+#include "src/net/zoo.h"
 #include "src/recipe/run.h"
 #include "src/report/html.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/quantization_noise.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
+#include "tools/octet/quantize.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/run/run.h"
@@ -141,11 +147,21 @@ std::string analyze_page(const MeasuredLayers& measured, const std::string& titl
   return html_cards_page(title, "what quantization costs layer by layer, measured by octet", cards(measured), sections);
 }
 
-struct Options {
-  std::string target, html;
-  int images = 256;
-  int channels = 3;
+struct AnalyzeOptions {
+  std::string target;
+  int images = 0;  ///< 0: not given
+  std::optional<int> channels;
+  QuantizeOptions network;  ///< of a network file, with the page's name for all
 };
+
+constexpr int kImages = 256, kWorstChannels = 3;
+
+/// Whether the target is a network, which is quantized by images, in place of a recipe or run.
+bool is_network(const std::string& target) {
+  const std::vector<std::string_view>& zoo = model_names();
+  return target.ends_with(".onnx") ||
+         (std::find(zoo.begin(), zoo.end(), target) != zoo.end() && !std::filesystem::exists(target));
+}
 
 std::string text(const MeasuredLayers& measured) {
   const LogitsLoss& all = measured.result.all;
@@ -174,12 +190,27 @@ std::string json(const Sensitivity& result, size_t images) {
       2, ' ', false, Json::error_handler_t::replace);
 }
 
-ExitCode analyze(const Common& common, const Options& options) {
-  if (!options.html.empty()) require_place_for(options.html);
+ExitCode analyze(const Common& common, const AnalyzeOptions& options, bool network_options) {
+  const std::string& html = options.network.html;
+  if (is_network(options.target)) {
+    if (options.channels || !common.set.empty())
+      throw usage_error("analyze: --channels and --set are for a recipe or run; leave them out");
+    QuantizeOptions network = options.network;
+    network.request.network = options.target;
+    if (network.request.images.empty())
+      throw usage_error(options.target + ": --images FOLDER names images, as octet quantize takes them");
+    if (options.images > 0) network.request.limit = options.images;
+    return analyze_network(common, network);
+  }
+  if (network_options || !options.network.request.images.empty())
+    throw usage_error(
+        "analyze: a recipe or run says how images are read and quantized; of options that say it for a "
+        ".onnx file none is taken");
+  if (!html.empty()) require_place_for(html);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_given_recipe(options.target, common.set);
-  require_apart(options.target, recipe, {{"--html", options.html}});
+  require_apart(options.target, recipe, {{"--html", html}});
   if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
     throw usage_error(
         fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
@@ -188,12 +219,12 @@ ExitCode analyze(const Common& common, const Options& options) {
   say(fmt::format("device: {}", describe_device(run.device)));
   QuantizedModel model = is_run ? load_quantized(run) : make_quantized(run, starting_weights(run));
   if (!is_run) calibrate(model, run);
-  const std::vector<at::Tensor> batches = validation_pictures(run, options.images);
+  const std::vector<at::Tensor> batches = validation_pictures(run, options.images > 0 ? options.images : kImages);
   size_t images = 0;
   for (const at::Tensor& batch : batches) images += static_cast<size_t>(batch.size(0));
   std::unique_ptr<Progress> progress;
-  const Sensitivity result =
-      sensitivity(model, batches, static_cast<size_t>(options.channels), [&](size_t done, size_t all) {
+  const Sensitivity result = sensitivity(
+      model, batches, static_cast<size_t>(options.channels.value_or(kWorstChannels)), [&](size_t done, size_t all) {
         if (!progress) progress = std::make_unique<Progress>("analyze", static_cast<long>(all), "layers");
         progress->update(static_cast<long>(done));
         throw_if_interrupted();
@@ -201,23 +232,32 @@ ExitCode analyze(const Common& common, const Options& options) {
   progress.reset();
   const MeasuredLayers measured{result, images, run.data.task().labels};
   print_result(common, text(measured), [&] { return json(result, images); });
-  if (!options.html.empty()) write_file_atomically(options.html, analyze_page(measured, options.target));
+  if (!html.empty()) write_file_atomically(html, analyze_page(measured, options.target));
   return ExitCode::ok;
 }
 
 }  // namespace
 
 void add_analyze(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AnalyzeOptions>();
   CLI::App* command =
       app.add_subcommand("analyze", "what quantization costs layer by layer, each alone and all but each");
-  command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
-  command->add_option("--images", options->images, "so many validation images")->check(CLI::Range(1, 10000000));
-  command->add_option("--channels", options->channels, "of each layer name so many of the worst")
+  command
+      ->add_option("RECIPE", options->target,
+                   "a recipe with model.weights, a run directory, or a network as octet quantize takes it")
+      ->required();
+  QuantizeOptions& network = options->network;
+  add_images(*command, options->images, network.request.images,
+             "of a recipe or run: so many validation images (default: 256); of a network: where its images are");
+  command->add_option("--channels", options->channels, "of each layer name so many of the worst (default: 3)")
       ->check(CLI::Range(0, 10000));
-  command->add_option("--html", options->html, "write a page of it into this file: bars by layer, and the table");
-  command->callback([&common, &action, options] {
-    action = [&common, options] { return explain_failures([&] { return analyze(common, *options); }); };
+  command->add_option("--html", network.html, "write a page of it into this file: bars by layer, and the table");
+  CLI::App* group = command->add_option_group("of a network");
+  add_network_options(*group, network);
+  command->callback([&common, &action, options, group] {
+    action = [&common, options, given = group->count_all() > 0] {
+      return explain_failures([&] { return analyze(common, *options, given); });
+    };
   });
 }
 

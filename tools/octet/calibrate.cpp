@@ -25,7 +25,7 @@
 namespace octet::cli {
 namespace {
 
-struct Options {
+struct CalibrateOptions {
   std::string target;
   bool all = false;
 };
@@ -89,7 +89,7 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
       .dump(2);
 }
 
-ExitCode calibrate(const Common& common, const Options& options) {
+ExitCode calibrate(const Common& common, const CalibrateOptions& options) {
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const at::Device device = choose_device(common.device);
@@ -123,7 +123,7 @@ ExitCode calibrate(const Common& common, const Options& options) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command =
       app.add_subcommand("calibrate", "post-training quantization of float weights; --out FILE writes int8");
   command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();

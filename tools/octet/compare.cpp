@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images. With
-// --against: what another runtime makes of the network.
+// octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images; of a
+// checkpoint, whether all engines give the same. With --against: what another runtime makes of the network.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +11,9 @@
 
 #include "src/base/error.h"
 #include "src/base/random.h"
+#include "src/data/image_files.h"
 #include "src/data/memory_dataset.h"
+#include "src/data/transform.h"
 #include "src/engine/engine.h"
 #include "src/eval/compare.h"
 #include "src/net/onnx/export.h"
@@ -26,7 +27,7 @@
 namespace octet::cli {
 namespace {
 
-constexpr int kRandomPictures = 16, kRandomBatch = 8;
+constexpr int kPictures = 16, kBatch = 8;  // of a file, unless told otherwise
 
 MemoryDataset random_pictures(const Shape& shape, int count) {
   MemoryImages images{.name = "random pictures", .height = shape.h, .width = shape.w, .channels = shape.c};
@@ -72,32 +73,27 @@ Comparison count(const Subject& subject, const std::vector<std::string>& against
   return octet::compare(subject.graph, named(programs), pictures, subject.compile.max_batch);
 }
 
-Comparison count_random(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
-  if (!common.set.empty() || !options.checkpoint.empty())
-    throw usage_error("compare: --set and --checkpoint are for a run directory; a file is compared as it is");
-  const Checkpoint checkpoint = open_checkpoint(options.run);
-  const std::vector<std::string> engines =
-      resolve_engines(options.engines.empty() ? std::vector<std::string>{"cpu"} : options.engines, devices(common));
-  CompileOptions compile;
-  compile.max_batch = kRandomBatch;
-  compile.threads = options.threads.value_or(0);
-  compile.fallback = options.fallback.value_or("none");
-  check_fallback("compare: ", compile.fallback, engines);
-  const Shape& shape = checkpoint.graph.input_shape();
-  const MemoryDataset pictures = random_pictures(shape, options.images > 0 ? options.images : kRandomPictures);
-  EvaluationSet set{.name = "random", .dataset = &pictures, .indices = {}, .transform = {}};
-  set.transform.channels = shape.c;
-  set.transform.height = shape.h;
-  set.transform.width = shape.w;
-  for (size_t i = 0; i < pictures.size(); ++i) set.indices.push_back(i);
-  return count({checkpoint.file, checkpoint.graph, engines, compile}, against, set);
+/// Compares the engines with each other and with the runtimes, for a file, over its images or random ones.
+Comparison compare_file(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
+  const bool random = options.pictures.empty();
+  MeasuredRun run =
+      open_measured_file(common, options, {against.empty() ? "auto" : "cpu"},
+                         [&](const Int8Graph& graph) -> std::shared_ptr<const Dataset> {
+                           const Shape& shape = graph.input_shape();
+                           const int count = options.images > 0 ? options.images : kPictures;
+                           if (random) return std::make_shared<MemoryDataset>(random_pictures(shape, count));
+                           require_pictures(graph);
+                           return std::make_shared<ImageList>(options.pictures, shape.c, orientation_of(graph));
+                         });
+  if (random) run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), {});
+  run.compile.max_batch = kBatch;
+  const long limit = options.images > 0 ? options.images : kPictures;
+  return count({run.checkpoint, run.graph, run.engines, run.compile}, against, run.data.test_images(limit));
 }
 
-/// Compares engines (default: cpu) with the runtimes of `against`, which promise nothing. options.run is a run
-/// directory, whose test images are taken, or a checkpoint or quantized .onnx file, with random images.
+/// Compares engines (default: cpu) with the runtimes of `against`, which promise nothing, on a run's test images.
 Comparison compare_against(const Common& common, const MeasureOptions& options,
                            const std::vector<std::string>& against) {
-  if (!std::filesystem::is_directory(options.run)) return count_random(common, options, against);
   const MeasuredRun run = open_measured_run(common, options, {"cpu"});
   return count({run.checkpoint, run.graph, run.engines, run.compile}, against, run.data.test_images(options.images));
 }
@@ -123,6 +119,7 @@ std::string json(const Comparison& comparison) {
       if (!layer.shown_by(p)) differing[p] = largest[p] = nullptr;
     layers.push_back(
         {{"layer", layer.layer}, {"codes", layer.codes}, {"differing", differing}, {"largest_lsb", largest}});
+    if (layer.is_logits) layers.back().update({{"signal", layer.signal}, {"noise", layer.noise}});
   }
   const nlohmann::json identical =
       comparison.promised() || comparison.broken() ? nlohmann::json(comparison.identical()) : nullptr;
@@ -152,8 +149,9 @@ Comparison compare_trained(const Common& common, const MeasureOptions& options) 
 }
 
 ExitCode compare(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
-  const Comparison comparison =
-      against.empty() ? compare_trained(common, options) : compare_against(common, options, against);
+  const Comparison comparison = is_measured_file(options) ? compare_file(common, options, against)
+                                : against.empty()         ? compare_trained(common, options)
+                                                          : compare_against(common, options, against);
   print_result(common, describe(comparison), [&] { return json(comparison); });
   return comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
@@ -166,13 +164,10 @@ void add_compare(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand(
       "compare", "layer by layer: do codes and constants of every engine follow from what was trained?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
-  command->get_option("RUN")->description(std::string("a run directory; with --against also an int8.safetensors") +
-                                          (has_onnx() ? " or a quantized .onnx file" : ""));
+  command->get_option("RUN")->description("a run directory, or " + checkpoint_help());
   command
-      ->add_option(
-          "--against", *against,
-          "onnxruntime, onnxruntime_unfused: counts what a Python with it (OCTET_PYTHON) makes of the network, "
-          "of a checkpoint or quantized .onnx too, with random pictures then")
+      ->add_option("--against", *against,
+                   "onnxruntime, onnxruntime_unfused: counts what a Python with it (OCTET_PYTHON) makes of the network")
       ->delimiter(',')
       ->check(CLI::IsMember({kOnnxRuntime, kOnnxRuntimeUnfused}));
   command->callback([&common, &action, options, against] {

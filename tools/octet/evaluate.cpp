@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet evaluate RUN: the accuracy table of a finished run, measured again.
+// octet evaluate RUN: the accuracy table of a finished run, measured again; or of a checkpoint, on class folders.
 #include "src/eval/evaluate.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "src/base/error.h"
+#include "src/data/image_folder.h"
+#include "src/data/transform.h"
 #include "src/engine/engine.h"
 #include "src/report/headline.h"
 #include "src/report/report.h"
@@ -17,12 +22,38 @@
 namespace octet::cli {
 namespace {
 
-struct Options : MeasureOptions {
+struct EvaluateCommand : MeasureOptions {
   bool all = false;
+  std::string classes;  ///< the file that names the class folders
 };
 
-ExitCode evaluate(const Common& common, const Options& options) {
-  const MeasuredRun run = open_measured_run(common, options);
+/// Opens the folder or .tar of class folders that --images names, for a network with these classes.
+std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, const Int8Graph& graph) {
+  require_pictures(graph);
+  const int classes = graph.classes();
+  if (options.pictures.size() != 1)
+    throw usage_error("evaluate: of a checkpoint give --images FOLDER, a folder or .tar with a folder of each class");
+  const auto images = std::make_shared<ImageFolder>(
+      DatasetSpec{.path = options.pictures.front(),
+                  .classes = options.classes,
+                  .class_names = options.classes.empty() ? graph.class_names : std::vector<std::string>{},
+                  .channels = graph.input_shape().c,
+                  .orientation = orientation_of(graph)});
+  if (const size_t found = images->class_names().size(); found != static_cast<size_t>(classes))
+    throw usage_error(fmt::format(
+        "{}: {} classes, {} has {}: --classes-file FILE names the folder of each class, a line a class, in their order",
+        options.classes.empty() ? options.pictures.front() : options.classes, found, options.run, classes));
+  return images;
+}
+
+ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
+  const bool file = is_measured_file(options);
+  if (file && options.all) throw usage_error("--all: a checkpoint holds the int8 network only; give the run directory");
+  if (!file && !options.classes.empty()) throw usage_error("--classes-file: belongs to a checkpoint with --images");
+  const MeasuredRun run =
+      file ? open_measured_file(common, options, {"cpu"},
+                                [&](const Int8Graph& graph) { return labelled_images(options, graph); })
+           : open_measured_run(common, options);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
   if (options.all) programs = all_trained_programs(run.recipe, run.directory, common.device);
   for (const std::string& name : run.engines) {
@@ -56,9 +87,12 @@ ExitCode evaluate(const Common& common, const Options& options) {
 }  // namespace
 
 void add_evaluate(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("evaluate", "accuracy and speed of a run's checkpoint on its test images");
+  auto options = std::make_shared<EvaluateCommand>();
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "accuracy and speed of a run's checkpoint on its test images, or of a checkpoint on yours");
   add_measure_options(*command, *options, "the recipe's");
+  command->add_option("--classes-file", options->classes,
+                      "of a checkpoint: the class folders, one a line, in the order of the network's classes");
   command->add_flag("--all", options->all, "float network, simulation and QAT graph too");
   command->callback(
       [&common, &action, options] { action = [&common, options] { return evaluate(common, *options); }; });

@@ -8,12 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/safetensors.h"
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/export.h"
+#include "src/net/onnx/import.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
@@ -106,12 +108,14 @@ ExitCode export_run(const Common& common, const std::string& path) {
   return ExitCode::ok;
 }
 
-/// Writes a quantized ONNX file of another tool as a checkpoint.
-ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
+/// Writes a quantized ONNX file of another tool as a checkpoint that ends at `outputs`, if there are any.
+ExitCode export_quantized_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs) {
   if (common.out.empty()) throw usage_error(fmt::format("{}: name the checkpoint: --out int8.safetensors", path));
   require_no_set(common, "an .onnx file is taken as it is");
   require_place_for(common.out);
-  write_checkpoint(common.out, open_checkpoint(path).graph);
+  const ImportedInt8 imported = import_qdq(path, outputs);
+  for (const std::string& note : imported.notes) say(fmt::format("{}: {}", path, note));
+  write_checkpoint(common.out, imported.graph);
   print_result(common, fmt::format("wrote {}", common.out), [&] {
     return nlohmann::json{{"checkpoint", common.out}}.dump(2);
   });
@@ -123,6 +127,7 @@ ExitCode export_quantized_onnx(const Common& common, const std::string& path) {
 void add_export(CLI::App& app, const Common& common, Action& action) {
   auto path = std::make_shared<std::string>();
   auto onnx = std::make_shared<OnnxExport>();
+  auto outputs = std::make_shared<std::vector<std::string>>();
   CLI::App* command = app.add_subcommand("export", "write a run's int8 checkpoint (again), or the network as ONNX");
   command->add_option("RUN", *path, "a run directory, or a quantized .onnx; with --onnx also an int8.safetensors")
       ->required();
@@ -131,11 +136,17 @@ void add_export(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--profile", onnx->profile, "with --onnx: for onnxruntime, openvino, tensorrt or int32_bias")
       ->needs(file);
   command->add_option("--opset", onnx->opset, "with --onnx: 13 or 21")->needs(file)->check(CLI::IsMember({13, 21}));
-  command->callback([&common, &action, path, onnx] {
-    action = [&common, path, onnx] {
+  command->add_option("--outputs", *outputs, "of a quantized .onnx: end the network at these values of the file")
+      ->delimiter(',')
+      ->excludes(file);
+  command->callback([&common, &action, path, onnx, outputs] {
+    action = [&common, path, onnx, outputs] {
       return explain_failures([&] {
         if (!onnx->file.empty()) return export_onnx(common, *path, *onnx);
-        return path->ends_with(".onnx") ? export_quantized_onnx(common, *path) : export_run(common, *path);
+        if (path->ends_with(".onnx")) return export_quantized_onnx(common, *path, *outputs);
+        if (!outputs->empty())
+          throw usage_error("--outputs: ends a quantized .onnx file; of a run model.outputs says where it ends");
+        return export_run(common, *path);
       });
     };
   });

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/octet/measured_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/progress.h"
 #include "src/base/threads.h"
 #include "src/engine/engine.h"
 #include "src/recipe/recipe.h"
@@ -37,13 +42,39 @@ void check_kernels(const std::string& who, const std::string& kernels, const std
   throw usage_error(who + "--kernels is for engines cpu and cuda: add one to --engine, or leave --kernels out");
 }
 
+bool is_measured_file(const MeasureOptions& options) {
+  return (options.run.ends_with(".safetensors") || options.run.ends_with(".onnx")) &&
+         !std::filesystem::is_directory(options.run);
+}
+
+Orientation orientation_of(const Int8Graph& graph) {
+  return graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
+}
+
+void add_images(CLI::App& command, int& images, std::vector<std::string>& pictures, const std::string& description) {
+  constexpr size_t kMostDigits = 9;
+  const auto take = [&](const std::vector<std::string>& words) {
+    const std::string& first = words.front();
+    const bool digits = std::all_of(first.begin(), first.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (words.size() > 1 || !digits || first.size() > kMostDigits) {
+      pictures = words;
+      return;
+    }
+    images = std::stoi(first);
+    if (images < 1) throw CLI::ValidationError("--images", "a number of images is 1 or more");
+  };
+  command.add_option_function<std::vector<std::string>>("--images", take, description);
+  command.add_option("--limit", images, "with --images FOLDER: only the first N of them")->check(CLI::PositiveNumber);
+}
+
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
-  command.add_option("RUN", options.run, "a run directory")->required();
+  command.add_option("RUN", options.run, "a run directory, or with --images FOLDER a checkpoint")->required();
   command.add_option("--checkpoint", options.checkpoint, "another than the run's: " + checkpoint_help());
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
   add_fallback(command, options.fallback);
-  command.add_option("--images", options.images, "only the first N test images")->check(CLI::PositiveNumber);
+  add_images(command, options.images, options.pictures,
+             "of a run: only the first N test images; of a checkpoint: folders, .tar, files of images");
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")
       ->check(CLI::Range(0, kMostThreads));
 }
@@ -53,6 +84,10 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   for (const std::string& key : common.set)
     if (!engines.empty() && key.starts_with("evaluate.engines="))
       throw usage_error("--set " + key + ": this command measures others than the recipe names; say --engine");
+  if (!options.pictures.empty())
+    throw usage_error(
+        "--images: names images for a checkpoint file; a run has test images, of which --images N takes "
+        "the first N");
   MeasuredRun run;
   run.directory = run_directory(options.run);
   run.recipe = recipe_of(run.directory, common.set);
@@ -64,7 +99,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.checkpoint = std::move(checkpoint.file);
   run.graph = std::move(checkpoint.graph);
   // Images are prepared as the checkpoint says: an older octet, without these settings, may have written it.
-  run.recipe.data.orientation = run.graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
+  run.recipe.data.orientation = orientation_of(run.graph);
   run.data = open_run_data(run.recipe);
   run.data.evaluation_transform.even_margin = run.graph.preprocessing.even_margin;
   run.data.evaluation_transform.fit = run.graph.preprocessing.fit;
@@ -75,6 +110,29 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.compile.fallback =
       options.fallback.value_or(partial_engine(run.engines).empty() ? "none" : run.recipe.evaluate.fallback);
   check_fallback("", run.compile.fallback, run.engines);  // --engine names other engines than the recipe, perhaps
+  return run;
+}
+
+MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
+                               const std::vector<std::string>& engines,
+                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures) {
+  if (!common.set.empty() || !options.checkpoint.empty())
+    throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+  MeasuredRun run;
+  run.engines = resolve_engines(options.engines.empty() ? engines : options.engines, devices(common));
+  Checkpoint checkpoint = open_checkpoint(options.run);
+  run.checkpoint = std::move(checkpoint.file);
+  run.graph = std::move(checkpoint.graph);
+  run.recipe.model.name = run.graph.name;
+  run.data.train_set = run.data.test_set = pictures(run.graph);
+  for (const std::string& note : run.data.test_set->notes()) say("note: " + note);
+  run.data.test.resize(run.data.test_set->size());
+  std::iota(run.data.test.begin(), run.data.test.end(), size_t{0});
+  run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), run.graph.preprocessing);
+  run.compile.max_batch = run.recipe.evaluate.batch_size;
+  run.compile.threads = options.threads.value_or(0);
+  run.compile.fallback = options.fallback.value_or("none");
+  check_fallback("", run.compile.fallback, run.engines);
   return run;
 }
 

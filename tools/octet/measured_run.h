@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,14 +32,24 @@ void check_kernels(const std::string& who, const std::string& kernels, const std
 
 /// What the command line of evaluate or compare says.
 struct MeasureOptions {
-  std::string run, checkpoint;          ///< an empty checkpoint is the run's own
+  std::string run, checkpoint;          ///< an empty checkpoint is the run's own; run: a checkpoint, too
   std::vector<std::string> engines;     ///< empty: the command's default
   int images = 0;                       ///< number of test images, the first of all; 0: all
+  std::vector<std::string> pictures;    ///< of a checkpoint: where its images are
   std::optional<int> threads;           ///< default: the recipe's
   std::optional<std::string> fallback;  ///< for engines cudnn and cutlass; default: the recipe's
 };
 
-/// Declares RUN, --checkpoint, --engine, --fallback, --images and --threads.
+/// Whether RUN is a network's file in place of a run directory.
+bool is_measured_file(const MeasureOptions& options);
+
+/// How image files become the network's input.
+Orientation orientation_of(const Int8Graph& graph);
+
+/// Declares --images, which takes a number of images or, for a network's file, where images are; and --limit for those.
+void add_images(CLI::App& command, int& images, std::vector<std::string>& pictures, const std::string& description);
+
+/// Declares RUN, --checkpoint, --engine, --fallback, --images, --limit and --threads.
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
 
 /// A run with its checkpoint and test images.
@@ -55,5 +67,11 @@ struct MeasuredRun {
 /// `engines` is empty. Throws Error(data) or Error(usage) if something is missing or does not fit.
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines = {});
+
+/// Opens a checkpoint or quantized ONNX file like a run of default settings, whose test images are those that
+/// `pictures` returns for the network. Throws as open_measured_run() does.
+MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
+                               const std::vector<std::string>& engines,
+                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures);
 
 }  // namespace octet::cli

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet quantize NETWORK --images FOLDER: int8 of a float network by images or ready inputs alone, and what that costs.
+#include "tools/octet/quantize.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +21,6 @@
 #include "src/report/html.h"
 #include "tools/octet/commands.h"
 #include "trainers/gpu.h"
-#include "trainers/run/quantize_files.h"
 
 namespace octet::cli {
 namespace {
@@ -97,10 +99,29 @@ std::string text(const Quantized& result, const std::string& out) {
                             human_bytes(static_cast<double>(result.float_bytes)));
 }
 
+using Json = nlohmann::ordered_json;
+
+Json outputs_json(const Quantized& result) {
+  Json outputs = Json::array();
+  for (const OutputError& o : result.outputs)
+    outputs.push_back({{"output", o.name}, {"sqnr_db", o.sqnr_db}, {"lost", o.lost}, {"same_class", o.agreement}});
+  return outputs;
+}
+
+Json layers_json(const Quantized& result) {
+  Json layers = Json::array();
+  for (const LayerCost& l : result.layers)
+    layers.push_back({{"layer", l.name},
+                      {"op", l.op},
+                      {"sqnr_db", l.sqnr_db},
+                      {"alone_lost", l.alone_lost ? Json(*l.alone_lost) : Json(nullptr)}});
+  return layers;
+}
+
+std::string text_of(const Json& document) { return document.dump(2, ' ', false, Json::error_handler_t::replace); }
+
 std::string json(const Quantized& result, const std::string& out) {
-  using Json = nlohmann::ordered_json;
-  Json trials = Json::array(), edges = Json::array(), repairs = Json::array(), outputs = Json::array(),
-       layers = Json::array();
+  Json trials = Json::array(), edges = Json::array(), repairs = Json::array();
   for (const auto& t : result.ranges.trials) trials.push_back({{"ranges", method_text(t.ranges)}, {"lost", t.lost}});
   for (const auto& e : result.ranges.edges)
     edges.push_back({{"node", e.node}, {"ranges", method_text(e.ranges)}, {"scale", e.after}, {"before", e.before}});
@@ -108,25 +129,18 @@ std::string json(const Quantized& result, const std::string& out) {
     repairs.push_back({{"repairs", r.name},
                        {"lost", r.refused.empty() ? Json(r.lost) : Json(nullptr)},
                        {"refused", r.refused.empty() ? Json(nullptr) : Json(r.refused)}});
-  for (const OutputError& o : result.outputs)
-    outputs.push_back({{"output", o.name}, {"sqnr_db", o.sqnr_db}, {"lost", o.lost}, {"same_class", o.agreement}});
-  for (const LayerCost& l : result.layers)
-    layers.push_back({{"layer", l.name},
-                      {"op", l.op},
-                      {"sqnr_db", l.sqnr_db},
-                      {"alone_lost", l.alone_lost ? Json(*l.alone_lost) : Json(nullptr)}});
-  return Json{{"checkpoint", out},
-              {"images",
-               {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
-              {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
-              {"trials", trials},
-              {"other_edges", edges},
-              {"repairs", repairs},
-              {"outputs", outputs},
-              {"layers", layers},
-              {"codes", result.comparison.codes()},
-              {"differing_codes", result.comparison.differing_codes()}}
-      .dump(2, ' ', false, Json::error_handler_t::replace);
+  return text_of(
+      {{"checkpoint", out},
+       {"images",
+        {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
+       {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
+       {"trials", trials},
+       {"other_edges", edges},
+       {"repairs", repairs},
+       {"outputs", outputs_json(result)},
+       {"layers", layers_json(result)},
+       {"codes", result.comparison.codes()},
+       {"differing_codes", result.comparison.differing_codes()}});
 }
 
 std::string page(const Quantized& result, const std::string& network) {
@@ -163,6 +177,51 @@ ExitCode quantize(const Common& common, QuantizeOptions options) {
 
 }  // namespace
 
+ExitCode analyze_network(const Common& common, QuantizeOptions options) {
+  options.force = true;
+  options.request.alone = std::numeric_limits<int>::max();
+  const Quantized result = quantize_network(options, common.device);
+  const std::string images = counted(static_cast<long>(result.measured_on), "image");
+  print_result(
+      common,
+      fmt::format("{}\n{}{}\n\nmeasured on {} that are not calibrated on\n", outputs_table(result).render(),
+                  layers_table(result, result.layers.size()).render(), kLegend, images),
+      [&] {
+        return text_of(
+            {{"images", result.measured_on}, {"outputs", outputs_json(result)}, {"layers", layers_json(result)}});
+      });
+  if (!options.html.empty()) write_file_atomically(options.html, page(result, options.request.network));
+  return ExitCode::ok;
+}
+
+void add_network_options(CLI::App& app, QuantizeOptions& options) {
+  QuantizeRequest& request = options.request;
+  app.add_option("--preset", options.preset, "how images become the input: imagenet, yolo, yolox, none");
+  app.add_option("--resize", options.resize, "the shorter side before the centre crop; 0: no resize")
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--fit", options.fit, "crop, stretch, letterbox, letterbox_corner");
+  app.add_option("--order", options.order, "rgb or bgr");
+  app.add_option("--mean", options.mean, "one for each channel, or one for all")->delimiter(',');
+  app.add_option("--std", options.std, "likewise")->delimiter(',');
+  app.add_option("--scale", options.scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
+      ->check(CLI::IsMember({1, 255}));
+  app.add_option("--orientation", options.orientation, "exif (default) or as_stored");
+  app.add_option("--weights", request.weights, "of a network of the zoo: .safetensors, .pth");
+  app.add_option("--classes", request.classes, "of a network of the zoo (default: 1000)")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--image-size", request.image_size, "height and width where the network leaves them open")
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
+  app.add_option("--method", options.method,
+                 "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
+  app.add_option("--percentile", options.percentile, "with --method percentile (default: 99.99)")
+      ->check(CLI::Range(50.0, 100.0));
+  app.add_option("--activation", options.activation, "affine_u8 (default), unsigned_u8, symmetric_s8");
+  app.add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
+}
+
 void add_quantize(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<QuantizeOptions>();
   QuantizeRequest& request = options->request;
@@ -173,34 +232,11 @@ void add_quantize(CLI::App& app, const Common& common, Action& action) {
                       "in place of images: .npz, .npy or .safetensors with the network's inputs, [N, C, H, W]");
   command->add_option("--limit", request.limit, "at most so many images, evenly spaced (default: 300)")
       ->check(CLI::Range(3, 1000000));
-  command->add_option("--preset", options->preset, "how images become the input: imagenet, yolo, yolox, none");
-  command->add_option("--resize", options->resize, "the shorter side before the centre crop; 0: no resize")
-      ->check(CLI::Range(0, 10000));
-  command->add_option("--fit", options->fit, "crop, stretch, letterbox, letterbox_corner");
-  command->add_option("--order", options->order, "rgb or bgr");
-  command->add_option("--mean", options->mean, "one for each channel, or one for all")->delimiter(',');
-  command->add_option("--std", options->std, "likewise")->delimiter(',');
-  command->add_option("--scale", options->scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
-      ->check(CLI::IsMember({1, 255}));
-  command->add_option("--orientation", options->orientation, "exif (default) or as_stored");
-  command->add_option("--weights", request.weights, "of a network of the zoo: .safetensors, .pth");
-  command->add_option("--classes", request.classes, "of a network of the zoo (default: 1000)")
-      ->check(CLI::Range(1, 1000000));
-  command->add_option("--image-size", request.image_size, "height and width where the network leaves them open")
-      ->check(CLI::Range(1, 10000));
-  command->add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
-  command->add_option("--method", options->method,
-                      "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
-  command->add_option("--percentile", options->percentile, "with --method percentile (default: 99.99)")
-      ->check(CLI::Range(50.0, 100.0));
-  command->add_option("--activation", options->activation, "affine_u8 (default), unsigned_u8, symmetric_s8");
+  add_network_options(*command, *options);
   command->add_option("--repair", options->repair, "none (default), fast, full: tried, and taken where they pay");
   command->add_option("--onnx", options->onnx, "also write the int8 network as ONNX (Q/DQ)");
   command->add_option("--profile", options->profile, "for onnxruntime (default), openvino, tensorrt, int32_bias");
   command->add_option("--html", options->html, "write a page of what it costs into this file");
-  command->add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_flag("--force", options->force, "replace files that exist");
   command->callback([&common, &action, options] {
     action = [&common, options] { return explain_failures([&] { return quantize(common, *options); }); };

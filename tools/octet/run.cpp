@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
-// classes, and with --masks the class of every pixel.
+// classes, and with --masks the class of every pixel; of other networks, such as detectors, the ranges of the outputs,
+// and with --outputs their values.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,9 +15,12 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
+#include "kernels/core/quantize.h"
 #include "src/base/files.h"
 #include "src/base/progress.h"
+#include "src/base/safetensors.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/data/loader.h"
@@ -31,8 +36,8 @@
 namespace octet::cli {
 namespace {
 
-struct Options {
-  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks;
+struct RunOptions {
+  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks, outputs;
   std::vector<std::string> images;
   int threads = 0;
   std::optional<int> top;
@@ -122,24 +127,95 @@ bool gives_answers(const Int8Graph& graph) {
 Shape answers_of(const Int8Graph& graph) {
   if (gives_answers(graph)) return graph.nodes[graph.outputs.front()].shape;
   throw usage_error(
-      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]; of other networks --dump FILE "
-                  "writes what every node gives",
+      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]; of other networks --outputs "
+                  "FILE.safetensors writes what they give",
                   graph.name, outputs_text(graph)));
 }
 
-/// Reports the dump of a network without classes.
-void print_dump(const Common& common, const Options& options, const Int8Graph& graph) {
-  const std::string what = counted(static_cast<long>(options.images.size()), "picture");
-  print_result(
-      common,
-      fmt::format("wrote {}: every node for {}; no classes: it gives {}", options.dump, what, outputs_text(graph)),
-      [&] {
-        return nlohmann::json{{"dump", options.dump}}.dump(2);
-      });
-}
+/// Collects what the outputs give for images: their ranges and, to be written, their values as programs take them,
+/// float32 [images, C, H, W], or [images, C] of one pixel.
+class Outputs {
+ public:
+  Outputs(const Int8Graph& graph, bool keeps) : graph_(graph), keeps_(keeps), values_(graph.outputs.size()) {}
+
+  void add(const std::string& image, const OutputBuffers& outputs) {
+    images_.push_back(image);
+    for (size_t o = 0; o < values_.size(); ++o) {
+      const std::vector<float> values = channels_first(node(o), outputs[o].data());
+      const auto [min, max] = std::minmax_element(values.begin(), values.end());
+      ranges_.emplace_back(*min, *max);
+      if (keeps_) values_[o].insert(values_[o].end(), values.begin(), values.end());
+    }
+  }
+
+  void write(const std::string& path) const {
+    TensorFile file;
+    for (size_t o = 0; o < values_.size(); ++o) {
+      std::vector<int64_t> shape = {static_cast<int64_t>(images_.size())};
+      for (const int size : sizes(o)) shape.push_back(size);
+      file.tensors.emplace(node(o).name, float_tensor(std::move(shape), values_[o].data()));
+    }
+    write_safetensors(path, file);
+  }
+
+  std::string text() const {
+    TextTable table({{"image", Align::left}, {"output", Align::left}, {"shape", Align::left}, {"min"}, {"max"}});
+    for (size_t i = 0; i < images_.size(); ++i)
+      for (size_t o = 0; o < values_.size(); ++o) {
+        const auto [min, max] = ranges_[i * values_.size() + o];
+        table.add_row({o == 0 ? images_[i] : "", node(o).name, fmt::format("{}", fmt::join(sizes(o), "x")),
+                       fmt::format("{:.4g}", min), fmt::format("{:.4g}", max)});
+      }
+    return table.render();
+  }
+
+  std::string json() const {
+    nlohmann::json document = nlohmann::json::array();
+    for (size_t i = 0; i < images_.size(); ++i) {
+      nlohmann::json outputs = nlohmann::json::array();
+      for (size_t o = 0; o < values_.size(); ++o) {
+        const auto [min, max] = ranges_[i * values_.size() + o];
+        outputs.push_back({{"name", node(o).name}, {"shape", sizes(o)}, {"min", min}, {"max", max}});
+      }
+      document.push_back({{"image", images_[i]}, {"outputs", outputs}});
+    }
+    return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+
+ private:
+  const Int8Node& node(size_t output) const { return graph_.nodes[static_cast<size_t>(graph_.outputs[output])]; }
+
+  /// Returns an image's output [H, W, C], codes or float32, in reals [C, H, W].
+  static std::vector<float> channels_first(const Int8Node& node, const uint8_t* from) {
+    const auto channels = static_cast<size_t>(node.shape.c);
+    std::vector<float> values(static_cast<size_t>(node.shape.elements()));
+    const size_t pixels = values.size() / channels;
+    for (size_t c = 0; c < channels; ++c)
+      for (size_t p = 0; p < pixels; ++p) {
+        const size_t at = p * channels + c;
+        float& value = values[c * pixels + p];
+        if (node.float_output)
+          std::memcpy(&value, from + at * sizeof(value), sizeof(value));
+        else
+          value = dequantize(node.out.is_signed() ? static_cast<int8_t>(from[at]) : from[at], node.out);
+      }
+    return values;
+  }
+
+  std::vector<int> sizes(size_t output) const {
+    const Shape& shape = node(output).shape;
+    return shape.h == 1 && shape.w == 1 ? std::vector<int>{shape.c} : std::vector<int>{shape.c, shape.h, shape.w};
+  }
+
+  const Int8Graph& graph_;
+  const bool keeps_;
+  std::vector<std::string> images_;
+  std::vector<std::pair<float, float>> ranges_;  ///< [images, outputs]: min and max
+  std::vector<std::vector<float>> values_;       ///< by output, [images, C, H, W]
+};
 
 /// Refuses --masks for a network that has none, and for images whose masks would have the same name.
-void check_masks(const Options& options, const Shape& answers) {
+void check_masks(const RunOptions& options, const Shape& answers) {
   if (options.masks.empty()) return;
   if (answers.h == 1 && answers.w == 1)
     throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
@@ -153,13 +229,19 @@ void check_masks(const Options& options, const Shape& answers) {
   }
 }
 
-ExitCode run(const Common& common, const Options& options) {
+ExitCode run(const Common& common, const RunOptions& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
-  const bool only_dump = !options.dump.empty() && options.masks.empty() && !gives_answers(graph);
-  const Shape answers = only_dump ? Shape{} : answers_of(graph);
+  const bool answering = gives_answers(graph);
+  const Shape answers = answering || !options.masks.empty() ? answers_of(graph) : Shape{};
   check_masks(options, answers);
-  if (only_dump && options.top)
+  if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
+  for (const std::string& file : {options.dump, options.outputs})
+    if (!file.empty()) require_place_for(file);
+  if (!options.outputs.empty() && !options.outputs.ends_with(".safetensors"))
+    throw usage_error(fmt::format("--outputs {}: name a file that ends in .safetensors", options.outputs));
+  if (!options.outputs.empty() && options.outputs == options.dump)
+    throw usage_error("--outputs and --dump name the same file: one would overwrite the other");
   const int top = options.top.value_or(kTop);
   CompileOptions compile;
   compile.threads = options.threads;
@@ -171,7 +253,8 @@ ExitCode run(const Common& common, const Options& options) {
   const std::unique_ptr<Program> program = find_engine(engine).compile(graph, compile);
 
   std::vector<Prediction> predictions;
-  const OutputBuffers outputs(graph, 1);
+  const OutputBuffers buffers(graph, 1);
+  Outputs outputs(graph, !options.outputs.empty());
   CodeDump dump(graph);  // what tools/verify_checkpoint.py --against reads
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
@@ -179,10 +262,11 @@ ExitCode run(const Common& common, const Options& options) {
     const Image image = network_picture(graph, path, notes);
     for (const std::string& note : notes) say("note: " + note);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
-    program->run(image.pixels.data(), 1, outputs.memory(), options.dump.empty() ? nullptr : tap);
-    if (only_dump) continue;
+    program->run(image.pixels.data(), 1, buffers.memory(), options.dump.empty() ? nullptr : tap);
+    if (!answering || !options.outputs.empty()) outputs.add(path, buffers);
+    if (!answering) continue;
     std::vector<float> logits(answers.elements());
-    std::memcpy(logits.data(), outputs[0].data(), outputs[0].size());
+    std::memcpy(logits.data(), buffers[0].data(), buffers[0].size());
     if (is_classifier(graph)) {
       predictions.push_back(rank(path, logits, top));
       continue;
@@ -192,21 +276,28 @@ ExitCode run(const Common& common, const Options& options) {
     if (!options.masks.empty())
       write_file_atomically(mask_file(options.masks, path), encode_png({answers.h, answers.w, 1, mask}));
   }
-  if (!options.dump.empty()) dump.write(options.dump);
-  if (only_dump) {
-    print_dump(common, options, graph);
-    return ExitCode::ok;
+  const std::string pictures = counted(static_cast<long>(options.images.size()), "picture");
+  if (!options.dump.empty()) {
+    dump.write(options.dump);
+    say(fmt::format("wrote {}: what every node gives for {}", options.dump, pictures));
   }
-  print_result(common, text(graph, predictions), [&] { return json(graph, predictions); });
+  if (!options.outputs.empty()) {
+    outputs.write(options.outputs);
+    say(fmt::format("wrote {}: the outputs for {}, float32", options.outputs, pictures));
+  } else if (!answering) {
+    say("--outputs FILE.safetensors writes the values");
+  }
+  print_result(common, answering ? text(graph, predictions) : outputs.text(),
+               [&] { return answering ? json(graph, predictions) : outputs.json(); });
   return ExitCode::ok;
 }
 
 }  // namespace
 
 void add_run(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels");
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand(
+      "run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels, or the outputs");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");
@@ -216,6 +307,8 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--top", options->top, "how many classes to print (default: 5)")->check(CLI::Range(1, 1000));
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
+  command->add_option("--outputs", options->outputs,
+                      "write the outputs to this .safetensors file: float32 [images, C, H, W] or [images, C]");
   command->add_option("--masks", options->masks,
                       "segmentation: folder for NAME_mask.png, a grey picture of each pixel's class");
   command->callback([&common, &action, options] { action = [&common, options] { return run(common, *options); }; });

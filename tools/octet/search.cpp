@@ -201,7 +201,7 @@ std::string search_page(const FoundPlans& found, const std::string& title) {
                          plans_section(found) + bits_section(found) + sensitivity_section(found));
 }
 
-struct Options {
+struct SearchOptions {
   std::string target, cost = "size", svg, html;
   BitSearchOptions search;
 };
@@ -281,7 +281,7 @@ void write_plan(const Common& common, const FoundPlans& found) {
                   shell_word(common.out)));
 }
 
-ExitCode search(const Common& common, Options options) {
+ExitCode search(const Common& common, SearchOptions options) {
   options.search.cost = value_named(kBitCosts, options.cost, "--cost");
   const bool has_target = options.search.accuracy_drop || options.search.mean_bits;
   if (!common.out.empty() && !has_target)
@@ -319,7 +319,7 @@ ExitCode search(const Common& common, Options options) {
 }  // namespace
 
 void add_search(CLI::App& app, const Common& common, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SearchOptions>();
   CLI::App* command = app.add_subcommand("search", "bits by layer: accuracy against size or operations; --out RECIPE");
   command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
   command

@@ -13,6 +13,7 @@
 #include "src/eval/derive_constants.h"
 #include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"
+#include "src/net/onnx/import.h"
 #include "src/quant/convert.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/quantization_noise.h"
@@ -51,8 +52,11 @@ at::Tensor statistics_images(const Run& run) {
 std::vector<ReportLayer> layers_with_kernels(const Run& run, const QuantizedModel& model, const Int8Graph& graph,
                                              const std::vector<OwnedProgram>& engines) {
   std::vector<ReportLayer> layers;
-  for (LayerStatistics& statistics : layer_statistics(model, statistics_images(run)))
+  for (LayerStatistics& statistics : layer_statistics(model, statistics_images(run))) {
+    for (const int output : graph.outputs)  // whose name may be another in the checkpoint
+      if (statistics.name == model.prepared().graph.nodes[output].name) statistics.name = graph.nodes[output].name;
     layers.push_back({std::move(statistics), {}});
+  }
   for (size_t i = 0; i < engines.size(); ++i) {
     if (i == 0 || find_engine(engines[i].name).on_gpu())
       add_kernels(layers, engines[i].name, say_where_merged(graph, engines[i].program->layers()));
@@ -175,6 +179,8 @@ Row measure(const Run& run, const std::string& name, Program& program, const Eva
 Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
   Int8Graph graph = model.convert(run.preprocessing, run.data.train_set->class_names());
   graph.recipe_hash = recipe_hash(run.recipe);
+  const ModelRecipe& from = run.recipe.model;
+  if (!from.onnx.empty()) name_outputs(graph, from.onnx, from.outputs);
   return graph;
 }
 

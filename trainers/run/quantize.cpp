@@ -17,6 +17,7 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/data/image_files.h"
+#include "src/net/import/pytorch_file.h"
 #include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
 #include "src/train/model/threads.h"
@@ -31,7 +32,6 @@ namespace {
 
 constexpr size_t kHeldBack = 32;    // images of each of the two parts that are not calibrated on, at most
 constexpr size_t kFewImages = 10;   // below, one image in three is held back for each part, which measures little
-constexpr int kAlone = 12;          // layers that are also measured alone
 constexpr size_t kProofImages = 4;  // engines promise equal codes for every image; a few show it
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
@@ -304,6 +304,12 @@ Graph open_network(QuantizeRequest& request) {
   const int size = request.image_size > 0 ? request.image_size : 224;
   ModelSpec spec{
       .name = request.network, .input = {3, size, size}, .classes = request.classes > 0 ? request.classes : 1000};
+  Graph graph = build_model(spec);
+  const bool normalized =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
+  if (!normalized || !has_folded_batch_norm(read_weights_file(request.weights))) return graph;
+  say(fmt::format("note: {}: BatchNorm is folded into the convolutions, and the network has none", request.weights));
+  spec.folded = true;
   return build_model(spec);
 }
 
@@ -345,8 +351,9 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = batches(run, run.data.test);
   result.outputs = OutputErrors(best->model, unseen, float_outputs(original, unseen)).measure();
-  Progress progress("layers alone", kAlone, "layers");
-  result.layers = layer_costs(best->model, unseen, kAlone, [&](int layer) {
+  const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
+  Progress progress("layers alone", alone, "layers");
+  result.layers = layer_costs(best->model, unseen, alone, [&](int layer) {
     progress.update(layer);
     throw_if_interrupted();
   });
@@ -357,6 +364,9 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
     tensors->set_codes(input.out);
     run.preprocessing = result.graph.preprocessing = pixels_are_codes(input.out, input.shape.c);
   }
+  // As an ONNX file names them.
+  for (size_t o = 0; o < result.outputs.size(); ++o)
+    result.outputs[o].name = result.graph.nodes[result.graph.outputs[o]].name;
   result.comparison = prove(run, best->model, result.graph);
   return result;
 }

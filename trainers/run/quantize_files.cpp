@@ -162,30 +162,35 @@ auto by_options(const Work& work) try {
 
 }  // namespace
 
-Quantized quantize_files(QuantizeOptions& options, const std::string& device_name) {
+Quantized quantize_network(QuantizeOptions& options, const std::string& device_name) {
   QuantizeRequest& request = options.request;
-  if (options.out.empty()) options.out = std::filesystem::path(request.network).stem().string() + ".int8.safetensors";
   require_one_source(options);
   require_free({options.out, options.onnx, options.html}, options);
   if (options.percentile && options.method != "percentile")
     throw usage_error("--percentile: belongs to --method percentile; add that, or leave it out");
   request.calibrate.percentile = options.percentile.value_or(request.calibrate.percentile);
-  if (options.profile && options.onnx.empty())
-    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
   if (options.method != "auto") request.method = value_named(kCalibrationMethods, options.method, "--method");
   request.repair = value_named(kRepairs, options.repair, "--repair");
   request.quant.activation = value_named(kActivationSchemes, options.activation, "--activation");
-  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
-  if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
-    throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
   const at::Device device = choose_device(device_name);
   const OwnCores own_cores(device.is_cpu());
   say(fmt::format("device: {}", describe_device(device)));
-  Quantized result = by_options([&] {
+  return by_options([&] {
     const Graph graph = open_network(request);
     if (!request.images.empty()) set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
     return quantize(request, graph, device);
   });
+}
+
+Quantized quantize_files(QuantizeOptions& options, const std::string& device) {
+  if (options.out.empty())
+    options.out = std::filesystem::path(options.request.network).stem().string() + ".int8.safetensors";
+  if (options.profile && options.onnx.empty())
+    throw usage_error("--profile: is how --onnx FILE is written; add that, or leave it out");
+  const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
+  if (!options.onnx.empty() && profile == OnnxProfile::tensorrt && options.activation != "symmetric_s8")
+    throw usage_error("--profile tensorrt takes symmetric codes only: add --activation symmetric_s8");
+  Quantized result = quantize_network(options, device);
   write_checkpoint(options.out, result.graph);
   if (!options.onnx.empty()) {
     std::vector<std::string> notes;
@@ -194,4 +199,5 @@ Quantized quantize_files(QuantizeOptions& options, const std::string& device_nam
   }
   return result;
 }
+
 }  // namespace octet

@@ -31,9 +31,12 @@ struct QuantizeOptions {
   bool force = false;                  ///< files that exist are replaced
 };
 
+/// Quantizes the network and writes nothing. Throws as quantize() does, and Error(usage) for options that contradict
+/// each other and files of the options that exist, before long work. device: auto, cpu or cuda.
+Quantized quantize_network(QuantizeOptions& options, const std::string& device);
+
 /// Quantizes the network and writes the checkpoint, whose path is then in options.out, and the ONNX file. Throws as
-/// quantize() does, and Error(usage) for options that contradict each other and files that exist, before long work.
-/// device: auto, cpu or cuda.
+/// quantize_network() does.
 Quantized quantize_files(QuantizeOptions& options, const std::string& device);
 
 }  // namespace octet

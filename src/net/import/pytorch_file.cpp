@@ -317,4 +317,21 @@ TensorFile read_pytorch_file(const std::string& path) {
   return parse_pytorch_file(reinterpret_cast<const std::byte*>(contents.data()), contents.size(), path);
 }
 
+TensorFile read_weights_file(const std::string& path) {
+  if (path.ends_with(".safetensors")) return read_safetensors(path);
+  if (path.ends_with(".pth") || path.ends_with(".pt") || path.ends_with(".th")) return read_pytorch_file(path);
+  throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
+}
+
+bool has_folded_batch_norm(const TensorFile& weights) {
+  bool bias = false;
+  for (const auto& [name, tensor] : weights.tensors) {
+    if (name.ends_with(".running_mean")) return false;
+    const size_t layer = name.size() - std::string_view("weight").size();
+    bias = bias || (name.ends_with(".weight") && tensor.shape.size() == 4 &&
+                    weights.tensors.contains(name.substr(0, layer) + "bias"));
+  }
+  return bias;
+}
+
 }  // namespace octet

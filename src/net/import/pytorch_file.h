@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weight files of torch.save: zip files (since PyTorch 1.6) and the older format, pickles followed by storages.
+// Weight files of torch.save: zip files (since PyTorch 1.6) and the older format, pickles followed by storages; and
+// which weights a file holds.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,13 @@ TensorFile read_pytorch_file(const std::string& path);
 
 /// Reads a file that is in memory; `name` stands for the path in messages.
 TensorFile parse_pytorch_file(const std::byte* data, size_t size, const std::string& name);
+
+/// Reads the weights of a .safetensors, .pth, .pt or .th file. Throws Error(usage) for another ending.
+TensorFile read_weights_file(const std::string& path);
+
+/// Whether BatchNorm is folded into the convolutions of a weights file: one of them has a bias, and nothing has running
+/// statistics. A network without BatchNorm looks the same.
+bool has_folded_batch_norm(const TensorFile& weights);
 
 /// The entries of a zip or zip64 file (PKWARE APPNOTE 6.3.9) by name. They must be stored, not compressed, as
 /// torch.save and np.savez write them; `writer` names the one that the user should save with. Throws Error(data) for

@@ -153,13 +153,17 @@ NearestValues nearest_values(Network& network, const std::vector<std::string>& o
 
 std::string how_to_end_at(const Network& network, const std::vector<std::string>& names, int open_size) {
   const std::string list = in_quotes(names);
-  if (network.marks != nullptr) return fmt::format("onnx.utils.extract_model, output_names=[{}]", list);
   const std::string joined = printable(fmt::format("{}", fmt::join(names, ",")));
+  // --outputs splits at commas.
   const bool commas = static_cast<size_t>(std::count(joined.begin(), joined.end(), ',')) + 1 != names.size();
+  if (network.marks != nullptr && commas) return fmt::format("onnx.utils.extract_model, output_names=[{}]", list);
+  if (network.marks != nullptr)
+    return fmt::format("octet export {} --outputs {} --out int8.safetensors", shell_word(network.file().name),
+                       shell_word(joined));
   const std::string inspect =
       fmt::format("; octet inspect {} --outputs {}{}", shell_word(network.file().name), shell_word(joined),
                   open_size > 0 ? fmt::format(" --image-size {}", open_size) : "");
-  return fmt::format("in a recipe model.outputs: [{}]{}", list, commas ? "" : inspect);  // --outputs splits at commas
+  return fmt::format("in a recipe model.outputs: [{}]{}", list, commas ? "" : inspect);
 }
 
 std::string advice_to_end(const Network& network, const NearestValues& nearest, int open_size) {

@@ -49,6 +49,11 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
                            const std::vector<std::string>& outputs = {}, int image_size = 0);
 
+/// Gives the outputs of an int8 network that was made of import_onnx(path, outputs) the names that the file has for
+/// them, which programs know: its layers and functions are called otherwise. A name that another node has, or that is
+/// no text, is not taken.
+void name_outputs(Int8Graph& graph, const std::string& path, const std::vector<std::string>& outputs);
+
 /// Returns what an ONNX file is and which commands take it: "a float network; octet quantize FILE ...", "a
 /// quantized network; octet run ...". Throws Error(data) if it is not an ONNX file.
 std::string describe_onnx(const std::string& path);
@@ -61,8 +66,8 @@ struct ImportedInt8 {
 
 /// Imports a quantized network (QDQ) as it is, without calibration or training. mean and std are taken from files that
 /// octet wrote; for others they are 0 and 1, pixels being in 0..1. Throws Error(data) naming the file and the node if
-/// an activation has no scale or an Int8Graph cannot express the node.
-ImportedInt8 import_qdq(const std::string& path);
+/// an activation has no scale or an Int8Graph cannot express the node. `outputs` as in import_onnx().
+ImportedInt8 import_qdq(const std::string& path, const std::vector<std::string>& outputs = {});
 ImportedInt8 parse_qdq(const std::byte* data, size_t size, const std::string& name);
 
 }  // namespace octet

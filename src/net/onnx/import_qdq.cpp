@@ -343,12 +343,13 @@ std::string describe_float(const OnnxFile& file) {
       shell_word(file.name), shell_word(file.name), shell_word(file.name));
 }
 
-ImportedInt8 import_quantized(OnnxFile file) {
+ImportedInt8 import_quantized(OnnxFile file, const std::vector<std::string>& outputs) {
   if (is_float(file)) throw data_error(fmt::format("{}: {}", file.name, describe_float(file)));
   QdqMarks marks;
-  const ImportedNetwork network = import_file(file, {}, &marks);
+  const ImportedNetwork network = import_file(file, outputs, &marks);
   move_marks_before_copies(network.graph, marks);
   ImportedInt8 result = Int8Maker(file.name, network, marks).run();
+  name_outputs(result.graph, outputs.empty() ? output_names(file) : outputs);
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);
   try {
     validate(result.graph);
@@ -370,10 +371,12 @@ std::string describe_onnx(const std::string& path) {
       shell_word(path));
 }
 
-ImportedInt8 import_qdq(const std::string& path) { return import_quantized(open_onnx_file(path)); }
+ImportedInt8 import_qdq(const std::string& path, const std::vector<std::string>& outputs) {
+  return import_quantized(open_onnx_file(path), outputs);
+}
 
 ImportedInt8 parse_qdq(const std::byte* data, size_t size, const std::string& name) {
-  return import_quantized(open_onnx(data, size, name, ""));
+  return import_quantized(open_onnx(data, size, name, ""), {});
 }
 
 }  // namespace octet

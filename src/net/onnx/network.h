@@ -134,6 +134,12 @@ ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outp
 inline constexpr const char* kQuantizeByOnnxRuntime =
     "quantize the float network by onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ)";
 
+/// Returns the names of the file's outputs.
+std::vector<std::string> output_names(const OnnxFile& file);
+
+/// Calls the outputs of a network by these names, as name_outputs() of import.h does.
+void name_outputs(Int8Graph& graph, const std::vector<std::string>& names);
+
 /// Returns why a value cannot be an output, or "".
 std::string output_fault(const OnnxValue& value);
 

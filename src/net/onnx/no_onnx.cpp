@@ -17,9 +17,15 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
   throw usage_error(path + ": " + kMissing);
 }
 
+void name_outputs(Int8Graph&, const std::string& path, const std::vector<std::string>&) {
+  throw usage_error(path + ": " + kMissing);
+}
+
 std::string describe_onnx(const std::string&) { return std::string("an ONNX file; ") + kMissing; }
 
-ImportedInt8 import_qdq(const std::string& path) { throw usage_error(path + ": " + kMissing); }
+ImportedInt8 import_qdq(const std::string& path, const std::vector<std::string>&) {
+  throw usage_error(path + ": " + kMissing);
+}
 
 std::string write_qdq(const Int8Graph&, const OnnxOptions&, std::vector<std::string>*, std::vector<std::string>*) {
   throw usage_error(kMissing);

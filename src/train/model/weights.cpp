@@ -121,11 +121,7 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
 }
 
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path) {
-  const bool pytorch = path.ends_with(".pth") || path.ends_with(".pt") || path.ends_with(".th");
-  if (!pytorch && !path.ends_with(".safetensors"))
-    throw usage_error(path + ": weights are read from .safetensors, .pth, .pt and .th files");
-  const TensorFile file = pytorch ? read_pytorch_file(path) : read_safetensors(path);
-
+  const TensorFile file = read_weights_file(path);
   std::map<std::string, const TensorData*> found = by_parameter(file, parameters(graph));
 
   LoadReport report;
@@ -144,6 +140,10 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
     found.erase(it);
   }
   for (const auto& [name, data] : found) report.unexpected.push_back(name);
+  const auto of_batch_norm = [](const std::string& name) { return name.ends_with(".running_mean"); };
+  if (has_folded_batch_norm(file) && std::any_of(report.missing.begin(), report.missing.end(), of_batch_norm))
+    throw data_error(path + ": BatchNorm is folded into these convolutions, and the network '" + graph.name +
+                     "' has it: set model.folded: true");
   if (!report.missing.empty() || !report.misshaped.empty())
     throw data_error(path + ": these weights do not fit the network '" + graph.name +
                      "':" + list("missing:", report.missing) + list("wrong shape:", report.misshaped) +

@@ -11,6 +11,7 @@ import ctypes
 import os
 import pathlib
 import threading
+import warnings
 
 import numpy as np
 
@@ -54,6 +55,7 @@ def _open():
             ("octet_free", None, [pointer]),
             ("octet_describe", ctypes.POINTER(_Description), [pointer]),
             ("octet_read_picture", ctypes.c_int, [pointer, text, pointer]),
+            ("octet_picture_note", text, []),
             ("octet_run", ctypes.c_int, [pointer, pointer, whole, ctypes.POINTER(pointer)]),
             ("octet_keep_kernels", ctypes.c_int, [text]),
             ("octet_last_error", text, []),
@@ -140,9 +142,12 @@ class Network:
         return np.ascontiguousarray(np.clip(codes, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1))
 
     def read_picture(self, file):
-        """A JPEG, PNG, BMP or WebP file as validation sees it, uint8 [H, W, C]."""
+        """A JPEG, PNG, BMP or WebP file as validation sees it, uint8 [H, W, C]. Warns of what users may not expect: that only the
+        centre is seen, that the file is not turned as its EXIF data says, that it is nearly black."""
         pixels = np.empty(self.input_shape, np.uint8)
         _check(_library.octet_read_picture(self._handle, os.fsencode(file), pixels.ctypes.data))
+        if note := _library.octet_picture_note():
+            warnings.warn(note.decode(), stacklevel=2)
         return pixels
 
 
