@@ -252,10 +252,10 @@ class Weights(Advice):
     def test_a_checkpoint_in_the_place_of_a_recipe_or_run(self):
         checkpoint = self.new("int8.safetensors")
         self.octet("export", self.run_folder, "--out", checkpoint)
-        for command, code in (("train", 2), ("compare", 3), ("evaluate", 3)):
-            message = self.octet(command, checkpoint, code=code)
-            self.assertRegex(message, r"octet run and inspect take an int8\s+checkpoint")
+        message = self.octet("train", checkpoint, code=2)
+        self.assertRegex(message, r"octet run and inspect take an int8\s+checkpoint")
         self.answer(checkpoint)
+        self.octet("compare", checkpoint)
         self.octet("inspect", checkpoint)
 
     def test_commands_that_need_trained_weights(self):

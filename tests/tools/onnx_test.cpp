@@ -103,8 +103,9 @@ TEST_F(Onnx, FilesUnderAnothersNameAreNamed) {
 TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   const std::string net = path("net.onnx");
   const std::string cure = "octet train RECIPE --set model.name=onnx --set model.onnx=" + net;
-  for (const char* command : {"train", "calibrate", "analyze", "search"})
+  for (const char* command : {"train", "calibrate", "search"})
     expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network", cure});
+  expect_refusal(octet({"analyze", net}), 2, {"net.onnx: without --images FOLDER expected", "a float network", cure});
   expect_refusal(octet({"inspect", net, "--stages", "2"}), 2, {"net.onnx: expected a recipe, found a float network"});
   for (const auto& words : {std::vector<std::string>{"run", net, "x.png"}, {"bench", net}})
     expect_refusal(
@@ -113,7 +114,7 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   expect_refusal(octet({"export", net, "--out", path("y.safetensors")}), 3,
                  {"net.onnx: a float network; octet quantize " + net, cure});
   for (const char* command : {"evaluate", "compare"})
-    expect_refusal(octet({command, net}), 3, {"net.onnx: expected a run directory, found a float network", cure});
+    expect_refusal(octet({command, net}), 3, {"net.onnx: a float network", cure});
 
   std::string other = kRecipe;
   const std::string own = "name: onnx, onnx: net.onnx";

@@ -18,6 +18,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/eval/evaluate.h"
+#include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
 #include "src/recipe/run.h"
 #include "src/report/html.h"
@@ -198,7 +199,9 @@ ExitCode analyze(const Common& common, const AnalyzeOptions& options, bool netwo
     QuantizeOptions network = options.network;
     network.request.network = options.target;
     if (network.request.images.empty())
-      throw usage_error(options.target + ": --images FOLDER names images, as octet quantize takes them");
+      throw usage_error(fmt::format(
+          "{}: without --images FOLDER expected a recipe or run, found {}", options.target,
+          options.target.ends_with(".onnx") ? describe_onnx(options.target) : "a network of the zoo; add --images"));
     if (options.images > 0) network.request.limit = options.images;
     return analyze_network(common, network);
   }

@@ -169,9 +169,8 @@ std::string how_to_end_at(const Network& network, const std::vector<std::string>
 std::string advice_to_end(const Network& network, const NearestValues& nearest, int open_size) {
   return fmt::format(
       "; no layers stand behind it: decoding and suppressing boxes, or picking a class, stays outside octet. Leave "
-      "it to your program ({}) and end the {} before it: {}",
-      fmt::join(nearest.left_out, ", "), network.marks != nullptr ? "file" : "network",
-      how_to_end_at(network, nearest.names, open_size));
+      "it to your program ({}) and end the network before it: {}",
+      fmt::join(nearest.left_out, ", "), how_to_end_at(network, nearest.names, open_size));
 }
 
 bool prepares_images(Network& network, const onnx::NodeProto& node) {
