@@ -212,11 +212,11 @@ int NetworkBuilder::prelu(int x) {
   return push(std::move(n));
 }
 
-int NetworkBuilder::lookup(int x) {
+int NetworkBuilder::lookup(int x, bool by_channel) {
   Int8Node n;
   n.op = Int8Op::lookup, n.inputs = {x}, n.shape = shape(x);
   set_edge(n);
-  if (n.shape.c > 1 && random_.chance(40)) {
+  if (n.shape.c > 1 && by_channel) {
     n.groups = n.shape.c;
     for (int scale = 0; scale < 2 * n.groups; ++scale)
       n.multiplier.push_back(static_cast<float>(random_.uniform(0.3, 3)));

@@ -199,8 +199,9 @@ TEST(Checkpoint, TablesOfChannelsComeBack) {
   EXPECT_EQ(checkpoint_version(read), 12);
   expect_equal(node_named(read, "lookup"), lookup);
   EXPECT_EQ(serialize_checkpoint(read), bytes);
-  EXPECT_NE(refusal(edited("\"groups\":5", "\"groups\":1", bytes)).find("10 multipliers, needs 0"), std::string::npos)
-      << refusal(edited("\"groups\":5", "\"groups\":1", bytes));
+  EXPECT_NE(refusal(edited("\"groups\":5", "\"groups\":1", bytes)).find("'lookup.multiplier' belongs to no node"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"groups\":5", "\"groups\":4", bytes)).find("10 multipliers, needs 8"), std::string::npos);
   EXPECT_NE(refusal(edited("\"format_version\":12", "\"format_version\":2", bytes)), "");
 }
 

@@ -62,7 +62,7 @@ class Grower {
     } else {
       push(Op::lookup, [&](Node& n) {
         n.curve = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f};
-        if (chance(40)) n.groups = shape().c;
+        if (graph_.nodes.size() % 5 < 2) n.groups = shape().c;
       });
     }
     if (chance(20)) push(chance(50) ? Op::relu : Op::relu6);  // which the table takes in
