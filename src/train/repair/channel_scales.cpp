@@ -44,6 +44,23 @@ std::vector<Interval> ChannelScales::channels(int node) const {
   return result;
 }
 
+std::optional<ScaledNetwork> ChannelScales::best(const Graph& graph, const Weights& weights, const Lost& lost) const {
+  constexpr double kDiffer = 4, kAny = 0;  // spreads
+  std::optional<ScaledNetwork> result;
+  double least = lost(graph, weights);
+  for (const double spread : {kDiffer, kAny}) {
+    for (const double power : {1.0, 0.5}) {
+      ScaledNetwork network = scaled(graph, weights, spread, power);
+      if (network.lookups.empty()) continue;
+      const double loses = lost(network.graph, network.weights);
+      if (loses >= least) continue;
+      least = loses;
+      result = std::move(network);
+    }
+  }
+  return result;
+}
+
 ScaledNetwork ChannelScales::scaled(Graph graph, const Weights& weights, double least_spread, double power) const {
   const Prepared& prepared = model_.prepared();
   FloatParams params = float_params(weights);

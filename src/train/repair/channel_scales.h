@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,11 @@
 
 namespace octet {
 
-/// A network whose lookups have scales for their channels, and the names of these lookups.
+/// A network of which some lookups have scales for their channels.
 struct ScaledNetwork {
   Graph graph;
   Weights weights;
-  std::vector<std::string> lookups;
+  std::vector<std::string> lookups;  ///< their names
 };
 
 /// The ranges of the channels around a network's lookups.
@@ -33,6 +35,11 @@ class ChannelScales {
   /// Returns the network `graph`, whose fused form is the model's, with a scale for each channel where the channels'
   /// ranges differ by at least `least_spread`. power: as of equalize_curve().
   ScaledNetwork scaled(Graph graph, const Weights& weights, double least_spread, double power) const;
+
+  /// Returns of several scaled() networks the one that loses least by `lost`, if that is less than `graph` does. First
+  /// only lookups whose channels differ most get scales, then all.
+  using Lost = std::function<double(const Graph& graph, const Weights& weights)>;
+  std::optional<ScaledNetwork> best(const Graph& graph, const Weights& weights, const Lost& lost) const;
 
  private:
   std::vector<Interval> channels(int node) const;
