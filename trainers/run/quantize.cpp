@@ -285,13 +285,11 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
     return make(quick, weights, one_method, its_way, held, wanted).lost;
   });
   if (!chosen) return;
-  Run scaled = run;
-  scaled.graph = chosen->graph;
-  Made made = make(scaled, chosen->weights, request, way, held, wanted);
-  if (made.lost >= best.lost) return;
+  const Graph before = std::exchange(run.graph, chosen->graph);
+  Made made = make(run, chosen->weights, request, way, held, wanted);
+  if (made.lost >= best.lost) return void(run.graph = before);
   result = {chosen->lookups, best.lost, made.lost};
   best = std::move(made);
-  run.graph = chosen->graph;
 }
 
 Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
