@@ -20,13 +20,14 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 NEW_IN |= {"matmul": 8, "softmax": 8, "prelu": 10}
 PACKED_SINCE = 6
 SPARSE_SINCE = 7
 ORIENTED_SINCE = 9
 FITTED_SINCE = 11
+CHANNEL_TABLES_SINCE = 12
 DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax", "prelu")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -83,6 +84,9 @@ def read_checkpoint(path):
         names += ("table",) if node["op"] == "lookup" else ()
         names += ("exponentials",) if node["op"] == "softmax" else ()
         version = graph["format_version"]
+        if node["op"] == "lookup":
+            check(("groups" in node) == (version >= CHANNEL_TABLES_SINCE), f"node '{node['name']}': groups in a lookup of version {version}")
+            names += ("multiplier",) if node.setdefault("groups", 1) != 1 else ()
         check(version >= NEW_IN.get(node["op"], 1), f"a {node['op']} in a file of format version {version}")
         for name in names:
             key = f"{node['name']}.{name}"
@@ -218,7 +222,10 @@ def check_node(nodes, index, node):
         check(node["bias"].shape == node["multiplier"].shape == (shape[0],), "one multiplier and bias a channel")
     if op == "lookup":
         table, (lowest, highest) = node["table"], node["clamp"]
-        check(table.dtype == (np.int8 if lo < 0 else np.uint8) and table.shape == (256,), "a table has 256 codes of its edge's type")
+        check(node["groups"] in (1, shape[0]), f"groups {node['groups']}: one table, or one a channel")
+        check(table.dtype == (np.int8 if lo < 0 else np.uint8) and table.shape == (256 * node["groups"],), "a table has 256 codes of its edge's type")
+        if node["groups"] > 1:
+            check(node["multiplier"].shape == (2 * shape[0],) and node["multiplier"].min() > 0, "two positive scales a channel")
         check(lowest <= table.min() and table.max() <= highest, "a table entry is outside the clamp")
         check(not node["float_output"], "a lookup gives codes, not floats")
     if op == "softmax":

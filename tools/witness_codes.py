@@ -179,7 +179,8 @@ def run(graph, images):
         elif node["op"] in PASSING:
             y = passed_codes(node, inputs[0])
         elif node["op"] == "lookup":
-            y = node["table"][inputs[0] & 255].astype(np.int16)  # the low byte of a code is how it is stored
+            tables = node["table"].reshape(-1, 256)  # one, or one a channel
+            y = tables[np.arange(inputs[0].shape[3]) % len(tables), inputs[0] & 255].astype(np.int16)  # the low byte of a code is how it is stored
         else:
             t = scaled_value(node, inputs, sources)
             y = t if node["float_output"] else round_codes(t, node)

@@ -66,6 +66,9 @@ void prelu_int8_reference(const ElementwiseShape& shape, const PreluParams& para
 /// Writes table[x] for `count` bytes; y may be x. The same for int8 and uint8.
 void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long count, uint8_t* y);
 
+/// Writes tables[channel][x] for `count` bytes, where byte i is of channel i % channels; tables: [channels, 256].
+void channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y);
+
 /// Compute the pixels of `range` on the cpu engine's path `isa`; all tensors are uint8. When all strides are equal and
 /// y is no slice, the lanes between channels and stride are written too.
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
@@ -103,6 +106,11 @@ void cuda_prelu_int8(const ElementwiseShape& shape, const PreluParams& params, c
 /// lookup_int8_reference() on the GPU, for `count` bytes on the device. It is fast when the addresses and count are
 /// multiples of 16. Throws Error(promise) when the launch fails.
 void cuda_lookup_int8(const LookupTable& table, const uint8_t* x, long count, uint8_t* y, CudaStream stream);
+
+/// channel_lookup_int8() on the GPU, likewise; tables, too, are on the device. It is fast when `channels` is a multiple
+/// of 16 as well.
+void cuda_channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y,
+                              CudaStream stream);
 
 /// Sums of a linear layer that another library has computed: int32 [rows, sum_stride]. y is codes [rows, out_stride],
 /// or float32 with out.float_output.

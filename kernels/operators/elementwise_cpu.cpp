@@ -225,6 +225,11 @@ void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long coun
   for (long i = 0; i < count; ++i) y[i] = table.byte[x[i]];
 }
 
+void channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y) {
+  for (long pixel = 0; pixel < count; pixel += channels)
+    for (int c = 0; c < channels; ++c) y[pixel + c] = tables[c * 256 + x[pixel + c]];
+}
+
 #if defined(__x86_64__)
 namespace {
 

@@ -198,6 +198,46 @@ void cuda_lookup_int8(const LookupTable& table, const uint8_t* x, long count, ui
 
 namespace {
 
+/// A thread's codes are of as many neighbouring channels of one pixel; each reads its own channel's table, which stays
+/// in the L1 cache for the next pixels.
+template <int kCodes>
+__global__ void __launch_bounds__(kThreads) channel_lookup_kernel(const uint8_t* __restrict__ tables, unsigned vectors,
+                                                                  const uint8_t* x, unsigned threads, uint8_t* y) {
+  const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
+  if (thread >= threads) return;
+  const uint8_t* table = tables + static_cast<ptrdiff_t>(thread % vectors) * kCodes * 256;
+  wait_for_previous_kernel();
+  const ptrdiff_t at = static_cast<ptrdiff_t>(thread) * kCodes;
+  using Vector = CodeVector<kCodes>;
+  Vector codes = Vector::load(x + at);
+#pragma unroll
+  for (int w = 0; w < Vector::kWords; ++w) {
+    uint32_t found = 0;
+#pragma unroll
+    for (int lane = 0; lane < 4 && lane < kCodes; ++lane) {
+      const uint32_t code = codes.word[w] >> 8 * lane & 255;
+      found |= static_cast<uint32_t>(__ldg(table + (4 * w + lane) * 256 + code)) << 8 * lane;
+    }
+    codes.word[w] = found;
+  }
+  codes.store(y + at, kCodes);
+}
+
+}  // namespace
+
+void cuda_channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y,
+                              CudaStream stream) {
+  const int codes = codes_per_thread({address(x), address(y), uintptr_t(count), uintptr_t(channels)});
+  const unsigned threads = thread_count(count / codes, "lookup"), vectors = static_cast<unsigned>(channels / codes);
+  const auto kernel = codes == 16  ? channel_lookup_kernel<16>
+                      : codes == 4 ? channel_lookup_kernel<4>
+                                   : channel_lookup_kernel<1>;
+  launch_overlapped(kernel, blocks_for(threads, kThreads), kThreads, 0, stream, tables, vectors, x, threads, y);
+  check_launch("lookup");
+}
+
+namespace {
+
 /// A thread computes one result.
 __global__ void rescale_sums_kernel(RescaleSumsShape shape, CudaRounding rounding, bool float_output,
                                     const int32_t* __restrict__ sums, const float* __restrict__ multiplier,

@@ -86,7 +86,7 @@ std::vector<int> merged_convolutions(const Int8Graph& graph) {
   const std::vector<int> reader = only_readers(graph);
   std::vector<int> merged(graph.nodes.size(), kNone);
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
-    if (graph.nodes[node].op != Int8Op::lookup) continue;
+    if (graph.nodes[node].op != Int8Op::lookup || graph.nodes[node].groups > 1) continue;
     const int before = graph.nodes[node].inputs[0];
     const Int8Op op = graph.nodes[before].op;
     if ((op == Int8Op::conv2d || op == Int8Op::linear) && reader[before] == node) merged[node] = before;

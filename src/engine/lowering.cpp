@@ -209,6 +209,13 @@ kernels::LookupTable Lowering::lookup_table(int node) const {
   return table;
 }
 
+std::vector<uint8_t> Lowering::channel_tables(int node) const {
+  const Int8Node& n = graph.nodes[node];
+  std::vector<uint8_t> tables = n.table;
+  tables.resize(static_cast<size_t>(stride(n.shape.c)) * 256);
+  return tables;
+}
+
 kernels::SubsamplePadParams Lowering::subsample_pad_params(int node) const {
   return {static_cast<uint8_t>(graph.nodes[node].out.zero_point)};
 }

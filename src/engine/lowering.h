@@ -67,6 +67,8 @@ struct Lowering {
   /// The table of a lookup. Its input and output have the same stride, so a row or a batch can be looked up as one
   /// array.
   kernels::LookupTable lookup_table(int node) const;
+  /// The tables of a lookup with one for each channel, [stride, 256] (behind the last channel 0).
+  std::vector<uint8_t> channel_tables(int node) const;
 
   const Int8Node& input(int node, size_t index) const { return graph.nodes[graph.nodes[node].inputs[index]]; }
   /// Whether the node is a flatten whose output can share its input's memory, because the pixels lie without gaps.

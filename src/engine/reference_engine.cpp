@@ -120,7 +120,11 @@ class ReferenceProgram final : public Program {
         kernels::pick_int8(lowering.pick_shape(node), {0, n.shape.h}, x(0), y);
         return;
       case Int8Op::lookup:
-        kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);
+        if (n.groups > 1) {
+          kernels::channel_lookup_int8(n.table.data(), n.groups, x(0), n.shape.elements(), y);
+        } else {
+          kernels::lookup_int8_reference(lowering.lookup_table(node), x(0), n.shape.elements(), y);
+        }
         return;
       case Int8Op::flatten:
         return;  // shares its input's memory

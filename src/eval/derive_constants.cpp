@@ -189,10 +189,23 @@ class Derivation {
   }
 
   void derive_table() {
-    if (!expect_size("table entries", stored().table.size(), 256)) return;
-    for (int byte = 0; byte < 256; ++byte)
-      expect_codes("table entry", byte, code_of(stored().table[static_cast<size_t>(byte)]),
-                   table_codes(written(node().name).curve, byte, edge(0), out(), code_range()));
+    const Node& lookup = written(node().name);
+    std::vector<CurveFactors> factors(1);
+    std::vector<double> scales;
+    if (lookup.groups > 1) {
+      const std::vector<float>&in = parameter(lookup.name + ".input_scale"),
+            &by = parameter(lookup.name + ".output_scale");
+      scales.assign(in.begin(), in.end());
+      scales.insert(scales.end(), by.begin(), by.end());
+      factors.clear();
+      for (size_t c = 0; c < in.size(); ++c) factors.push_back({in[c], by.at(c)});
+    }
+    expect_multipliers(scales);
+    if (!expect_size("table entries", stored().table.size(), 256 * factors.size())) return;
+    for (size_t entry = 0; entry < stored().table.size(); ++entry)
+      expect_codes(
+          "table entry", static_cast<long>(entry), code_of(stored().table[entry]),
+          table_codes(lookup.curve, factors[entry / 256], static_cast<int>(entry % 256), edge(0), out(), code_range()));
   }
 
   void derive_exponentials() {

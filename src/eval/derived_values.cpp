@@ -70,13 +70,14 @@ double curve_value(const Curve& curve, double x) {
   return NAN;
 }
 
-DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const QParams& y, const CodeRange& range) {
+DerivedCodes table_codes(const Curve& curve, const CurveFactors& factors, int byte, const QParams& x, const QParams& y,
+                         const CodeRange& range) {
   const int code = x.quant_min < 0 && byte > 127 ? byte - 256 : byte;
-  const double input = static_cast<double>(x.scale) * (code - x.zero_point);
-  const double output = curve_value(curve, input);
+  const double input = factors.input * x.scale * (code - x.zero_point);
+  const double output = factors.output * curve_value(curve, input);
   // Rounded to float32 are the input, the function's value, and its quotient by the scale.
-  const double within =
-      kHalfUlp * (steepness(curve) * std::fabs(input) + 2 * std::fabs(output)) * kNoise + kHalfSubnormal;
+  const double slope = factors.output * steepness(curve);
+  const double within = kHalfUlp * (slope * std::fabs(input) + 2 * std::fabs(output)) * kNoise + kHalfSubnormal;
   return codes_near(output / y.scale, within / y.scale, y.zero_point, range);
 }
 

@@ -44,8 +44,14 @@ struct CodeRange {
   int lo = 0, hi = 255;
 };
 
+/// What a lookup multiplies its input by, and its function's value by.
+struct CurveFactors {
+  double input = 1, output = 1;
+};
+
 /// Returns the codes that a lookup's table may have for the byte that stores the input's code.
-DerivedCodes table_codes(const Curve& curve, int byte, const QParams& x, const QParams& y, const CodeRange& range);
+DerivedCodes table_codes(const Curve& curve, const CurveFactors& factors, int byte, const QParams& x, const QParams& y,
+                         const CodeRange& range);
 
 /// Returns the codes that the network's input may have for a pixel's value in one channel.
 DerivedCodes pixel_codes(int pixel, double mean, double deviation, const QParams& y);

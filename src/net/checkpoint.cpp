@@ -104,11 +104,15 @@ std::vector<int8_t> unpacked(const Int8Graph& graph, const Int8Node& node, const
 /// Returns the type of the codes that a node gives.
 DType code_dtype(const Int8Node& node) { return node.out.is_signed() ? DType::i8 : DType::u8; }
 
+/// Whether a lookup has a table for each channel.
+bool has_channel_tables(const Int8Node& node) { return node.op == Int8Op::lookup && node.groups > 1; }
+
 /// Calls visit(suffix, dtype, values) for each vector of a node that is the tensor "<node>.<suffix>" of a file, and
 /// weight() where the weights come, which may be packed.
 template <typename AnyNode, typename Visit, typename Weight>
 void for_tensors(AnyNode& node, const Visit& visit, const Weight& weight) {
-  if (traits(node.op).multipliers != Multipliers::none) visit("multiplier", DType::f32, node.multiplier);
+  if (traits(node.op).multipliers != Multipliers::none || has_channel_tables(node))
+    visit("multiplier", DType::f32, node.multiplier);
   if (node.op == Int8Op::lookup) visit("table", code_dtype(node), node.table);
   if (node.op == Int8Op::softmax) visit("exponentials", DType::i32, node.exponentials);
   if (!has_weight(node.op)) return;

@@ -33,6 +33,13 @@ constexpr const char *kExif = "exif", *kAsStored = "as_stored", *kHalfToEven = "
 /// From this version on a file says how images are fitted to the input and in which order their channels are.
 constexpr int kFitVersion = 11;
 
+/// From this version on a lookup says whether it has a table for each channel (before: one for all).
+constexpr int kChannelTablesVersion = 12;
+
+bool has_groups(const Int8Node& node, int version) {
+  return traits(node.op).grouped || (node.op == Int8Op::lookup && version >= kChannelTablesVersion);
+}
+
 bool has_residual(const Int8Node& node) { return node.op == Int8Op::conv2d && node.inputs.size() == 2; }
 
 json write_window(const Window& w, int version) {
@@ -76,7 +83,7 @@ json write_node(const Int8Node& node, int version) {
               {"clamp", {node.clamp_min, node.clamp_max}},
               {"float_output", node.float_output}};
   if (traits(node.op).windowed) out["window"] = write_window(node.window, version);
-  if (traits(node.op).grouped) out["groups"] = node.groups;
+  if (has_groups(node, version)) out["groups"] = node.groups;
   if (node.op == Int8Op::matmul) out["transposed"] = node.transposed;
   if (node.op == Int8Op::slice) out["first_channel"] = node.first_channel;
   if (traits(node.op).has_factor) out["factor"] = {node.factor_h, node.factor_w};
@@ -127,7 +134,7 @@ Int8Node read_node(JsonObject object, int version) {
   node.clamp_max = clamp[1];
   node.float_output = object.boolean("float_output");
   if (traits(node.op).windowed) node.window = read_window(object.object("window"), version);
-  if (traits(node.op).grouped) node.groups = object.integer("groups");
+  if (has_groups(node, version)) node.groups = object.integer("groups");
   if (node.op == Int8Op::matmul) node.transposed = object.boolean("transposed");
   if (node.op == Int8Op::slice) node.first_channel = object.integer("first_channel");
   if (traits(node.op).has_factor) {
@@ -202,7 +209,8 @@ int checkpoint_version(const Int8Graph& graph) {
   if (p.fit != Fit::crop || p.order != ChannelOrder::rgb) version = kFitVersion;
   for (const Int8Node& node : graph.nodes)
     version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
-                        node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1});
+                        node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1,
+                        node.op == Int8Op::lookup && node.groups > 1 ? kChannelTablesVersion : 1});
   return version;
 }
 

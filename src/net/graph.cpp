@@ -72,6 +72,10 @@ std::vector<ParameterSpec> parameters(const Graph& graph) {
     if (has_weight(node.op)) append_weight(graph, node, specs);
     if (node.op == Op::batch_norm) append_batch_norm(node.name, node.shape.c, specs);
     if (node.op == Op::prelu) specs.push_back({node.name + ".weight", {node.groups}, ParameterSpec::Kind::slope});
+    if (node.op == Op::lookup && node.groups > 1) {  // positive, not trained and at first 1, as a variance is
+      for (const char* scale : {".input_scale", ".output_scale"})
+        specs.push_back({node.name + scale, {node.groups}, ParameterSpec::Kind::bn_var});
+    }
     if (!node.batch_norm.empty()) append_batch_norm(node.batch_norm, node.shape.c, specs);
   }
   return specs;

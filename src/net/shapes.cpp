@@ -195,6 +195,12 @@ std::string groups_fault(int groups, const Shape& in) {
 
 OutputShape grouped(const ShapeAttributes& node, const Shape& in) { return {in, groups_fault(node.groups, in)}; }
 
+/// A lookup has one function for all channels, or one for each.
+OutputShape looked_up(const ShapeAttributes& node, const Shape& in) {
+  if (node.groups == 1 || node.groups == in.c) return {in, ""};
+  return refuse(fmt::format("groups {}: 1, or one for each of {} channels", node.groups, in.c));
+}
+
 OutputShape normalized(const ShapeAttributes& node, const Shape& in) {
   if (std::string fault = groups_fault(node.groups, in); !fault.empty()) return refuse(std::move(fault));
   const int channels = in.c / node.groups;
@@ -278,8 +284,9 @@ OutputShape output_shape(const ShapeAttributes& node, std::span<const Shape> inp
     case Op::relu6:
     case Op::dropout:
     case Op::requantize:
-    case Op::lookup:
       return {in, ""};
+    case Op::lookup:
+      return looked_up(node, in);
   }
   return refuse("unknown op");
 }

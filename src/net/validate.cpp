@@ -93,6 +93,7 @@ class NodeCheck {
   }
 
   int64_t multipliers() const {
+    if (node_.op == Int8Op::lookup && node_.groups > 1) return int64_t{2} * node_.groups;
     switch (traits(node_.op).multipliers) {
       case Multipliers::none:
         break;
@@ -112,7 +113,7 @@ class NodeCheck {
     check_count("multipliers", node_.multiplier.size(), multipliers());
     check_count("biases", node_.bias.size(), weighted() ? node_.shape.c : 0);
     check_count("weight scales", node_.weight_scale.size(), weighted() ? node_.shape.c : 0);
-    check_count("table entries", node_.table.size(), node_.op == Int8Op::lookup ? 256 : 0);
+    check_count("table entries", node_.table.size(), node_.op == Int8Op::lookup ? int64_t{256} * node_.groups : 0);
     check_count("exponentials", node_.exponentials.size(), node_.op == Int8Op::softmax ? 256 : 0);
     if (!weighted()) check_count("weights", node_.weight.size(), 0);
     require(weighted() || !node_.two_of_four, "2:4 sparse without weights");
@@ -165,6 +166,8 @@ class NodeCheck {
   /// cannot have.
   void check_table() const {
     require(!node_.float_output, "it gives codes, not floats");
+    for (const float scale : node_.multiplier)
+      if (!(scale > 0)) fail(fmt::format("a channel's scale is {}, not positive", scale));
     for (size_t i = 0; i < node_.table.size(); ++i) {
       const int code = node_.out.is_signed() ? static_cast<int8_t>(node_.table[i]) : node_.table[i];
       if (code < node_.clamp_min || code > node_.clamp_max) {

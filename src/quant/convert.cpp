@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
 #include "src/net/shapes.h"
+#include "src/quant/curve_scales.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 
@@ -66,8 +67,7 @@ class Converter {
     if (has_weight(node.op)) {
       set_weight(node, result);
     } else if (node.op == Op::lookup) {
-      result.table = lookup_table(node.curve, edge(node.inputs[0]), result.out, {result.clamp_min, result.clamp_max});
-      result.function = curve_text(node.curve);
+      set_tables(node, result);
     } else {
       set_multipliers(n, result);
     }
@@ -118,6 +118,16 @@ class Converter {
     if (traits(result.op).multipliers == Multipliers::none) return;  // codes are copied
     const double divisor = sum_divisor(shape_attributes(node), graph_.nodes[node.inputs[0]].shape);
     for (const int input : node.inputs) result.multiplier.push_back(ratio(edge(input).scale / divisor, n));
+  }
+
+  void set_tables(const Node& node, Int8Node& result) const {
+    const std::vector<CurveScale> scales = curve_scales(node, params_);
+    result.table =
+        lookup_tables(node.curve, scales, edge(node.inputs[0]), result.out, {result.clamp_min, result.clamp_max});
+    result.function = curve_text(node.curve);
+    if (scales.size() == 1) return;
+    for (const CurveScale& scale : scales) result.multiplier.push_back(scale.input);
+    for (const CurveScale& scale : scales) result.multiplier.push_back(scale.output);
   }
 
   void set_weight(const Node& node, Int8Node& result) const {

@@ -73,14 +73,18 @@ std::vector<std::vector<int>> only_lookups(const Prepared& prepared) {
   return lookups;
 }
 
-Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups) {
+Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
+                      const FloatParams& params) {
   if (lookups.empty()) return statistics;
   Interval together{statistics.hi, statistics.lo};
   for (const int lookup : lookups) {
-    const QParams& codes = prepared.range[lookup];
-    const Interval own = told_apart(prepared.graph.nodes[lookup].curve, {statistics.lo, statistics.hi},
-                                    codes.quant_max - codes.quant_min);
-    together = {std::min(together.lo, own.lo), std::max(together.hi, own.hi)};
+    const Node& node = prepared.graph.nodes[lookup];
+    const int steps = prepared.range[lookup].quant_max - prepared.range[lookup].quant_min;
+    for (const CurveScale& scale : curve_scales(node, params)) {
+      const double a = scale.input;
+      const Interval own = told_apart(node.curve, {statistics.lo * a, statistics.hi * a}, steps);
+      together = {std::min(together.lo, own.lo / a), std::max(together.hi, own.hi / a)};
+    }
   }
   return clipped(statistics, together);
 }

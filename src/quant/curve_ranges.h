@@ -7,6 +7,7 @@
 
 #include "src/net/graph.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/curve_scales.h"
 #include "src/quant/plan.h"
 
 namespace octet {
@@ -27,7 +28,8 @@ Statistics clipped(const Statistics& statistics, const Interval& interval);
 std::vector<std::vector<int>> only_lookups(const Prepared& prepared);
 
 /// Returns the statistics of a node's output as far as `lookups`, which are only_lookups() of it, tell its values
-/// apart.
-Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups);
+/// apart in any channel. params: has the scales of lookups that have them.
+Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
+                      const FloatParams& params);
 
 }  // namespace octet

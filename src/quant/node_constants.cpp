@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "src/base/error.h"
 #include "src/net/int8_graph.h"
+#include "src/quant/curve_scales.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {
@@ -74,13 +74,7 @@ Folded fold(const Node& node, const FloatParams& params, float x_scale, const st
 }
 
 std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds) {
-  std::vector<uint8_t> table(256);
-  for (int byte = 0; byte < 256; ++byte) {
-    const int32_t code = x.is_signed() ? static_cast<int8_t>(byte) : byte;
-    const double real = evaluate(curve, static_cast<double>(dequantize(code, x)));
-    table[byte] = static_cast<uint8_t>(std::clamp(quantize(static_cast<float>(real), y), bounds.lo, bounds.hi));
-  }
-  return table;
+  return lookup_tables(curve, {CurveScale{}}, x, y, bounds);
 }
 
 std::vector<float> prelu_multipliers(const Node& node, const std::vector<float>& slopes, double x_scale,

@@ -30,6 +30,10 @@ class RandomParameters {
   void add_node(const Node& node) {
     const size_t n = edges.size();
     if (has_weight(node.op)) add_weights(node);
+    if (node.op == Op::lookup && node.groups > 1) {
+      for (const char* scale : {".input_scale", ".output_scale"})
+        fill(node.name + scale, static_cast<size_t>(node.groups), 0.6, 1.5);
+    }
     if (node.op == Op::prelu) fill(node.name + ".weight", static_cast<size_t>(node.groups), 0.05, 0.45);
     mean_square_.push_back(mean_square(node));
     const auto [least, most] = node.op == Op::lookup ? curve_range(static_cast<int>(n)) : reach(static_cast<int>(n));

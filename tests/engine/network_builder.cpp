@@ -212,11 +212,17 @@ int NetworkBuilder::prelu(int x) {
   return push(std::move(n));
 }
 
-int NetworkBuilder::lookup(int x) {
+int NetworkBuilder::lookup(int x, bool by_channel) {
   Int8Node n;
   n.op = Int8Op::lookup, n.inputs = {x}, n.shape = shape(x);
   set_edge(n);
-  for (int i = 0; i < 256; ++i) n.table.push_back(static_cast<uint8_t>(random_.between(n.clamp_min, n.clamp_max)));
+  if (n.shape.c > 1 && by_channel) {
+    n.groups = n.shape.c;
+    for (int scale = 0; scale < 2 * n.groups; ++scale)
+      n.multiplier.push_back(static_cast<float>(random_.uniform(0.3, 3)));
+  }
+  for (int i = 0; i < 256 * n.groups; ++i)
+    n.table.push_back(static_cast<uint8_t>(random_.between(n.clamp_min, n.clamp_max)));
   return push(std::move(n));
 }
 

@@ -41,8 +41,8 @@ class NetworkBuilder {
   int global_avg_pool(int x);
   int requantize(int x);
   int mul(int a, int b);
-  int lookup(int x);  ///< any table
-  int prelu(int x);   ///< one slope, one for each channel, or between
+  int lookup(int x, bool by_channel = false);  ///< any table, or one for each channel
+  int prelu(int x);                            ///< one slope, one for each channel, or between
   int subsample_pad(int x);
   int slice(int x);
   int resize(int x);

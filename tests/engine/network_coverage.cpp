@@ -19,6 +19,7 @@ constexpr const char* kScores = "a transposed matmul";
 constexpr const char* kMixes = "a matmul that is not transposed";
 constexpr const char* kHeads = "a matmul of several heads";
 constexpr const char* kSlopes = "a prelu of several slopes";
+constexpr const char* kTables = "a lookup with a table for each channel";
 constexpr const char* kCodes = "an output of codes";
 constexpr const char* kSparse = "2:4 sparse weights";
 constexpr const char* kPictures = "a float output of several pixels";
@@ -35,6 +36,7 @@ std::set<std::string> found_in(const Int8Graph& graph) {
     if (node.op == Int8Op::matmul) found.emplace(node.transposed ? kScores : kMixes);
     if (node.op == Int8Op::matmul && node.groups > 1) found.emplace(kHeads);
     if (node.op == Int8Op::prelu && node.groups > 1) found.emplace(kSlopes);
+    if (node.op == Int8Op::lookup && node.groups > 1) found.emplace(kTables);
     const bool larger = node.factor_h > 1 && node.factor_w > 1;
     if (larger) found.emplace(std::string(int8_op_name(node.op)) + kBothWays);
     if (larger && node.op == Int8Op::depth_to_space && graph.nodes[node.inputs[0]].op == Int8Op::conv2d)
@@ -55,8 +57,8 @@ NetworkCoverage::NetworkCoverage() {
   for (const Op op : all_ops()) {
     if (traits(op).int8) networks_with_[std::string(op_name(op))] = 0;
   }
-  for (const char* form :
-       {kResidual, kUneven, kFactors, kTransposed, kScores, kMixes, kHeads, kSlopes, kCodes, kPictures, kSparse})
+  for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kScores, kMixes, kHeads, kSlopes, kTables, kCodes,
+                           kPictures, kSparse})
     networks_with_[form] = 0;
   for (const char* count : kOutputs) networks_with_[count] = 0;
   for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space, Int8Op::resize_bilinear})

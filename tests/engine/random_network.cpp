@@ -59,7 +59,7 @@ Int8Graph random_network(uint64_t seed) {
         nodes.push_back(network.convolution_like(x, like(x, false)));
         break;
       case 7:
-        nodes.push_back(network.lookup(x));
+        nodes.push_back(network.lookup(x, random.chance(40)));
         break;
       case 8:
         nodes.push_back(network.mul(x, random.chance(40) ? like(x, true) : network.global_avg_pool(like(x, true))));

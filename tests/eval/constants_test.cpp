@@ -75,32 +75,35 @@ NodeSpec node(const std::string& name, const std::string& op, std::vector<std::s
 
 /// Every kind of constant, with scales that are no powers of two and no two alike.
 Graph every_constant() {
-  return graph_of({node("conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"pad", 1}, {"bias", 1}}),
-                   node("bn", "batch_norm", {}, {{"epsilon", 0.01}}),
-                   node("six", "relu6"),
-                   node("plain", "conv2d", {}, {{"out_channels", 6}, {"bias", 1}}),
-                   node("silu", "silu"),
-                   node("swish", "hard_swish", {"plain"}),
-                   node("leaky", "leaky_relu", {"plain"}),
-                   node("gelu", "gelu", {"plain"}),
-                   node("tanh", "tanh", {"plain"}),
-                   node("sum", "add", {"silu", "swish"}),
-                   node("cat", "concat", {"sum", "leaky", "tanh"}),
-                   node("other", "conv2d", {"gelu"}, {{"out_channels", 18}}),
-                   node("last", "conv2d", {"cat"}, {{"out_channels", 18}, {"kernel", 1}}),
-                   node("joined", "add", {"last", "other"}),  // of which `last` takes the residual
-                   node("slopes", "prelu", {}, {{"groups", 9}}),
-                   node("avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 2}}),
-                   node("up", "resize_bilinear", {}, {{"factor", 2}}),
-                   node("scores", "matmul", {"up", "up"}, {{"transposed", 1}, {"scale", 0.35}}),
-                   node("shares", "softmax"),
-                   node("mixed", "matmul", {"shares", "up"}),
-                   node("gap", "global_avg_pool"),
-                   node("gate", "sigmoid"),
-                   node("excite", "mul", {"mixed", "gate"}),
-                   node("flat", "flatten"),
-                   node("fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}})},
-                  {4, 6, 4});
+  Graph graph = graph_of({node("conv", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"pad", 1}, {"bias", 1}}),
+                          node("bn", "batch_norm", {}, {{"epsilon", 0.01}}),
+                          node("six", "relu6"),
+                          node("plain", "conv2d", {}, {{"out_channels", 6}, {"bias", 1}}),
+                          node("silu", "silu"),
+                          node("swish", "hard_swish", {"plain"}),
+                          node("leaky", "leaky_relu", {"plain"}),
+                          node("gelu", "gelu", {"plain"}),
+                          node("tanh", "tanh", {"plain"}),
+                          node("sum", "add", {"silu", "swish"}),
+                          node("cat", "concat", {"sum", "leaky", "tanh"}),
+                          node("other", "conv2d", {"gelu"}, {{"out_channels", 18}}),
+                          node("last", "conv2d", {"cat"}, {{"out_channels", 18}, {"kernel", 1}}),
+                          node("joined", "add", {"last", "other"}),  // of which `last` takes the residual
+                          node("slopes", "prelu", {}, {{"groups", 9}}),
+                          node("avg", "avg_pool", {}, {{"kernel", 2}, {"stride", 2}}),
+                          node("up", "resize_bilinear", {}, {{"factor", 2}}),
+                          node("scores", "matmul", {"up", "up"}, {{"transposed", 1}, {"scale", 0.35}}),
+                          node("shares", "softmax"),
+                          node("mixed", "matmul", {"shares", "up"}),
+                          node("gap", "global_avg_pool"),
+                          node("gate", "sigmoid"),
+                          node("excite", "mul", {"mixed", "gate"}),
+                          node("flat", "flatten"),
+                          node("fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}})},
+                         {4, 6, 4});
+  for (Node& node : graph.nodes)
+    if (node.name == "gelu") node.groups = node.shape.c;
+  return graph;
 }
 
 class PlantedFault : public ::testing::Test {
@@ -153,7 +156,7 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   // one each of avg, up, scores, shares, mixed, gap, excite, and of slopes one more than it has.
   EXPECT_EQ(at(const_cast<Int8Graph&>(good_), "last").inputs.size(), 2u);
   EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9));
-  EXPECT_EQ(constants.table_entries, 256 * (4 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
+  EXPECT_EQ(constants.table_entries, 256 * (4 + 5 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
   EXPECT_EQ(constants.weights, 6 * 4 * 9 + 6 * 6 + 18 * 6 + 18 * 18 + 5 * 18 * 24 + (6 + 6 + 18 + 18 + 5));
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
 }
@@ -236,6 +239,11 @@ TEST_F(PlantedFault, TablesOfAnotherFunctionOrShifted) {
   }
   converted("leaky", "table entry", [&](QuantizedNetwork& n) { at(n.prepared.graph, "leaky").curve.slope *= 2; });
   changed("silu", "table entry", [](Int8Node& n) { n.table[77] ^= 1; });
+  changed("gelu", "table entry",
+          [](Int8Node& n) { std::rotate(n.table.begin(), n.table.begin() + 256, n.table.end()); });
+  for (const int scale : {2, 8})  // of input and output
+    changed("gelu", "multiplier", [scale](Int8Node& n) { n.multiplier[scale] *= 1.01f; });
+  changed("gelu", "number of multipliers", [](Int8Node& n) { n.multiplier.resize(6); });
   changed("shares", "exponential",
           [](Int8Node& n) { std::rotate(n.exponentials.begin(), n.exponentials.begin() + 1, n.exponentials.end()); });
   changed("shares", "exponential", [](Int8Node& n) { n.exponentials[0] -= 1; });

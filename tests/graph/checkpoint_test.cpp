@@ -93,7 +93,7 @@ TEST(Checkpoint, RefusesToWriteABadGraph) {
 }
 
 TEST(Checkpoint, AnotherVersionSaysWhatToDo) {
-  for (const char* version : {"0", "12"}) {
+  for (const char* version : {"0", "13"}) {
     const std::string message = refusal(edited("\"format_version\":10", std::string("\"format_version\":") + version));
     EXPECT_NE(message.find(std::string("test.safetensors: octet: written in format version ") + version),
               std::string::npos)
@@ -184,6 +184,25 @@ TEST(Checkpoint, OlderVersionsStayAsTheyWere) {
     EXPECT_EQ(node_named(graph, "conv2").window.pad, even_padding(2, 2));
     EXPECT_EQ(serialize_checkpoint(graph), bytes);
   }
+}
+
+/// Since version 12.
+TEST(Checkpoint, TablesOfChannelsComeBack) {
+  Int8Graph graph = graph_of_version_2();
+  Int8Node& lookup = node_named(graph, "lookup");
+  lookup.groups = lookup.shape.c;
+  for (int channel = 1; channel < lookup.groups; ++channel)
+    for (int i = 0; i < 256; ++i) lookup.table.push_back(static_cast<uint8_t>(i * 5 + channel));
+  for (int scale = 0; scale < 2 * lookup.groups; ++scale) lookup.multiplier.push_back(0.3f + static_cast<float>(scale));
+  const std::string bytes = serialize_checkpoint(graph);
+  Int8Graph read = parse(bytes);
+  EXPECT_EQ(checkpoint_version(read), 12);
+  expect_equal(node_named(read, "lookup"), lookup);
+  EXPECT_EQ(serialize_checkpoint(read), bytes);
+  EXPECT_NE(refusal(edited("\"groups\":5", "\"groups\":1", bytes)).find("'lookup.multiplier' belongs to no node"),
+            std::string::npos);
+  EXPECT_NE(refusal(edited("\"groups\":5", "\"groups\":4", bytes)).find("10 multipliers, needs 8"), std::string::npos);
+  EXPECT_NE(refusal(edited("\"format_version\":12", "\"format_version\":2", bytes)), "");
 }
 
 /// Since version 11.

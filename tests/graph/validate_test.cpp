@@ -98,6 +98,36 @@ const Corruption kCorruptions[] = {
      [](Int8Node& n) {
        n.out = {0.05f, 0, 0, 128}, n.clamp_min = 0, n.clamp_max = 128;
      }},
+    {"TablesTooFew", "lookup", "256 table entries, needs 1280",
+     [](Int8Node& n) {
+       n.groups = 5;
+       n.multiplier.assign(10, 1.0f);
+     }},
+    {"TablesOfOtherGroups", "lookup", "groups 3: 1, or one for each of 5 channels",
+     [](Int8Node& n) {
+       n.groups = 3;
+       n.multiplier.assign(6, 1.0f);
+       n.table.resize(3 * 256);
+     }},
+    {"TablesOfNoGroup", "lookup", "groups 0: 1, or one for each",
+     [](Int8Node& n) {
+       n.groups = 0;
+       n.table.clear();
+     }},
+    {"TablesOfHugeGroups", "lookup", "multipliers, needs 4294967294",
+     [](Int8Node& n) { n.groups = std::numeric_limits<int>::max(); }},
+    {"TablesWithoutScales", "lookup", "0 multipliers, needs 10",
+     [](Int8Node& n) {
+       n.groups = 5;
+       n.table.resize(5 * 256);
+     }},
+    {"TablesOfANegativeScale", "lookup", "a channel's scale is -1, not positive",
+     [](Int8Node& n) {
+       n.groups = 5;
+       n.multiplier.assign(10, 1.0f);
+       n.multiplier[7] = -1;
+       n.table.resize(5 * 256);
+     }},
     {"MulShape", "mul", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.h = 2; }},
     {"MulByAnotherShape", "mul", "cannot multiply [5, 1, 1] by [12, 2, 2]", [](Int8Node& n) { n.inputs[1] = 8; }},
     {"LookupShape", "lookup", "its inputs give [5, 1, 1]", [](Int8Node& n) { n.shape.c = 4; }},

@@ -181,6 +181,24 @@ TEST(ElementwiseCuda, LookupIsTheDefinitions) {
   }
 }
 
+TEST(ElementwiseCuda, TablesOfChannelsAreTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(7);
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const int steps[] = {16, 4, 1};
+    const int step = steps[i % 3], first = step * uniform(random, 0, 3), channels = step * uniform(random, 1, 20);
+    const long count = static_cast<long>(channels) * uniform(random, 1, 300);
+    const std::vector<uint8_t> tables = random_codes(random, channels * 256), x = random_codes(random, first + count);
+    std::vector<uint8_t> expected(first + count + 16, 77);
+    const Stream stream;
+    const DeviceBytes device_tables(tables, stream), device_x(x, stream), y(expected, stream);
+    channel_lookup_int8(tables.data(), channels, x.data() + first, count, expected.data() + first);
+    cuda_channel_lookup_int8(device_tables.data(), channels, device_x.data() + first, count, y.data() + first,
+                             stream.get());
+    EXPECT_TRUE(y.read(stream) == expected) << count << " bytes of " << channels << " channels from " << first;
+  }
+}
+
 TEST(ElementwiseCuda, SubsamplePadIsTheDefinitions) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(4);

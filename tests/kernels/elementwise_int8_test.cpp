@@ -221,6 +221,15 @@ TEST(Lookup, EveryPathFindsEveryEntryAndWritesNoMore) {
   }
 }
 
+TEST(Lookup, EachChannelHasItsTable) {
+  const Bytes tables = random_bytes(3 * 256, 7), x = random_bytes(5 * 3, 8);
+  Bytes y(5 * 3 + 4, 77);
+  channel_lookup_int8(tables.data(), 3, x.data(), 5 * 3, y.data());
+  for (int pixel = 0; pixel < 5; ++pixel)
+    for (int c = 0; c < 3; ++c) EXPECT_EQ(y[pixel * 3 + c], tables[256 * c + x[pixel * 3 + c]]) << pixel << " " << c;
+  EXPECT_EQ(y[15], 77);
+}
+
 TEST(SubsamplePad, CopiesEveryStridePixelBetweenZeros) {
   const SubsamplePadShape shape{.in_c = 1,
                                 .in_w = 3,

@@ -43,6 +43,25 @@ TEST(CurveRanges, EveryFunctionKeepsItsCodes) {
   EXPECT_NEAR(part.hi, 6.24, 0.03);
 }
 
+/// A channel whose input is halved before the function needs its codes twice as far down.
+TEST(CurveRanges, TheCutHoldsForEachChannel) {
+  Graph graph;
+  graph.nodes.push_back({.name = "input", .shape = {2, 3, 3}});
+  graph.nodes.push_back({.name = "conv", .op = Op::conv2d, .inputs = {0}, .out_channels = 2});
+  graph.nodes.push_back({.name = "silu", .op = Op::lookup, .inputs = {1}, .groups = 2});
+  infer_shapes(graph);
+  const Prepared prepared = prepare(graph, {});
+  FloatParams params = {{"silu.input_scale", {1, 1}}, {"silu.output_scale", {1, 1}}};
+  const Statistics seen{.lo = -40, .hi = 10, .seen = 1, .histogram = {}};
+  const std::vector<int> lookups = only_lookups(prepared)[1];
+  ASSERT_EQ(lookups, std::vector<int>{2});
+  EXPECT_NEAR(told_apart(seen, prepared, lookups, params).lo, -5.63, 0.02);
+  params.at("silu.input_scale")[1] = 0.5f;
+  const double lo = told_apart(seen, prepared, lookups, params).lo;
+  EXPECT_NEAR(lo, 2 * told_apart(Curve{Function::silu}, {-20, 5}, 255).lo, 1e-9);
+  EXPECT_LT(lo, -12);
+}
+
 TEST(CurveRanges, AConstantStaysAsItIs) {
   const Interval part = told_apart({Function::hard_sigmoid}, {-20, -10}, 255);
   EXPECT_EQ(part.lo, -20);

@@ -60,7 +60,10 @@ class Grower {
       const int c = shape().c;
       push(Op::prelu, [&](Node& n) { n.groups = chance(60) ? c : std::gcd(c, between(1, 3)); });
     } else {
-      push(Op::lookup, [&](Node& n) { n.curve = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f}; });
+      push(Op::lookup, [&](Node& n) {
+        n.curve = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f};
+        if (graph_.nodes.size() % 5 < 2) n.groups = shape().c;
+      });
     }
     if (chance(20)) push(chance(50) ? Op::relu : Op::relu6);  // which the table takes in
   }

@@ -158,7 +158,10 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
         });
         break;
       case Op::lookup:
-        for (size_t i = 0; i < result.size(); ++i) result[i] = evaluate(node.curve, input(0)[i]);
+        pixels_of(out, [&](int k, int, int, size_t at) {
+          const auto scale = [&](const char* name) { return node.groups > 1 ? params.at(node.name + name)[k] : 1.0f; };
+          result[at] = scale(".output_scale") * evaluate(node.curve, scale(".input_scale") * input(0)[at]);
+        });
         break;
       case Op::subsample_pad:
         pixels_of(out, [&](int k, int y, int x, size_t at) {
@@ -289,7 +292,7 @@ std::vector<Image> walk_int8(const Int8Graph& graph, const std::vector<uint8_t>&
           break;
         }
         case Int8Op::lookup: {
-          const uint8_t byte = node.table[static_cast<uint8_t>(code(0, at))];
+          const uint8_t byte = node.table[256 * (node.groups > 1 ? k : 0) + static_cast<uint8_t>(code(0, at))];
           result[at] = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
           break;
         }

@@ -21,6 +21,7 @@
 #include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
 #include "src/train/model/threads.h"
+#include "src/train/repair/channel_scales.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/input_tensors.h"
@@ -167,11 +168,17 @@ std::shared_ptr<InputTensors> open_tensors(const QuantizeRequest& request, Run& 
   return tensors;
 }
 
-std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indices) {
+/// Calls take(x) for each batch of the images.
+template <class Take>
+void for_batches(const Run& run, const std::vector<size_t>& indices, const Take& take) {
   Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
                 {.batch_size = run.recipe.calibrate.batch_size, .workers = run.data.workers});
+  for (Batch batch; loader.next(batch); throw_if_interrupted()) take(network_input(batch, run.data, run.device));
+}
+
+std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indices) {
   std::vector<at::Tensor> result;
-  for (Batch batch; loader.next(batch);) result.push_back(network_input(batch, run.data, run.device));
+  for_batches(run, indices, [&](const at::Tensor& x) { result.push_back(x); });
   return result;
 }
 
@@ -256,6 +263,33 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   });
   made.lost = errors.lost();
   return made;
+}
+
+/// Gives lookups a scale for each channel where that loses less, and then changes `best` and run.graph. Which lookups
+/// get them is chosen with the ranges of one method and few calibration images.
+void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
+                        const std::vector<at::Tensor>& held, const FloatOutputs& wanted, Made& best,
+                        Quantized::ChannelScales& result) {
+  ChannelScales channels(original);
+  if (!channels.any()) return;
+  for_batches(run, run.data.calibration, [&](const at::Tensor& x) { channels.see(x); });
+  const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
+  QuantizeRequest one_method = request;
+  one_method.method = ranges.method;
+  Way its_way = way;
+  its_way.calibrate.percentile = ranges.percentile;
+  Run quick = run;
+  quick.data.calibration = evenly_spaced(run.data.calibration, std::min(kHeldBack, run.data.calibration.size()));
+  const auto chosen = channels.best(run.graph, original.weights(), [&](const Graph& graph, const Weights& weights) {
+    quick.graph = graph;
+    return make(quick, weights, one_method, its_way, held, wanted).lost;
+  });
+  if (!chosen) return;
+  const Graph before = std::exchange(run.graph, chosen->graph);
+  Made made = make(run, chosen->weights, request, way, held, wanted);
+  if (made.lost >= best.lost) return void(run.graph = before);
+  result = {chosen->lookups, best.lost, made.lost};
+  best = std::move(made);
 }
 
 Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
@@ -348,6 +382,7 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
     }
   }
+  try_channel_scales(run, original, request, tried[result.repaired], held, wanted, *best, result.channel_scales);
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = batches(run, run.data.test);
   result.outputs = OutputErrors(best->model, unseen, float_outputs(original, unseen)).measure();

@@ -56,6 +56,11 @@ struct Quantized {
   };
   std::vector<RepairTrial> repairs;  ///< in the order tried; empty without repairs
   size_t repaired = 0;               ///< the one taken
+  struct ChannelScales {
+    std::vector<std::string> lookups;  ///< the functions whose channels have scales of their own; empty: none
+    double before = 0, lost = 0;       ///< without and with them, on the images of chosen_on
+  };
+  ChannelScales channel_scales;
   std::vector<OutputError> outputs;  ///< on the images of measured_on
   std::vector<LayerCost> layers;     ///< likewise, in the order of the graph
   size_t float_bytes = 0;            ///< of the float weights

@@ -169,7 +169,14 @@ ImageKernel prelu_kernel(const Lowering& lowering, int node, CpuIsa isa) {
 }
 
 ImageKernel lookup_kernel(const Lowering& lowering, int node, CpuIsa isa) {
-  const long row_bytes = static_cast<long>(lowering.graph.nodes[node].shape.w) * lowering.output_stride(node);
+  const int stride = lowering.output_stride(node);
+  const long row_bytes = static_cast<long>(lowering.graph.nodes[node].shape.w) * stride;
+  if (lowering.graph.nodes[node].groups > 1) {
+    return [row_bytes, stride, tables = lowering.channel_tables(node)](const ImageTensors& image, Range rows) {
+      const long first = rows.begin * row_bytes, count = (rows.end - rows.begin) * row_bytes;
+      kernels::channel_lookup_int8(tables.data(), stride, image.x() + first, count, image.y() + first);
+    };
+  }
   return [row_bytes, table = lowering.lookup_table(node), isa](const ImageTensors& image, Range rows) {
     const long first = rows.begin * row_bytes, count = (rows.end - rows.begin) * row_bytes;
     kernels::cpu_lookup_u8(isa, table, image.x() + first, count, image.y() + first);
@@ -249,7 +256,7 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, CpuIs
     case Int8Op::prelu:
       return pixels(on_path(op()), prelu_kernel(lowering, node, isa));
     case Int8Op::lookup:
-      return rows(on_path(op()), lookup_kernel(lowering, node, isa));
+      return rows(n.groups > 1 ? "channel_lookup" : on_path(op()), lookup_kernel(lowering, node, isa));
     case Int8Op::subsample_pad:
       return image(op(), subsample_pad_kernel(lowering, node));
     case Int8Op::slice:

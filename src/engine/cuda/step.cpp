@@ -102,7 +102,16 @@ CudaKernel prelu_kernel(std::string_view name, const Lowering& lowering, int nod
 }
 
 CudaKernel lookup_kernel(std::string_view name, const Lowering& lowering, int node) {
-  const long image_bytes = pixels_of(lowering.graph.nodes[node].shape) * lowering.output_stride(node);
+  const int stride = lowering.output_stride(node);
+  const long image_bytes = pixels_of(lowering.graph.nodes[node].shape) * stride;
+  if (lowering.graph.nodes[node].groups > 1) {
+    return {"channel_lookup",
+            [image_bytes, stride](const CudaStepData& data, const uint8_t* tables, CudaStream stream) {
+              kernels::cuda_channel_lookup_int8(tables, stride, data.inputs[0], image_bytes * data.images,
+                                                output_of(data), stream);
+            },
+            std::make_shared<SharedConstants>("tables", [tables = lowering.channel_tables(node)] { return tables; })};
+  }
   return {std::string(name), [image_bytes, table = lowering.lookup_table(node)](const CudaStepData& data,
                                                                                 const uint8_t*, CudaStream stream) {
             kernels::cuda_lookup_int8(table, data.inputs[0], image_bytes * data.images, output_of(data), stream);

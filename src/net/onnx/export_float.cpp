@@ -54,6 +54,10 @@ class FloatWriter {
                       .scale = node.scale,
                       .curve = node.curve};
     for (const int input : node.inputs) shared.inputs.push_back(graph_.nodes[static_cast<size_t>(input)].shape);
+    if (node.op == Op::lookup && node.groups > 1) {
+      shared.input_scales = to_float(tensor(node, node.name + ".input_scale"));
+      shared.output_scales = to_float(tensor(node, node.name + ".output_scale"));
+    }
     if (node.op == Op::prelu) shared.slopes = to_float(tensor(node, node.name + ".weight"));
     return shared;
   }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "src/base/error.h"
@@ -72,7 +73,8 @@ class QdqWriter {
     for (const int input : node.inputs) {
       const Shape& before = flattened_[static_cast<size_t>(input)];
       if (before.h * before.w <= 1 || node.op == Int8Op::linear) continue;
-      const bool alone = node.op == Int8Op::requantize || node.op == Int8Op::add || node.op == Int8Op::lookup ||
+      const bool alone = node.op == Int8Op::requantize || node.op == Int8Op::add ||
+                         (node.op == Int8Op::lookup && node.groups == 1) ||
                          (node.op == Int8Op::mul && input_of(node, 1).shape == node.shape);
       if (!alone)
         fail(node,
@@ -108,7 +110,12 @@ class QdqWriter {
     for (size_t i = 0; i < node.inputs.size(); ++i) shared.inputs.push_back(input_of(node, i).shape);
     if (node.op == Int8Op::matmul) shared.scale = scale_of_product(node);
     if (node.op == Int8Op::prelu) shared.slopes = slopes(node);
-    if (node.op == Int8Op::lookup) shared.curve = read_curve(node.function);
+    if (node.op == Int8Op::lookup) {
+      shared.curve = read_curve(node.function);
+      const auto half = node.multiplier.begin() + static_cast<std::ptrdiff_t>(node.multiplier.size() / 2);
+      shared.input_scales.assign(node.multiplier.begin(), half);
+      shared.output_scales.assign(half, node.multiplier.end());
+    }
     return shared;
   }
 

@@ -49,6 +49,7 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
     return;
   }
   if (node.op == Int8Op::softmax) return require(node.multiplier[0] * input_of(0).out.scale, 0);
+  if (node.op == Int8Op::lookup) return;                                // the scales of its channels, if it has them
   if (node.op == Int8Op::prelu) return require(node.multiplier[0], 0);  // the others are slopes
   if (node.op == Int8Op::mul) return require(node.multiplier[0] / input_of(1).out.scale, 0);
   for (size_t i = 0; i < node.multiplier.size() && !weighted; ++i) require(node.multiplier[i], i);
@@ -63,14 +64,19 @@ void check_table(const Int8Graph& graph, const Int8Node& node) {
     fail(node,
          fmt::format("its table was made from '{}', which has no form in ONNX here{}", node.function, kNotOctets));
   const QParams& in = graph.nodes[static_cast<size_t>(node.inputs[0])].out;
-  for (int32_t code = in.quant_min; code <= in.quant_max; ++code) {
-    const auto value = static_cast<float>(evaluate(*curve, dequantize(code, in)));
-    const int32_t expected = std::clamp(quantize(value, node.out), node.clamp_min, node.clamp_max);
-    const uint8_t byte = node.table[static_cast<uint8_t>(code)];
-    const int32_t found = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
-    if (std::abs(found - expected) > 1)
-      fail(node, fmt::format("gives {} for code {}; its function {} gives {}{}", found, code, node.function, expected,
-                             kNotOctets));
+  for (size_t channel = 0; channel < node.table.size() / 256; ++channel) {
+    const bool scaled = !node.multiplier.empty();
+    const double input = scaled ? node.multiplier[channel] : 1;
+    const double output = scaled ? node.multiplier[node.multiplier.size() / 2 + channel] : 1;
+    for (int32_t code = in.quant_min; code <= in.quant_max; ++code) {
+      const auto value = static_cast<float>(output * evaluate(*curve, input * dequantize(code, in)));
+      const int32_t expected = std::clamp(quantize(value, node.out), node.clamp_min, node.clamp_max);
+      const uint8_t byte = node.table[256 * channel + static_cast<uint8_t>(code)];
+      const int32_t found = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;
+      if (std::abs(found - expected) > 1)
+        fail(node, fmt::format("gives {} for code {}; its function {} gives {}{}", found, code, node.function, expected,
+                               kNotOctets));
+    }
   }
 }
 

@@ -90,12 +90,13 @@ class OnnxWriter {
 struct SharedNode {
   std::string name;
   ShapeAttributes attributes;
-  std::vector<Shape> inputs;   ///< their shapes
-  Shape shape;                 ///< of the output
-  bool row = false;            ///< whether its value is [N, C]
-  float scale = 1;             ///< matmul
-  std::vector<float> slopes;   ///< prelu: one for each group
-  std::optional<Curve> curve;  ///< lookup
+  std::vector<Shape> inputs;                       ///< their shapes
+  Shape shape;                                     ///< of the output
+  bool row = false;                                ///< whether its value is [N, C]
+  float scale = 1;                                 ///< matmul
+  std::vector<float> slopes;                       ///< prelu: one for each group
+  std::vector<float> input_scales, output_scales;  ///< lookup: one for each channel, or none
+  std::optional<Curve> curve;                      ///< lookup
 };
 
 /// Appends the nodes that compute a shared node's operator from the values x, and returns their result. Throws

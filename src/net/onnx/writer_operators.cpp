@@ -162,6 +162,22 @@ std::string softmax(OnnxWriter& writer, const SharedNode& node, const std::strin
   return to_image(writer, node.name + "/picture", y, node.shape);
 }
 
+/// Multiplies a value by one factor for each channel.
+std::string by_channel(OnnxWriter& writer, const SharedNode& node, const std::string& name, const std::string& x,
+                       const char* parameter, const std::vector<float>& factors) {
+  const auto channels = static_cast<int64_t>(factors.size());
+  const std::vector<int64_t> shape = node.row ? std::vector<int64_t>{channels} : std::vector<int64_t>{channels, 1, 1};
+  return writer.node("Mul", name, {x, writer.floats(node.name + parameter, shape, factors.data())});
+}
+
+std::string scaled_lookup(OnnxWriter& writer, const SharedNode& node, const std::string& x) {
+  const std::string& name = node.name;
+  if (node.input_scales.empty()) return lookup(writer, node.curve.value(), name, x);
+  const std::string in = by_channel(writer, node, name + "/Mul", x, ".input_scale", node.input_scales);
+  const std::string y = lookup(writer, node.curve.value(), name + "/function", in);
+  return by_channel(writer, node, name, y, ".output_scale", node.output_scales);
+}
+
 /// ONNX takes one slope, or one for each channel.
 std::string prelu(OnnxWriter& writer, const SharedNode& node, const std::string& x) {
   const int64_t channels = node.shape.c, each = channels / node.attributes.groups;
@@ -216,7 +232,7 @@ std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std
     case Op::prelu:
       return prelu(writer, node, x[0]);
     case Op::lookup:
-      return lookup(writer, node.curve.value(), node.name, x[0]);
+      return scaled_lookup(writer, node, x[0]);
     case Op::input:
     case Op::conv2d:
     case Op::batch_norm:

@@ -116,7 +116,13 @@ struct Step {
   /// (src/quant/node_constants.h), so that the simulation gives the table's codes.
   at::Tensor function() const {
     const bool exact = !c10::GradMode::is_enabled() && input().scalar_type() == at::kFloat;
-    return exact ? apply(node.curve, input().to(at::kDouble)).to(at::kFloat) : apply(node.curve, input());
+    const at::Tensor x = exact ? input().to(at::kDouble) : input();
+    const auto by_channel = [&](const at::Tensor& value, const char* scale) {
+      if (node.groups == 1) return value;
+      return at::mul(value, weights.at(node.name + scale).to(value.scalar_type()).view({1, -1, 1, 1}));
+    };
+    const at::Tensor y = by_channel(apply(node.curve, by_channel(x, ".input_scale")), ".output_scale");
+    return exact ? y.to(at::kFloat) : y;
   }
 
   /// Returns the result of an operator without parameters, before what fuse may add to it.

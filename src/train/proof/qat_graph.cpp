@@ -4,6 +4,7 @@
 // prove that what runs is what was trained. It runs where the model's weights are; between nodes values are float32, so
 // that a batch that can be trained fits.
 #include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -20,6 +21,7 @@
 #include <limits>
 
 #include "src/base/error.h"
+#include "src/quant/curve_scales.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
@@ -39,8 +41,8 @@ struct Layer {
   at::Tensor weight;  ///< codes in the type whose sums are exact, float32 or float64
   RequantizeRule epilogue;
   std::vector<float> multipliers;  ///< add, concat: one an input; others: one
-  at::Tensor table;                ///< float32 [256]: lookup: centred codes by the input's byte; softmax: exponentials;
-                                   ///< prelu [groups]: multipliers of negative values
+  at::Tensor table;                ///< float32 [256]: lookup ([groups * 256]): centred codes by the input's byte;
+                                   ///< softmax: exponentials; prelu [groups]: multipliers of negative values
 };
 
 /// Returns a node's zero point and bounds: ReLU's lower bound is the zero point, ReLU6's upper bound the code of 6.
@@ -191,8 +193,9 @@ class QatGraphProgram : public TorchProgram {
         break;
       case Op::lookup: {
         const Rounding& r = layer.epilogue.rounding;
-        const std::vector<uint8_t> table = lookup_table(node.curve, edges_[node.inputs[0]], out, {r.lo, r.hi});
-        layer.table = tensor_of(centred_table(table, out), device_);
+        const std::vector<uint8_t> tables =
+            lookup_tables(node.curve, curve_scales(node, params), edges_[node.inputs[0]], out, {r.lo, r.hi});
+        layer.table = tensor_of(centred_table(tables, out), device_);
         break;
       }
       default:
@@ -274,8 +277,11 @@ class QatGraphProgram : public TorchProgram {
         const at::Tensor t = at::where(x.lt(0), at::mul(x, slopes), at::mul(x, layer.multipliers[0]));
         return rescale_codes({1.0f, layer.epilogue.rounding}, t);
       }
-      case Op::lookup:  // bytes are what engines would have read
-        return at::take(layer.table, store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong));
+      case Op::lookup: {  // bytes are what engines would have read
+        at::Tensor index = store_codes(edges_[node.inputs[0]].zero_point, x).to(at::kLong);
+        if (node.groups > 1) index += at::arange(node.groups, index.options()).mul_(256).view({1, -1, 1, 1});
+        return at::take(layer.table, index);
+      }
       case Op::input:
       case Op::batch_norm:
       case Op::dropout:

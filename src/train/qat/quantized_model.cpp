@@ -258,11 +258,17 @@ void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
   Impl& impl = *impl_;
   const std::vector<Node>& nodes = impl.prepared.graph.nodes;
   const std::vector<std::vector<int>> lookups = only_lookups(impl.prepared);
+  Weights scales;  // of lookups that have one for each channel
+  for (const Node& node : nodes)
+    if (node.op == Op::lookup && node.groups > 1)
+      for (const char* scale : {".input_scale", ".output_scale"})
+        scales.emplace(node.name + scale, impl.weights.at(node.name + scale));
+  const FloatParams params = float_params(scales);
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!impl.prepared.has_edge(n)) continue;
     at_node(nodes[n], [&] {
       if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
-      const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n]);
+      const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n], params);
       impl.set_edge(n, octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]));
       return 0;
     });

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/quant/equalize_curves.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "src/net/op_traits.h"
+
+namespace octet {
+namespace {
+
+constexpr double kMostRatio = 256;  // a channel that nearly never differs from 0 may do so in other images
+
+double width(const Interval& channel) { return channel.hi - channel.lo; }
+
+/// Multiplies the parameter by a factor for each of its first dimension's channels.
+void scale_rows(FloatParams& params, const std::string& name, const std::vector<float>& divisors) {
+  std::vector<float>& values = params.at(name);
+  const size_t row = values.size() / divisors.size();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(values[i] / double{divisors[i / row]});
+}
+
+/// Divides what a layer writes into each channel.
+void divide_outputs(const Node& layer, const std::vector<float>& divisors, FloatParams& params) {
+  if (layer.batch_norm.empty()) {
+    scale_rows(params, layer.name + ".weight", divisors);
+    if (layer.bias) scale_rows(params, layer.name + ".bias", divisors);
+  } else {
+    scale_rows(params, layer.batch_norm + ".weight", divisors);
+    scale_rows(params, layer.batch_norm + ".bias", divisors);
+  }
+}
+
+/// Divides the weights by which a layer reads each channel.
+void divide_inputs(const Node& layer, const std::vector<float>& divisors, FloatParams& params) {
+  std::vector<float>& weight = params.at(layer.name + ".weight");
+  const size_t outputs = static_cast<size_t>(layer.out_channels), groups = static_cast<size_t>(layer.groups);
+  const size_t inputs = divisors.size() / groups, taps = weight.size() / (outputs * inputs);
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const size_t group = i / (inputs * taps) / (outputs / groups), channel = group * inputs + i / taps % inputs;
+    weight[i] = static_cast<float>(weight[i] / double{divisors[channel]});
+  }
+}
+
+/// Returns by what a channel must be divided to fit [-down, 1].
+double factor(const Interval& channel, double down) {
+  if (channel.lo >= 0) return channel.hi;
+  return down > 0 ? std::max(channel.hi, -channel.lo / down) : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+std::vector<CurvePair> curve_pairs(const Graph& fused) {
+  const std::vector<Node>& nodes = fused.nodes;
+  std::vector<std::vector<int>> readers(nodes.size());
+  std::vector<bool> given(nodes.size());  // whether it is an output of the network, or a residual
+  for (const int output : fused.outputs) given[output] = true;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
+    for (const int input : nodes[n].inputs) readers[input].push_back(n);
+  std::vector<CurvePair> pairs;
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+    const Node& lookup = nodes[n];
+    if (lookup.op != Op::lookup || lookup.groups > 1 || lookup.shape.c == 1) continue;
+    const int layer = lookup.inputs[0];
+    const Node& first = nodes[layer];
+    if (!has_weight(first.op) || first.inputs.size() != 1 || first.activation != Activation::none) continue;
+    if (given[layer] || readers[layer].size() != 1) continue;
+    CurvePair pair{.layer = layer, .lookup = n, .readers = {}};
+    const bool only_layers = std::all_of(readers[n].begin(), readers[n].end(), [&](int reader) {
+      const std::vector<int>& inputs = nodes[reader].inputs;
+      return has_weight(nodes[reader].op) && std::count(inputs.begin(), inputs.end(), n) == 1 && inputs[0] == n;
+    });
+    if (only_layers && !given[n] && lookup.activation != Activation::relu6) pair.readers = readers[n];
+    pairs.push_back(std::move(pair));
+  }
+  return pairs;
+}
+
+double spread(const std::vector<Interval>& channels) {
+  std::vector<double> widths;
+  for (const Interval& channel : channels) widths.push_back(width(channel));
+  std::sort(widths.begin(), widths.end());
+  return widths.back() / std::max(widths[widths.size() / 2], std::numeric_limits<double>::min());
+}
+
+std::vector<double> fitting_factors(std::vector<Interval> channels) {
+  for (Interval& channel : channels) channel = {std::min(channel.lo, 0.0), std::max(channel.hi, 0.0)};
+  double best_cost = std::numeric_limits<double>::infinity(), best = 1;
+  for (const Interval& like : channels) {  // the best range has the proportions of one of the channels
+    const double down = like.hi > 0 ? -like.lo / like.hi : 1;
+    double cost = 0;
+    for (const Interval& channel : channels)
+      if (width(channel) > 0) cost += std::log(factor(channel, down) * (1 + down) / width(channel));
+    if (cost < best_cost) best_cost = cost, best = down;
+  }
+  std::vector<double> factors;
+  double largest = 0, sum = 0, count = 0;
+  for (const Interval& channel : channels) largest = std::max(largest, factor(channel, best));
+  for (const Interval& channel : channels) {
+    factors.push_back(std::max(factor(channel, best), largest / kMostRatio));
+    if (width(channel) > 0) sum += std::log(factors.back()), ++count;
+  }
+  const double mean = count > 0 ? std::exp(sum / count) : 1;
+  for (size_t c = 0; c < factors.size(); ++c) factors[c] = width(channels[c]) > 0 ? factors[c] / mean : 1;
+  return factors;
+}
+
+void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRanges& ranges, double power,
+                    FloatParams& params) {
+  const Node& lookup = fused.nodes[pair.lookup];
+  std::vector<float> input, output;
+  for (const double factor : fitting_factors(ranges.input)) input.push_back(static_cast<float>(factor));
+  for (const double factor : fitting_factors(ranges.output))
+    output.push_back(pair.readers.empty() ? 1.0f : static_cast<float>(std::pow(factor, -power)));
+  divide_outputs(fused.nodes[pair.layer], input, params);
+  for (const int reader : pair.readers) divide_inputs(fused.nodes[reader], output, params);
+  params[lookup.name + ".input_scale"] = std::move(input);
+  params[lookup.name + ".output_scale"] = std::move(output);
+}
+
+}  // namespace octet

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels on both sides of a function such as SiLU: where they differ much, a common scale leaves the small ones few
+// codes. Cross-layer equalization (src/quant/equalize.h) cannot scale them, since f(s x) is not s f(x). But a lookup
+// may have a table for each channel: y = b f(a x). The layer before it is divided by a, those behind it by b, and the
+// network computes the same function. No LibTorch.
+#pragma once
+
+#include <vector>
+
+#include "src/net/graph.h"
+#include "src/quant/curve_ranges.h"
+#include "src/quant/node_constants.h"
+
+namespace octet {
+
+/// A convolution or linear that a lookup alone reads. readers: the layers that read the lookup, if nothing else does;
+/// else none, and the lookup's output keeps its scale.
+struct CurvePair {
+  int layer = 0, lookup = 0;
+  std::vector<int> readers;
+};
+
+/// Returns the pairs of a fused graph in its order.
+std::vector<CurvePair> curve_pairs(const Graph& fused);
+
+/// The values of a pair for each channel, over some images.
+struct ChannelRanges {
+  std::vector<Interval> input;   ///< of the lookup, cut to what its function tells apart in `steps` steps
+  std::vector<Interval> output;  ///< of the lookup
+};
+
+/// Returns by how much the ranges of channels differ: the largest over the median.
+double spread(const std::vector<Interval>& channels);
+
+/// Returns for each channel the number by which its range is to be divided, so that all fit one range and fill it as
+/// well as they can: the range's ends are chosen so that the codes that channels leave unused are fewest in bits, mean
+/// over channels. Zero is in the range. The geometric mean of the numbers is 1, and a channel of zeros has 1.
+std::vector<double> fitting_factors(std::vector<Interval> channels);
+
+/// Gives the pair's lookup a scale for each channel, and changes the weights around it accordingly. `power` is 1 where
+/// the output's channels are to be of one range; a layer that is not depthwise has one scale for the weights of all its
+/// input channels, and less may be better. The lookup then needs `groups` in the graph.
+void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRanges& ranges, double power,
+                    FloatParams& params);
+
+}  // namespace octet

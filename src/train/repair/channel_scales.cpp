@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/repair/channel_scales.h"
+
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/train/model/device.h"
+#include "src/train/model/numerics.h"
+
+namespace octet {
+
+ChannelScales::ChannelScales(QuantizedModel& model)
+    : model_(model),
+      pairs_(curve_pairs(model.prepared().graph)),
+      least_(model.prepared().graph.nodes.size()),
+      largest_(least_.size()) {}
+
+void ChannelScales::see(const at::Tensor& x) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  std::vector<bool> wanted(least_.size());
+  for (const CurvePair& pair : pairs_) wanted[pair.layer] = wanted[pair.lookup] = true;
+  model_.forward_partly(x, std::vector<bool>(wanted.size(), false), [&](int n, const at::Tensor& y) {
+    if (!wanted[n]) return;
+    const at::Tensor lo = at::amin(y, {0, 2, 3}), hi = at::amax(y, {0, 2, 3});
+    least_[n] = least_[n].defined() ? at::minimum(least_[n], lo) : lo;
+    largest_[n] = largest_[n].defined() ? at::maximum(largest_[n], hi) : hi;
+  });
+}
+
+std::vector<Interval> ChannelScales::channels(int node) const {
+  const at::Tensor lo = to_host(least_[node]), hi = to_host(largest_[node]);
+  std::vector<Interval> result;
+  for (int64_t c = 0; c < lo.size(0); ++c)
+    result.push_back({lo.const_data_ptr<float>()[c], hi.const_data_ptr<float>()[c]});
+  return result;
+}
+
+std::optional<ScaledNetwork> ChannelScales::best(const Graph& graph, const Weights& weights, const Lost& lost) const {
+  constexpr double kDiffer = 4, kAny = 0;  // spreads
+  std::optional<ScaledNetwork> result;
+  double least = lost(graph, weights);
+  for (const double spread : {kDiffer, kAny}) {
+    for (const double power : {1.0, 0.5}) {
+      ScaledNetwork network = scaled(graph, weights, spread, power);
+      if (network.lookups.empty()) continue;
+      const double loses = lost(network.graph, network.weights);
+      if (loses >= least) continue;
+      least = loses;
+      result = std::move(network);
+    }
+  }
+  return result;
+}
+
+ScaledNetwork ChannelScales::scaled(Graph graph, const Weights& weights, double least_spread, double power) const {
+  const Prepared& prepared = model_.prepared();
+  FloatParams params = float_params(weights);
+  ScaledNetwork result{.graph = std::move(graph), .weights = {}, .lookups = {}};
+  for (const CurvePair& pair : pairs_) {
+    const Node& lookup = prepared.graph.nodes[pair.lookup];
+    ChannelRanges ranges{channels(pair.layer), channels(pair.lookup)};
+    const QParams& codes = prepared.range[pair.lookup];
+    for (Interval& channel : ranges.input)
+      channel = told_apart(lookup.curve, channel, codes.quant_max - codes.quant_min);
+    const double differ = std::max(spread(ranges.input), pair.readers.empty() ? 0 : spread(ranges.output));
+    if (differ < least_spread) continue;
+    equalize_curve(prepared.graph, pair, ranges, power, params);
+    result.lookups.push_back(lookup.name);
+    for (Node& node : result.graph.nodes)
+      if (node.name == lookup.name) node.groups = node.shape.c;
+  }
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, values] : params) {
+    const auto known = weights.find(name);
+    const std::vector<int64_t> sizes = known == weights.end()
+                                           ? std::vector<int64_t>{static_cast<int64_t>(values.size())}
+                                           : known->second.sizes().vec();
+    result.weights.emplace(name, at::from_blob(values.data(), sizes, at::kFloat).clone().to(device_of(weights)));
+  }
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A scale for each channel of the activations before and behind a function such as SiLU
+// (src/quant/equalize_curves.h), by what a float network's channels are over some images.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/quant/equalize_curves.h"
+#include "src/train/qat/quantized_model.h"
+
+namespace octet {
+
+/// A network of which some lookups have scales for their channels.
+struct ScaledNetwork {
+  Graph graph;
+  Weights weights;
+  std::vector<std::string> lookups;  ///< their names
+};
+
+/// The ranges of the channels around a network's lookups.
+class ChannelScales {
+ public:
+  /// model: not quantized, or its values as if it were not.
+  explicit ChannelScales(QuantizedModel& model);
+
+  void see(const at::Tensor& x);  ///< a batch of images
+
+  bool any() const { return !pairs_.empty(); }
+
+  /// Returns the network `graph`, whose fused form is the model's, with a scale for each channel where the channels'
+  /// ranges differ by at least `least_spread`. power: as of equalize_curve().
+  ScaledNetwork scaled(Graph graph, const Weights& weights, double least_spread, double power) const;
+
+  /// Returns of several scaled() networks the one that loses least by `lost`, if that is less than `graph` does. First
+  /// only lookups whose channels differ most get scales, then all.
+  using Lost = std::function<double(const Graph& graph, const Weights& weights)>;
+  std::optional<ScaledNetwork> best(const Graph& graph, const Weights& weights, const Lost& lost) const;
+
+ private:
+  std::vector<Interval> channels(int node) const;
+
+  QuantizedModel& model_;
+  std::vector<CurvePair> pairs_;
+  std::vector<at::Tensor> least_, largest_;  ///< by node, [C]; undefined where no pair needs them
+};
+
+}  // namespace octet
