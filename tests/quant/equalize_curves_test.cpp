@@ -22,30 +22,30 @@ using testing::walk_float;
 
 constexpr int kSteps = 255, kImages = 4;
 
-NodeSpec conv(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1) {
+NodeSpec conv_of(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1) {
   return {name,
           "conv2d",
           {},
           {{"out_channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"groups", groups}, {"bias", bias}}};
 }
-NodeSpec node(const std::string& name, const std::string& op, std::vector<std::string> inputs = {}) {
+NodeSpec node_of(const std::string& name, const std::string& op, std::vector<std::string> inputs = {}) {
   return {name, op, std::move(inputs), {}};
 }
 
 /// Readers that are depthwise, of groups, dense and linear; one function that a pool reads, too.
-Graph network() {
-  return fuse(graph_of({conv("expand", 12, 1, 1, 0),
-                        node("bn", "batch_norm"),
-                        node("f1", "silu"),
-                        conv("depthwise", 12, 3, 12),
-                        node("f2", "hard_swish"),
-                        conv("grouped", 8, 3, 2),
-                        node("f3", "gelu"),
-                        conv("narrow", 6),
-                        node("f4", "silu"),
-                        node("gap", "global_avg_pool"),
-                        conv("last", 9),
-                        node("f5", "silu"),
+Graph two_layers() {
+  return fuse(graph_of({conv_of("expand", 12, 1, 1, 0),
+                        node_of("bn", "batch_norm"),
+                        node_of("f1", "silu"),
+                        conv_of("depthwise", 12, 3, 12),
+                        node_of("f2", "hard_swish"),
+                        conv_of("grouped", 8, 3, 2),
+                        node_of("f3", "gelu"),
+                        conv_of("narrow", 6),
+                        node_of("f4", "silu"),
+                        node_of("gap", "global_avg_pool"),
+                        conv_of("last", 9),
+                        node_of("f5", "silu"),
                         {"fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}}}}));
 }
 
@@ -89,7 +89,7 @@ ChannelRanges ranges_of(const Graph& graph, const FloatParams& params, const Cur
 }
 
 TEST(EqualizeCurves, PairsAreLookupsOfALayerAlone) {
-  const Graph graph = network();
+  const Graph graph = two_layers();
   std::string text;
   for (const CurvePair& pair : curve_pairs(graph)) {
     text += graph.nodes[pair.layer].name + "-" + graph.nodes[pair.lookup].name + ":";
@@ -105,21 +105,21 @@ TEST(EqualizeCurves, WhatElseReadsTheLayerOrTheLookupKeepsItsScale) {
     if (!outputs.empty()) graph.outputs = outputs;
     return curve_pairs(graph);
   };
-  const std::vector<NodeSpec> chain = {conv("a", 4), node("s", "silu"), conv("b", 4)};
+  const std::vector<NodeSpec> chain = {conv_of("a", 4), node_of("s", "silu"), conv_of("b", 4)};
   EXPECT_EQ(pairs_of(chain).at(0).readers, std::vector<int>{3});
   EXPECT_TRUE(pairs_of(chain, {3, 1}).empty());
   EXPECT_TRUE(pairs_of(chain, {3, 2}).at(0).readers.empty());
-  EXPECT_TRUE(pairs_of({node("s", "silu"), conv("b", 4)}).empty());  // of the image
-  EXPECT_TRUE(pairs_of({conv("a", 4), node("r", "relu"), node("s", "silu"), conv("b", 4)}).empty());
+  EXPECT_TRUE(pairs_of({node_of("s", "silu"), conv_of("b", 4)}).empty());  // of the image
+  EXPECT_TRUE(pairs_of({conv_of("a", 4), node_of("r", "relu"), node_of("s", "silu"), conv_of("b", 4)}).empty());
   // The sum becomes b's residual: s is read by b twice, as its input and as its residual.
-  const auto sum =
-      pairs_of({conv("a", 4), node("s", "silu"), conv("b", 4), node("t", "add", {"b", "s"}), conv("c", 4)});
+  const auto sum = pairs_of(
+      {conv_of("a", 4), node_of("s", "silu"), conv_of("b", 4), node_of("t", "add", {"b", "s"}), conv_of("c", 4)});
   EXPECT_TRUE(sum.at(0).readers.empty());
 }
 
 TEST(EqualizeCurves, TheFunctionStaysAndChannelsFillOneRange) {
   for (const double power : {1.0, 0.5}) {
-    Graph graph = network();
+    Graph graph = two_layers();
     const FloatParams before = uneven_params(graph);
     FloatParams after = before;
     const std::vector<CurvePair> pairs = curve_pairs(graph);
