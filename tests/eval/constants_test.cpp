@@ -153,9 +153,10 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   EXPECT_EQ(constants.wrong, 0) << describe(constants);
   EXPECT_TRUE(constants.first.empty());
   // conv, plain, other, last, fc have a multiplier and a bias a channel, last a residual's; then add 2, concat 3, and
-  // one each of avg, up, scores, shares, mixed, gap, excite, and of slopes one more than it has.
+  // one each of avg, up, scores, shares, mixed, gap, excite, of slopes one more than it has, and two a channel of the
+  // lookup with a table for each of its six.
   EXPECT_EQ(at(const_cast<Int8Graph&>(good_), "last").inputs.size(), 2u);
-  EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9));
+  EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9) + 2 * 6);
   EXPECT_EQ(constants.table_entries, 256 * (4 + 5 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
   EXPECT_EQ(constants.weights, 6 * 4 * 9 + 6 * 6 + 18 * 6 + 18 * 18 + 5 * 18 * 24 + (6 + 6 + 18 + 18 + 5));
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats

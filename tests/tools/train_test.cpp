@@ -261,7 +261,7 @@ TEST_F(Train, ARunOfAnOlderOctetIsRefusedWithTheCure) {
 }
 
 TEST_F(Train, TheDeviceIsToldAndWhyItIsNoGpu) {
-#if OCTET_CUDA
+#if OCTET_WITH_CUDA
   const Support gpu = find_engine("cuda").available();
   const std::string expected = gpu.ok ? "device: cpu\n" : "device: cpu (" + gpu.reason + ")\n";
 #else

@@ -80,7 +80,7 @@ def pack(arguments):
     with tarfile.open(arguments.file, "w:gz") as tar:
         for path in [*programs, *(TREE / name for name in (TREE / ".written").read_text().splitlines()), WORK / "faults.json", HERE]:
             tar.add(path, arcname=str(path).lstrip("/"), filter=lambda entry: None if entry.name.endswith(".pyc") else entry)
-        for path in sorted(libraries):
+        for path in sorted({*libraries, *map(str, (BUILD / "src/runtime").glob("liboctet_runtime.so.?.?"))}):
             tar.add(os.path.realpath(path), arcname=str(BUILD / "lib" / os.path.basename(path)).lstrip("/"))
     print(f"{arguments.file}: {len(programs)} programs, {os.path.getsize(arguments.file) >> 20} MiB")
     return 0
