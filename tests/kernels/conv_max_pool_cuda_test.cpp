@@ -11,6 +11,7 @@
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/device_bytes.h"
+#include "tests/kernels/random_codes.h"
 
 namespace octet::kernels::testing {
 namespace {

@@ -49,7 +49,7 @@ TEST(EndedPage, SaysWhyAndIsNotLoadedAgain) {
 TEST(EndedPage, TellsWhyARunIsUnfinished) {
   const testing::TemporaryFolder folder;
   const auto why = [&](const std::string& state, bool running) {
-    Report report = running_report();
+    Report report = overdue_report();
     report.state.text = state;
     report.state.running = running;
     folder.write("report.html", report_html(report));

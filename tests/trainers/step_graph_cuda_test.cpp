@@ -18,6 +18,8 @@
 namespace octet {
 namespace {
 
+using testing_trainers::kGpu;
+
 TEST(StepGraph, RecordsOnceAModeAndReplays) {
   OCTET_NEEDS_GPU();
   const OwnStream stream(kGpu);
