@@ -299,7 +299,7 @@ TEST_F(CApi, TensorsBecomeTheBytesOfTheirCodes) {
     const runtime::Network network(folder_.path("tensor.safetensors"), "cpu");
     std::vector<float> values;
     std::vector<uint8_t> expected(static_cast<size_t>(in.elements()));
-    Random random({seed, 1});
+    Random random(seed);
     for (int c = 0; c < in.c; ++c)
       for (int pixel = 0; pixel < in.h * in.w; ++pixel) {
         const double code = random.uniform(codes.quant_min - codes.zero_point, codes.quant_max - codes.zero_point);
