@@ -66,7 +66,7 @@ struct Subject {
 Comparison count(const Subject& subject, const std::vector<std::string>& against, const EvaluationSet& pictures) {
   std::vector<OwnedProgram> programs;
   add_engines(subject.graph, subject.engines, subject.compile, programs);
-  const ShownCodes model = model_of(subject.checkpoint, subject.graph);
+  const ShownCodes model = against.empty() ? ShownCodes{} : model_of(subject.checkpoint, subject.graph);
   for (const std::string& name : against)
     programs.push_back(
         {name, start_onnx_runtime(subject.graph, model, name, subject.compile.threads), 0, false, shown_by(model)});
