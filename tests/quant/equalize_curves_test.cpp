@@ -15,22 +15,14 @@
 namespace octet {
 namespace {
 
+using testing::conv_of;
 using testing::graph_of;
 using testing::Image;
+using testing::node_of;
 using testing::random_params;
 using testing::walk_float;
 
 constexpr int kSteps = 255, kImages = 4;
-
-NodeSpec conv_of(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1) {
-  return {name,
-          "conv2d",
-          {},
-          {{"out_channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"groups", groups}, {"bias", bias}}};
-}
-NodeSpec node_of(const std::string& name, const std::string& op, std::vector<std::string> inputs = {}) {
-  return {name, op, std::move(inputs), {}};
-}
 
 /// Readers that are depthwise, of groups, dense and linear; one function that a pool reads, too.
 Graph two_layers() {

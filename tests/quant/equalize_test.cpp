@@ -17,36 +17,28 @@
 namespace octet {
 namespace {
 
+using testing::conv_of;
 using testing::graph_of;
 using testing::Image;
+using testing::node_of;
 using testing::random_params;
 using testing::walk_float;
 
-NodeSpec conv(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1) {
-  return {name,
-          "conv2d",
-          {},
-          {{"out_channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"groups", groups}, {"bias", bias}}};
-}
-NodeSpec node(const std::string& name, const std::string& op, std::vector<std::string> inputs = {}) {
-  return {name, op, std::move(inputs), {}};
-}
-
 /// Expanded, depthwise, narrow, as in MobileNetV2; then groups, pools and a flatten of more than one pixel.
 Graph network() {
-  NodeSpec pool = node("pool", "max_pool");
+  NodeSpec pool = node_of("pool", "max_pool");
   pool.attributes = {{"kernel", 2}, {"stride", 2}};
-  return fuse(graph_of({conv("expand", 12),
-                        node("bn1", "batch_norm"),
-                        node("r1", "relu"),
-                        conv("depthwise", 12, 3, 12),
-                        node("r2", "relu"),
-                        conv("narrow", 6, 1, 1, 0),
-                        node("bn3", "batch_norm"),
-                        conv("grouped", 8, 3, 2),
-                        node("r4", "relu"),
+  return fuse(graph_of({conv_of("expand", 12),
+                        node_of("bn1", "batch_norm"),
+                        node_of("r1", "relu"),
+                        conv_of("depthwise", 12, 3, 12),
+                        node_of("r2", "relu"),
+                        conv_of("narrow", 6, 1, 1, 0),
+                        node_of("bn3", "batch_norm"),
+                        conv_of("grouped", 8, 3, 2),
+                        node_of("r4", "relu"),
                         pool,
-                        node("flat", "flatten"),
+                        node_of("flat", "flatten"),
                         {"fc", "linear", {}, {{"out_channels", 5}, {"bias", 1}}}}));
 }
 
@@ -103,17 +95,17 @@ TEST(Equalize, PairsAreLayersThatOnlyReluAndPoolsSeparate) {
 }
 
 TEST(Equalize, NothingThatIsReadTwiceAddedOrBentIsAPair) {
-  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv("a", 4), node("s", "silu"), conv("b", 4)}))).empty());
-  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv("a", 4), node("r", "relu"), conv("b", 4), node("s", "add", {"b", "r"}),
-                                         node("g", "global_avg_pool")})))
+  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv_of("a", 4), node_of("s", "silu"), conv_of("b", 4)}))).empty());
+  EXPECT_TRUE(layer_pairs(fuse(graph_of({conv_of("a", 4), node_of("r", "relu"), conv_of("b", 4),
+                                         node_of("s", "add", {"b", "r"}), node_of("g", "global_avg_pool")})))
                   .empty());
-  Graph seen = fuse(graph_of({conv("a", 4), conv("b", 4)}));
+  Graph seen = fuse(graph_of({conv_of("a", 4), conv_of("b", 4)}));
   EXPECT_EQ(layer_pairs(seen).size(), 1u);
   seen.outputs = {1, 2};
   EXPECT_TRUE(layer_pairs(seen).empty());
   // b takes the other side as its residual: a is scaled for c alone, b for nobody.
-  const Graph residual =
-      fuse(graph_of({conv("z", 4), conv("a", 4), conv("b", 4), node("s", "add", {"b", "z"}), conv("c", 4)}));
+  const Graph residual = fuse(
+      graph_of({conv_of("z", 4), conv_of("a", 4), conv_of("b", 4), node_of("s", "add", {"b", "z"}), conv_of("c", 4)}));
   const std::vector<LayerPair> pairs = layer_pairs(residual);
   ASSERT_EQ(pairs.size(), 1u);
   EXPECT_EQ(residual.nodes[pairs[0].first].name, "a");
@@ -140,8 +132,8 @@ TEST(Equalize, LogitsStayAndRangesBecomeOne) {
 /// in more than one sweep.
 TEST(Equalize, GoesOnUntilTheChannelThatMovesMostHasSettled) {
   for (const size_t still : {size_t{0}, size_t{3}}) {
-    const Graph graph =
-        fuse(graph_of({conv("a", 4), node("r", "relu"), conv("b", 4), node("r2", "relu"), conv("c", 4)}));
+    const Graph graph = fuse(
+        graph_of({conv_of("a", 4), node_of("r", "relu"), conv_of("b", 4), node_of("r2", "relu"), conv_of("c", 4)}));
     FloatParams params = uneven_params(graph, 9);
     for (const char* name : {"a.weight", "b.weight", "c.weight"})
       for (size_t i = 0; i < 16; ++i)
@@ -175,9 +167,9 @@ TEST(Equalize, LogitsOfRandomNetworksStay) {
 
 TEST(Equalize, AScalePassesThroughResize) {
   for (const char* op : {"resize", "resize_bilinear"}) {
-    NodeSpec up = node("up", op);
+    NodeSpec up = node_of("up", op);
     up.attributes = {{"factor", 2}};
-    const Graph graph = fuse(graph_of({conv("a", 4), node("r", "relu"), up, conv("b", 4, 3)}));
+    const Graph graph = fuse(graph_of({conv_of("a", 4), node_of("r", "relu"), up, conv_of("b", 4, 3)}));
     ASSERT_EQ(layer_pairs(graph).size(), 1u);
     const FloatParams before = uneven_params(graph, 6);
     FloatParams after = before;
@@ -188,7 +180,7 @@ TEST(Equalize, AScalePassesThroughResize) {
 }
 
 TEST(Equalize, AChannelWithoutWeightsOnOneSideStays) {
-  const Graph graph = fuse(graph_of({conv("a", 3), node("r", "relu"), conv("b", 2)}));
+  const Graph graph = fuse(graph_of({conv_of("a", 3), node_of("r", "relu"), conv_of("b", 2)}));
   FloatParams params = uneven_params(graph, 5);
   for (size_t i = 0; i < 4; ++i) params.at("a.weight")[i] = 0;
   for (size_t k = 0; k < 2; ++k) params.at("b.weight")[3 * k + 1] = 0;
@@ -201,9 +193,9 @@ TEST(Equalize, AChannelWithoutWeightsOnOneSideStays) {
 }
 
 TEST(Equalize, Relu6BetweenLayersBecomesReluAndOnlyThere) {
-  const Graph graph =
-      equalizable(fuse(graph_of({conv("a", 4), node("r", "relu6"), conv("b", 4), node("r2", "relu6"), conv("c", 4),
-                                 node("s", "add", {"c", "r2"}), node("r3", "relu6"), node("g", "global_avg_pool")})));
+  const Graph graph = equalizable(
+      fuse(graph_of({conv_of("a", 4), node_of("r", "relu6"), conv_of("b", 4), node_of("r2", "relu6"), conv_of("c", 4),
+                     node_of("s", "add", {"c", "r2"}), node_of("r3", "relu6"), node_of("g", "global_avg_pool")})));
   EXPECT_EQ(graph.nodes[1].activation, Activation::relu);
   EXPECT_EQ(graph.nodes[2].activation, Activation::relu6);  // read twice
   EXPECT_EQ(graph.nodes[3].activation, Activation::relu6);
@@ -220,7 +212,7 @@ std::string refusal(const std::function<void()>& body) {
 }
 
 TEST(Equalize, ANetworkWithNothingToEqualizeIsNamed) {
-  Graph graph = fuse(graph_of({conv("a", 4), node("s", "silu"), node("g", "global_avg_pool")}));
+  Graph graph = fuse(graph_of({conv_of("a", 4), node_of("s", "silu"), node_of("g", "global_avg_pool")}));
   graph.name = "lonely";
   EXPECT_NE(refusal([&] { equalizable(graph); }).find("calibrate.equalize: in 'lonely' no two layers"),
             std::string::npos);
@@ -229,7 +221,7 @@ TEST(Equalize, ANetworkWithNothingToEqualizeIsNamed) {
 TEST(BiasCorrection, ALayerWithoutABiasIsNamed) {
   EXPECT_EQ(refusal([] { require_biases(network()); }), "");
   EXPECT_NE(
-      refusal([] { require_biases(fuse(graph_of({conv("bare", 4, 1, 1, 0)}))); }).find("layer 'bare' has neither"),
+      refusal([] { require_biases(fuse(graph_of({conv_of("bare", 4, 1, 1, 0)}))); }).find("layer 'bare' has neither"),
       std::string::npos);
 }
 
@@ -248,10 +240,10 @@ std::vector<ChannelMoments> moments_of(const Graph& graph) {
 
 TEST(AbsorbBiases, WhatAChannelIsAtLeastGoesToTheNextLayer) {
   for (const bool normalized : {false, true}) {
-    std::vector<NodeSpec> nodes = {conv("a", 3), node("r", "relu"), conv("b", 4)};
+    std::vector<NodeSpec> nodes = {conv_of("a", 3), node_of("r", "relu"), conv_of("b", 4)};
     if (normalized) {
-      nodes = {conv("a", 3, 1, 1, 0), node("bn_a", "batch_norm"), node("r", "relu"), conv("b", 4, 1, 1, 0),
-               node("bn_b", "batch_norm")};
+      nodes = {conv_of("a", 3, 1, 1, 0), node_of("bn_a", "batch_norm"), node_of("r", "relu"), conv_of("b", 4, 1, 1, 0),
+               node_of("bn_b", "batch_norm")};
     }
     const Graph graph = fuse(graph_of(nodes));
     FloatParams params = random_params(graph, 4);
@@ -269,9 +261,9 @@ TEST(AbsorbBiases, WhatAChannelIsAtLeastGoesToTheNextLayer) {
 
 /// Behind an average, where fuse leaves it, a relu is not the first layer's own.
 TEST(AbsorbBiases, AReluBehindAnAverageCutsOffWhatIsBelow) {
-  NodeSpec pool = node("pool", "avg_pool");
+  NodeSpec pool = node_of("pool", "avg_pool");
   pool.attributes = {{"kernel", 2}, {"stride", 2}};
-  const Graph graph = fuse(graph_of({conv("a", 3), pool, node("r", "relu"), conv("b", 4)}));
+  const Graph graph = fuse(graph_of({conv_of("a", 3), pool, node_of("r", "relu"), conv_of("b", 4)}));
   ASSERT_EQ(graph.nodes[1].activation, Activation::none);
   FloatParams params = random_params(graph, 4);
   params.at("a.bias")[0] += 100;
@@ -280,7 +272,8 @@ TEST(AbsorbBiases, AReluBehindAnAverageCutsOffWhatIsBelow) {
   EXPECT_FLOAT_EQ(params.at("a.bias")[0], before.at("a.bias")[0] - 5);
   EXPECT_LT(moved(graph, before, params, 3), 1e-5);
 
-  const Graph without = fuse(graph_of({conv("a", 3), pool, conv("b", 4)}));  // negative values would pass: no need
+  const Graph without =
+      fuse(graph_of({conv_of("a", 3), pool, conv_of("b", 4)}));  // negative values would pass: no need
   params = before;
   absorb_biases(without, moments_of(without), params);
   EXPECT_EQ(params.at("a.bias"), before.at("a.bias"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <random>
+#include <utility>
 
 #include "src/quant/node_constants.h"
 #include "tests/quant/places.h"
@@ -23,6 +24,17 @@ double normalize(double value, const FloatParams& p, const Node& node, const std
 }
 
 }  // namespace
+
+NodeSpec conv_of(const std::string& name, int channels, int kernel, int groups, int bias) {
+  return {name,
+          "conv2d",
+          {},
+          {{"out_channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"groups", groups}, {"bias", bias}}};
+}
+
+NodeSpec node_of(const std::string& name, const std::string& op, std::vector<std::string> inputs) {
+  return {name, op, std::move(inputs), {}};
+}
 
 Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
   Graph graph;

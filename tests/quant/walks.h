@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "src/net/graph.h"
@@ -14,6 +15,12 @@ namespace octet::testing {
 
 /// Returns a graph of `nodes` after the input "input". A node without inputs reads the node before it.
 Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input = {4, 6, 6});
+
+/// Returns a convolution that keeps height and width, where its kernel is odd, and reads the node before it.
+NodeSpec conv_of(const std::string& name, int channels, int kernel = 1, int groups = 1, int bias = 1);
+
+/// Returns a node without attributes.
+NodeSpec node_of(const std::string& name, const std::string& op, std::vector<std::string> inputs = {});
 
 /// One image, CHW.
 using Image = std::vector<double>;
