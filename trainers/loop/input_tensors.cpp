@@ -12,14 +12,12 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/net/import/numpy_file.h"
+#include "src/train/model/input_codes.h"
 
 namespace octet {
 namespace {
 
 constexpr float kSmallest = 1e-5f, kLargest = 4e5f;  // of the largest magnitude: a checkpoint's deviation is bounded
-
-/// Returns the difference of a stored code and its byte as an unsigned number.
-int lowest_byte(const QParams& codes) { return codes.is_signed() ? -128 : 0; }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -92,23 +90,14 @@ at::Tensor InputTensors::values(const std::vector<size_t>& indices, at::Device d
 }
 
 Image InputTensors::read(size_t index) const {
-  Image image{input_.h, input_.w, input_.c, std::vector<uint8_t>(static_cast<size_t>(input_.elements()))};
-  if (!codes_) return image;
-  const at::Tensor last = value(index).permute({1, 2, 0}).contiguous();
-  const float* x = last.const_data_ptr<float>();
-  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(quantize(*x++, *codes_) - lowest_byte(*codes_));
+  Image image{input_.h, input_.w, input_.c, {}};
+  if (codes_)
+    image.pixels = pixels_of(value(index).unsqueeze(0), *codes_);
+  else
+    image.pixels.resize(static_cast<size_t>(input_.elements()));
   return image;
 }
 
 std::string InputTensors::describe(size_t index) const { return fmt::format("{}[{}]", name_, index); }
-
-Preprocessing pixels_are_codes(const QParams& codes, int channels) {
-  Preprocessing p;
-  p.fit = Fit::tensor;
-  const int zero = codes.zero_point - lowest_byte(codes);
-  p.mean.assign(static_cast<size_t>(channels), static_cast<float>(zero) / 255.0f);
-  p.std.assign(static_cast<size_t>(channels), static_cast<float>(1 / (255.0 * codes.scale)));
-  return p;
-}
 
 }  // namespace octet

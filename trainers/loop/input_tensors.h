@@ -12,7 +12,6 @@
 #include "src/base/safetensors.h"
 #include "src/data/dataset.h"
 #include "src/net/graph.h"
-#include "src/net/preprocessing.h"
 
 namespace octet {
 
@@ -51,9 +50,5 @@ class InputTensors : public Dataset {
   std::optional<QParams> codes_;
   std::vector<std::string> no_classes_;
 };
-
-/// Returns the preprocessing under which the bytes of the input's codes are the pixels: Fit::tensor, and the mean and
-/// deviation with which pixel p becomes the real value of the code whose byte is p.
-Preprocessing pixels_are_codes(const QParams& codes, int channels);
 
 }  // namespace octet

@@ -20,20 +20,20 @@
 #include "src/net/import/pytorch_file.h"
 #include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
+#include "src/train/model/input_codes.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/channel_scales.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/input_tensors.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/quantize_inputs.h"
 #include "trainers/run/run.h"
 
 namespace octet {
 namespace {
 
-constexpr size_t kHeldBack = 32;    // images of each of the two parts that are not calibrated on, at most
-constexpr size_t kFewImages = 10;   // below, one image in three is held back for each part, which measures little
-constexpr size_t kProofImages = 4;  // engines promise equal codes for every image; a few show it
+constexpr const char* kNoRepairs = "none";
+constexpr size_t kProofImages = 2;  // engines promise equal codes for every image; a few show it
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
 
@@ -45,54 +45,6 @@ void require_usable(const QuantizeRequest& request, const Graph& graph, const We
     if (!tensor.detach().isfinite().all().item<bool>())
       throw data_error(fmt::format("{}: '{}' holds NaN or infinity: the float network is broken",
                                    request.weights.empty() ? request.network : request.weights, name));
-}
-
-/// Returns at most `limit` of the images, evenly spaced, without those that cannot be read or are too small for the
-/// transform, which are told.
-std::vector<size_t> readable(const ImageList& images, size_t limit, const Transform& transform) {
-  std::vector<size_t> all(images.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  std::vector<size_t> usable;
-  std::string first;
-  for (const size_t index : evenly_spaced(all, std::min(limit, all.size()))) {
-    try {
-      const Image image = images.read(index);
-      check_size({image.height, image.width}, transform, /*training=*/false);
-      usable.push_back(index);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::data) throw;
-      const std::string name = images.describe(index), what = error.what();
-      if (first.empty()) first = what.starts_with(name) ? what : name + ": " + what;
-    }
-    throw_if_interrupted();
-  }
-  const long bad = static_cast<long>(std::min(limit, all.size()) - usable.size());
-  if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "picture"), first));
-  if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "picture"), first));
-  return usable;
-}
-
-/// Deals the images out at random, so that those of one folder do not come into one part. one: "picture" or "input".
-void deal(std::vector<size_t> images, const char* one, uint64_t seed, RunData& data) {
-  if (images.size() < 3)
-    throw data_error(
-        fmt::format("{}: some are calibrated on, and others show what is lost; give 10 at least, 100 to "
-                    "300 are usual",
-                    counted(static_cast<long>(images.size()), one)));
-  if (images.size() < kFewImages)
-    say(fmt::format("note: {} only: ranges and what is measured depend on chance; 100 to 300 are usual",
-                    counted(static_cast<long>(images.size()), one)));
-  Random({seed, 41}).shuffle(images);
-  const size_t held = std::clamp<size_t>(images.size() / 5, 1, kHeldBack);
-  const auto begin = images.begin();
-  const auto part = [&](size_t from, size_t to) {
-    std::vector<size_t> indices(begin + static_cast<std::ptrdiff_t>(from), begin + static_cast<std::ptrdiff_t>(to));
-    std::sort(indices.begin(), indices.end());
-    return indices;
-  };
-  data.validation = part(0, held);
-  data.test = part(held, 2 * held);
-  data.calibration = data.train = part(2 * held, images.size());
 }
 
 Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) {
@@ -116,88 +68,6 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   return run;
 }
 
-/// Opens the images of the request and deals them out.
-void open_images(const QuantizeRequest& request, Run& run) {
-  const Shape& input = run.graph.nodes.front().shape;
-  if (input.c != 1 && input.c != 3)
-    throw usage_error(
-        fmt::format("{}: takes inputs of {} channels; pictures have 1 or 3, and --tensors FILE takes any number",
-                    request.network, input.c));
-  run.preprocessing = request.preprocessing;
-  if (run.preprocessing.mean.size() != static_cast<size_t>(input.c) ||
-      run.preprocessing.std.size() != static_cast<size_t>(input.c))
-    throw usage_error(fmt::format("{}: takes {} channels, the preprocessing has {} means and {} deviations",
-                                  request.network, input.c, run.preprocessing.mean.size(),
-                                  run.preprocessing.std.size()));
-  const auto images = std::make_shared<ImageList>(
-      request.images, input.c, request.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored);
-  for (const std::string& note : images->notes()) say("note: " + note);
-  RunData& data = run.data;
-  data.train_set = data.validation_set = data.test_set = images;
-  data.evaluation_transform = data.train_transform = evaluation_transform(input, run.preprocessing);
-  check_transform(data.evaluation_transform);
-  data.mean = run.preprocessing.mean;
-  data.std = run.preprocessing.std;
-  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), "picture", request.seed, data);
-  for (const std::string& note : check_pictures(data)) say("note: " + note);
-}
-
-TensorData ready_inputs(const QuantizeRequest& request, const Node& input) {
-  if (request.inputs.empty()) return read_input_tensor(request.tensors, input.name);
-  const Shape& shape = input.shape;
-  const auto elements = static_cast<size_t>(shape.elements());
-  if (request.inputs.size() % elements != 0)
-    throw data_error(fmt::format("inputs: {} values are no whole number of inputs of {} x {} x {}",
-                                 request.inputs.size(), shape.c, shape.h, shape.w));
-  return float_tensor({static_cast<int64_t>(request.inputs.size() / elements), shape.c, shape.h, shape.w},
-                      request.inputs.data());
-}
-
-/// Takes the ready inputs of the request in place of images, and returns them.
-std::shared_ptr<InputTensors> open_tensors(const QuantizeRequest& request, Run& run) {
-  const Node& input = run.graph.nodes.front();
-  auto tensors = std::make_shared<InputTensors>(ready_inputs(request, input),
-                                                request.inputs.empty() ? request.tensors : "inputs", input.shape);
-  run.preprocessing = pixels_are_codes(QParams(), input.shape.c);  // until the input has its codes
-  RunData& data = run.data;
-  data.train_set = data.validation_set = data.test_set = tensors;
-  data.evaluation_transform = data.train_transform = evaluation_transform(input.shape, run.preprocessing);
-  std::vector<size_t> all(tensors->size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  deal(evenly_spaced(all, std::min(all.size(), static_cast<size_t>(request.limit))), "input", request.seed, data);
-  return tensors;
-}
-
-/// Calls take(x) for each batch of the images.
-template <class Take>
-void for_batches(const Run& run, const std::vector<size_t>& indices, const Take& take) {
-  Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
-                {.batch_size = run.recipe.calibrate.batch_size, .workers = run.data.workers});
-  for (Batch batch; loader.next(batch); throw_if_interrupted()) take(network_input(batch, run.data, run.device));
-}
-
-std::vector<at::Tensor> batches(const Run& run, const std::vector<size_t>& indices) {
-  std::vector<at::Tensor> result;
-  for_batches(run, indices, [&](const at::Tensor& x) { result.push_back(x); });
-  return result;
-}
-
-/// Throws for a set of black or equal images, whose ranges would be those of nothing. one: as for deal(); a ready input
-/// may be a vector, which is one value a channel.
-void require_differences(const std::vector<at::Tensor>& images, std::string_view one) {
-  const at::Tensor first = images.front()[0];
-  bool plain = true, equal = true;
-  for (const at::Tensor& batch : images) {
-    const at::Tensor flat = batch.flatten(2);
-    plain = plain && flat.amin(2).eq(flat.amax(2)).all().item<bool>();
-    equal = equal && batch.eq(first).all().item<bool>();
-  }
-  const bool several = images.size() > 1 || images.front().size(0) > 1;
-  if ((plain && one == "picture") || (equal && several))
-    throw data_error(fmt::format("{}all {}s are the same: there is nothing to calibrate on",
-                                 one == "picture" ? "every picture is of one colour, or " : "", one));
-}
-
 /// The methods that are tried without --method: all of them, and percentiles that clip more.
 std::vector<RangeMethod> range_methods() {
   return {{CalibrationMethod::mse},
@@ -211,12 +81,16 @@ std::vector<RangeMethod> range_methods() {
 struct Way {
   std::string name;
   CalibrateRecipe calibrate;
+
+  bool repairs() const { return name != kNoRepairs; }  ///< changes weights or biases
 };
 
-std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph) {
-  std::vector<Way> all = {{"none", request.calibrate}};
+std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph, at::Device device) {
+  Way way{kNoRepairs, request.calibrate};
+  way.calibrate.batch_size = calibration_batch(device);
+  std::vector<Way> all = {way};
   if (request.repair == Repair::none) return all;
-  Way way{"bias correction", request.calibrate};
+  way.name = "bias correction";
   way.calibrate.bias_correction = true;
   all.push_back(way);
   way.name = "equalization and bias correction";
@@ -225,6 +99,7 @@ std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph) {
   if (request.repair == Repair::fast) return all;
   way.name = "bias correction and learned rounding";
   way.calibrate.equalize = false;
+  way.calibrate.batch_size = request.calibrate.batch_size;  // of the steps that learn
   way.calibrate.rounding = WeightRounding::adaround;
   all.push_back(way);
   if (graph.outputs.size() > 1) return all;
@@ -243,8 +118,9 @@ struct Made {
 
 Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
           const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
-  Weights weights = floats;  // repairs change them
-  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  Weights weights = floats;
+  if (way.repairs())
+    for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
   if (request.method) run.recipe.calibrate.method = *request.method;
@@ -272,7 +148,7 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
                         Quantized::ChannelScales& result) {
   ChannelScales channels(original);
   if (!channels.any()) return;
-  for_batches(run, run.data.calibration, [&](const at::Tensor& x) { channels.see(x); });
+  for_input_batches(run, run.data.calibration, [&](const at::Tensor& x) { channels.see(x); });
   const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
   QuantizeRequest one_method = request;
   one_method.method = ranges.method;
@@ -349,16 +225,12 @@ Graph open_network(QuantizeRequest& request) {
 
 Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Device device) {
   Run run = open(request, graph, device);
-  std::shared_ptr<InputTensors> tensors;  // null: images
-  if (request.images.empty())
-    tensors = open_tensors(request, run);
-  else
-    open_images(request, run);
+  const std::shared_ptr<InputTensors> tensors = open_inputs(request, run);  // null: images
   const Weights floats = starting_weights(run);
   require_usable(request, run.graph, floats);
   run.recipe.evaluate.batch_size = kProofImages;
-  const std::vector<at::Tensor> held = batches(run, run.data.validation);
-  require_differences(held, tensors ? "input" : "picture");
+  const std::vector<at::Tensor> held = input_batches(run, run.data.validation);
+  require_differences(held, /*are_images=*/!tensors);
   QuantizedModel original = make_quantized(run, floats);
   const FloatOutputs wanted = float_outputs(original, held);
 
@@ -368,7 +240,7 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   result.measured_on = run.data.test.size();
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
   std::optional<Made> best;
-  const std::vector<Way> tried = ways(request, run.graph);
+  const std::vector<Way> tried = ways(request, run.graph, device);
   for (const Way& way : tried) {
     if (tried.size() > 1) result.repairs.push_back({.name = way.name});
     try {
@@ -384,14 +256,16 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   }
   try_channel_scales(run, original, request, tried[result.repaired], held, wanted, *best, result.channel_scales);
   result.ranges = best->ranges;
-  const std::vector<at::Tensor> unseen = batches(run, run.data.test);
-  result.outputs = OutputErrors(best->model, unseen, float_outputs(original, unseen)).measure();
+  const std::vector<at::Tensor> unseen = input_batches(run, run.data.test);
+  const bool same_weights = !tried[result.repaired].repairs() && result.channel_scales.lookups.empty();
   const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
   Progress progress("layers alone", alone, "layers");
-  result.layers = layer_costs(best->model, unseen, alone, [&](int layer) {
+  NetworkCosts costs = network_costs(best->model, same_weights ? nullptr : &original, unseen, alone, [&](int layer) {
     progress.update(layer);
     throw_if_interrupted();
   });
+  result.outputs = std::move(costs.outputs);
+  result.layers = std::move(costs.layers);
   result.graph = to_int8(run, best->model);
   result.graph.recipe_hash.clear();  // there is no recipe
   if (tensors) {

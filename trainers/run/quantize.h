@@ -40,7 +40,7 @@ struct QuantizeRequest {
   CalibrateRecipe calibrate;                ///< `method` only if it is set below
   std::optional<CalibrationMethod> method;  ///< empty: the one that loses least, also by edge
   Repair repair = Repair::none;
-  int alone = 12;  ///< at most so many layers are measured alone
+  int alone = 6;  ///< at most so many layers are measured alone
   uint64_t seed = 1;
   int threads = 0;  ///< 0: all cores
 };

@@ -6,6 +6,7 @@
 // are then copied together.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/conv/cpu/paths.h"
 #include "kernels/core/divide.h"
@@ -29,13 +30,16 @@ int slot_of(const PackedGemm& p, const GemmKernels& kernels, int channel) {
   return channel - in_block % pair_channels + slot;
 }
 
-/// Returns the index of (slot, k) in one group's packed weights.
-size_t packed_index(const PackedGemm& p, const GemmKernels& kernels, int slot, int k) {
+/// Where the weights of a slot lie among one group's packed weights: k_group of them at each step.
+struct PackedRow {
+  size_t first, step;
+};
+
+PackedRow packed_row(const PackedGemm& p, const GemmKernels& kernels, int slot) {
   const int block = slot / p.block_channels, in_block = slot % p.block_channels;
   const int width = block_vectors(p, kernels, slot) * kernels.lanes;
   const size_t block_start = static_cast<size_t>(block) * p.block_channels * p.k;
-  return block_start + static_cast<size_t>(k / kernels.k_group) * width * kernels.k_group + in_block * kernels.k_group +
-         k % kernels.k_group;
+  return {block_start + static_cast<size_t>(in_block) * kernels.k_group, static_cast<size_t>(width) * kernels.k_group};
 }
 
 }  // namespace
@@ -66,12 +70,13 @@ PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Con
   for (int channel = 0; channel < g.out_c; ++channel) {
     const int group = channel / p.group_channels, in_group = channel % p.group_channels;
     const int slot = slot_of(p, kernels, in_group);
-    int8_t* to = p.weight.data() + group * group_weights;
-    int32_t sum = 0;
+    const PackedRow row = packed_row(p, kernels, slot);
+    int8_t* to = p.weight.data() + group * group_weights + row.first;
+    const int32_t sum = std::accumulate(from, from + g.kernel_h * g.kernel_w * in_channels, 0);
     for (int tap = 0; tap < g.kernel_h * g.kernel_w; ++tap) {
-      for (int c = 0; c < in_channels; ++c, ++from) {
-        to[packed_index(p, kernels, slot, tap * p.tap_bytes + c)] = *from;
-        sum += *from;
+      for (int c = 0; c < in_channels; c += kernels.k_group, to += row.step) {
+        const int codes = std::min(kernels.k_group, in_channels - c);
+        for (int i = 0; i < codes; ++i) to[i] = *from++;
       }
     }
     const size_t i = static_cast<size_t>(group) * p.padded_channels + slot;

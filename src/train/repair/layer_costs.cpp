@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/train/model/numerics.h"
+#include "src/train/repair/deployed_network.h"
 
 namespace octet {
 namespace {
@@ -37,43 +38,75 @@ struct ChannelErrors {
   }
 };
 
+/// Returns the images in batches of which all nodes' values fit into 128 MiB, or of one image.
+std::vector<at::Tensor> small_batches(const std::vector<at::Tensor>& x, const std::vector<Node>& nodes) {
+  constexpr int64_t kMost = 128 << 20;
+  int64_t bytes = 0;  // of one image's values
+  for (const Node& node : nodes) bytes += 4 * node.shape.elements();
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& batch : x)
+    for (const at::Tensor& part : batch.split(std::max<int64_t>(1, kMost / bytes))) parts.push_back(part);
+  return parts;
+}
+
 }  // namespace
 
-std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, int most,
-                                   const std::function<void(int layer)>& done) {
+NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, const std::vector<at::Tensor>& x, int most,
+                           const std::function<void(int layer)>& done) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  const std::vector<Node>& nodes = model.prepared().graph.nodes;
+  const Graph& graph = model.prepared().graph;
+  const std::vector<Node>& nodes = graph.nodes;
+  const std::vector<bool> none(nodes.size(), false);
   std::vector<ChannelErrors> sums(nodes.size());
-  for (const at::Tensor& batch : x) {
-    std::vector<at::Tensor> wanted(nodes.size());
-    const std::vector<bool> none(nodes.size(), false), all(nodes.size(), true);
+  std::vector<std::vector<at::Tensor>> floats, deployed;  // outputs, by batch
+  const std::vector<at::Tensor> parts = small_batches(x, nodes);
+  DeployedNetwork network(model, largest_batch(parts));
+  for (const at::Tensor& batch : parts) {
+    std::vector<at::Tensor> wanted(nodes.size()), got(nodes.size());
     model.forward_partly(batch, none, [&](int n, const at::Tensor& y) { wanted[n] = y.clone(); });
-    model.forward_partly(batch, all, [&](int n, const at::Tensor& y) {
+    const auto outputs = [&](const std::vector<at::Tensor>& of) {
+      std::vector<at::Tensor> result;
+      for (const int output : graph.outputs) result.push_back(of[output]);
+      return result;
+    };
+    floats.push_back(outputs(wanted));
+    network.run(batch, [&](int n, const at::Tensor& y) {
       sums[n].add(wanted[n], y);
       wanted[n] = at::Tensor();
+      if (std::count(graph.outputs.begin(), graph.outputs.end(), n) > 0) got[n] = y.clone();
     });
+    deployed.push_back(outputs(got));
   }
-  const OutputErrors errors(model, x, float_outputs(model, x));
+  const FloatOutputs own(std::move(floats));
+  NetworkCosts costs;
+  const auto got = [&](size_t batch) { return deployed[batch]; };
+  costs.outputs = output_errors(graph, original ? float_outputs(*original, parts) : own, got);
+
   std::vector<double> lost;
   for (const ChannelErrors& node : sums) lost.push_back(node.lost());
-  std::vector<LayerCost> costs;
   std::vector<std::pair<double, size_t>> added;  // what the inputs had lost already, less what the node's output lost
   std::vector<int> node_of;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     if (!has_weight(nodes[n].op) && !model.prepared().has_edge(n)) continue;
     double before = 0;
     for (const int input : nodes[n].inputs) before = std::max(before, lost[input]);
-    added.emplace_back(before - lost[n], costs.size());
+    added.emplace_back(before - lost[n], costs.layers.size());
     node_of.push_back(n);
-    costs.push_back({nodes[n].name, std::string(op_name(nodes[n].op)), sums[n].sqnr_db(), {}});
+    costs.layers.push_back({nodes[n].name, std::string(op_name(nodes[n].op)), sums[n].sqnr_db(), {}});
   }
   std::sort(added.begin(), added.end());
+  std::vector<at::Tensor> first;  // the parts of the first batch
+  for (int64_t images = 0; images < x.front().size(0); images += first.back().size(0))
+    first.push_back(parts[first.size()]);
+  FloatOutputs of_first = own;
+  of_first.y.resize(first.size());
+  const OutputErrors errors(model, first, std::move(of_first));
   for (int i = 0; i < std::min(most, static_cast<int>(added.size())); ++i) {
     done(i);
-    std::vector<bool> alone(nodes.size(), false);
+    std::vector<bool> alone = none;
     alone[node_of[added[i].second]] = true;
-    costs[added[i].second].alone_lost = mean_lost(errors.measure(alone));
+    costs.layers[added[i].second].alone_lost = mean_lost(errors.measure(alone));
   }
   return costs;
 }

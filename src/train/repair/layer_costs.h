@@ -19,10 +19,17 @@ struct LayerCost {
                                      ///< measured where the output is worst
 };
 
-/// Returns the cost of every node with weights or an edge of its own, in the order of the graph, against the float
-/// network with the model's weights. `most` of them, those that add most to what their inputs have lost, are also
-/// measured alone; `done` is called before each of these. x: batches of images that calibration did not see.
-std::vector<LayerCost> layer_costs(QuantizedModel& model, const std::vector<at::Tensor>& x, int most,
-                                   const std::function<void(int layer)>& done);
+/// What a network loses, as a whole and by layer.
+struct NetworkCosts {
+  std::vector<OutputError> outputs;
+  std::vector<LayerCost> layers;  ///< nodes with weights or an edge of their own, in the order of the graph
+};
+
+/// Measures what a quantized network loses. Outputs are compared with those of `original`, or if it is null with those
+/// of the float network with the model's weights; layers are compared with the latter. `most` layers, those that add
+/// most to what their inputs have lost, are also measured alone, on the first batch; `done` is called before each of
+/// these. x: batches of images that calibration did not see; what the float network computes for one is held in memory.
+NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, const std::vector<at::Tensor>& x, int most,
+                           const std::function<void(int layer)>& done);
 
 }  // namespace octet

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/train/model/numerics.h"
+#include "src/train/repair/deployed_network.h"
 
 namespace octet {
 namespace {
@@ -20,17 +21,6 @@ at::Tensor by_image(const at::Tensor& x) { return x.flatten(1).sum(1, false, at:
 
 /// An output of one batch as [N, C, pixels].
 at::Tensor by_channel(const at::Tensor& y) { return y.reshape({y.size(0), y.size(1), -1}); }
-
-/// Returns the outputs of a network with the nodes of `quantized` quantized.
-std::vector<at::Tensor> outputs(QuantizedModel& model, const at::Tensor& x, const std::vector<bool>& quantized) {
-  const std::vector<int>& of = model.prepared().graph.outputs;
-  std::vector<at::Tensor> result(of.size());
-  model.forward_partly(x, quantized, [&](int node, const at::Tensor& y) {
-    for (size_t o = 0; o < of.size(); ++o)
-      if (of[o] == node) result[o] = y.detach().clone();
-  });
-  return result;
-}
 
 /// A range that an edge may get instead of its own.
 struct Alternative {
@@ -52,44 +42,46 @@ double mean_lost(const std::vector<OutputError>& errors) {
   return sum / static_cast<double>(errors.size());
 }
 
+FloatOutputs::FloatOutputs(std::vector<std::vector<at::Tensor>> outputs) : y(std::move(outputs)) {
+  std::vector<at::Tensor> sums(y.front().size());
+  std::vector<double> counts(sums.size());
+  for (const std::vector<at::Tensor>& batch : y) {
+    for (size_t o = 0; o < sums.size(); ++o) {
+      const at::Tensor x = by_channel(batch[o]);
+      const at::Tensor sum = x.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
+      sums[o] = sums[o].defined() ? sums[o] + sum : sum;
+      counts[o] += static_cast<double>(x.size(0) * x.size(2));
+    }
+  }
+  for (size_t o = 0; o < sums.size(); ++o) mean.push_back((sums[o] / counts[o]).to(at::kFloat).view({1, -1, 1}));
+}
+
+FloatOutputs FloatOutputs::of_batch(size_t batch) const {
+  FloatOutputs one = *this;
+  one.y = {y[batch]};
+  return one;
+}
+
 FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>& x) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const std::vector<bool> none(model.prepared().graph.nodes.size(), false);
-  FloatOutputs result;
-  std::vector<at::Tensor> sums;
-  std::vector<double> counts;
-  for (const at::Tensor& batch : x) {
-    result.y.push_back(outputs(model, batch, none));
-    sums.resize(result.y.back().size());
-    counts.resize(sums.size());
-    for (size_t o = 0; o < sums.size(); ++o) {
-      const at::Tensor y = by_channel(result.y.back()[o]);
-      const at::Tensor sum = y.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
-      sums[o] = sums[o].defined() ? sums[o] + sum : sum;
-      counts[o] += static_cast<double>(y.size(0) * y.size(2));
-    }
-  }
-  for (size_t o = 0; o < sums.size(); ++o) result.mean.push_back((sums[o] / counts[o]).to(at::kFloat).view({1, -1, 1}));
-  return result;
+  std::vector<std::vector<at::Tensor>> y;
+  for (const at::Tensor& batch : x) y.push_back(partly_quantized_outputs(model, batch, none));
+  return FloatOutputs(std::move(y));
 }
 
-OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x, FloatOutputs wanted)
-    : model_(model), x_(x), wanted_(std::move(wanted)) {}
-
-std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantized) const {
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
-  const Graph& graph = model_.prepared().graph;
+std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& wanted,
+                                       const std::function<std::vector<at::Tensor>(size_t batch)>& got) {
   std::vector<OutputError> errors(graph.outputs.size());
   std::vector<double> signal(errors.size()), noise(errors.size()), answers(errors.size());
   double images = 0;
-  for (size_t b = 0; b < x_.size(); ++b) {
-    const std::vector<at::Tensor> got = outputs(model_, x_[b], quantized);
-    images += static_cast<double>(x_[b].size(0));
+  for (size_t b = 0; b < wanted.y.size(); ++b) {
+    const std::vector<at::Tensor> outputs = got(b);
+    images += static_cast<double>(outputs.front().size(0));
     for (size_t o = 0; o < errors.size(); ++o) {
-      const at::Tensor x = by_channel(wanted_.y[b][o]), y = by_channel(got[o]);
-      const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted_.mean[o]).square());
+      const at::Tensor x = by_channel(wanted.y[b][o]), y = by_channel(outputs[o]);
+      const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted.mean[o]).square());
       errors[o].lost += (n / (n + s).clamp_min(std::numeric_limits<double>::min())).sum().item<double>();
       signal[o] += x.square().sum(at::kDouble).item<double>();
       noise[o] += n.sum().item<double>();
@@ -106,6 +98,41 @@ std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantize
   return errors;
 }
 
+OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x, FloatOutputs wanted)
+    : model_(model), x_(x), wanted_(std::move(wanted)) {}
+
+std::vector<OutputError> OutputErrors::measure() const {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  DeployedNetwork network(model_, largest_batch(x_));
+  return output_errors(model_.prepared().graph, wanted_, [&](size_t b) { return network.outputs(x_[b]); });
+}
+
+std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantized) const {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  return output_errors(model_.prepared().graph, wanted_,
+                       [&](size_t b) { return partly_quantized_outputs(model_, x_[b], quantized); });
+}
+
+OutputErrors::Lost OutputErrors::lost_unless(double most) const {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  DeployedNetwork network(model_, largest_batch(x_));
+  Lost result{.first = 0, .all = std::numeric_limits<double>::infinity()};
+  double sum = 0, images = 0;
+  for (size_t b = 0; b < x_.size(); ++b) {
+    const double lost = mean_lost(
+        output_errors(model_.prepared().graph, wanted_.of_batch(b), [&](size_t) { return network.outputs(x_[b]); }));
+    if (b == 0) result.first = lost;
+    if (b == 0 && lost > most) return result;
+    sum += lost * static_cast<double>(x_[b].size(0));
+    images += static_cast<double>(x_[b].size(0));
+  }
+  result.all = sum / images;
+  return result;
+}
+
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
                            int trials, const std::function<void(int trial)>& done) {
   constexpr double kDiffer = 1.2;  // ranges nearer to each other than that are not tried for single edges
@@ -114,16 +141,18 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   ChosenRanges result;
   int trial = 0;
   std::vector<std::vector<QParams>> ranges;  // by method, by node
+  std::vector<OutputErrors::Lost> lost;      // by method
   for (const RangeMethod& method : methods) {
     done(trial++);
     model.choose_edges(method.method, method.percentile);
     ranges.push_back(model.edges());
-    result.trials.push_back({method, errors.lost()});
+    lost.push_back(errors.lost_unless(std::numeric_limits<double>::infinity()));
+    result.trials.push_back({method, lost.back().all});
   }
   const auto best = std::min_element(result.trials.begin(), result.trials.end(),
                                      [](const auto& a, const auto& b) { return a.lost < b.lost; });
   result.chosen = static_cast<size_t>(best - result.trials.begin());
-  result.lost = best->lost;
+  OutputErrors::Lost least = lost[result.chosen];
   model.choose_edges(best->ranges.method, best->ranges.percentile);
 
   std::vector<Alternative> alternatives;
@@ -143,12 +172,12 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
     done(trial++);
     const QParams before = model.edges()[other.node];
     model.set_edge(other.node, other.qparams);
-    const double lost = errors.lost();
-    if (lost > kPays * result.lost) {
+    const OutputErrors::Lost now = errors.lost_unless(least.first);
+    if (now.all > kPays * least.all) {
       model.set_edge(other.node, before);
       continue;
     }
-    result.lost = lost;
+    least = now;
     const std::string& name = prepared.graph.nodes[other.node].name;
     const auto known = std::find_if(result.edges.begin(), result.edges.end(),
                                     [&](const ChosenRanges::Edge& edge) { return edge.node == name; });
@@ -159,6 +188,7 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
       known->after = other.qparams.scale;
     }
   }
+  result.lost = least.all;
   return result;
 }
 

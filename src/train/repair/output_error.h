@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ double mean_lost(const std::vector<OutputError>& errors);
 
 /// The outputs of a float network over batches of images.
 struct FloatOutputs {
+  explicit FloatOutputs(std::vector<std::vector<at::Tensor>> outputs);
+  FloatOutputs of_batch(size_t batch) const;  ///< with the mean over all images
+
   std::vector<std::vector<at::Tensor>> y;  ///< by batch, by output
   std::vector<at::Tensor> mean;            ///< by output: its channels' mean over all images, [1, C, 1]
 };
@@ -38,18 +42,30 @@ struct FloatOutputs {
 /// are. Repairs change weights and biases: what they are judged against is taken before them.
 FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>& x);
 
+/// Compares the outputs of a network with the float network's. got: returns those of a batch of wanted.y.
+std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& wanted,
+                                       const std::function<std::vector<at::Tensor>(size_t batch)>& got);
+
 /// The outputs of a float network over some images, and what they become when parts of a model are quantized.
 class OutputErrors {
  public:
   /// wanted: the float network's outputs for the batches x, as float_outputs() returns them.
   OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>& x, FloatOutputs wanted);
 
-  /// Compares the network with the nodes of `quantized` quantized; without an argument with all of them.
-  std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
-  std::vector<OutputError> measure() const { return measure(std::vector<bool>(nodes(), true)); }
+  /// Compares the whole quantized network, as DeployedNetwork runs it.
+  std::vector<OutputError> measure() const;
 
-  /// Returns mean_lost() with the whole network quantized.
-  double lost() const { return mean_lost(measure()); }
+  /// Compares the simulation with the nodes of `quantized` quantized.
+  std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
+
+  /// mean_lost() of the whole quantized network.
+  struct Lost {
+    double first;  ///< over the first batch
+    double all;    ///< over all images; infinite where it was not measured
+  };
+  /// Measures no further than the first batch where that alone loses more than `most`.
+  Lost lost_unless(double most) const;
+  double lost() const { return lost_unless(std::numeric_limits<double>::infinity()).all; }
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
 
  private:

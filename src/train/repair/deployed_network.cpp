@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/repair/deployed_network.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+#include "src/train/model/device.h"
+#include "src/train/model/input_codes.h"
+
+namespace octet {
+
+DeployedNetwork::DeployedNetwork(QuantizedModel& model, int max_batch) : model_(model) {
+  if (!device_of(model.weights()).is_cpu()) return;
+  const int channels = model.prepared().graph.nodes.front().shape.c;
+  graph_ = model.convert(pixels_are_codes(model.edges().front(), channels), {});
+  program_ =
+      preferred_engine(EngineDevices::cpu).compile(graph_, {.max_batch = max_batch, .threads = at::get_num_threads()});
+}
+
+at::Tensor DeployedNetwork::values(int node, const void* data, int64_t batch) const {
+  const Int8Node& n = graph_.nodes[node];
+  const Shape& shape = n.shape;
+  const Shape& stored = n.op == Int8Op::flatten ? graph_.nodes[n.inputs[0]].shape : shape;
+  const at::ScalarType type = n.float_output ? at::kFloat : n.out.is_signed() ? at::kChar : at::kByte;
+  const at::Tensor codes =
+      at::from_blob(const_cast<void*>(data), {batch, stored.h, stored.w, stored.c}, type).permute({0, 3, 1, 2});
+  const at::Tensor y = n.float_output ? codes.clone() : (codes.to(at::kFloat) - n.out.zero_point).mul_(n.out.scale);
+  return y.reshape({batch, shape.c, shape.h, shape.w});
+}
+
+std::vector<at::Tensor> DeployedNetwork::outputs(const at::Tensor& x) {
+  if (!program_)
+    return partly_quantized_outputs(model_, x, std::vector<bool>(model_.prepared().graph.nodes.size(), true));
+  const int batch = static_cast<int>(x.size(0));
+  const OutputBuffers buffers(graph_, batch);
+  program_->run(pixels_of(x, graph_.nodes.front().out).data(), batch, buffers.memory());
+  std::vector<at::Tensor> result;
+  for (size_t o = 0; o < graph_.outputs.size(); ++o)
+    result.push_back(values(graph_.outputs[o], buffers[o].data(), batch));
+  return result;
+}
+
+void DeployedNetwork::run(const at::Tensor& x, const QuantizedModel::Look& look) {
+  if (!program_) {
+    model_.forward_partly(x, std::vector<bool>(model_.prepared().graph.nodes.size(), true), look);
+    return;
+  }
+  const int batch = static_cast<int>(x.size(0));
+  const OutputBuffers buffers(graph_, batch);
+  program_->run(pixels_of(x, graph_.nodes.front().out).data(), batch, buffers.memory(),
+                [&](int node, const void* data, size_t) { look(node, values(node, data, batch)); });
+}
+
+int largest_batch(const std::vector<at::Tensor>& x) {
+  int64_t most = 0;
+  for (const at::Tensor& batch : x) most = std::max(most, batch.size(0));
+  return static_cast<int>(most);
+}
+
+std::vector<at::Tensor> partly_quantized_outputs(QuantizedModel& model, const at::Tensor& x,
+                                                 const std::vector<bool>& quantized) {
+  const std::vector<int>& of = model.prepared().graph.outputs;
+  std::vector<at::Tensor> result(of.size());
+  model.forward_partly(x, quantized, [&](int node, const at::Tensor& y) {
+    for (size_t o = 0; o < of.size(); ++o)
+      if (of[o] == node) result[o] = y.detach().clone();
+  });
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/quantize_inputs.h"
+
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/progress.h"
+#include "src/base/random.h"
+#include "src/base/text.h"
+#include "src/data/image_files.h"
+#include "src/train/model/input_codes.h"
+#include "trainers/loop/batches.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kFewImages = 10;  // below, one image in three is held back for each part, which measures little
+
+/// Returns at most `limit` of the images, evenly spaced, without those that cannot be read or are too small for the
+/// transform, which are told.
+std::vector<size_t> readable(const ImageList& images, size_t limit, const Transform& transform) {
+  std::vector<size_t> all(images.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  std::vector<size_t> usable;
+  std::string first;
+  for (const size_t index : evenly_spaced(all, std::min(limit, all.size()))) {
+    try {
+      const Image image = images.read(index);
+      check_size({image.height, image.width}, transform, /*training=*/false);
+      usable.push_back(index);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
+      const std::string name = images.describe(index), what = error.what();
+      if (first.empty()) first = what.starts_with(name) ? what : name + ": " + what;
+    }
+    throw_if_interrupted();
+  }
+  const long bad = static_cast<long>(std::min(limit, all.size()) - usable.size());
+  if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "picture"), first));
+  if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "picture"), first));
+  return usable;
+}
+
+/// Deals the images out at random, so that those of one folder do not come into one part. one: "picture" or "input".
+void deal(std::vector<size_t> images, const char* one, uint64_t seed, RunData& data) {
+  if (images.size() < 3)
+    throw data_error(
+        fmt::format("{}: some are calibrated on, and others show what is lost; give 10 at least, 100 to "
+                    "300 are usual",
+                    counted(static_cast<long>(images.size()), one)));
+  if (images.size() < kFewImages)
+    say(fmt::format("note: {} only: ranges and what is measured depend on chance; 100 to 300 are usual",
+                    counted(static_cast<long>(images.size()), one)));
+  Random({seed, 41}).shuffle(images);
+  const size_t held = std::clamp<size_t>(images.size() / 5, 1, kHeldBack);
+  const auto begin = images.begin();
+  const auto part = [&](size_t from, size_t to) {
+    std::vector<size_t> indices(begin + static_cast<std::ptrdiff_t>(from), begin + static_cast<std::ptrdiff_t>(to));
+    std::sort(indices.begin(), indices.end());
+    return indices;
+  };
+  data.validation = part(0, held);
+  data.test = part(held, 2 * held);
+  data.calibration = data.train = part(2 * held, images.size());
+}
+
+/// Opens the images of the request and deals them out.
+void open_images(const QuantizeRequest& request, Run& run) {
+  const Shape& input = run.graph.nodes.front().shape;
+  if (input.c != 1 && input.c != 3)
+    throw usage_error(
+        fmt::format("{}: takes inputs of {} channels; pictures have 1 or 3, and --tensors FILE takes any number",
+                    request.network, input.c));
+  run.preprocessing = request.preprocessing;
+  if (run.preprocessing.mean.size() != static_cast<size_t>(input.c) ||
+      run.preprocessing.std.size() != static_cast<size_t>(input.c))
+    throw usage_error(fmt::format("{}: takes {} channels, the preprocessing has {} means and {} deviations",
+                                  request.network, input.c, run.preprocessing.mean.size(),
+                                  run.preprocessing.std.size()));
+  const auto images = std::make_shared<ImageList>(
+      request.images, input.c, request.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored);
+  for (const std::string& note : images->notes()) say("note: " + note);
+  RunData& data = run.data;
+  data.train_set = data.validation_set = data.test_set = images;
+  data.evaluation_transform = data.train_transform = evaluation_transform(input, run.preprocessing);
+  check_transform(data.evaluation_transform);
+  data.mean = run.preprocessing.mean;
+  data.std = run.preprocessing.std;
+  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), "picture", request.seed, data);
+  for (const std::string& note : check_pictures(data)) say("note: " + note);
+}
+
+TensorData ready_inputs(const QuantizeRequest& request, const Node& input) {
+  if (request.inputs.empty()) return read_input_tensor(request.tensors, input.name);
+  const Shape& shape = input.shape;
+  const auto elements = static_cast<size_t>(shape.elements());
+  if (request.inputs.size() % elements != 0)
+    throw data_error(fmt::format("inputs: {} values are no whole number of inputs of {} x {} x {}",
+                                 request.inputs.size(), shape.c, shape.h, shape.w));
+  return float_tensor({static_cast<int64_t>(request.inputs.size() / elements), shape.c, shape.h, shape.w},
+                      request.inputs.data());
+}
+
+/// Takes the ready inputs of the request in place of images, and returns them.
+std::shared_ptr<InputTensors> open_tensors(const QuantizeRequest& request, Run& run) {
+  const Node& input = run.graph.nodes.front();
+  auto tensors = std::make_shared<InputTensors>(ready_inputs(request, input),
+                                                request.inputs.empty() ? request.tensors : "inputs", input.shape);
+  run.preprocessing = pixels_are_codes(QParams(), input.shape.c);  // until the input has its codes
+  RunData& data = run.data;
+  data.train_set = data.validation_set = data.test_set = tensors;
+  data.evaluation_transform = data.train_transform = evaluation_transform(input.shape, run.preprocessing);
+  std::vector<size_t> all(tensors->size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  deal(evenly_spaced(all, std::min(all.size(), static_cast<size_t>(request.limit))), "input", request.seed, data);
+  return tensors;
+}
+
+}  // namespace
+
+int calibration_batch(at::Device device) { return device.is_cpu() ? 8 : 64; }
+
+std::shared_ptr<InputTensors> open_inputs(const QuantizeRequest& request, Run& run) {
+  if (request.images.empty()) return open_tensors(request, run);
+  open_images(request, run);
+  return nullptr;
+}
+
+void for_input_batches(const Run& run, const std::vector<size_t>& indices,
+                       const std::function<void(const at::Tensor& x)>& take) {
+  Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
+                {.batch_size = calibration_batch(run.device), .workers = run.data.workers});
+  for (Batch batch; loader.next(batch); throw_if_interrupted()) take(network_input(batch, run.data, run.device));
+}
+
+std::vector<at::Tensor> input_batches(const Run& run, const std::vector<size_t>& indices) {
+  std::vector<at::Tensor> result;
+  for_input_batches(run, indices, [&](const at::Tensor& x) { result.push_back(x); });
+  return result;
+}
+
+void require_differences(const std::vector<at::Tensor>& batches, bool are_images) {
+  const at::Tensor first = batches.front()[0];
+  bool plain = are_images, equal = true;  // a ready input may be a vector, which is one value a channel
+  for (const at::Tensor& batch : batches) {
+    const at::Tensor flat = batch.flatten(2);
+    plain = plain && flat.amin(2).eq(flat.amax(2)).all().item<bool>();
+    equal = equal && batch.eq(first).all().item<bool>();
+  }
+  const bool several = batches.size() > 1 || batches.front().size(0) > 1;
+  if (plain || (equal && several))
+    throw data_error(fmt::format("{}s are the same: there is nothing to calibrate on",
+                                 are_images ? "every picture is of one colour, or all picture" : "all input"));
+}
+
+}  // namespace octet
