@@ -44,6 +44,9 @@ struct Rows {
 void fake_quantize(const float* x, const ChannelQuantization& q, Rows rows, float* y, uint8_t* mask);
 void fake_quantize(const uint16_t* x, const ChannelQuantization& q, Rows rows, uint16_t* y, uint8_t* mask);
 
+/// Writes quantize(x) for codes that are stored as int8.
+void quantize_to_int8(const float* x, size_t count, const QParams& q, int8_t* codes);
+
 /// Returns the sum of (dequantize(quantize(x)) - x)^2 in double, added in a fixed order.
 double squared_error(const float* x, size_t count, const QParams& q);
 

@@ -3,6 +3,7 @@
 // (kernels/CMakeLists.txt), without which rintf and the comparisons would not vectorize; results are the same.
 #include "kernels/training/fake_quantize.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/core/cpu.h"
@@ -146,6 +147,27 @@ OCTET_CLONES void fake_quantize_backward(const float* dy, const uint8_t* mask, s
 OCTET_CLONES void fake_quantize_backward(const uint16_t* dy, const uint8_t* mask, size_t count, uint16_t* dx) {
   // As a bit mask: GCC 12 does not vectorize the choice.
   for (size_t i = 0; i < count; ++i) dx[i] = static_cast<uint16_t>(dy[i] & -static_cast<int>(mask[i]));
+}
+
+OCTET_CLONES void quantize_to_int8(const float* x, size_t count, const QParams& qparams, int8_t* codes) {
+  const QParams q = qparams;
+  for (size_t i = 0; i < count; ++i) codes[i] = static_cast<int8_t>(quantize(x[i], q));
+}
+
+OCTET_CLONES CodeRow see_codes(const int8_t* codes, size_t count) {
+  constexpr size_t kRun = 1 << 20;  // sums of so many magnitudes stay within int32
+  CodeRow row;
+  for (size_t first = 0; first < count; first += kRun) {
+    int8_t lowest = 0, highest = 0;
+    int32_t magnitude = 0;
+    for (size_t i = first; i < std::min(count, first + kRun); ++i) {
+      lowest = codes[i] < lowest ? codes[i] : lowest;
+      highest = codes[i] > highest ? codes[i] : highest;
+      magnitude += codes[i] < 0 ? -codes[i] : codes[i];
+    }
+    row = {std::min<int32_t>(row.lowest, lowest), std::max<int32_t>(row.highest, highest), row.magnitude + magnitude};
+  }
+  return row;
 }
 
 OCTET_CLONES double squared_error(const float* x, size_t count, const QParams& qparams) {

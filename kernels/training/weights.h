@@ -24,6 +24,13 @@ OCTET_HOST_DEVICE inline float scale_of_reach(const WeightReach& reach, const We
   return scale > kSmallestScale ? scale : kSmallestScale;
 }
 
+/// What a row of weight codes holds.
+struct CodeRow {
+  int32_t lowest = 0, highest = 0;
+  int64_t magnitude = 0;  ///< sum of |code|
+};
+CodeRow see_codes(const int8_t* codes, size_t count);
+
 /// Factors by which a search for the smallest squared error shrinks the range, in the order in which they are tried. Of
 /// several with equal errors the first wins.
 struct ShrinkFactors {

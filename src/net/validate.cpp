@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <string_view>
 
 #include "kernels/training/two_of_four.h"
+#include "kernels/training/weights.h"
 #include "src/base/error.h"
 #include "src/base/numbers.h"
 #include "src/net/int8_graph.h"
@@ -143,14 +143,14 @@ class NodeCheck {
     const int highest = (1 << (node_.weight_bits - 1)) - 1;
     const int64_t input_magnitude = magnitude(in(0));
     for (size_t k = 0; k < static_cast<size_t>(node_.shape.c); ++k) {
-      int64_t sum = 0;
       const int8_t* row = node_.weight.data() + k * static_cast<size_t>(per_channel);
-      for (int64_t i = 0; i < per_channel; ++i) {
-        if (row[i] < lowest || row[i] > highest)
-          fail(fmt::format("channel {}: weight code {}, allowed are {}..{}", k, row[i], lowest, highest));
-        sum += std::abs(static_cast<int>(row[i]));
+      const kernels::CodeRow codes = kernels::see_codes(row, static_cast<size_t>(per_channel));
+      if (codes.lowest < lowest || codes.highest > highest) {
+        const int8_t* first = std::find_if(row, row + per_channel, [&](int8_t w) { return w < lowest || w > highest; });
+        fail(fmt::format("channel {}: weight code {}, allowed are {}..{}", k, *first, lowest, highest));
       }
-      if (sum * input_magnitude >= kAccumulatorLimit) fail(fmt::format("channel {}: sums can leave int32", k));
+      if (codes.magnitude * input_magnitude >= kAccumulatorLimit)
+        fail(fmt::format("channel {}: sums can leave int32", k));
     }
   }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/training/fake_quantize.h"
+#include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
 #include "src/net/shapes.h"
@@ -147,13 +149,12 @@ class Converter {
     result.weight_bits = prepared_.bits.weight_bits[n];
     result.two_of_four = prepared_.sparse[n];
     result.weight.resize(outputs * taps);
+    if (!kernels::find_range(weight.data(), weight.size()).finite)
+      throw promise_error("convert: '" + node.name + "': a weight is not finite");
+    std::vector<int8_t> row(taps);
     for (size_t k = 0; k < outputs; ++k) {
-      const QParams q = codes.qparams(result.weight_scale[k]);
-      for (size_t i = 0; i < taps; ++i) {
-        const float w = weight[k * taps + columns[i]];
-        if (!std::isfinite(w)) throw promise_error("convert: '" + node.name + "': a weight is not finite");
-        result.weight[k * taps + i] = static_cast<int8_t>(quantize(w, q));
-      }
+      kernels::quantize_to_int8(&weight[k * taps], taps, codes.qparams(result.weight_scale[k]), row.data());
+      for (size_t i = 0; i < taps; ++i) result.weight[k * taps + i] = row[columns[i]];
     }
   }
 

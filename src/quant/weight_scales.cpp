@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
 #include "kernels/training/fake_quantize.h"
+#include "kernels/training/observe.h"
 #include "kernels/training/weights.h"
 #include "src/base/error.h"
 #include "src/quant/weight_scales.h"
@@ -12,24 +12,13 @@
 namespace octet {
 namespace {
 
-/// Throws Error(promise) for a weight that is not finite. Compilers make vectors of lanes, not of a single maximum.
 kernels::WeightReach reach_of(const float* weight, size_t count) {
-  constexpr size_t kLanes = 16;
-  std::array<float, kLanes> below{}, above{}, not_finite{};
-  const auto see = [&](size_t lane, float w) {
-    below[lane] = below[lane] < -w ? -w : below[lane];
-    above[lane] = above[lane] < w ? w : above[lane];
-    not_finite[lane] += w - w;  // 0, or NaN for good
-  };
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane) see(lane, weight[i + lane]);
-  for (; i < count; ++i) see(0, weight[i]);
-  if (std::any_of(not_finite.begin(), not_finite.end(), [](float x) { return x != 0; })) {
+  const kernels::ValueRange range = kernels::find_range(weight, count);
+  if (!range.finite) {
     const float* first = std::find_if_not(weight, weight + count, [](float w) { return std::isfinite(w); });
     throw promise_error("weight " + std::to_string(first - weight) + " is not finite");
   }
-  return {*std::max_element(below.begin(), below.end()), *std::max_element(above.begin(), above.end())};
+  return {std::max(0.0f, -range.lo), std::max(0.0f, range.hi)};
 }
 
 /// Returns search(row, count) for each channel, or its result for the whole tensor, repeated.

@@ -25,7 +25,7 @@ std::vector<QParams> kinds_of(int bits) {
 }
 
 /// Returns half steps from beyond one end of the codes to beyond the other, their neighbours, and noise.
-at::Tensor values(const QParams& q, at::IntArrayRef shape) {
+at::Tensor scale_values(const QParams& q, at::IntArrayRef shape) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   at::Tensor x = at::empty(shape);
@@ -39,19 +39,19 @@ at::Tensor values(const QParams& q, at::IntArrayRef shape) {
   return x;
 }
 
-at::Tensor noise(at::IntArrayRef shape) {
+at::Tensor scale_noise(at::IntArrayRef shape) {
   at::manual_seed(5);
   return at::randn(shape);
 }
 
-struct Expected {
+struct ExpectedScale {
   double gradient = 0, magnitude = 0;  ///< sum, and sum of magnitudes
 };
 
 /// LSQ's equations 3 and 5 (arXiv 1902.08153), with z for codes whose zero is elsewhere. x and dy in one order.
-Expected formula(const float* x, const float* dy, int64_t count, const QParams& q, double values_of_picture) {
+ExpectedScale formula(const float* x, const float* dy, int64_t count, const QParams& q, double values_of_picture) {
   const double below = q.quant_min - q.zero_point, above = q.quant_max - q.zero_point;
-  Expected sum;
+  ExpectedScale sum;
   for (int64_t i = 0; i < count; ++i) {
     const double rounded = std::rint(x[i] / q.scale);  // which code, is decided in float
     double slope = rounded - static_cast<double>(x[i]) / q.scale;
@@ -82,11 +82,12 @@ TEST(LearnedScale, GradientIsTheFormulaAtEveryWidth) {
     for (QParams q : kinds_of(bits)) {
       for (const float scale : kScales) {
         q.scale = scale;
-        const at::Tensor x = values(q, {4, 8, 25, 23}), dy = noise(x.sizes());
+        const at::Tensor x = scale_values(q, {4, 8, 25, 23}), dy = scale_noise(x.sizes());
         const ScaleOutcome ours = run(x, at::full({}, scale), dy, [&](const at::Tensor& v, const at::Tensor& s) {
           return learned_fake_quantize(v, {s}, q);
         });
-        const Expected want = formula(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), x.numel(), q, 8 * 25 * 23);
+        const ExpectedScale want =
+            formula(x.const_data_ptr<float>(), dy.const_data_ptr<float>(), x.numel(), q, 8 * 25 * 23);
         ASSERT_NEAR(ours.dscale.item<float>(), want.gradient, 1e-7 * want.magnitude)
             << bits << " bits, zero " << q.zero_point << ", scale " << scale;
         const at::Tensor plain = x.clone().requires_grad_(true), y = fake_quantize(plain, q);
@@ -125,16 +126,16 @@ TEST(LearnedScale, EachChannelOfAWeightHasItsOwn) {
        {WeightCodes{-1, 1}, WeightCodes{-2, 1}, WeightCodes{-4, 3}, WeightCodes{-7, 7}, WeightCodes{-127, 127}}) {
     for (const at::MemoryFormat format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
       at::Tensor x = at::empty({5, 70, 3, 3});
-      for (int k = 0; k < 5; ++k) x[k] = values(codes.qparams(scales[k].item<float>()), {70, 3, 3});
-      const at::Tensor dy = noise(x.sizes());
+      for (int k = 0; k < 5; ++k) x[k] = scale_values(codes.qparams(scales[k].item<float>()), {70, 3, 3});
+      const at::Tensor dy = scale_noise(x.sizes());
       const auto learned = [&](const at::Tensor& v, const at::Tensor& s) {
         return learned_fake_quantize_weight(v, s, codes);
       };
       const ScaleOutcome ours = run(x.contiguous(format), scales, dy, learned);
       for (int k = 0; k < 5; ++k) {
         const at::Tensor row = x[k].contiguous(), gradient = dy[k].contiguous();
-        const Expected want = formula(row.const_data_ptr<float>(), gradient.const_data_ptr<float>(), row.numel(),
-                                      codes.qparams(scales[k].item<float>()), 630);
+        const ExpectedScale want = formula(row.const_data_ptr<float>(), gradient.const_data_ptr<float>(), row.numel(),
+                                           codes.qparams(scales[k].item<float>()), 630);
         ASSERT_NEAR(ours.dscale[k].item<float>(), want.gradient, 1e-7 * want.magnitude)
             << int{codes.lowest} << " " << k;
       }
@@ -150,7 +151,7 @@ TEST(LearnedScale, EachChannelOfAWeightHasItsOwn) {
 
 TEST(LearnedScale, SameBitsWithAnyThreads) {
   const QParams q{0.0371f, 3, 0, 15};
-  const at::Tensor x = values(q, {4, 8, 64, 96}), dy = noise(x.sizes());
+  const at::Tensor x = scale_values(q, {4, 8, 64, 96}), dy = scale_noise(x.sizes());
   const at::Tensor scales = at::tensor({0.01f, 0.02f, 0.03f, 0.04f});
   const int before = at::get_num_threads();
   std::vector<at::Tensor> tensor, channels;
@@ -174,7 +175,7 @@ TEST(LearnedScale, SameBitsWithAnyThreads) {
 /// other layouts are read correctly.
 TEST(LearnedScale, NeitherBatchNorLayoutMatters) {
   const QParams q{0.0371f, 3, 0, 15};
-  const at::Tensor x = values(q, {1, 8, 20, 24}), dy = noise(x.sizes());
+  const at::Tensor x = scale_values(q, {1, 8, 20, 24}), dy = scale_noise(x.sizes());
   const auto gradient = [&](const at::Tensor& v, const at::Tensor& of_y) {
     return run(v, at::full({}, q.scale), of_y,
                [&](const at::Tensor& t, const at::Tensor& s) { return learned_fake_quantize(t, {s}, q); })
@@ -190,7 +191,7 @@ TEST(LearnedScale, NarrowTypesAreWidenedFirst) {
   const QParams q{0.0371f, 3, 0, 15};
   const auto learned = [&](const at::Tensor& v, const at::Tensor& s) { return learned_fake_quantize(v, {s}, q); };
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
-    const at::Tensor x = values(q, {2, 8, 20, 24}).to(type), dy = noise(x.sizes()).to(type);
+    const at::Tensor x = scale_values(q, {2, 8, 20, 24}).to(type), dy = scale_noise(x.sizes()).to(type);
     const ScaleOutcome narrow = run(x, at::full({}, q.scale), dy, learned);
     const ScaleOutcome wide = run(x.to(at::kFloat), at::full({}, q.scale), dy.to(at::kFloat), learned);
     EXPECT_EQ(narrow.dscale.item<float>(), wide.dscale.item<float>());

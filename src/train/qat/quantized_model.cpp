@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "kernels/training/observe.h"
@@ -16,6 +17,7 @@
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
+#include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/quantized_state.h"
 #include "src/train/qat/quantizers.h"
@@ -264,15 +266,19 @@ void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
       for (const char* scale : {".input_scale", ".output_scale"})
         scales.emplace(node.name + scale, impl.weights.at(node.name + scale));
   const FloatParams params = float_params(scales);
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-    if (!impl.prepared.has_edge(n)) continue;
-    at_node(nodes[n], [&] {
-      if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
-      const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n], params);
-      impl.set_edge(n, octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]));
-      return 0;
-    });
-  }
+  std::vector<std::optional<QParams>> chosen(nodes.size());
+  share_among_threads(static_cast<int64_t>(nodes.size()), /*grain=*/1, [&](int64_t begin, int64_t end) {
+    for (auto n = static_cast<int>(begin); n < end; ++n) {
+      if (!impl.prepared.has_edge(n)) continue;
+      chosen[n] = at_node(nodes[n], [&] {
+        if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
+        const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n], params);
+        return octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
+      });
+    }
+  });
+  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
+    if (chosen[n]) impl.set_edge(n, *chosen[n]);
   impl.edges.method = method;
   impl.edges.percentile = percentile;
   impl.edges.ready = true;

@@ -70,12 +70,29 @@ std::pair<float, float> extremes(std::pair<float, float> mine, const GatherShare
   return {lo.item<float>(), hi.item<float>()};
 }
 
+/// Shows x to a histogram. Threads count parts of it, which together give the same bits.
+void count_values(Observer& histogram, const at::Tensor& x) {
+  constexpr int64_t kGrain = 1 << 17;  // a thread takes at least so many values
+  const at::Tensor flat = x.to(at::kFloat).contiguous(x.suggest_memory_format());
+  const float* values = flat.const_data_ptr<float>();
+  const int seen = histogram.statistics().seen;
+  std::mutex mutex;
+  share_among_threads(flat.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    Observer part(ObserverKind::histogram);
+    part.observe(values + begin, static_cast<size_t>(end - begin));
+    const std::lock_guard<std::mutex> lock(mutex);
+    histogram.add(part.statistics());
+  });
+  Statistics all = histogram.statistics();
+  all.seen = std::min(seen + 1, kernels::kManyBatches);
+  histogram.restore(all);
+}
+
 /// Shows x to the observer. If `shares` is given, x is one share of a batch, and minimum and maximum are the batch's.
 void observe(Observer& observer, ObserverKind kind, const at::Tensor& x, const GatherShares* shares = nullptr) {
   const at::Tensor values = x.detach();
   if (kind == ObserverKind::histogram) {
-    const at::Tensor flat = values.to(at::kFloat).contiguous(values.suggest_memory_format());
-    observer.observe(flat.const_data_ptr<float>(), flat.numel());
+    count_values(observer, values);
   } else {
     auto [lo, hi] = extremes(values);
     if (shares != nullptr) std::tie(lo, hi) = extremes({lo, hi}, *shares);

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
+#include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
+#include "src/train/model/threads.h"
 #include "src/train/repair/deployed_network.h"
 
 namespace octet {
@@ -16,25 +19,64 @@ namespace {
 
 /// What one node's output loses, by channel, over batches.
 struct ChannelErrors {
-  at::Tensor sum, squares, noise;  // double [C]
+  std::vector<double> sum, squares, noise;  // by channel
   double count = 0;
 
   void add(const at::Tensor& wanted, const at::Tensor& got) {
-    const auto by_channel = [](const at::Tensor& x) {
-      return x.reshape({x.size(0), x.size(1), -1}).sum(at::IntArrayRef{0, 2}, false, at::kDouble);
-    };
-    const auto accumulate = [](at::Tensor& to, const at::Tensor& x) { to = to.defined() ? to + x : x; };
-    accumulate(sum, by_channel(wanted));
-    accumulate(squares, by_channel(wanted.square()));
-    accumulate(noise, by_channel((wanted - got).square()));
-    count += static_cast<double>(wanted.numel()) / static_cast<double>(wanted.size(1));
+    const auto channels = static_cast<size_t>(wanted.size(1));
+    const size_t pixels = static_cast<size_t>(wanted.numel()) / channels;
+    for (std::vector<double>* sums : {&sum, &squares, &noise}) sums->resize(channels);
+    const at::Tensor w = channels_last(wanted), g = channels_last(got);
+    // Few threads' worth of work for each of many nodes: channels are divided.
+    share_among_threads(static_cast<int64_t>(channels), kGrain / static_cast<int64_t>(pixels) + 1,
+                        [&](int64_t begin, int64_t end) {
+                          add(w.const_data_ptr<float>(), g.const_data_ptr<float>(), pixels, channels,
+                              static_cast<size_t>(begin), static_cast<size_t>(end));
+                        });
+    count += static_cast<double>(pixels);
   }
-  double sqnr_db() const { return signal_to_noise_db(squares.sum().item<double>(), noise.sum().item<double>()); }
+  double sqnr_db() const {
+    return signal_to_noise_db(std::accumulate(squares.begin(), squares.end(), 0.0),
+                              std::accumulate(noise.begin(), noise.end(), 0.0));
+  }
   /// Returns noise / (noise + signal around the channel's mean), mean over channels: one wide channel may leave the
   /// others no codes, and hardly shows in the sums.
   double lost() const {
-    const at::Tensor signal = (squares - sum.square() / count).clamp_min(0);
-    return (noise / (noise + signal).clamp_min(std::numeric_limits<double>::min())).mean().item<double>();
+    double total = 0;
+    for (size_t c = 0; c < sum.size(); ++c) {
+      const double signal = std::max(0.0, squares[c] - sum[c] * sum[c] / count);
+      total += noise[c] / std::max(noise[c] + signal, std::numeric_limits<double>::min());
+    }
+    return total / static_cast<double>(sum.size());
+  }
+
+ private:
+  static constexpr int64_t kGrain = 1 << 16;  // a thread takes at least so many values
+
+  /// Returns the values [N, H, W, C] on the host.
+  static at::Tensor channels_last(const at::Tensor& x) {
+    return to_host(x.reshape({x.size(0), x.size(1), -1}).permute({0, 2, 1}));
+  }
+  void add(const float* wanted, const float* got, size_t pixels, size_t channels, size_t begin, size_t end) {
+    constexpr size_t kRun = 64;  // pixels whose sums are exact enough in float
+    std::vector<float> s(end - begin), q(end - begin), n(end - begin);
+    for (size_t first = 0; first < pixels; first += kRun) {
+      for (std::vector<float>* sums : {&s, &q, &n}) std::fill(sums->begin(), sums->end(), 0.0f);
+      for (size_t p = first; p < std::min(pixels, first + kRun); ++p) {
+        const float *w = wanted + p * channels + begin, *g = got + p * channels + begin;
+        for (size_t c = 0; c < end - begin; ++c) {
+          const float lost = w[c] - g[c];
+          s[c] += w[c];
+          q[c] += w[c] * w[c];
+          n[c] += lost * lost;
+        }
+      }
+      for (size_t c = begin; c < end; ++c) {
+        sum[c] += s[c - begin];
+        squares[c] += q[c - begin];
+        noise[c] += n[c - begin];
+      }
+    }
   }
 };
 

@@ -115,22 +115,22 @@ std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantize
                        [&](size_t b) { return partly_quantized_outputs(model_, x_[b], quantized); });
 }
 
-OutputErrors::Lost OutputErrors::lost_unless(double most) const {
+std::vector<double> OutputErrors::lost_by_batches(const std::vector<double>& most) const {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   DeployedNetwork network(model_, largest_batch(x_));
-  Lost result{.first = 0, .all = std::numeric_limits<double>::infinity()};
+  std::vector<double> lost;
   double sum = 0, images = 0;
   for (size_t b = 0; b < x_.size(); ++b) {
-    const double lost = mean_lost(
-        output_errors(model_.prepared().graph, wanted_.of_batch(b), [&](size_t) { return network.outputs(x_[b]); }));
-    if (b == 0) result.first = lost;
-    if (b == 0 && lost > most) return result;
-    sum += lost * static_cast<double>(x_[b].size(0));
-    images += static_cast<double>(x_[b].size(0));
+    const auto size = static_cast<double>(x_[b].size(0));
+    const std::vector<OutputError> errors =
+        output_errors(model_.prepared().graph, wanted_.of_batch(b), [&](size_t) { return network.outputs(x_[b]); });
+    sum += size * mean_lost(errors);
+    images += size;
+    lost.push_back(sum / images);
+    if (!most.empty() && lost[b] > most[b]) break;
   }
-  result.all = sum / images;
-  return result;
+  return lost;
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
@@ -141,18 +141,23 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   ChosenRanges result;
   int trial = 0;
   std::vector<std::vector<QParams>> ranges;  // by method, by node
-  std::vector<OutputErrors::Lost> lost;      // by method
+  std::vector<std::vector<double>> lost;     // by method
   for (const RangeMethod& method : methods) {
     done(trial++);
     model.choose_edges(method.method, method.percentile);
     ranges.push_back(model.edges());
-    lost.push_back(errors.lost_unless(std::numeric_limits<double>::infinity()));
-    result.trials.push_back({method, lost.back().all});
+    lost.push_back(errors.lost_by_batches());
+    result.trials.push_back({method, lost.back().back()});
   }
   const auto best = std::min_element(result.trials.begin(), result.trials.end(),
                                      [](const auto& a, const auto& b) { return a.lost < b.lost; });
   result.chosen = static_cast<size_t>(best - result.trials.begin());
-  OutputErrors::Lost least = lost[result.chosen];
+  const auto that_pays = [](std::vector<double> least) {
+    for (double& x : least) x *= kPays;
+    return least;
+  };
+  std::vector<double> least = that_pays(lost[result.chosen]);
+  result.lost = best->lost;
   model.choose_edges(best->ranges.method, best->ranges.percentile);
 
   std::vector<Alternative> alternatives;
@@ -172,12 +177,13 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
     done(trial++);
     const QParams before = model.edges()[other.node];
     model.set_edge(other.node, other.qparams);
-    const OutputErrors::Lost now = errors.lost_unless(least.first);
-    if (now.all > kPays * least.all) {
+    const std::vector<double> now = errors.lost_by_batches(least);
+    if (now.size() < least.size() || now.back() > least.back()) {
       model.set_edge(other.node, before);
       continue;
     }
-    least = now;
+    least = that_pays(now);
+    result.lost = now.back();
     const std::string& name = prepared.graph.nodes[other.node].name;
     const auto known = std::find_if(result.edges.begin(), result.edges.end(),
                                     [&](const ChosenRanges::Edge& edge) { return edge.node == name; });
@@ -188,7 +194,6 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
       known->after = other.qparams.scale;
     }
   }
-  result.lost = least.all;
   return result;
 }
 

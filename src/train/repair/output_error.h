@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -58,14 +57,10 @@ class OutputErrors {
   /// Compares the simulation with the nodes of `quantized` quantized.
   std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
 
-  /// mean_lost() of the whole quantized network.
-  struct Lost {
-    double first;  ///< over the first batch
-    double all;    ///< over all images; infinite where it was not measured
-  };
-  /// Measures no further than the first batch where that alone loses more than `most`.
-  Lost lost_unless(double most) const;
-  double lost() const { return lost_unless(std::numeric_limits<double>::infinity()).all; }
+  /// Returns mean_lost() of the whole quantized network over the first batch, the first two, and so on to all. Ends
+  /// where one exceeds that of `most`, if that is given.
+  std::vector<double> lost_by_batches(const std::vector<double>& most = {}) const;
+  double lost() const { return lost_by_batches().back(); }
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
 
  private:

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The quantized network as it runs on an engine, and what it loses by layer.
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "src/quant/plan.h"
+#include "src/train/model/input_codes.h"
+#include "src/train/proof/torch_program.h"
+#include "src/train/repair/deployed_network.h"
+#include "src/train/repair/layer_costs.h"
+#include "tests/qat/networks.h"
+
+namespace octet {
+namespace {
+
+at::Tensor scaled_pictures(uint64_t seed, int count) {
+  at::manual_seed(seed);
+  return (at::randn({count, 3, 16, 16}) * at::tensor({1.0f, 0.3f, 2.0f}).view({1, 3, 1, 1}))
+      .contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+QuantizedModel calibrated(const std::string& family) {
+  const Graph graph = build_model(test::family(family, 16));
+  QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
+  const c10::NoGradGuard no_grad;
+  model.forward(scaled_pictures(3, 16), {.observe = true, .quantize = false});
+  model.calibrate(CalibrationMethod::minmax, 100);
+  return model;
+}
+
+TEST(DeployedNetwork, ShowsTheValuesOfTheQatGraphsCodes) {
+  const c10::NoGradGuard no_grad;
+  for (const char* family : {"resnet8", "mobilenet_v2"}) {
+    QuantizedModel model = calibrated(family);
+    const at::Tensor x = scaled_pictures(4, 3);
+    const QParams input = model.edges().front();
+    const Preprocessing preprocessing = pixels_are_codes(input, 3);
+    const Int8Graph graph = model.convert(preprocessing, {});
+    std::map<int, at::Tensor> wanted;
+    const std::unique_ptr<Program> exact = qat_graph_program(model, preprocessing);
+    const OutputBuffers buffers(graph, 3);
+    exact->run(pixels_of(x, input).data(), 3, buffers.memory(), [&](int n, const void* data, size_t bytes) {
+      const Int8Node& node = graph.nodes[n];
+      const auto* first = static_cast<const uint8_t*>(data);
+      std::vector<float> values;
+      for (size_t i = 0; i < bytes / (node.float_output ? 4 : 1); ++i) {
+        if (node.float_output)
+          values.push_back(static_cast<const float*>(data)[i]);
+        else
+          values.push_back(dequantize(node.out.is_signed() ? static_cast<int8_t>(first[i]) : first[i], node.out));
+      }
+      wanted[n] = at::tensor(values);
+    });
+    std::map<int, at::Tensor> got;
+    DeployedNetwork network(model, 3);
+    network.run(x, [&](int n, const at::Tensor& y) {
+      EXPECT_EQ(y.size(1), model.prepared().graph.nodes[n].shape.c);
+      if (graph.nodes[n].op == Int8Op::flatten) return;  // has another order than what engines store
+      got[n] = y.permute({0, 2, 3, 1}).contiguous().flatten();
+    });
+    ASSERT_GT(got.size(), 5u);
+    for (const auto& [n, values] : got) EXPECT_TRUE(values.equal(wanted.at(n))) << family << " " << graph.nodes[n].name;
+    const at::Tensor logits = network.outputs(x).front().flatten();
+    EXPECT_TRUE(logits.equal(wanted.at(graph.outputs.front()))) << family;
+    EXPECT_TRUE(network.outputs(x.narrow(0, 1, 1))
+                    .front()
+                    .flatten()
+                    .equal(logits.narrow(0, logits.numel() / 3, logits.numel() / 3)));
+  }
+}
+
+TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = calibrated("resnet8");
+  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2)};
+  const std::vector<Node>& nodes = model.prepared().graph.nodes;
+  std::map<std::string, std::pair<double, double>> sums;  // signal and noise
+  DeployedNetwork network(model, 6);
+  for (const at::Tensor& batch : x) {
+    std::vector<at::Tensor> wanted(nodes.size());
+    model.forward_partly(batch, std::vector<bool>(nodes.size(), false),
+                         [&](int n, const at::Tensor& y) { wanted[n] = y.to(at::kDouble); });
+    network.run(batch, [&](int n, const at::Tensor& y) {
+      sums[nodes[n].name].first += wanted[n].square().sum().item<double>();
+      sums[nodes[n].name].second += (wanted[n] - y).square().sum().item<double>();
+    });
+  }
+  std::vector<int> asked;
+  const NetworkCosts costs = network_costs(model, nullptr, x, 3, [&](int layer) { asked.push_back(layer); });
+  EXPECT_EQ(asked, (std::vector<int>{0, 1, 2}));
+  long alone = 0;
+  for (const LayerCost& layer : costs.layers) {
+    EXPECT_NEAR(layer.sqnr_db, 10 * std::log10(sums[layer.name].first / sums[layer.name].second), 1e-4) << layer.name;
+    alone += layer.alone_lost.has_value();
+  }
+  EXPECT_EQ(alone, 3);
+  const OutputErrors errors(model, x, float_outputs(model, x));
+  EXPECT_NEAR(costs.outputs.front().lost, errors.measure().front().lost, 1e-9);
+  // A model that a repair has changed is judged by the network that it was.
+  QuantizedModel original = calibrated("resnet8");
+  at::Tensor bias =
+      model.weights().at(model.prepared().graph.nodes[model.prepared().graph.outputs.front()].name + ".bias");
+  bias.add_(at::linspace(-1, 1, bias.numel()));
+  const OutputErrors against(model, x, float_outputs(original, x));
+  const double lost = network_costs(model, &original, x, 0, {}).outputs.front().lost;
+  EXPECT_NEAR(lost, against.measure().front().lost, 1e-9);
+  EXPECT_GT(lost, 2 * costs.outputs.front().lost);
+}
+
+TEST(OutputErrors, AreMeasuredNoFurtherThanWhereTheyExceedWhatIsAllowed) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = calibrated("resnet8");
+  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2), scaled_pictures(7, 4)};
+  const OutputErrors errors(model, x, float_outputs(model, x));
+  const std::vector<double> all = errors.lost_by_batches();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_NEAR(all.back(), mean_lost(errors.measure()), 1e-9);
+  EXPECT_EQ(errors.lost_by_batches(all), all);
+  EXPECT_EQ(errors.lost_by_batches({all[0], 0.99 * all[1], all[2]}), (std::vector<double>{all[0], all[1]}));
+  EXPECT_EQ(errors.lost_by_batches({0.99 * all[0], 1, 1}).size(), 1u);
+}
+
+}  // namespace
+}  // namespace octet
