@@ -30,7 +30,7 @@ ALLOWED = {
     "src/train/model": BASE + ["src/net", "src/net/import"],
     "src/train/qat": BASE + ["src/net", "src/quant", "src/engine", "src/train/model"],
     "src/train/proof": BASE + ["src/net", "src/quant", "src/engine", "src/train/model", "src/train/qat"],
-    "src/train/repair": BASE + ["src/net", "src/quant", "src/train/model", "src/train/qat"],
+    "src/train/repair": BASE + ["src/net", "src/quant", "src/train/model", "src/train/qat", "src/train/proof"],
     "trainers": BASE + ["src"],
     "trainers/parallel": BASE + ["src"],
     "trainers/loop": BASE + ["src", "trainers", "trainers/parallel"],

@@ -9,9 +9,8 @@
 #include <map>
 
 #include "src/quant/plan.h"
-#include "src/train/model/input_codes.h"
+#include "src/train/proof/deployed_network.h"
 #include "src/train/proof/torch_program.h"
-#include "src/train/repair/deployed_network.h"
 #include "src/train/repair/layer_costs.h"
 #include "tests/qat/networks.h"
 

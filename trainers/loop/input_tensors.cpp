@@ -12,7 +12,7 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/net/import/numpy_file.h"
-#include "src/train/model/input_codes.h"
+#include "src/train/proof/deployed_network.h"
 
 namespace octet {
 namespace {

@@ -15,7 +15,7 @@
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/data/image_files.h"
-#include "src/train/model/input_codes.h"
+#include "src/train/proof/deployed_network.h"
 #include "trainers/loop/batches.h"
 
 namespace octet {

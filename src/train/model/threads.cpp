@@ -103,6 +103,8 @@ Parallel libgomps_parallel() {
 
 }  // namespace
 
+int thread_count() { return at::get_num_threads(); }
+
 void set_threads(int count) { at::set_num_threads(count); }
 
 void share_among_threads(int64_t count, int64_t grain, c10::function_ref<void(int64_t, int64_t)> share) {

@@ -11,6 +11,7 @@ namespace octet {
 
 /// Sets how many threads operators and loops use from now on.
 void set_threads(int count);
+int thread_count();
 
 /// Calls share(begin, end) for equal parts of [0, count), each on a thread of its own: at most one thread for every
 /// `grain` begun. An exception of a share is thrown again here.

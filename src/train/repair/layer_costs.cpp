@@ -12,7 +12,7 @@
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
 #include "src/train/model/threads.h"
-#include "src/train/repair/deployed_network.h"
+#include "src/train/proof/deployed_network.h"
 
 namespace octet {
 namespace {

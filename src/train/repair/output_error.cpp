@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "src/train/model/numerics.h"
-#include "src/train/repair/deployed_network.h"
+#include "src/train/proof/deployed_network.h"
 
 namespace octet {
 namespace {

@@ -4,10 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "kernels/core/quantize.h"
 #include "src/engine/engine.h"
+#include "src/net/preprocessing.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {
@@ -35,6 +38,14 @@ class DeployedNetwork {
   Int8Graph graph_;
   std::unique_ptr<Program> program_;  ///< null on a GPU
 };
+
+/// Returns the preprocessing under which the bytes of the input's codes are the pixels: Fit::tensor, and the mean and
+/// deviation with which pixel p becomes the real value of the code whose byte is p.
+Preprocessing pixels_are_codes(const QParams& codes, int channels);
+
+/// Returns the pixels, uint8 [N, H, W, C], of x, normalized float [N, C, H, W] on the host, under
+/// pixels_are_codes(codes, C).
+std::vector<uint8_t> pixels_of(const at::Tensor& x, const QParams& codes);
 
 /// Returns the most images of any batch.
 int largest_batch(const std::vector<at::Tensor>& x);
