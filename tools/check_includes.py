@@ -15,11 +15,12 @@ import sys
 HEADERS = {
     "algorithm": """adjacent_find all_of any_of binary_search clamp copy copy_if copy_n count count_if equal fill fill_n find find_if
                     find_if_not for_each generate includes is_sorted lower_bound max max_element merge min min_element minmax
-                    minmax_element mismatch none_of nth_element partial_sort partition remove reverse rotate search set_difference
-                    set_intersection set_union shuffle sort stable_partition stable_sort transform unique upper_bound""",
+                    minmax_element mismatch next_permutation none_of nth_element partial_sort partition remove reverse rotate search
+                    set_difference set_intersection set_union shuffle sort stable_partition stable_sort transform unique upper_bound""",
     "array": "array",
     "atomic": "atomic atomic_ref memory_order_acquire memory_order_relaxed memory_order_release",
     "barrier": "barrier",
+    "bitset": "bitset",
     "bit": "bit_cast bit_ceil bit_floor bit_width countl_zero countr_zero endian has_single_bit popcount rotl rotr",
     "charconv": "from_chars to_chars",
     "chrono": "chrono",

@@ -13,7 +13,7 @@ readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev lib
 usage() {
   cat <<'END'
 usage: tools/setup.sh [--tests] [--cuda] [--no-build]
-  --tests      build the tests too; onnx and onnxruntime, which some of them need, go into .deps/venv
+  --tests      build the tests too; onnx, onnxruntime and pycocotools, which some need, go into .deps/venv
   --cuda       build the device code although this machine has no GPU (it is built where there is one, and where build/ has it)
   --no-build   install only
 environment:
@@ -65,8 +65,8 @@ make_venv() {
   [ -x .deps/venv/bin/python ] || "$(PATH=/usr/bin:$PATH command -v python3)" -m venv .deps/venv
   .deps/venv/bin/python -c 'import numpy, safetensors' 2>/dev/null ||
     .deps/venv/bin/python -m pip install -q numpy safetensors
-  [ "$tests" = OFF ] || .deps/venv/bin/python -c 'import onnx, onnxruntime' 2>/dev/null ||
-    .deps/venv/bin/python -m pip install -q onnx==1.23.2 onnxruntime==1.32.0
+  [ "$tests" = OFF ] || .deps/venv/bin/python -c 'import onnx, onnxruntime, pycocotools' 2>/dev/null ||
+    .deps/venv/bin/python -m pip install -q onnx==1.23.2 onnxruntime==1.32.0 pycocotools==2.0.11
 }
 
 # Of the 1.1 GB wheel the headers and the CPU libraries are kept (about 500 MB), with nvcc the CUDA libraries too.

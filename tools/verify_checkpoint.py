@@ -20,7 +20,7 @@ import numpy as np
 
 from witness_codes import PASSING, WEIGHTED, largest_code, run
 
-FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+FORMAT_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 NEW_IN = {"lookup": 2, "mul": 2, "slice": 3, "resize": 3, "channel_shuffle": 4, "depth_to_space": 4, "resize_bilinear": 5}
 NEW_IN |= {"matmul": 8, "softmax": 8, "prelu": 10}
 PACKED_SINCE = 6
@@ -28,6 +28,7 @@ SPARSE_SINCE = 7
 ORIENTED_SINCE = 9
 FITTED_SINCE = 11
 CHANNEL_TABLES_SINCE = 12
+BOXES_SINCE = 13
 DTYPES = {"F32": "<f4", "I32": "<i4", "I8": "i1", "U8": "u1"}
 SCALED = WEIGHTED + ("add", "mul", "concat", "avg_pool", "global_avg_pool", "requantize", "resize_bilinear", "matmul", "softmax", "prelu")
 WINDOWED = ("conv2d", "max_pool", "avg_pool", "subsample_pad")
@@ -111,6 +112,7 @@ def read_checkpoint(path):
     for key, choices in (("fit", ("crop", "stretch", "letterbox", "letterbox_corner", "tensor")), ("channel_order", ("rgb", "bgr"))):
         check((key in graph["preprocessing"]) == (graph["format_version"] >= FITTED_SINCE), f"preprocessing: {key} in this version")
         check(graph["preprocessing"].get(key, choices[0]) in choices, f"preprocessing: {key} {graph['preprocessing'].get(key)}")
+    check(("boxes" in graph) == (graph["format_version"] >= BOXES_SINCE), "boxes in this version")
     mean, std = graph["preprocessing"]["mean"], graph["preprocessing"]["std"]
     check(len(mean) == len(std) == graph["nodes"][0]["shape"][0], "one mean and std a channel")
     return graph

@@ -45,6 +45,8 @@ typedef struct octet_description {
   const octet_tensor* output; /* [outputs]; the only output of a classifier is float32 [1, 1, classes] */
   int32_t classes;            /* number of class names; 0 if the checkpoint has none */
   const char* const* class_names;
+  int32_t box_classes; /* of a detector whose boxes octet_boxes gives; 0: the network gives none */
+  int32_t max_boxes;   /* the most boxes of an image that octet_boxes gives */
 } octet_description;
 
 /* A network and its memory. Only one thread at a time may use it, not necessarily the one that loaded it. Several
@@ -89,6 +91,29 @@ OCTET_API const char* octet_picture_note(void);
  * height, width, channels] of each output, in the order of octet_description::output. The same images give the same
  * bytes on every engine, in every batch, on every machine. */
 OCTET_API octet_status octet_run(octet_network* network, const uint8_t* images, int32_t batch, void* const* outputs);
+
+/* A whole image, of any size: a file, or pixels. */
+typedef struct octet_picture {
+  const char* file;      /* JPEG, PNG, BMP or WebP; NULL: the image is `pixels` */
+  const uint8_t* pixels; /* [height, width, channels of the network's input]; colour is RGB, also for networks of BGR */
+  int32_t height, width;
+} octet_picture;
+
+/* A box in pixels of the whole image: (0, 0) is the upper left corner of its upper left pixel. */
+typedef struct octet_box {
+  int32_t class_index; /* octet_description::class_names has its name */
+  float score;         /* 0 to 1 */
+  float x, y;          /* the upper left corner */
+  float width, height;
+} octet_box;
+
+/* Finds boxes in an image by a detector whose checkpoint says how its outputs become boxes (octet quantize --preset
+ * yolox or yolo): fits the image to the input, runs the network, decodes, leaves out boxes that overlap a better one of
+ * their class, and clips to the image. boxes: memory for `capacity` boxes, which gets those of the highest scores, the
+ * highest first; *count: how many. score_threshold: boxes of a lower score are left out; negative: the checkpoint's
+ * threshold. OCTET_USAGE for other networks. An image that a file says to turn (EXIF) is turned first. */
+OCTET_API octet_status octet_boxes(octet_network* network, const octet_picture* picture, float score_threshold,
+                                   octet_box* boxes, int32_t capacity, int32_t* count);
 
 /* Sets the folder in which engine cuda keeps the kernels that it has found the fastest, for all networks of this
  * process from now on. The folder is made when needed; any number of processes may share its small files. NULL: the

@@ -86,6 +86,21 @@ class Network {
     return result;
   }
 
+  /// Returns the boxes in the image of a file, as octet_boxes() does: the highest score first, in the image's pixels.
+  std::vector<octet_box> boxes(const std::string& file, float score_threshold = -1) {
+    return boxes(octet_picture{file.c_str(), nullptr, 0, 0}, score_threshold);
+  }
+
+  /// The same for pixels: uint8 [height, width, channels], in colour RGB.
+  std::vector<octet_box> boxes(const octet_picture& picture, float score_threshold = -1) {
+    const int32_t most = std::max(describe().max_boxes, 1);
+    std::vector<octet_box> result(static_cast<size_t>(most));
+    int32_t count = 0;
+    check(octet_boxes(network_.get(), &picture, score_threshold, result.data(), most, &count));
+    result.resize(static_cast<size_t>(count));
+    return result;
+  }
+
   /// Runs a batch into the caller's memory, as octet_run() does.
   void run(const uint8_t* images, int batch, void* const* outputs) {
     check(octet_run(network_.get(), images, batch, outputs));

@@ -83,6 +83,7 @@ struct QuantizeOptions {
   std::optional<double> scale;          ///< 1: mean and std are of pixels in 0..1; 255: in 0..255
   std::optional<int> resize;            ///< the shorter side before the centre crop; 0: no resize
 
+  std::string classes_file;              ///< names of the classes, one a line, which the checkpoint keeps
   int limit = 300;                       ///< at most so many images or inputs are used
   uint64_t seed = 1;                     ///< which of them calibrate, choose and measure
   std::string method = "auto";           ///< of the ranges

@@ -43,7 +43,16 @@ std::string common_folder(const std::vector<TarMember>& members, const std::stri
 
 std::string folder_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
-/// Returns the lines of a class file, without blanks at their end and without a byte order mark.
+/// Returns "cow, dog, eel and 3 more".
+std::string first_few(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
+  const std::string shown = fmt::format("{}", fmt::join(names.begin(), end, ", "));
+  return names.size() > kShown ? fmt::format("{} and {} more", shown, names.size() - kShown) : shown;
+}
+
+}  // namespace
+
 std::vector<std::string> read_classes(const std::string& path) {
   std::vector<std::string> names;
   std::set<std::string> seen;
@@ -56,16 +65,6 @@ std::vector<std::string> read_classes(const std::string& path) {
   }
   return names;
 }
-
-/// Returns "cow, dog, eel and 3 more".
-std::string first_few(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 3;
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown));
-  const std::string shown = fmt::format("{}", fmt::join(names.begin(), end, ", "));
-  return names.size() > kShown ? fmt::format("{} and {} more", shown, names.size() - kShown) : shown;
-}
-
-}  // namespace
 
 ImageFolder::ImageFolder(const DatasetSpec& spec)
     : root_(spec.path), channels_(spec.channels), orientation_(spec.orientation) {

@@ -39,6 +39,10 @@ class TarFile {
   std::vector<TarMember> members_;
 };
 
+/// Returns the lines of a file that names classes in their order, without blanks at their end and without a byte order
+/// mark. Throws Error(data), also for a class that is listed twice.
+std::vector<std::string> read_classes(const std::string& path);
+
 class ImageFolder : public Dataset {
  public:
   /// Lists path/split/CLASS/FILE, or the members split/CLASS/FILE of the .tar at path, also below a single folder that

@@ -201,6 +201,26 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
 }
 
+Placement placement(const PictureSize& image, const Transform& t) {
+  const auto scaled = [&](const Rectangle& to) {
+    return Placement{static_cast<double>(to.height) / image.height, static_cast<double>(to.width) / image.width,
+                     static_cast<double>(to.top), static_cast<double>(to.left)};
+  };
+  switch (t.fit) {
+    case Fit::letterbox:
+    case Fit::letterbox_corner:
+      return scaled(letterboxed(image, t));
+    case Fit::stretch:
+      return scaled({0, 0, t.height, t.width});
+    case Fit::crop:
+    case Fit::tensor:
+      break;
+  }
+  const PictureSize resized = t.resize > 0 ? resized_size(image, t.resize) : image;
+  const PictureSize slack = room(resized, 0, t);
+  return scaled({-margin(slack.height, t), -margin(slack.width, t), resized.height, resized.width});
+}
+
 Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, Random& random) {
   Augmentation drawn;
   if (t.random_resized_crop) {
@@ -269,7 +289,7 @@ void require_pictures(const Int8Graph& graph) {
       graph.name));
 }
 
-Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
   require_pictures(graph);
   const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
   const bool turn = graph.preprocessing.exif_orientation;
@@ -295,7 +315,12 @@ Image network_picture(const Int8Graph& graph, const std::string& file, std::vect
       throw data_error(sizes + ": scale the picture, or train the network with a resize (data.resize)");
     notes.push_back(sizes + ": it sees the centre only, as in validation");
   }
-  return evaluation_image(image, transform);
+  return image;
+}
+
+Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+  return evaluation_image(picture_for(graph, file, notes),
+                          evaluation_transform(graph.input_shape(), graph.preprocessing));
 }
 
 }  // namespace octet

@@ -70,6 +70,13 @@ void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* 
 /// Returns what evaluation_pixels() writes, and checks the transform.
 Image evaluation_image(const Image& image, const Transform& transform);
 
+/// Where evaluation_pixels() puts an image: its point (x, y) comes to (left + scale_x * x, top + scale_y * y) of the
+/// network's input, where the upper left corner of the upper left pixel is (0, 0). A crop may begin outside.
+struct Placement {
+  double scale_y = 1, scale_x = 1, top = 0, left = 0;
+};
+Placement placement(const PictureSize& image, const Transform& transform);
+
 /// The random choices for one training image.
 struct Augmentation {
   Rectangle part;            ///< random_resized_crop: what is resized to height x width. Else the crop, which starts
@@ -108,5 +115,8 @@ void require_pictures(const Int8Graph& graph);
 /// black. Throws as require_pictures() does, and Error(data), also for an image that
 /// is too small, naming both sizes.
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
+
+/// The same, but returns the image before it is fitted to the input, turned as the preprocessing says.
+Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
 }  // namespace octet

@@ -15,7 +15,7 @@
 namespace octet {
 
 /// The newest version of the format. All versions from 1 on are read.
-inline constexpr int kCheckpointVersion = 12;
+inline constexpr int kCheckpointVersion = 13;
 
 /// Returns the version in which this graph is written: the oldest that has all it needs, so that older readers take it.
 int checkpoint_version(const Int8Graph& graph);

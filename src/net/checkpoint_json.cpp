@@ -36,6 +36,9 @@ constexpr int kFitVersion = 11;
 /// From this version on a lookup says whether it has a table for each channel (before: one for all).
 constexpr int kChannelTablesVersion = 12;
 
+/// From this version on a file says how the outputs of a detector become boxes, or null.
+constexpr int kBoxesVersion = 13;
+
 bool has_groups(const Int8Node& node, int version) {
   return traits(node.op).grouped || (node.op == Int8Op::lookup && version >= kChannelTablesVersion);
 }
@@ -179,6 +182,39 @@ Preprocessing read_preprocessing(JsonObject object, int version) {
   return p;
 }
 
+json write_boxes(const std::optional<BoxHead>& head) {
+  if (!head) return nullptr;
+  json levels = json::array();
+  for (const BoxHead::Level& level : head->levels) {
+    levels.push_back({{"stride", level.stride}, {"boxes", level.boxes}, {"classes", level.classes}});
+    if (head->kind == BoxHeadKind::yolox) levels.back()["objectness"] = level.objectness;
+  }
+  return {{"head", name_in(kBoxHeadKinds, head->kind)},
+          {"levels", levels},
+          {"score_threshold", head->score_threshold},
+          {"iou_threshold", head->iou_threshold},
+          {"max_boxes", head->max_boxes}};
+}
+
+BoxHead read_boxes(JsonObject object) {
+  BoxHead head;
+  head.kind = read_named(object, "head", kBoxHeadKinds);
+  const json& levels = object.array("levels");
+  for (size_t i = 0; i < levels.size(); ++i) {
+    JsonObject level(levels[i], fmt::format("{}.levels[{}]", object.where(), i));
+    head.levels.push_back({.stride = level.integer("stride"),
+                           .boxes = level.integer("boxes"),
+                           .objectness = head.kind == BoxHeadKind::yolox ? level.integer("objectness") : -1,
+                           .classes = level.integer("classes")});
+    level.done();
+  }
+  head.score_threshold = object.float32("score_threshold");
+  head.iou_threshold = object.float32("iou_threshold");
+  head.max_boxes = object.integer("max_boxes");
+  object.done();
+  return head;
+}
+
 int read_version(JsonObject& object) {
   const int version = object.integer("format_version");
   if (version >= 1 && version <= kCheckpointVersion) return version;
@@ -207,6 +243,7 @@ int checkpoint_version(const Int8Graph& graph) {
   const Preprocessing& p = graph.preprocessing;
   if (p.exif_orientation || p.even_margin) version = kOrientationVersion;
   if (p.fit != Fit::crop || p.order != ChannelOrder::rgb) version = kFitVersion;
+  if (graph.boxes) version = kBoxesVersion;
   for (const Int8Node& node : graph.nodes)
     version = std::max({version, traits(node.op).version, node.window.pad.is_even() ? 1 : kOutputsVersion,
                         node.weight_bits == 8 ? 1 : kPackedVersion, node.two_of_four ? kSparseVersion : 1,
@@ -229,6 +266,7 @@ std::string write_checkpoint_json(const Int8Graph& graph) {
                    {"preprocessing", write_preprocessing(graph.preprocessing, version)},
                    {"nodes", nodes}};
   if (version >= kOutputsVersion) document["outputs"] = graph.outputs;
+  if (version >= kBoxesVersion) document["boxes"] = write_boxes(graph.boxes);
   return write_json(document, "checkpoint");
 }
 
@@ -249,6 +287,7 @@ Int8Graph read_checkpoint_json(std::string_view text, const std::string& where) 
   }
   const std::vector<int> last = {static_cast<int>(nodes.size()) - 1};
   graph.outputs = version < kOutputsVersion ? last : object.integers("outputs");
+  if (version >= kBoxesVersion && !object.take("boxes").is_null()) graph.boxes = read_boxes(object.object("boxes"));
   object.done();
   return graph;
 }

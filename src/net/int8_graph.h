@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/core/quantize.h"
+#include "src/net/box_head.h"
 #include "src/net/graph.h"
 #include "src/net/preprocessing.h"
 
@@ -84,7 +86,9 @@ struct Int8Graph {
   std::vector<int> outputs;     ///< nodes, in the order in which a Program gives them: all with float_output, and
                                 ///< others that give codes
   Preprocessing preprocessing;
-  std::vector<std::string> class_names;      ///< one for each channel of the only output; empty: unknown
+  std::optional<BoxHead> boxes;              ///< of a detector
+  std::vector<std::string> class_names;      ///< one for each class of `boxes`, else for each channel of the only
+                                             ///< output; empty: unknown
   std::string recipe_hash;                   ///< of the resolved recipe, hex
   std::map<std::string, double> accuracies;  ///< "float_top1": 0.9213 and so on; only for information
   const Shape& input_shape() const { return nodes.front().shape; }

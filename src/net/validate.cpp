@@ -238,6 +238,12 @@ void check_outputs(const Int8Graph& graph) {
 
 void check_class_names(const Int8Graph& graph) {
   if (graph.class_names.empty()) return;
+  if (graph.boxes) {
+    if (graph.class_names.size() != static_cast<size_t>(box_classes(graph)))
+      throw data_error(
+          fmt::format("{} class names for boxes of {} classes", graph.class_names.size(), box_classes(graph)));
+    return;
+  }
   if (graph.outputs.size() != 1) {
     throw data_error(
         fmt::format("class names need one output, the network has {}: {}", graph.outputs.size(), outputs_text(graph)));
@@ -294,6 +300,7 @@ void validate(const Int8Graph& graph) {
   }
   check_preprocessing(graph);
   check_outputs(graph);
+  if (graph.boxes) check_box_head(graph);
   check_class_names(graph);
 }
 

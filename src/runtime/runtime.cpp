@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/data/transform.h"
+#include "src/detect/decode.h"
 #include "src/engine/engine.h"
 #include "src/engine/kernel_cache.h"
 #include "src/net/checkpoint.h"
@@ -28,6 +30,7 @@ struct octet_network {
   std::unique_ptr<octet::Program> program;
   std::vector<octet_tensor> outputs;
   std::vector<const char*> class_names;
+  std::optional<octet::OutputBuffers> box_outputs;  ///< of octet_boxes(), made by its first call
   octet_description description{};
 };
 
@@ -118,6 +121,28 @@ octet_tensor describe_input(const octet::Int8Graph& graph) {
   return input;
 }
 
+/// Keeps the notes of an image for octet_picture_note().
+void keep_notes(const std::vector<std::string>& notes) {
+  picture_note = octet::printable_lines(fmt::format("{}", fmt::join(notes, "\n")));
+}
+
+/// Returns the image that a caller of octet_boxes() gives.
+octet::Image whole_image(const octet::Int8Graph& graph, const octet_picture& picture) {
+  std::vector<std::string> notes;
+  keep_notes(notes);
+  if (picture.file != nullptr) {
+    octet::Image image = octet::picture_for(graph, picture.file, notes);
+    keep_notes(notes);
+    return image;
+  }
+  require(picture.pixels, "octet_boxes: the picture's file and its pixels");
+  if (picture.height < 1 || picture.width < 1)
+    throw octet::usage_error(fmt::format("octet_boxes: pixels of {}x{}", picture.height, picture.width));
+  const int channels = graph.input_shape().c;
+  const size_t bytes = static_cast<size_t>(picture.height) * static_cast<size_t>(picture.width) * channels;
+  return {picture.height, picture.width, channels, {picture.pixels, picture.pixels + bytes}};
+}
+
 /// Fills in the description. Its pointers point into `network`, which must not move afterwards.
 void describe_network(octet_network& network, int max_batch) {
   const octet::Int8Graph& graph = network.graph;
@@ -130,7 +155,9 @@ void describe_network(octet_network& network, int max_batch) {
                          .outputs = static_cast<int32_t>(network.outputs.size()),
                          .output = network.outputs.data(),
                          .classes = static_cast<int32_t>(network.class_names.size()),
-                         .class_names = network.class_names.data()};
+                         .class_names = network.class_names.data(),
+                         .box_classes = graph.boxes ? octet::box_classes(graph) : 0,
+                         .max_boxes = graph.boxes ? graph.boxes->max_boxes : 0};
 }
 
 }  // namespace
@@ -168,7 +195,7 @@ octet_status octet_read_picture(const octet_network* network, const char* file, 
     picture_note.clear();
     std::vector<std::string> notes;
     const octet::Image image = octet::network_picture(network->graph, file, notes);
-    picture_note = octet::printable_lines(fmt::format("{}", fmt::join(notes, "\n")));
+    keep_notes(notes);
     std::copy(image.pixels.begin(), image.pixels.end(), pixels);
   });
 }
@@ -183,6 +210,37 @@ octet_status octet_run(octet_network* network, const uint8_t* images, int32_t ba
     for (size_t i = 0; i < network->outputs.size(); ++i)
       require(outputs[i], fmt::format("octet_run: outputs[{}], '{}',", i, network->outputs[i].name).c_str());
     network->program->run(images, batch, std::span<void* const>(outputs, network->outputs.size()));
+  });
+}
+
+octet_status octet_boxes(octet_network* network, const octet_picture* picture, float score_threshold, octet_box* boxes,
+                         int32_t capacity, int32_t* count) {
+  if (count != nullptr) *count = 0;
+  return guarded([&] {
+    require(network, "octet_boxes: network");
+    require(picture, "octet_boxes: picture");
+    require(boxes, "octet_boxes: boxes");
+    require(count, "octet_boxes: count");
+    if (capacity < 1) throw octet::usage_error(fmt::format("octet_boxes: memory for {} boxes", capacity));
+    const octet::Int8Graph& graph = network->graph;
+    octet::require_boxes(graph);
+    octet::require_pictures(graph);
+    octet::BoxOptions options = octet::box_options(*graph.boxes);
+    if (!(score_threshold < 0)) options.score_threshold = score_threshold;
+    options.max_boxes = std::min(options.max_boxes, capacity);
+    const octet::Image image = whole_image(graph, *picture);
+    const octet::Image input =
+        octet::evaluation_image(image, octet::evaluation_transform(graph.input_shape(), graph.preprocessing));
+    if (!network->box_outputs) network->box_outputs.emplace(graph, 1);
+    network->program->run(input.pixels.data(), 1, network->box_outputs->memory());
+    for (const octet::Detection& d :
+         octet::decode_boxes(graph, network->box_outputs->all(), 0, {image.height, image.width}, options))
+      boxes[(*count)++] = {d.class_index,
+                           static_cast<float>(d.score),
+                           static_cast<float>(d.box.x),
+                           static_cast<float>(d.box.y),
+                           static_cast<float>(d.box.width),
+                           static_cast<float>(d.box.height)};
   });
 }
 

@@ -14,6 +14,7 @@
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
 #include "tests/data/pictures.h"
+#include "tests/detect/detector.h"
 #include "tests/engine/random_network.h"
 #include "tests/tensor_files/damage.h"
 
@@ -82,6 +83,49 @@ TEST_F(CApi, TheClassOfCxxGivesTheSameBytesByRunAndByLogits) {
   const std::vector<float> logits = network.logits(images);
   ASSERT_EQ(logits.size() * sizeof(float), expected.memory[0].size());
   EXPECT_EQ(std::memcmp(logits.data(), expected.memory[0].data(), expected.memory[0].size()), 0);
+}
+
+/// A file and the same pixels give the box in the image's own pixels, in C and in C++.
+TEST_F(CApi, GivesTheBoxesOfADetector) {
+  const Int8Graph graph = one_box_detector();
+  octet_network* network = load(graph);
+  ASSERT_NE(network, nullptr);
+  EXPECT_EQ(octet_describe(network)->box_classes, 2);
+  EXPECT_EQ(octet_describe(network)->max_boxes, 300);
+  const Image image = testing::noise(32, 64, 3, 1);  // half as large in the input: rows 16 on are grey
+  folder_.write("a.png", testing::png_bytes(image));
+  const std::string file = folder_.path("a.png");
+  octet_box box{};
+  int32_t count = -1;
+  for (const octet_picture& picture : {octet_picture{file.c_str(), nullptr, 0, 0},
+                                       octet_picture{nullptr, image.pixels.data(), image.height, image.width}}) {
+    ASSERT_EQ(octet_boxes(network, &picture, -1, &box, 1, &count), OCTET_OK) << last_error();
+    ASSERT_EQ(count, 1);
+    EXPECT_EQ(box.class_index, 1);
+    EXPECT_NEAR(box.score, 0.864955f, 1e-5);  // sigmoid(4) * sigmoid(2)
+    EXPECT_NEAR(box.x, 16, 1e-4);
+    EXPECT_NEAR(box.y, 8, 1e-4);
+    EXPECT_NEAR(box.width, 32, 1e-4);
+    EXPECT_NEAR(box.height, 16, 1e-4);
+    ASSERT_EQ(octet_boxes(network, &picture, 0.9f, &box, 1, &count), OCTET_OK) << last_error();
+    EXPECT_EQ(count, 0);
+  }
+  runtime::Network cxx(folder_.path("int8.safetensors"), "cpu");
+  ASSERT_EQ(cxx.boxes(file).size(), 1u);
+  EXPECT_EQ(cxx.class_name(static_cast<size_t>(cxx.boxes(file)[0].class_index)), "dog");
+  EXPECT_TRUE(cxx.boxes(file, 0.9f).empty());
+
+  const octet_picture nothing{}, flat{nullptr, image.pixels.data(), 0, 64}, absent{"absent.png", nullptr, 0, 0};
+  expect_error(octet_boxes(network, &nothing, -1, &box, 1, &count), OCTET_USAGE, {"file and its pixels is NULL"});
+  expect_error(octet_boxes(network, &flat, -1, &box, 1, &count), OCTET_USAGE, {"pixels of 0x64"});
+  expect_error(octet_boxes(network, &absent, -1, &box, 1, &count), OCTET_DATA, {"absent.png"});
+  expect_error(octet_boxes(network, &nothing, -1, &box, 0, &count), OCTET_USAGE, {"memory for 0 boxes"});
+  expect_error(octet_boxes(network, nullptr, -1, &box, 1, &count), OCTET_USAGE, {"picture is NULL"});
+  octet_free(network);
+  octet_network* other = load(random_convolution(3));
+  expect_error(octet_boxes(other, &nothing, -1, &box, 1, &count), OCTET_USAGE, {"how its outputs become boxes"});
+  EXPECT_EQ(octet_describe(other)->box_classes, 0);
+  octet_free(other);
 }
 
 TEST_F(CApi, DescribesInputAndOutputs) {

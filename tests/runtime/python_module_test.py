@@ -49,6 +49,34 @@ def tensors(path):
             for name, t in json.loads(data[8:begin]).items() if name != "__metadata__"}
 
 
+def detector(path):
+    """Writes a checkpoint of one cell that finds a dog in the same place of every square picture (docs/FORMAT.md)."""
+    codes = {"scale": 1, "zero_point": 0, "quant_min": -128, "quant_max": 127}
+    nodes = [{"name": "image", "op": "input", "inputs": [], "shape": [3, 8, 8], "out": codes, "clamp": [-128, 127], "float_output": False}]
+    arrays = {}
+    for name, bias in (("classes", [-3, 2]), ("boxes", [0.5, 0.25, np.log(0.5), np.log(0.25)]), ("objectness", [4])):
+        nodes.append({"name": name, "op": "conv2d", "inputs": [0], "shape": [len(bias), 1, 1], "out": codes, "clamp": [-128, 127],
+                      "float_output": True, "groups": 1, "weight_bits": 8, "sparsity": "none",
+                      "window": {"kernel": [8, 8], "stride": [8, 8], "pad": [0, 0, 0, 0], "dilation": [1, 1]}})
+        arrays |= {f"{name}.{key}": np.ones(len(bias), np.float32) for key in ("multiplier", "weight_scale")}
+        arrays |= {f"{name}.bias": np.float32(bias), f"{name}.weight": np.zeros((len(bias), 8, 8, 3), np.int8)}
+    document = {
+        "format_version": 13, "name": "detector", "recipe_hash": "", "accuracies": {}, "class_names": ["cat", "dog"], "nodes": nodes,
+        "outputs": [1, 2, 3],
+        "preprocessing": {"resize": 0, "crop": 0, "mean": [0, 0, 0], "std": [1, 1, 1], "orientation": "exif", "crop_margin": "down",
+                          "fit": "letterbox", "channel_order": "rgb"},
+        "boxes": {"head": "yolox", "levels": [{"stride": 8, "boxes": 1, "objectness": 2, "classes": 0}], "score_threshold": 0.25,
+                  "iou_threshold": 0.5, "max_boxes": 10}}
+    header, data = {"__metadata__": {"octet": json.dumps(document)}}, b""
+    for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):
+        kind = {"float32": "F32", "int8": "I8"}[str(array.dtype)]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
 class Module(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -93,6 +121,21 @@ class Module(unittest.TestCase):
         for other in (octet.load(self.checkpoint, engine="reference"), octet.load(self.checkpoint, max_batch=1, threads=1)):
             self.assertEqual(other(self.images[:50]).tobytes(), logits[:50].tobytes())
         self.assertEqual(network(self.images[::-1][:100]).tobytes(), logits[::-1][:100].tobytes())  # strides of its own
+
+    def test_a_detector_gives_boxes_of_files_and_of_pixels(self):
+        detector(self.folder / "detector.safetensors")
+        network = octet.load(self.folder / "detector.safetensors", engine="cpu")
+        pixels = np.repeat(pictures()[0], 3, axis=2)
+        height, width = pixels.shape[:2]
+        (box,) = network.boxes(pixels)
+        self.assertEqual((box.class_index, box.name), (1, "dog"))
+        for got, wanted in zip(box[2:], (0.864955, width / 4, height / 8, width / 2, height / 4), strict=True):
+            self.assertAlmostEqual(got, wanted, 4)
+        self.assertEqual(network.boxes(pixels, 0.9), [])
+        with self.assertRaisesRegex(ValueError, "image: float32"):
+            network.boxes(pixels.astype(np.float32))
+        with self.assertRaisesRegex(octet.Error, "absent.png"):
+            network.boxes("absent.png")
 
     def test_numbers_that_are_no_counts_are_refused(self):
         for name, wrong in (("max_batch", (0, -1, 2**31, 2**32 + 1, True, 1.0, "8", None)),

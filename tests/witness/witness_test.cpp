@@ -23,16 +23,12 @@
 #include "tests/engine/same_bytes.h"
 #include "tests/quant/random_plan.h"
 #include "tests/source_dir.h"
+#include "tests/witness/python.h"
 
 namespace octet {
 namespace {
 
-std::string python() {
-  const char* set = std::getenv("OCTET_PYTHON");
-  if (set != nullptr) return set;
-  const std::string from_setup = source_dir() + "/.deps/venv/bin/python";  // made by tools/setup.sh
-  return std::filesystem::exists(from_setup) ? from_setup : "python3";
-}
+using test::python;
 
 struct Outcome {
   int status;
@@ -44,7 +40,7 @@ constexpr int kImages = 2;
 class Witness : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::system((python() + " -c 'import numpy' 2>/dev/null").c_str()) != 0) {
+    if (!test::python_has("numpy")) {
       GTEST_SKIP() << python() << " has no numpy; name another one in OCTET_PYTHON";
     }
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();

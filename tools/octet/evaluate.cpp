@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet evaluate RUN: the accuracy table of a finished run, measured again; or of a checkpoint, on class folders.
+// octet evaluate RUN: the accuracy table of a finished run, measured again; or of a checkpoint, on class folders, and
+// with --boxes the AP of a detector.
 #include "src/eval/evaluate.h"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "src/engine/engine.h"
 #include "src/report/headline.h"
 #include "src/report/report.h"
+#include "tools/octet/boxes.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/trained.h"
@@ -24,6 +26,7 @@ namespace {
 
 struct EvaluateCommand : MeasureOptions {
   bool all = false;
+  BoxEvaluation boxes;
   std::string classes;  ///< the file that names the class folders
 };
 
@@ -48,6 +51,15 @@ std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, c
 
 ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
   const bool file = is_measured_file(options);
+  if (!options.boxes.annotations.empty()) {
+    BoxEvaluation boxes = options.boxes;
+    boxes.classes = options.classes;
+    if (!file || options.all || !options.checkpoint.empty() || !common.set.empty())
+      throw usage_error("--boxes: the AP of a checkpoint file, without --all, --checkpoint and --set");
+    return evaluate_boxes(common, options, boxes);
+  }
+  if (!options.boxes.detections.empty() || options.boxes.skip_missing)
+    throw usage_error("--detections and --skip-missing: belong to --boxes ANNOTATIONS");
   if (file && options.all) throw usage_error("--all: a checkpoint holds the int8 network only; give the run directory");
   if (!file && !options.classes.empty()) throw usage_error("--classes-file: belongs to a checkpoint with --images");
   const MeasuredRun run =
@@ -92,7 +104,14 @@ void add_evaluate(CLI::App& app, const Common& common, Action& action) {
       "evaluate", "accuracy and speed of a run's checkpoint on its test images, or of a checkpoint on yours");
   add_measure_options(*command, *options, "the recipe's");
   command->add_option("--classes-file", options->classes,
-                      "of a checkpoint: the class folders, one a line, in the order of the network's classes");
+                      "of a checkpoint: the class folders, one a line, in the order of the network's classes; with "
+                      "--boxes the names of these classes");
+  command->add_option("--boxes", options->boxes.annotations,
+                      "of a detector's checkpoint: AP against these annotations in COCO's JSON");
+  command->add_option("--detections", options->boxes.detections,
+                      "with --boxes: write what was found, as COCO's tools read results (.json)");
+  command->add_flag("--skip-missing", options->boxes.skip_missing,
+                    "with --boxes: leave out images that are not in the folder");
   command->add_flag("--all", options->all, "float network, simulation and QAT graph too");
   command->callback(
       [&common, &action, options] { action = [&common, options] { return evaluate(common, *options); }; });

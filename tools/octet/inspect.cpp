@@ -121,6 +121,16 @@ std::string sparsity_text(const Int8Graph& graph) {
       sparse, layers, share(of_sparse, weights), share(zeros, of_sparse));
 }
 
+/// Returns a line about the head of a detector, or "".
+std::string boxes_text(const Int8Graph& graph) {
+  if (!graph.boxes) return "";
+  std::vector<int> strides;
+  for (const BoxHead::Level& level : graph.boxes->levels) strides.push_back(level.stride);
+  return fmt::format("boxes: head {} of {} classes, strides {}, score {:g} and more, IoU {:g}, at most {}\n",
+                     name_in(kBoxHeadKinds, graph.boxes->kind), box_classes(graph), fmt::join(strides, " "),
+                     graph.boxes->score_threshold, graph.boxes->iou_threshold, graph.boxes->max_boxes);
+}
+
 std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, const std::string& path,
                  const std::string& of_kernels) {
   TextTable table({{"node", Align::left},
@@ -157,6 +167,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
       fmt::format("preprocessing: orientation {}, {}, {}, mean {}, std {}\n", p.exif_orientation ? "exif" : "as stored",
                   p.fit == Fit::crop ? crop : std::string(name_in(kFits, p.fit)), name_in(kChannelOrders, p.order),
                   fmt::join(p.mean, " "), fmt::join(p.std, " "));
+  out += boxes_text(graph);
   out += sparsity_text(graph);
   out += fmt::format("recipe {}\n", graph.recipe_hash.empty() ? "unknown" : printable(graph.recipe_hash));
   for (const auto& [name, value] : graph.accuracies) out += fmt::format("{}: {}\n", printable(name), percent(value));

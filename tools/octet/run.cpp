@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
-// classes, and with --masks the class of every pixel; of other networks, such as detectors, the ranges of the outputs,
-// and with --outputs their values.
+// classes, and with --masks the class of every pixel; of a detector its boxes; of other networks the ranges of the
+// outputs, and with --outputs their values.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,6 +29,7 @@
 #include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"
 #include "src/net/shapes.h"
+#include "tools/octet/boxes.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
@@ -37,10 +38,11 @@ namespace octet::cli {
 namespace {
 
 struct RunOptions {
-  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks, outputs;
+  std::string checkpoint, engine = "auto", kernels = "auto", fallback = "none", dump, masks, outputs, out;
   std::vector<std::string> images;
   int threads = 0;
   std::optional<int> top;
+  std::optional<double> score;
 };
 
 constexpr int kTop = 5;
@@ -88,10 +90,6 @@ std::vector<uint8_t> mask_of(const std::vector<float>& logits, size_t classes) {
 /// Returns FOLDER/NAME_mask.png, a grey image of each pixel's class at the network's resolution.
 std::string mask_file(const std::string& folder, const std::string& image) {
   return (std::filesystem::path(folder) / (std::filesystem::path(image).stem().string() + "_mask.png")).string();
-}
-
-std::string class_name(const Int8Graph& graph, int index) {
-  return index < static_cast<int>(graph.class_names.size()) ? graph.class_names[index] : fmt::format("class {}", index);
 }
 
 std::string text(const Int8Graph& graph, const std::vector<Prediction>& predictions) {
@@ -231,11 +229,13 @@ void check_masks(const RunOptions& options, const Shape& answers) {
 
 ExitCode run(const Common& common, const RunOptions& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
-  const bool answering = gives_answers(graph);
+  const bool answering = !graph.boxes && gives_answers(graph);
   const Shape answers = answering || !options.masks.empty() ? answers_of(graph) : Shape{};
   check_masks(options, answers);
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
+  if (!graph.boxes && (options.score || !options.out.empty())) require_boxes(graph);
+  FoundBoxes boxes(graph, options.score, options.out, options.images);
   for (const std::string& file : {options.dump, options.outputs})
     if (!file.empty()) require_place_for(file);
   if (!options.outputs.empty() && !options.outputs.ends_with(".safetensors"))
@@ -259,11 +259,13 @@ ExitCode run(const Common& common, const RunOptions& options) {
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
     std::vector<std::string> notes;
-    const Image image = network_picture(graph, path, notes);
+    const Image whole = picture_for(graph, path, notes);
+    const Image image = evaluation_image(whole, evaluation_transform(graph.input_shape(), graph.preprocessing));
     for (const std::string& note : notes) say("note: " + note);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, buffers.memory(), options.dump.empty() ? nullptr : tap);
     if (!answering || !options.outputs.empty()) outputs.add(path, buffers);
+    if (graph.boxes) boxes.add(path, whole, buffers.all());
     if (!answering) continue;
     std::vector<float> logits(answers.elements());
     std::memcpy(logits.data(), buffers[0].data(), buffers[0].size());
@@ -284,11 +286,14 @@ ExitCode run(const Common& common, const RunOptions& options) {
   if (!options.outputs.empty()) {
     outputs.write(options.outputs);
     say(fmt::format("wrote {}: the outputs for {}, float32", options.outputs, pictures));
-  } else if (!answering) {
+  } else if (!answering && !graph.boxes) {
     say("--outputs FILE.safetensors writes the values");
   }
-  print_result(common, answering ? text(graph, predictions) : outputs.text(),
-               [&] { return answering ? json(graph, predictions) : outputs.json(); });
+  if (graph.boxes)
+    print_result(common, boxes.text(), [&] { return boxes.json(); });
+  else
+    print_result(common, answering ? text(graph, predictions) : outputs.text(),
+                 [&] { return answering ? json(graph, predictions) : outputs.json(); });
   return ExitCode::ok;
 }
 
@@ -297,7 +302,7 @@ ExitCode run(const Common& common, const RunOptions& options) {
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand(
-      "run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels, or the outputs");
+      "run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels, or boxes, or the outputs");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");
@@ -306,6 +311,12 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   add_fallback(*command, options->fallback);
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--top", options->top, "how many classes to print (default: 5)")->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--score", options->score, "boxes: those of a lower score are left out (default: the checkpoint's)")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--out", options->out,
+                      "boxes: write the picture with boxes drawn to this .png, of several to this folder as "
+                      "NAME_boxes.png");
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
   command->add_option("--outputs", options->outputs,
                       "write the outputs to this .safetensors file: float32 [images, C, H, W] or [images, C]");

@@ -139,6 +139,7 @@ Quantized quantize(const std::string& network, const QuantizeOptions& options) {
                                .std = options.std,
                                .scale = options.scale,
                                .resize = options.resize,
+                               .classes_file = options.classes_file,
                                .out = options.out,
                                .onnx = options.onnx,
                                .force = options.force};

@@ -2,11 +2,13 @@
 #include "trainers/run/quantize_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/data/image_folder.h"
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/export.h"
 #include "src/train/model/threads.h"
@@ -107,10 +110,43 @@ void set_preprocessing(const QuantizeOptions& options, const Shape& input, Prepr
       for_channels(options.std.empty() ? from.std : options.std, options.std.empty() ? usual : given, input.c, "--std");
 }
 
+/// Returns how the outputs of a network of preset yolox or yolo become boxes; none, which is told, if they are not
+/// those of such a head.
+std::optional<BoxHead> box_head(const QuantizeOptions& options, const Graph& graph) {
+  if (options.preset != "yolox" && options.preset != "yolo") return std::nullopt;
+  try {
+    BoxHead head = find_box_head(graph, options.preset == "yolox" ? BoxHeadKind::yolox : BoxHeadKind::yolo_dfl);
+    std::vector<int> strides;
+    for (const BoxHead::Level& level : head.levels) strides.push_back(level.stride);
+    say(fmt::format("boxes: head {}, strides {}", name_in(kBoxHeadKinds, head.kind), fmt::join(strides, ", ")));
+    return head;
+  } catch (const Error& error) {
+    say(fmt::format("note: the checkpoint will not say how outputs become boxes: {}", error.what()));
+    return std::nullopt;
+  }
+}
+
+/// Returns the names of the file, one for each class of the boxes or of a network of one output.
+std::vector<std::string> class_names(const QuantizeOptions& options, const Graph& graph,
+                                     const std::optional<BoxHead>& boxes) {
+  if (options.classes_file.empty()) return {};
+  std::vector<std::string> names = read_classes(options.classes_file);
+  if (!boxes && graph.outputs.size() > 1)
+    throw usage_error(fmt::format("--classes-file {}: the network has {} outputs, and none is known to give classes",
+                                  options.classes_file, graph.outputs.size()));
+  const int output = boxes ? boxes->levels.front().classes : 0;
+  const int classes = graph.nodes[static_cast<size_t>(graph.outputs[static_cast<size_t>(output)])].shape.c;
+  if (names.size() != static_cast<size_t>(classes))
+    throw usage_error(fmt::format("--classes-file {}: {}, the network has {}", options.classes_file,
+                                  names.size() == 1 ? "1 class" : fmt::format("{} classes", names.size()), classes));
+  return names;
+}
+
 /// Throws for files to be written that exist, that are one and the same, or that the command reads.
 void require_free(const std::vector<std::string>& written, const QuantizeOptions& options) {
   std::vector<std::filesystem::path> taken;
-  for (const std::string& read : {options.request.network, options.request.weights, options.request.tensors})
+  for (const std::string& read :
+       {options.request.network, options.request.weights, options.request.tensors, options.classes_file})
     taken.push_back(std::filesystem::weakly_canonical(read));
   for (const std::string& file : written) {
     if (file.empty()) continue;
@@ -178,7 +214,12 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device_n
   return by_options([&] {
     const Graph graph = open_network(request);
     if (!request.images.empty()) set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
-    return quantize(request, graph, device);
+    const std::optional<BoxHead> boxes = box_head(options, graph);
+    const std::vector<std::string> names = class_names(options, graph, boxes);
+    Quantized result = quantize(request, graph, device);
+    result.graph.boxes = boxes;
+    result.graph.class_names = names;
+    return result;
   });
 }
 

@@ -24,6 +24,8 @@ struct QuantizeOptions {
   std::optional<double> scale;  ///< of the values that mean and std are of: 1, or 255 for pixels as they are
   std::optional<int> resize;
 
+  std::string classes_file;  ///< names of the classes, a line a class; "": the checkpoint has none
+
   std::string out;                     ///< the checkpoint; "": the network's name and .int8.safetensors, here
   std::string onnx;                    ///< "": no ONNX file is written
   std::optional<std::string> profile;  ///< of the ONNX file; without: onnxruntime

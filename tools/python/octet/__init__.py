@@ -7,6 +7,7 @@
 
 octet.quantize (quantization.py) makes such a file of a float network; it starts the program octet.
 """
+import collections
 import ctypes
 import os
 import pathlib
@@ -16,7 +17,7 @@ import warnings
 import numpy as np
 
 __license__ = "Apache-2.0"
-__all__ = ["Error", "Network", "keep_kernels", "load", "quantize", "version"]
+__all__ = ["Box", "Error", "Network", "keep_kernels", "load", "quantize", "version"]
 _SONAME = "liboctet_runtime.so.0.1"
 _MOST = 2**31 - 1  # of an int32
 _TYPES = {0: np.float32, 1: np.int8, 2: np.uint8}  # octet_type
@@ -42,7 +43,20 @@ class _Tensor(ctypes.Structure):
 class _Description(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("engine", ctypes.c_char_p), ("max_batch", ctypes.c_int32), ("input", _Tensor),
                 ("outputs", ctypes.c_int32), ("output", ctypes.POINTER(_Tensor)), ("classes", ctypes.c_int32),
-                ("class_names", ctypes.POINTER(ctypes.c_char_p))]
+                ("class_names", ctypes.POINTER(ctypes.c_char_p)), ("box_classes", ctypes.c_int32), ("max_boxes", ctypes.c_int32)]
+
+
+class _Picture(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("pixels", ctypes.c_void_p), ("height", ctypes.c_int32), ("width", ctypes.c_int32)]
+
+
+class _Box(ctypes.Structure):
+    _fields_ = [("class_index", ctypes.c_int32), ("score", ctypes.c_float), ("x", ctypes.c_float), ("y", ctypes.c_float),
+                ("width", ctypes.c_float), ("height", ctypes.c_float)]
+
+
+# What a detector found, in pixels of the image; x and y are the upper left corner. name: "class 7" where the checkpoint has none.
+Box = collections.namedtuple("Box", "class_index name score x y width height")
 
 
 def _open():
@@ -56,6 +70,8 @@ def _open():
             ("octet_describe", ctypes.POINTER(_Description), [pointer]),
             ("octet_read_picture", ctypes.c_int, [pointer, text, pointer]),
             ("octet_picture_note", text, []),
+            ("octet_boxes", ctypes.c_int, [pointer, ctypes.POINTER(_Picture), ctypes.c_float, ctypes.POINTER(_Box), whole,
+                                           ctypes.POINTER(whole)]),
             ("octet_run", ctypes.c_int, [pointer, pointer, whole, ctypes.POINTER(pointer)]),
             ("octet_keep_kernels", ctypes.c_int, [text]),
             ("octet_last_error", text, []),
@@ -134,6 +150,23 @@ class Network:
         if len(results) == 1 and results[0].dtype == np.float32 and results[0].shape[1:3] == (1, 1):
             return results[0][:, 0, 0]
         return results
+
+    def boxes(self, image, score_threshold=None):
+        """A detector's boxes in one whole image, a list of Box, the highest score first. image: a file, or pixels of any size, uint8
+        [height, width, channels], in colour RGB. score_threshold: boxes of a lower score are left out; None: the checkpoint's."""
+        if isinstance(image, (str, os.PathLike)):
+            picture = _Picture(os.fsencode(image), None, 0, 0)
+        else:
+            image = np.ascontiguousarray(image)
+            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.input_shape[2]:
+                raise ValueError(f"image: {image.dtype} {list(image.shape)}; takes uint8 [height, width, {self.input_shape[2]}]")
+            picture = _Picture(None, image.ctypes.data, *image.shape[:2])
+        found, count = (_Box * max(self._about.max_boxes, 1))(), ctypes.c_int32()
+        threshold = -1 if score_threshold is None else max(float(score_threshold), 0)
+        with self._turn:
+            _check(_library.octet_boxes(self._handle, picture, threshold, found, len(found), count))
+        return [Box(b.class_index, self.class_names[b.class_index] if self.class_names else f"class {b.class_index}", b.score, b.x,
+                    b.y, b.width, b.height) for b in found[:count.value]]
 
     def codes(self, inputs):
         """What a network that was quantized with tensors reads, uint8 [N, H, W, C], of such tensors, float [N, C, H, W]."""

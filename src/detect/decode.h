@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what a detector's outputs hold to boxes in an image's own pixels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/data/boxes.h"
+#include "src/data/transform.h"
+#include "src/net/int8_graph.h"
+
+namespace octet {
+
+struct BoxOptions {
+  double score_threshold = 0;  ///< detections of a lower score are left out
+  double iou_threshold = 1;    ///< of two of one class that overlap more, the one of the lower score is left out
+  int max_boxes = 0;           ///< of an image; 0: all
+  /// Whether a cell gives a box of each class whose score is high enough, as AP is measured, or only of the best.
+  bool every_class = false;
+};
+
+/// Returns the options that the checkpoint has for people who look at the boxes.
+BoxOptions box_options(const BoxHead& head);
+
+/// Returns the options by which AP is measured: every class of a score of 0.001 or more, and the suppression that the
+/// head's authors measure with (0.65 of YOLOX, 0.7 of YOLOv8).
+BoxOptions measuring_options(const BoxHead& head);
+
+/// Throws Error(usage) for a network whose checkpoint does not say how its outputs become boxes.
+void require_boxes(const Int8Graph& graph);
+
+/// What a Program gives: for each of graph.outputs [batch, height, width, channels] of codes or float32.
+using BatchOutputs = std::vector<std::vector<uint8_t>>;
+
+/// Returns the boxes of image `index` of the batch, the highest score first, clipped to the image. The network's input
+/// was made of an image of that size by evaluation_transform(). graph.boxes must be there.
+std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
+                                    const PictureSize& image, const BoxOptions& options);
+
+/// Returns what is left when of two detections of one class that overlap more than `iou_threshold` the one of the lower
+/// score is left out (non-maximum suppression), the highest score first; of equal scores the first stays.
+std::vector<Detection> suppress(std::vector<Detection> detections, double iou_threshold);
+
+}  // namespace octet

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/detect/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace octet {
+namespace {
+
+using Colour = std::array<uint8_t, 3>;
+
+/// Returns a bright colour; neighbouring classes have hues that are far apart (the golden ratio of the circle).
+Colour colour_of(int class_index) {
+  const double hue = std::fmod(class_index * 0.61803398875, 1.0) * 6;
+  const auto channel = [&](double shift) {
+    const double distance = std::abs(std::fmod(hue + shift, 6.0) - 3);  // of a hexagon's corner
+    return static_cast<uint8_t>(std::lround(255 * (0.15 + 0.85 * std::clamp(distance - 1, 0.0, 1.0))));
+  };
+  return {channel(0), channel(4), channel(2)};
+}
+
+/// Fills a rectangle, of which what lies outside the image is left out.
+void fill(Image& image, int left, int top, int right, int bottom, const Colour& colour) {
+  for (int y = std::max(top, 0); y < std::min(bottom, image.height); ++y)
+    for (int x = std::max(left, 0); x < std::min(right, image.width); ++x)
+      std::copy(colour.begin(), colour.end(), &image.pixels[(static_cast<size_t>(y) * image.width + x) * 3]);
+}
+
+void frame(Image& image, const Box& box, int line, const Colour& colour) {
+  const int left = static_cast<int>(std::lround(box.x)), top = static_cast<int>(std::lround(box.y));
+  const int right = std::max(static_cast<int>(std::lround(box.x + box.width)), left + 1);
+  const int bottom = std::max(static_cast<int>(std::lround(box.y + box.height)), top + 1);
+  fill(image, left, top, right, top + line, colour);
+  fill(image, left, bottom - line, right, bottom, colour);
+  fill(image, left, top, left + line, bottom, colour);
+  fill(image, right - line, top, right, bottom, colour);
+}
+
+/// Returns one char for each character of UTF-8 text.
+std::string letters_of(const std::string& text) {
+  std::string result;
+  for (const char c : text)
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) result += c;
+  return result;
+}
+
+/// Writes a line over a ground of `colour`, above a box or, at the upper border, within it.
+void write(Image& image, const std::string& text, const Box& box, int scale, const Colour& colour) {
+  const std::string line = letters_of(text);
+  const int width = scale * (static_cast<int>(line.size()) * (kLetterWidth + 1) + 1),
+            height = scale * (kLetterHeight + 2);
+  const int left = std::clamp(static_cast<int>(std::lround(box.x)), 0, std::max(image.width - width, 0));
+  const int above = static_cast<int>(std::lround(box.y)) - height;
+  const int top = above < 0 ? std::max(above + height, 0) : above;
+  fill(image, left, top, left + width, top + height, colour);
+  const double brightness = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2];  // ITU-R BT.601
+  const Colour ink = brightness > 128 ? Colour{0, 0, 0} : Colour{255, 255, 255};
+  for (size_t i = 0; i < line.size(); ++i) {
+    const auto rows = letter(line[i]);
+    for (int y = 0; y < kLetterHeight; ++y)
+      for (int x = 0; x < kLetterWidth; ++x) {
+        if ((rows[static_cast<size_t>(y)] >> (kLetterWidth - 1 - x) & 1) == 0) continue;
+        const int px = left + scale * (1 + static_cast<int>(i) * (kLetterWidth + 1) + x), py = top + scale * (1 + y);
+        fill(image, px, py, px + scale, py + scale, ink);
+      }
+  }
+}
+
+Image in_colour(const Image& image) {
+  if (image.channels == 3) return image;
+  Image result{image.height, image.width, 3, {}};
+  for (const uint8_t pixel : image.pixels) result.pixels.insert(result.pixels.end(), 3, pixel);
+  return result;
+}
+
+}  // namespace
+
+Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names) {
+  constexpr int kPixelsOfScale = 240;  // letters of 14 pixels in an image of 480
+  Image result = in_colour(image);
+  const int scale = std::max(1, (std::min(image.height, image.width) + kPixelsOfScale / 2) / kPixelsOfScale);
+  std::vector<Detection> order(detections.begin(), detections.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Detection& a, const Detection& b) { return a.score < b.score; });  // the best on top
+  for (const Detection& d : order) frame(result, d.box, scale, colour_of(d.class_index));
+  for (const Detection& d : order) {
+    const auto c = static_cast<size_t>(d.class_index);
+    const std::string name = c < class_names.size() ? class_names[c] : fmt::format("class {}", c);
+    write(result, fmt::format("{} {:.2f}", name, d.score), d.box, scale, colour_of(d.class_index));
+  }
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `octet run` shows of a detector: boxes as text, JSON and pictures; and how `octet evaluate --boxes` scores them.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/data/boxes.h"
+#include "src/detect/decode.h"
+#include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
+
+namespace octet::cli {
+
+/// Returns a class's name, or "class 7" if the checkpoint has none.
+std::string class_name(const Int8Graph& graph, int index);
+
+/// The boxes of images.
+class FoundBoxes {
+ public:
+  /// score: without, the checkpoint's threshold. out: "", or where pictures are drawn: a .png for one image, a folder
+  /// for any number, in which no two would have one name. Throws Error(usage) and Error(data) otherwise.
+  FoundBoxes(const Int8Graph& graph, std::optional<double> score, const std::string& out,
+             const std::vector<std::string>& images);
+
+  /// Decodes the outputs of one image, `whole` before it was fitted to the input, and draws its picture.
+  void add(const std::string& file, const Image& whole, const BatchOutputs& outputs);
+
+  std::string text() const;
+  std::string json() const;
+
+ private:
+  struct OfImage {
+    std::string file;
+    PictureSize size;
+    std::vector<Detection> boxes;
+  };
+
+  std::string picture_file(const std::string& image) const;
+
+  const Int8Graph& graph_;
+  BoxOptions options_;
+  std::string out_;
+  std::vector<OfImage> images_;
+};
+
+/// What `octet evaluate CHECKPOINT --images FOLDER --boxes FILE` is asked for.
+struct BoxEvaluation {
+  std::string annotations;    ///< COCO's JSON; "": not asked for
+  std::string classes;        ///< the file that names the network's classes, a line a class
+  std::string detections;     ///< "", or where the detections are written as COCO's tools read results
+  bool skip_missing = false;  ///< images that are not in the folder are left out
+};
+
+/// Measures the AP of a detector.
+ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, const BoxEvaluation& boxes);
+
+}  // namespace octet::cli
