@@ -81,7 +81,7 @@ if(NOT OCTET_TRAINING)
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS OFF)
     set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
     file(STRINGS ${CMAKE_SYSROOT}/shlibs needed REGEX "^lib(c|gcc_s|stdc\\+\\+|fmt|jpeg|png16|webp|yaml-cpp|z) ")
-    list(TRANSFORM needed REPLACE "^[^ ]+ [^ ]+ " "")
+    list(TRANSFORM needed REPLACE "^[^ ]+ [^ ]+ (.*)$" "\\1")
     list(JOIN needed ", " CPACK_DEBIAN_PACKAGE_DEPENDS)
   endif()
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)  # and ldconfig after installing
