@@ -51,6 +51,7 @@ LIBRARIES = {
     r"event\.pb\.h": ["src/report"],
     r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/net/import"],
     r"CLI/": ["tools", "tools/lab"],
+    r"(immintrin|arm_neon)\.h": ["kernels"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],
 }
 LICENCE = "SPDX-License-Identifier: Apache-2.0"

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/conv/conv2d.h"
 
@@ -25,11 +26,22 @@ namespace octet::kernels {
 
 struct LookupTable;
 
-/// Instruction sets, from the slowest to the fastest. avx512_vnni means AVX-512 F, BW, VL, DQ and VNNI.
-enum class CpuIsa { portable, avx2, avx512_vnni };
+/// Instruction sets. avx512_vnni means AVX-512 F, BW, VL, DQ and VNNI; neon is what every aarch64 processor has,
+/// dotprod (ARMv8.2) adds SDOT, i8mm (ARMv8.6) USMMLA.
+enum class CpuIsa { portable, avx2, avx512_vnni, neon, dotprod, i8mm };
+
+/// The paths of this build, from the fastest to the slowest.
+#if defined(__x86_64__)
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::avx512_vnni, CpuIsa::avx2, CpuIsa::portable};
+#elif defined(__aarch64__)
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::i8mm, CpuIsa::dotprod, CpuIsa::neon, CpuIsa::portable};
+#else
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable};
+#endif
 
 std::string_view cpu_isa_name(CpuIsa isa);  ///< the name in CompileOptions::kernels, such as "avx512_vnni"
 bool cpu_isa_available(CpuIsa isa);         ///< whether this processor and operating system can run it
+std::vector<CpuIsa> available_cpu_isas();   ///< those of kCpuIsas that are available, in that order
 CpuIsa best_cpu_isa();                      ///< the fastest available instruction set
 
 /// Returns the bytes from one pixel to the next in the cpu engine: 4 for up to 4 channels, else a multiple of 16.

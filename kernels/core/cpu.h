@@ -2,12 +2,12 @@
 // One plain loop, compiled once for each instruction set. Every path runs the same source, so all give the same bytes.
 #pragma once
 
-#define OCTET_TARGET_AVX2 [[gnu::target("avx2,fma")]]
-#define OCTET_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")]]
-
 // Defines NAME_for(isa), which returns a function that calls LOOP compiled for `isa`. LOOP is an always_inline
 // function, vectorised inside callers with a target attribute. PARAMETERS and ARGUMENTS are parenthesised lists without
 // the isa.
+#if defined(__x86_64__)
+#define OCTET_TARGET_AVX2 [[gnu::target("avx2,fma")]]
+#define OCTET_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")]]
 #define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS)           \
   namespace {                                                           \
   OCTET_TARGET_AVX512 void NAME##_avx512 PARAMETERS { LOOP ARGUMENTS; } \
@@ -19,12 +19,18 @@
         return &NAME##_avx512;                                          \
       case CpuIsa::avx2:                                                \
         return &NAME##_avx2;                                            \
-      case CpuIsa::portable:                                            \
-        break;                                                          \
+      default:                                                          \
+        return &NAME##_portable;                                        \
     }                                                                   \
-    return &NAME##_portable;                                            \
   }                                                                     \
   }
+#else  // what the compiler assumes anyway is all that such a loop uses: on aarch64 NEON and fused multiply-add
+#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS) \
+  namespace {                                                 \
+  void NAME##_everywhere PARAMETERS { LOOP ARGUMENTS; }       \
+  auto* NAME##_for(CpuIsa) { return &NAME##_everywhere; }     \
+  }
+#endif
 
 // OCTET_CLONES before a function makes the compiler emit one copy for each instruction set; the loader picks the best
 // one that the machine has. It is for plain loops whose results do not depend on the width of vectors. OCTET_FMA_CLONES

@@ -147,4 +147,17 @@ void avx512_matmul(const MatmulRun& run) {
   }
 }
 
+// Look-ups of 64 bytes at a time: one permutation takes bytes from the lower 128 entries, one from the upper 128, and
+// the top bit of the index selects.
+[[gnu::target("avx512vbmi")]] void avx512_lookup(const uint8_t* table, const uint8_t* x, long count, uint8_t* y) {
+  const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
+  const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+  for (long i = 0; i < count; i += 64) {
+    const __mmask64 lanes = count - i >= 64 ? ~__mmask64{0} : (__mmask64{1} << (count - i)) - 1;
+    const __m512i at = _mm512_maskz_loadu_epi8(lanes, x + i);
+    const __m512i lower = _mm512_permutex2var_epi8(t0, at, t1), upper = _mm512_permutex2var_epi8(t2, at, t3);
+    _mm512_mask_storeu_epi8(y + i, lanes, _mm512_mask_blend_epi8(_mm512_movepi8_mask(at), lower, upper));
+  }
+}
+
 }  // namespace octet::kernels

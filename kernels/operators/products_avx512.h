@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX-512 VNNI paths of mul and matmul, for elementwise_cpu.cpp and attention_cpu.cpp. Plain data only, as in
-// kernels/conv/cpu/micro_kernels.h: files for one instruction set share no inline code with others.
+// The AVX-512 VNNI paths of mul, matmul and look-ups, for elementwise_cpu.cpp and attention_cpu.cpp. Plain data only,
+// as in kernels/conv/cpu/micro_kernels.h: files for one instruction set share no inline code with others.
 #pragma once
 
 #include <cstddef>
@@ -43,5 +43,8 @@ struct MatmulRun {
   float low = 0, high = 0;  ///< bounds of t: the clamp's bounds minus y's zero point
 };
 void avx512_matmul(const MatmulRun& run);
+
+/// Writes table[x] for `count` bytes; table: [256]. For processors with VBMI.
+void avx512_lookup(const uint8_t* table, const uint8_t* x, long count, uint8_t* y);
 
 }  // namespace octet::kernels

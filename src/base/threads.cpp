@@ -38,6 +38,8 @@ namespace {
 inline void pause_core() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // yield does nothing on most Arm cores
 #endif
 }
 

@@ -27,7 +27,7 @@ struct CompileOptions {
   int max_batch = 1;  ///< the largest batch in images; memory is planned for it
   int threads = 0;    ///< threads of the cpu and reference engines; 0 takes all cores
   /// Which kernels may run; a name that the machine or the engine lacks is an error. "auto" is the fastest everywhere.
-  /// cpu: "avx512_vnni", "avx2" or "portable". cuda: a part of the names of the only convolution kernels allowed, as
+  /// cpu: a name of kernels::cpu_isa_name(). cuda: a part of the names of the only convolution kernels allowed, as
   /// LayerInfo shows them; "separate" gives every node a kernel of its own, "fused" runs every group of fusion.h that
   /// a kernel can compute as one without measuring whether that is faster. cudnn: "heuristic" takes the first plan
   /// that cuDNN proposes instead of timing all of them, which compiles faster.

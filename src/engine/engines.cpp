@@ -131,6 +131,11 @@ std::string cpu_model() {
       break;
     }
   }
+#if defined(__aarch64__)  // /proc/cpuinfo has numbers for it; boards have a name
+  std::ifstream board("/proc/device-tree/model");
+  model = "aarch64 processor";
+  std::getline(board, model, '\0');
+#endif
   return fmt::format("{}, {}", model, described_cores());
 }
 

@@ -9,8 +9,8 @@ namespace octet {
 /// The definition: every node by its kernel's reference implementation, one image a task.
 const Engine& reference_engine();
 
-/// int8 on x86 processors: packed convolutions, planned memory, one thread pool. Its AVX-512 VNNI, AVX2 and portable
-/// paths give the same bytes.
+/// int8 on x86-64 and aarch64 processors: packed convolutions, planned memory, one thread pool. Its paths, one for each
+/// instruction set, give the same bytes.
 const Engine& cpu_engine();
 
 /// int8 on NVIDIA GPUs from Ampere on: octet's own kernels, chosen by measurement, with the reference's bytes at every

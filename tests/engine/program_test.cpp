@@ -125,7 +125,7 @@ TEST(CpuEngine, UnknownKernelsAreAnErrorThatListsTheKnown) {
     FAIL() << "compiled";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
-    EXPECT_NE(std::string(error.what()).find("avx512_vnni"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("portable"), std::string::npos) << error.what();
   }
 }
 

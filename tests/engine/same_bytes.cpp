@@ -52,9 +52,7 @@ std::string difference(const Int8Graph& graph, const Trace& expected, const Trac
 
 std::vector<std::string> cpu_paths() {
   std::vector<std::string> paths;
-  for (const auto isa : {kernels::CpuIsa::portable, kernels::CpuIsa::avx2, kernels::CpuIsa::avx512_vnni}) {
-    if (kernels::cpu_isa_available(isa)) paths.emplace_back(kernels::cpu_isa_name(isa));
-  }
+  for (const auto isa : kernels::available_cpu_isas()) paths.emplace_back(kernels::cpu_isa_name(isa));
   return paths;
 }
 

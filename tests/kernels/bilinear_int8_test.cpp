@@ -76,8 +76,7 @@ TEST(Bilinear, LargestSumsAreExact) {
 TEST(Bilinear, EveryPathGivesTheDefinitionsBytes) {
   std::mt19937 generator(5);
   const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
-  for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-    if (!cpu_isa_available(isa)) continue;
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (int i = 0; i < 60; ++i) {
       BilinearShape s;
       s.channels = i % 3 == 0 ? 16 * between(1, 8) : between(1, 90);

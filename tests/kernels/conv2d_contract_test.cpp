@@ -89,7 +89,7 @@ TEST(CpuConv2d, ChannelStride) {
 
 TEST(CpuConv2d, NamesSayPathAndKernel) {
   const ConvCase c = small_case();
-  for (CpuIsa isa : available_isas()) {
+  for (CpuIsa isa : available_cpu_isas()) {
     const std::string name = CpuConv2d::create(c.shape, c.params, c.weights, isa)->name();
     EXPECT_NE(name.find(cpu_isa_name(isa)), std::string::npos) << name;
     EXPECT_NE(name.find("conv2x2"), std::string::npos) << name;

@@ -183,12 +183,4 @@ std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard) {
   return {y.data(), y.data() + y_bytes};
 }
 
-std::vector<CpuIsa> available_isas() {
-  std::vector<CpuIsa> isas;
-  for (CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-    if (cpu_isa_available(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
 }  // namespace octet::kernels::testing

@@ -61,6 +61,4 @@ std::vector<uint8_t> run_reference(const ConvCase& c);
 /// Input, residual, output and workspace each touch a forbidden page on the side of `guard`.
 std::vector<uint8_t> run_cpu(const ConvCase& c, CpuIsa isa, Guard guard = Guard::behind);
 
-std::vector<CpuIsa> available_isas();
-
 }  // namespace octet::kernels::testing

@@ -12,7 +12,7 @@ namespace {
 
 void expect_equal_on_all_paths(const ConvCase& c, const std::string& what) {
   const std::vector<uint8_t> expected = run_reference(c);
-  for (CpuIsa isa : available_isas()) {
+  for (CpuIsa isa : available_cpu_isas()) {
     for (Guard guard : {Guard::before, Guard::behind}) {
       const std::vector<uint8_t> actual = run_cpu(c, isa, guard);
       ASSERT_EQ(actual.size(), expected.size());

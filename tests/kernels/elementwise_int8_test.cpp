@@ -24,14 +24,6 @@ Bytes random_bytes(size_t count, uint32_t seed) {
   return bytes;
 }
 
-std::vector<CpuIsa> available_isas() {
-  std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-    if (cpu_isa_available(isa)) isas.push_back(isa);
-  }
-  return isas;
-}
-
 TEST(FastRounding, IsRoundCodeForEveryHalfAndBeyondTheRange) {
   for (const int32_t zero_point : {0, 3, 128, 255}) {
     const CodeOutput out{.zero_point = zero_point, .clamp_min = 5, .clamp_max = 250};
@@ -117,7 +109,7 @@ TEST(Prelu, WorkedNumbersOfEachChannel) {
 }
 
 TEST(Prelu, EveryPathGivesTheDefinitionsBytes) {
-  for (const CpuIsa isa : available_isas()) {
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (const int channels : {1, 3, 16, 37, 64, 130}) {
       const int x_stride = cpu_channel_stride(channels);
       const Bytes x = random_bytes(9 * static_cast<size_t>(x_stride), 5);
@@ -139,7 +131,7 @@ TEST(Prelu, EveryPathGivesTheDefinitionsBytes) {
 }
 
 TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
-  for (const CpuIsa isa : available_isas()) {
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (const int channels : {1, 3, 16, 37, 64, 130}) {
       const ElementwiseShape shape{.pixels = 9,
                                    .channels = channels,
@@ -176,7 +168,7 @@ TEST(Elementwise, EveryPathGivesTheDefinitionsBytes) {
 /// Strides of the cpu engine, where a factor a channel repeats within 64 bytes or not; the lanes behind the channels
 /// are the kernel's to write.
 TEST(Elementwise, ProductsWithAFactorForEachChannel) {
-  for (const CpuIsa isa : available_isas()) {
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (const int channels : {1, 4, 8, 16, 31, 32, 40, 64, 96, 144}) {
       const int stride = cpu_channel_stride(channels), pixels = 13;
       const ElementwiseShape shape{.pixels = pixels,
@@ -208,7 +200,7 @@ TEST(Lookup, EveryPathFindsEveryEntryAndWritesNoMore) {
   LookupTable table;
   const Bytes entries = random_bytes(256, 5);
   std::copy(entries.begin(), entries.end(), table.byte);
-  for (const CpuIsa isa : available_isas()) {
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (const long count : {0, 1, 63, 64, 65, 256, 1000}) {
       Bytes x = random_bytes(count, 6);
       for (long i = 0; i < count && i < 256; ++i) x[i] = static_cast<uint8_t>(i);

@@ -56,8 +56,7 @@ TEST(Matmul, LargestSumsAreExact) {
         float y = 0;
         matmul_int8_reference(shape, params, a.data(), b.data(), &y);
         EXPECT_EQ(y, static_cast<float>(sum)) << terms;
-        for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-          if (!cpu_isa_available(isa)) continue;
+        for (const CpuIsa isa : available_cpu_isas()) {
           cpu_matmul(isa, shape, params, {0, 1}, a.data(), b.data(), &y);
           EXPECT_EQ(y, static_cast<float>(sum)) << cpu_isa_name(isa) << " " << terms;
         }
@@ -69,8 +68,7 @@ TEST(Matmul, LargestSumsAreExact) {
 TEST(Matmul, EveryPathGivesTheDefinitionsBytes) {
   std::mt19937 generator(5);
   const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
-  for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-    if (!cpu_isa_available(isa)) continue;
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (int i = 0; i < 120; ++i) {
       MatmulShape s{.rows = between(1, 30), .heads = between(1, 4)};
       s.terms = i % 9 == 0 ? between(250, 600) : between(1, 70), s.columns = between(1, 50);

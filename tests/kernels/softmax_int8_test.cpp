@@ -58,8 +58,7 @@ TEST(Softmax, TheLargestSumStaysWithinInt32) {
 TEST(Softmax, EveryPathGivesTheDefinitionsBytes) {
   std::mt19937 generator(5);
   const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
-  for (const CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
-    if (!cpu_isa_available(isa)) continue;
+  for (const CpuIsa isa : available_cpu_isas()) {
     for (int i = 0; i < 120; ++i) {
       SoftmaxShape s{.pixels = between(1, 9), .groups = between(1, 4), .channels = between(1, i % 5 == 0 ? 500 : 40)};
       s.x_stride = cpu_channel_stride(s.groups * s.channels), s.y_stride = s.groups * s.channels + between(0, 2);

@@ -128,9 +128,10 @@ void add_bench(CLI::App& app, const Common& common, Action& action) {
                    "cuda, cudnn, cutlass, cpu, reference; one that cannot run is told, the others are measured")
       ->delimiter(',');
   add_fallback(*command, options->fallback);
-  command->add_option("--kernels", options->kernels,
-                      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, separate, fused or part of the names of the "
-                      "only ones allowed");
+  command->add_option(
+      "--kernels", options->kernels,
+      "cpu: auto or a path that octet doctor lists; cuda: auto, separate, fused or part of the names of the "
+      "only ones allowed");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--seconds", options->seconds, "of measuring, each; joules are told from 1 s on")
       ->check(CLI::Range(0.01, 600.0));

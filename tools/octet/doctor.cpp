@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
+#include "kernels/conv/cpu_conv2d.h"
 #include "src/base/text.h"
 #include "src/engine/engine.h"
 #include "tools/octet/commands.h"
@@ -15,6 +17,9 @@
 #include "src/cuda/device.h"
 #else
 #include <dlfcn.h>
+#endif
+#if defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace octet::cli {
@@ -61,7 +66,7 @@ struct Finding {
 };
 
 /// Returns whether `octet run --kernels NAME` works, by compiling a network of one layer.
-Support kernels(const std::string& name) {
+Support run_by(const std::string& name) {
   Int8Graph graph;
   Int8Node input;
   input.name = "input";
@@ -84,6 +89,27 @@ Support kernels(const std::string& name) {
   }
 }
 
+#if defined(__aarch64__)
+
+/// Returns what Linux says that the processor has beyond ARMv8.0, of what matters for networks, under the names that
+/// /proc/cpuinfo uses. Bits: Linux, arch/arm64/include/uapi/asm/hwcap.h.
+std::string arm_features() {
+  struct Feature {
+    const char* name;
+    unsigned long word;
+    int bit;
+  };
+  constexpr Feature kFeatures[] = {{"asimdhp", AT_HWCAP, 10}, {"asimddp", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},
+                                   {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14},   {"sve2", AT_HWCAP2, 1},
+                                   {"sme", AT_HWCAP2, 23}};
+  std::string names = "asimd";
+  for (const Feature& feature : kFeatures)
+    if ((::getauxval(feature.word) >> feature.bit & 1) != 0) names += std::string(" ") + feature.name;
+  return names;
+}
+
+#endif
+
 std::vector<Finding> examine() {
   std::vector<Finding> findings;
   for (const Engine* engine : engines()) {
@@ -91,8 +117,13 @@ std::vector<Finding> examine() {
     if (support.ok && support.reason.empty()) support.reason = "ready";
     findings.push_back({fmt::format("engine {}", engine->name()), support});
   }
-  for (const char* name : {"avx512_vnni", "avx2", "portable"})
-    findings.push_back({fmt::format("cpu kernels {}", name), kernels(name)});
+  for (const kernels::CpuIsa isa : kernels::kCpuIsas) {
+    const std::string name(kernels::cpu_isa_name(isa));
+    findings.push_back({fmt::format("cpu kernels {}", name), run_by(name)});
+  }
+#if defined(__aarch64__)
+  findings.push_back({"Arm features", {true, arm_features()}});
+#endif
   const std::vector<Support> gpus = cuda_gpus();
   for (size_t gpu = 0; gpu < gpus.size(); ++gpu)
     findings.push_back({gpus.size() == 1 ? "NVIDIA GPU" : fmt::format("NVIDIA GPU cuda:{}", gpu), gpus[gpu]});

@@ -306,8 +306,9 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");
-  command->add_option("--kernels", options->kernels,
-                      "cpu: auto, avx512_vnni, avx2, portable; cuda: auto, separate, fused or part of kernels' names");
+  command->add_option(
+      "--kernels", options->kernels,
+      "cpu: auto or a path that octet doctor lists; cuda: auto, separate, fused or part of kernels' names");
   add_fallback(*command, options->fallback);
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
   command->add_option("--top", options->top, "how many classes to print (default: 5)")->check(CLI::Range(1, 1000));

@@ -145,6 +145,7 @@ GemmKernels make_gemm_kernels() {
 // widened to int16 and multiplied with widened weights (vpmaddwd). Each channel has two partial sums, added at the end.
 
 constexpr int kSlots = 16;
+constexpr int kTapGroup = 4;
 constexpr int kRegisters = 4;  // registers of 4 channels each
 
 inline __m128i load16(const uint8_t* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
@@ -191,6 +192,7 @@ DepthwiseKernels make_depthwise_kernels() {
   DepthwiseKernels k;
   k.isa = "avx2";
   k.slots = k.channels = kSlots;
+  k.tap_group = kTapGroup;
   for (int slot = 0; slot < kSlots; ++slot) k.order[slot] = static_cast<uint8_t>(slot);
   k.run = run_pixels;
   return k;

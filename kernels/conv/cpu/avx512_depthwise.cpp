@@ -20,6 +20,7 @@ namespace octet::kernels {
 namespace {
 
 constexpr int kRegisters = 4;  // registers of 16 slots each
+constexpr int kTapGroup = 4;
 constexpr int kGroupBytes = 64 * kTapGroup;
 
 /// Interleaves the bytes of 4 vectors: out[q] has slots 16 * q and on.
@@ -129,6 +130,7 @@ DepthwiseKernels make_kernels() {
   k.slots = 64;
   k.channels = 64;
   k.narrow_channels = 32;
+  k.tap_group = kTapGroup;
   for (int slot = 0; slot < 64; ++slot) {
     const int q = slot / 16, lane = slot % 16 / 4, j = slot % 4;
     k.order[slot] = static_cast<uint8_t>(16 * lane + 4 * q + j);

@@ -3,10 +3,17 @@
 // picks the path that runs the convolution.
 #include "kernels/conv/cpu_conv2d.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/conv/conv2d.h"
 #include "kernels/conv/cpu/paths.h"
 #include "kernels/operators/elementwise.h"
 #include "src/base/error.h"
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 namespace octet::kernels {
 namespace {
@@ -21,6 +28,11 @@ void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) 
   require(p.y.float_output || (p.y.clamp_min >= 0 && p.y.clamp_max <= 255 && p.y.clamp_min <= p.y.clamp_max),
           "clamp outside [0, 255]");
 }
+
+#if defined(__aarch64__)
+// Bits of AT_HWCAP and AT_HWCAP2 (Linux, arch/arm64/include/uapi/asm/hwcap.h).
+constexpr unsigned long kHasDotProduct = 1ul << 20, kHasInt8MatrixProduct = 1ul << 13;
+#endif
 
 }  // namespace
 
@@ -49,14 +61,31 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
     throw usage_error("this machine cannot run the " + std::string(cpu_isa_name(isa)) +
                       " kernels; the fastest it can is " + std::string(cpu_isa_name(best_cpu_isa())));
   }
+  if (isa == CpuIsa::portable) return make_portable_conv2d(shape, params, weights);
+  const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
+  if (depthwise && !params.y.float_output) return make_depthwise_conv2d(shape, params, weights, isa);
+  return make_gemm_conv2d(shape, params, weights, isa);
+}
+
+const GemmKernels& gemm_kernels(CpuIsa isa) {
 #if defined(__x86_64__)
-  if (isa != CpuIsa::portable) {
-    const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
-    if (depthwise && !params.y.float_output) return make_depthwise_conv2d(shape, params, weights, isa);
-    return make_gemm_conv2d(shape, params, weights, isa);
-  }
+  return isa == CpuIsa::avx512_vnni ? avx512_gemm_kernels() : avx2_gemm_kernels();
+#elif defined(__aarch64__)
+  if (isa == CpuIsa::i8mm) return i8mm_gemm_kernels();
+  return isa == CpuIsa::dotprod ? dotprod_gemm_kernels() : neon_gemm_kernels();
+#else
+  throw usage_error("this processor has no " + std::string(cpu_isa_name(isa)) + " kernels");
 #endif
-  return make_portable_conv2d(shape, params, weights);
+}
+
+const DepthwiseKernels& depthwise_kernels(CpuIsa isa) {
+#if defined(__x86_64__)
+  return isa == CpuIsa::avx512_vnni ? avx512_depthwise_kernels() : avx2_depthwise_kernels();
+#elif defined(__aarch64__)
+  return neon_depthwise_kernels();
+#else
+  throw usage_error("this processor has no " + std::string(cpu_isa_name(isa)) + " kernels");
+#endif
 }
 
 std::string_view cpu_isa_name(CpuIsa isa) {
@@ -67,6 +96,12 @@ std::string_view cpu_isa_name(CpuIsa isa) {
       return "avx2";
     case CpuIsa::avx512_vnni:
       return "avx512_vnni";
+    case CpuIsa::neon:
+      return "neon";
+    case CpuIsa::dotprod:
+      return "dotprod";
+    case CpuIsa::i8mm:
+      return "i8mm";
   }
   return "unknown";
 }
@@ -77,18 +112,25 @@ bool cpu_isa_available(CpuIsa isa) {
   // __builtin_cpu_supports also checks (XGETBV) that the operating system saves the wide registers.
   __builtin_cpu_init();
   if (isa == CpuIsa::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  return isa == CpuIsa::avx512_vnni && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
+#elif defined(__aarch64__)
+  const bool dotprod = (::getauxval(AT_HWCAP) & kHasDotProduct) != 0;
+  if (isa == CpuIsa::dotprod) return dotprod;
+  if (isa == CpuIsa::i8mm) return dotprod && (::getauxval(AT_HWCAP2) & kHasInt8MatrixProduct) != 0;
+  return isa == CpuIsa::neon;
 #else
   return false;
 #endif
 }
 
-CpuIsa best_cpu_isa() {
-  if (cpu_isa_available(CpuIsa::avx512_vnni)) return CpuIsa::avx512_vnni;
-  if (cpu_isa_available(CpuIsa::avx2)) return CpuIsa::avx2;
-  return CpuIsa::portable;
+std::vector<CpuIsa> available_cpu_isas() {
+  std::vector<CpuIsa> isas;
+  std::copy_if(std::begin(kCpuIsas), std::end(kCpuIsas), std::back_inserter(isas), cpu_isa_available);
+  return isas;
 }
+
+CpuIsa best_cpu_isa() { return available_cpu_isas().front(); }
 
 }  // namespace octet::kernels

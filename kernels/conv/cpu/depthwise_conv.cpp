@@ -29,19 +29,17 @@ struct Grid {
 class DepthwiseConv2d final : public CpuConv2d {
  public:
   DepthwiseConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, CpuIsa isa)
-      : g_(shape),
-        isa_(isa),
-        kernels_(isa == CpuIsa::avx512_vnni ? avx512_depthwise_kernels() : avx2_depthwise_kernels()),
-        epilogue_(make_epilogue(params)) {
+      : g_(shape), isa_(isa), kernels_(depthwise_kernels(isa)), epilogue_(make_epilogue(params)) {
     taps_ = g_.kernel_h * g_.kernel_w;
-    tap_groups_ = ceil_div(taps_, kTapGroup);
+    tap_groups_ = ceil_div(taps_, kernels_.tap_group);
+    padded_taps_ = tap_groups_ * kernels_.tap_group;
     blocks_ = ceil_div(g_.out_c, kernels_.channels);
     table_ = g_.out_w <= kTableWidth && blocks_ > 1;
     // A run steps through the padding as through the image, so the padding holds a whole image row.
     padding_.assign(static_cast<size_t>(g_.in_w + 1) * g_.in_stride + kCpuReadSlack,
                     static_cast<uint8_t>(params.x.zero_point));
     const size_t slots = static_cast<size_t>(blocks_) * kernels_.slots;
-    weight_ = AlignedArray<int8_t>(slots * tap_groups_ * kTapGroup);
+    weight_ = AlignedArray<int8_t>(slots * padded_taps_);
     init_ = AlignedArray<int32_t>(slots);
     multiplier_ = AlignedArray<float>(slots);
     bias_ = AlignedArray<float>(slots);
@@ -59,9 +57,7 @@ class DepthwiseConv2d final : public CpuConv2d {
   size_t packed_bytes() const override {
     return weight_.bytes() + init_.bytes() + multiplier_.bytes() + bias_.bytes() + padding_.size();
   }
-  size_t workspace_bytes() const override {
-    return (table_ ? g_.out_w : 1) * tap_groups_ * kTapGroup * sizeof(const uint8_t*);
-  }
+  size_t workspace_bytes() const override { return (table_ ? g_.out_w : 1) * padded_taps_ * sizeof(const uint8_t*); }
   int tasks(int images) const override {
     const Grid grid = make_grid(images);
     return grid.row_tasks * grid.column_tasks;
@@ -85,19 +81,20 @@ class DepthwiseConv2d final : public CpuConv2d {
   bool narrow(int block) const { return g_.out_c - block * kernels_.channels <= kernels_.narrow_channels; }
 
   void pack_block(const CodeInput& x, const Conv2dWeights& weights, int block) {
+    const int tap_group = kernels_.tap_group;
     const uint8_t* order = narrow(block) ? kernels_.narrow_order : kernels_.order;
     for (int slot = 0; slot < kernels_.slots; ++slot) {
       const int channel = block * kernels_.channels + order[slot];
       const bool exists = channel < g_.out_c;
       const size_t at = static_cast<size_t>(block) * kernels_.slots + slot;
       int32_t sum = 0;
-      for (int tap = 0; tap < tap_groups_ * kTapGroup; ++tap) {
+      for (int tap = 0; tap < padded_taps_; ++tap) {
         const int8_t w = exists && tap < taps_ ? weights.weight[channel * taps_ + tap] : int8_t{0};
-        const size_t group = static_cast<size_t>(block) * tap_groups_ + tap / kTapGroup;
-        weight_.data()[(group * kernels_.slots + slot) * kTapGroup + tap % kTapGroup] = w;
+        const size_t group = static_cast<size_t>(block) * tap_groups_ + tap / tap_group;
+        weight_.data()[(group * kernels_.slots + slot) * tap_group + tap % tap_group] = w;
         sum += w;
       }
-      init_.data()[at] = -x.zero_point * sum;
+      init_.data()[at] = (kernels_.code_offset - x.zero_point) * sum;
       multiplier_.data()[at] = exists ? weights.multiplier[channel] : 0.0f;
       bias_.data()[at] = exists ? weights.bias[channel] : 0.0f;
     }
@@ -121,14 +118,13 @@ class DepthwiseConv2d final : public CpuConv2d {
   void run_row(const CpuConv2dBatch& batch, int row, int first_block, int last_block, const uint8_t** taps) const {
     const int image = row / g_.out_h, oy = row % g_.out_h;
     const uint8_t* x = batch.x + static_cast<ptrdiff_t>(image) * g_.in_h * g_.in_w * g_.in_stride;
-    const int tap_step = tap_groups_ * kTapGroup;
     DepthwiseRun run;
     run.taps = taps;
     for (int ox = 0; ox < g_.out_w; ox += run.pixels) {
       if (table_) {
         point_row(x, oy, taps);
         run.pixels = g_.out_w;
-        run.tap_step = tap_step;
+        run.tap_step = padded_taps_;
       } else {
         point_taps(x, oy, ox, taps);
         run.pixels = ox >= first_inner_ && ox < last_inner_ ? last_inner_ - ox : 1;
@@ -145,7 +141,7 @@ class DepthwiseConv2d final : public CpuConv2d {
 
   /// Sets the taps of all pixels of a row; between the borders a pixel's taps follow from its neighbour's.
   void point_row(const uint8_t* x, int oy, const uint8_t** taps) const {
-    const int count = tap_groups_ * kTapGroup;
+    const int count = padded_taps_;
     const ptrdiff_t step = static_cast<ptrdiff_t>(g_.stride_w) * g_.in_stride;
     for (int ox = 0; ox < g_.out_w; ++ox, taps += count) {
       if (ox > first_inner_ && ox < last_inner_) {
@@ -168,7 +164,7 @@ class DepthwiseConv2d final : public CpuConv2d {
         taps[tap] = inside ? x + (static_cast<ptrdiff_t>(y) * g_.in_w + column) * g_.in_stride : padding_.data();
       }
     }
-    for (; tap < tap_groups_ * kTapGroup; ++tap) taps[tap] = padding_.data();
+    for (; tap < padded_taps_; ++tap) taps[tap] = padding_.data();
   }
 
   void run_block(const CpuConv2dBatch& batch, ptrdiff_t pixel, int block, DepthwiseRun& run) const {
@@ -176,7 +172,7 @@ class DepthwiseConv2d final : public CpuConv2d {
     const ptrdiff_t slot = static_cast<ptrdiff_t>(block) * kernels_.slots;
     run.tap_groups = tap_groups_;
     run.channel = channel;
-    run.w = weight_.data() + slot * tap_groups_ * kTapGroup;
+    run.w = weight_.data() + slot * padded_taps_;
     run.init = init_.data() + slot;
     run.multiplier = multiplier_.data() + slot;
     run.bias = bias_.data() + slot;
@@ -193,7 +189,7 @@ class DepthwiseConv2d final : public CpuConv2d {
   CpuIsa isa_;
   const DepthwiseKernels& kernels_;
   Epilogue epilogue_;
-  int taps_ = 0, tap_groups_ = 0, blocks_ = 0;
+  int taps_ = 0, tap_groups_ = 0, padded_taps_ = 0, blocks_ = 0;
   bool table_ = false;                    // whether each pixel of a row has its own pointers
   int first_inner_ = 0, last_inner_ = 0;  // output columns whose windows lie within the image's width
   std::vector<uint8_t> padding_;          // an image row of zero points

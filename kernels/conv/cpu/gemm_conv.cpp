@@ -41,7 +41,7 @@ class GemmConv2d final : public CpuConv2d {
   GemmConv2d(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights, CpuIsa isa)
       : g_(shape),
         isa_(isa),
-        kernels_(isa == CpuIsa::avx512_vnni ? avx512_gemm_kernels() : avx2_gemm_kernels()),
+        kernels_(gemm_kernels(isa)),
         epilogue_(make_epilogue(params)),
         flat_(shape.out_h * shape.out_w == 1),
         panel_(flat_ ? kernels_.flat_rows : kernels_.rows),

@@ -80,9 +80,10 @@ PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Con
       }
     }
     const size_t i = static_cast<size_t>(group) * p.padded_channels + slot;
-    // Unsigned, because -zx * sum may overflow int32 where the whole accumulator does not; both wrap to the same bits.
-    p.init.data()[i] =
-        static_cast<int32_t>(0u - static_cast<uint32_t>(params.x.zero_point) * static_cast<uint32_t>(sum));
+    // Unsigned, because the product may overflow int32 where the whole accumulator does not; both wrap to the same
+    // bits.
+    p.init.data()[i] = static_cast<int32_t>(static_cast<uint32_t>(kernels.code_offset - params.x.zero_point) *
+                                            static_cast<uint32_t>(sum));
     p.multiplier.data()[i] = weights.multiplier[channel];
     p.bias.data()[i] = weights.bias[channel];
   }

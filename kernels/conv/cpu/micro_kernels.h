@@ -28,7 +28,7 @@ struct GemmTile {
   const int8_t* w = nullptr;          ///< this block's packed weights
   const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
-  const int32_t* init = nullptr;      ///< per channel: -zx * sum(w)
+  const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel
   const float* bias = nullptr;        ///< per channel
   int channels = 0;                   ///< how many channels of the tile's width exist
@@ -56,13 +56,14 @@ struct GemmKernels {
   static constexpr int kMaxWidth = 4;
   static constexpr int kMaxRows = 14;
   const char* isa = nullptr;
-  int k_group = 0;           ///< how many neighbouring k one instruction sums: 4 (vpdpbusd) or 2 (vpmaddwd)
+  int k_group = 0;           ///< how many neighbouring k one instruction sums: 4 (vpdpbusd, SDOT), 2 (vpmaddwd), 8
   int activation_bytes = 0;  ///< 1, or 2 if rows must be widened to int16 first
-  int lanes = 0;             ///< channels of one vector register
-  int width = 0;             ///< vectors across a tile
-  int rows = 0;              ///< rows of a tile
-  int flat_width = 0;        ///< width for one-pixel images (linear layers), which have few rows
-  int flat_rows = 0;         ///< rows for one-pixel images
+  int code_offset = 0;  ///< what is subtracted from codes before they are multiplied: 0, or 128 to make them signed
+  int lanes = 0;        ///< channels of one vector register
+  int width = 0;        ///< vectors across a tile
+  int rows = 0;         ///< rows of a tile
+  int flat_width = 0;   ///< width for one-pixel images (linear layers), which have few rows
+  int flat_rows = 0;    ///< rows for one-pixel images
   /// Slot i of two neighbouring vectors computes their channel pair_order[i]. A single last vector is in order.
   uint8_t pair_order[32] = {};
   /// May read and write up to 63 bytes behind each segment. Null if the plain gather is used.
@@ -72,14 +73,14 @@ struct GemmKernels {
 
 const GemmKernels& avx512_gemm_kernels();
 const GemmKernels& avx2_gemm_kernels();
-
-/// Depthwise kernels multiply taps in groups of this many; missing taps have weight 0.
-inline constexpr int kTapGroup = 4;
+const GemmKernels& neon_gemm_kernels();
+const GemmKernels& dotprod_gemm_kernels();
+const GemmKernels& i8mm_gemm_kernels();
 
 /// A run of neighbouring output pixels of one row, for one block of channels, in a depthwise convolution. Tap t of
 /// pixel i reads taps[i * tap_step + t] + channel + i * pixel_step.
 struct DepthwiseRun {
-  const uint8_t* const* taps = nullptr;  ///< [pixels or 1][tap_groups * kTapGroup], at channel 0
+  const uint8_t* const* taps = nullptr;  ///< [pixels or 1][tap_groups * tap_group], at channel 0
   ptrdiff_t tap_step = 0;                ///< 0 if all pixels share their pointers, apart from pixel_step
   int tap_groups = 0;
   int channel = 0;  ///< first channel of the block
@@ -98,13 +99,15 @@ struct DepthwiseRun {
 };
 
 /// The depthwise kernels of one instruction set. A kernel computes channel order[i] of a block in slot i. Weights are
-/// [tap group][slot][kTapGroup].
+/// [tap group][slot][tap_group].
 struct DepthwiseKernels {
   static constexpr int kMaxSlots = 64;
   const char* isa = nullptr;
   int slots = 0;            ///< slots of a block
   int channels = 0;         ///< channels of a block
   int narrow_channels = 0;  ///< channels of a block that run_narrow() computes for two pixels at once; 0: none
+  int tap_group = 0;        ///< taps are multiplied in groups of this many; missing taps have weight 0
+  int code_offset = 0;      ///< as in GemmKernels
   uint8_t order[kMaxSlots] = {};
   uint8_t narrow_order[kMaxSlots] = {};
   void (*run)(const DepthwiseRun&) = nullptr;
@@ -113,5 +116,9 @@ struct DepthwiseKernels {
 
 const DepthwiseKernels& avx512_depthwise_kernels();
 const DepthwiseKernels& avx2_depthwise_kernels();
+const DepthwiseKernels& neon_depthwise_kernels();
+
+/// Writes table[x] for `count` bytes; table: [256].
+void neon_lookup(const uint8_t* table, const uint8_t* x, long count, uint8_t* y);
 
 }  // namespace octet::kernels

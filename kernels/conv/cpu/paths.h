@@ -19,6 +19,10 @@ namespace octet::kernels {
 std::unique_ptr<CpuConv2d> make_portable_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                                 const Conv2dWeights& weights);
 
+/// Return the micro-kernels that compute a convolution on a path other than portable.
+const GemmKernels& gemm_kernels(CpuIsa isa);
+const DepthwiseKernels& depthwise_kernels(CpuIsa isa);
+
 /// Makes the path for any shape as a matrix product, by the micro-kernels of one instruction set.
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const Conv2dWeights& weights, CpuIsa isa);
@@ -54,7 +58,7 @@ class AlignedArray {
   std::unique_ptr<T, Free> data_;
 };
 
-/// The right operand of the matrix product. Weights are blocked for vpdpbusd and vpmaddwd:
+/// The right operand of the matrix product. Weights are blocked for instructions that sum k_group products:
 ///   weight[group of channels][block][k / k_group][block's channels][k_group]
 /// k counts the bytes of one im2row row, [R][S][tap_bytes]. Every block has block_channels channels, except that the
 /// last block of a group has only as many vectors as it needs. Missing channels and taps are zero.
@@ -66,7 +70,7 @@ struct PackedGemm {
   int block_channels = 0;
   int blocks = 0;  ///< blocks of one group
   AlignedArray<int8_t> weight;
-  AlignedArray<int32_t> init;            ///< [groups][padded_channels]: -zx * sum(w)
+  AlignedArray<int32_t> init;            ///< [groups][padded_channels]: (code_offset - zx) * sum(w)
   AlignedArray<float> multiplier, bias;  ///< [groups][padded_channels]
 
   size_t bytes() const { return weight.bytes() + init.bytes() + multiplier.bytes() + bias.bytes(); }

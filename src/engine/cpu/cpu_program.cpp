@@ -186,7 +186,7 @@ namespace {
 kernels::CpuIsa choose_isa(const std::string& name) {
   if (name == "auto") return kernels::best_cpu_isa();
   std::string names = "auto";
-  for (const kernels::CpuIsa isa : {kernels::CpuIsa::avx512_vnni, kernels::CpuIsa::avx2, kernels::CpuIsa::portable}) {
+  for (const kernels::CpuIsa isa : kernels::kCpuIsas) {
     names += ", " + std::string(kernels::cpu_isa_name(isa));
     if (name != kernels::cpu_isa_name(isa)) continue;
     if (kernels::cpu_isa_available(isa)) return isa;
@@ -197,7 +197,7 @@ kernels::CpuIsa choose_isa(const std::string& name) {
   throw usage_error("engine cpu: unknown kernels '" + name + "'; allowed: " + names);
 }
 
-/// int8 on x86; the portable path runs everywhere.
+/// int8 on x86-64 and aarch64; the portable path runs everywhere.
 class CpuEngine final : public Engine {
  public:
   std::string_view name() const override { return "cpu"; }

@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
   const std::string model = argc > 1 ? argv[1] : "resnet50";
   const int batch = argc > 2 ? std::atoi(argv[2]) : 1, threads = argc > 3 ? std::atoi(argv[3]) : 0;
   CpuIsa isa = octet::kernels::best_cpu_isa();
-  for (CpuIsa i : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512_vnni}) {
+  for (const CpuIsa i : octet::kernels::kCpuIsas) {
     if (argc > 4 && argv[4] == octet::kernels::cpu_isa_name(i)) isa = i;
   }
   const int passes = argc > 5 ? std::atoi(argv[5]) : 20;
