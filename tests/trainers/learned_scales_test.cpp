@@ -140,7 +140,7 @@ TEST(LearnedScalesTraining, AStepHalvesAScaleAtMostAndNothingDecays) {
     EXPECT_TRUE(scales.eq(at::tensor({0.5f, 0.5f, 0x1p-64f})).all().item<bool>()) << name << ": decayed";
     step(at::tensor({1e6f, -1.0f, 1e6f}));
     EXPECT_EQ(scales[0].item<float>(), 0.25f) << name;
-    EXPECT_GT(scales[1].item<float>(), 5) << name;
+    EXPECT_GT(scales[1].item<float>(), 4) << name;
     EXPECT_EQ(scales[2].item<float>(), 0x1p-64f) << name;
   }
 }

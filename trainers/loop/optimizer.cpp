@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/rsub.h>
@@ -73,14 +74,24 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     minima = at::_foreach_mul(values, kMaxShrinking);
     at::_foreach_clamp_min_(minima, kSmallestScale);
   }
+  std::vector<at::Tensor> changed = values;
+  const bool relative = adamw_ && positive;
+  if (relative) {
+    at::_foreach_mul_(gradients, values);
+    changed = at::_foreach_zero(values);
+  }
   if (adamw_) {
     const std::vector<at::Tensor> steps(values.size(), steps_);
-    at::_fused_adamw_(values, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
+    at::_fused_adamw_(changed, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
                       weight_decay, kAdamEps, /*amsgrad=*/false, /*maximize=*/false, {}, skip);
   } else {
     // A momentum buffer of zeros makes the first step like every other one.
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
                     recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
+  }
+  if (relative) {
+    at::_foreach_add_(changed, 1);
+    at::_foreach_mul_(values, changed);
   }
   if (positive) at::_foreach_clamp_min_(values, minima);
 }

@@ -212,7 +212,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
-  phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
+  phase.freeze_observers = observes(run) ? recipe.freeze_observers : 0;
   if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
