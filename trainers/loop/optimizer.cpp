@@ -2,6 +2,7 @@
 #include "trainers/loop/optimizer.h"
 
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sub.h>
@@ -23,7 +24,7 @@ namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
-constexpr double kMaxShrinking = 0.5;  // factor of a scale in one step
+constexpr double kMaxChange = 0.1;  // share of a scale by which one step may change it
 
 }  // namespace
 
@@ -69,9 +70,10 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
   if (values.empty()) return;
   const double weight_decay = group == Group::decaying ? recipe_.weight_decay : 0.0;
   const bool positive = group == Group::scales;
-  std::vector<at::Tensor> minima;  // lower bounds of positive parameters after this step
+  std::vector<at::Tensor> minima, maxima;  // bounds of positive parameters after this step
   if (positive) {
-    minima = at::_foreach_mul(values, kMaxShrinking);
+    minima = at::_foreach_mul(values, 1 - kMaxChange);
+    maxima = at::_foreach_mul(values, 1 + kMaxChange);
     at::_foreach_clamp_min_(minima, kSmallestScale);
   }
   std::vector<at::Tensor> changed = values;
@@ -93,7 +95,10 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
     at::_foreach_add_(changed, 1);
     at::_foreach_mul_(values, changed);
   }
-  if (positive) at::_foreach_clamp_min_(values, minima);
+  if (positive) {
+    at::_foreach_clamp_min_(values, minima);
+    at::_foreach_clamp_max_(values, maxima);
+  }
 }
 
 std::vector<at::Tensor> Optimizer::parameters() const {
