@@ -52,7 +52,7 @@ TEST(AutoRanges, AreToldWithTheReasonAndKeptInTheReport) {
   EXPECT_EQ(calibrate(one.model, one.run), "");
 }
 
-TEST(AutoScales, AreObservedAtEightBitsAndLearnedBelow) {
+TEST(AutoScales, AreLearnedBelowEightBitsAndElsewhereObservedWherePossible) {
   const auto scales = [](const std::function<void(octet::Run&)>& change) {
     octet::Run run{.recipe = tiny_recipe()};
     change(run);
@@ -63,7 +63,7 @@ TEST(AutoScales, AreObservedAtEightBitsAndLearnedBelow) {
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.activation_bits = 4; }), EdgeScales::lsq);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 8, 6}}; }), EdgeScales::lsq);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 6, 0}}; }), EdgeScales::observed);
-  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.parallel.stages = {"conv1"}; }), EdgeScales::lsq);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.parallel.stages = {"conv1"}; }), EdgeScales::fixed);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.qat.epochs = 0; }), EdgeScales::fixed);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.scales = EdgeScales::fixed; }), EdgeScales::fixed);
   const std::shared_ptr<Ranks> several(std::shared_ptr<void>(), reinterpret_cast<Ranks*>(1));  // only asked whether
@@ -72,7 +72,20 @@ TEST(AutoScales, AreObservedAtEightBitsAndLearnedBelow) {
               run.ranks = several;
               run.device = testing_trainers::kGpu;
             }),
-            EdgeScales::lsq);
+            EdgeScales::fixed);
+}
+
+/// Weights of two bits lose most of the outputs, those of eight hardly any.
+TEST(AutoScales, StayAsCalibratedWhereThatLosesLittleAndFollowTheDataElsewhere) {
+  for (const int bits : {8, 2}) {
+    const Folder folder("auto_scales");
+    Recipe recipe = tiny_recipe();
+    recipe.quant.weight_bits = bits;
+    CalibratedRun c(recipe, folder.path());
+    const std::vector<QParams> before = c.model.edges();
+    train_qat(c.run, c.model, false);
+    EXPECT_EQ(c.model.edges() == before, bits == 8) << bits;
+  }
 }
 
 }  // namespace

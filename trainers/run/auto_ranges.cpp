@@ -9,6 +9,7 @@
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "trainers/run/quantize_inputs.h"
 
 namespace octet {
 namespace {
@@ -32,6 +33,15 @@ std::string text_of(const ChosenRanges& ranges, size_t images) {
                      counted(static_cast<long>(images), "validation image"), tried);
 }
 
+/// Returns validation images in batches as the trials are fastest with.
+std::vector<at::Tensor> held_back(const Run& run) {
+  const auto images = static_cast<int>(std::clamp(run.data.calibration.size() / kShare, kFewest, kMost));
+  std::vector<at::Tensor> batches;
+  for (const at::Tensor& x : validation_pictures(run, images))
+    for (const at::Tensor& part : x.split(calibration_batch(run.device))) batches.push_back(part);
+  return batches;
+}
+
 }  // namespace
 
 std::vector<RangeMethod> range_methods() {
@@ -43,9 +53,7 @@ std::vector<RangeMethod> range_methods() {
 }
 
 HeldBack::HeldBack(QuantizedModel& model, const Run& run)
-    : model_(model),
-      x_(validation_pictures(run, static_cast<int>(std::clamp(run.data.calibration.size() / kShare, kFewest, kMost)))),
-      wanted_(float_outputs(model, x_)) {
+    : model_(model), x_(held_back(run)), wanted_(float_outputs(model, x_)) {
   for (const at::Tensor& batch : x_) images_ += static_cast<size_t>(batch.size(0));
   trials_ = static_cast<int>(std::max(range_methods().size(), run.data.calibration.size() / images_));
 }

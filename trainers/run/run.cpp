@@ -172,11 +172,10 @@ EdgeScales edge_scales(const Run& run) {
   int bits = recipe.quant.activation_bits;
   for (const LayerBitsRecipe& layer : recipe.quant.layers)
     if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
-  const bool alone = run.ranks == nullptr || run.device.is_cpu();
-  return bits == 8 && alone && recipe.parallel.stages.empty() ? EdgeScales::observed : EdgeScales::lsq;
+  if (bits < 8) return EdgeScales::lsq;
+  const bool observable = (run.ranks == nullptr || run.device.is_cpu()) && recipe.parallel.stages.empty();
+  return observable ? EdgeScales::observed : EdgeScales::fixed;
 }
-
-bool observes(const Run& run) { return edge_scales(run) == EdgeScales::observed; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;

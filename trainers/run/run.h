@@ -52,13 +52,9 @@ Weights starting_weights(const Run& run);
 QuantSpec quant_spec(const QuantRecipe& quant);
 
 /// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
-/// auto. Activations of eight bits are observed: the values' ends cost them little, and a range that follows the data
-/// cannot stay wrong. With fewer bits, or where observing is not possible (several processes on GPUs, stages), scales
-/// learn.
+/// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
+/// little, or fixed where observing is not possible (several processes on GPUs, stages).
 EdgeScales edge_scales(const Run& run);
-
-/// Whether the ranges of activations follow the data in QAT: edge_scales() is observed.
-bool observes(const Run& run);
 
 /// Returns the network with fake quantizers as the recipe says, not calibrated. It shares `weights`.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
