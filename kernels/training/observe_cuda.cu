@@ -4,6 +4,7 @@
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/values.cuh"
+#include "kernels/training/limited_range.h"
 #include "kernels/training/observe.h"
 
 namespace octet::kernels {
@@ -102,7 +103,8 @@ struct FollowRange {
       edge->not_finite = 1;
       return;
     }
-    const RunningRange range = follow(edge->range, batch, edge->averaging);
+    const ValueRange taken = limited_range(edge->range, batch, edge->averaging);
+    const RunningRange range = follow(edge->range, taken, edge->averaging);
     edge->range = range;
     edge->qparams = qparams_of_range(range.lo, range.hi, edge->qparams, edge->affine != 0);
   }

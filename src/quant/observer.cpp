@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/training/limited_range.h"
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/quant/calibrate.h"
@@ -83,7 +84,9 @@ void Observer::observe(const float* x, size_t count) {
                         ": the network diverged");
   }
   Statistics& s = statistics_;
-  const kernels::RunningRange moved = kernels::follow({s.lo, s.hi, s.seen}, range, averaging());
+  const kernels::RunningRange before{s.lo, s.hi, s.seen};
+  const kernels::RunningRange moved =
+      kernels::follow(before, kernels::limited_range(before, range, averaging()), averaging());
   s.lo = moved.lo;
   s.hi = moved.hi;
   s.seen = moved.seen;

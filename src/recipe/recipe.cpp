@@ -222,7 +222,9 @@ Recipe training_part(Recipe recipe) {
 std::string recipe_hash(const Recipe& recipe) { return sha256(write_recipe(recipe)); }
 
 std::string hash_of_changes(const Recipe& recipe) {
-  const Recipe usual;
+  Recipe usual;
+  usual.calibrate.method = CalibrationMethod::mse;  // the defaults of octets whose states this one resumes
+  usual.quant.scales = EdgeScales::fixed;
   std::string given;
   for (const Field& field : schema()) {
     const std::string value = value_text(field, recipe);

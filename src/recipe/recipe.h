@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/base/names.h"
@@ -16,6 +18,12 @@
 #include "src/quant/weight_scales.h"
 
 namespace octet {
+
+/// Returns the name of a choice, "auto" for one that is empty: octet then chooses by what it measures.
+template <class E, size_t N>
+std::string_view name_or_auto(const std::array<Named<E>, N>& table, const std::optional<E>& choice) {
+  return choice ? name_in(table, *choice) : "auto";
+}
 
 // The choices of a recipe that no other layer has an enum for.
 
@@ -123,9 +131,9 @@ struct OptimizerRecipe {
 struct CalibrateRecipe {
   int images = 1024;  ///< how many training images are used
   int batch_size = 64;
-  CalibrationMethod method = CalibrationMethod::mse;
-  double percentile = 99.99;  ///< method percentile: share of the values within the range, in %
-  bool equalize = false;      ///< equalizes channels between layers (src/quant/equalize.h)
+  std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)
+  double percentile = 99.99;                ///< method percentile: share of the values within the range, in %
+  bool equalize = false;                    ///< equalizes channels between layers (src/quant/equalize.h)
   bool bias_correction = false;
   WeightRounding rounding = WeightRounding::nearest;
   int rounding_steps = 10000;  ///< adaround, block: steps for each layer or block
@@ -155,8 +163,8 @@ struct QuantRecipe {
   WeightRange weight_codes = WeightRange::symmetric;
   Granularity weight_granularity = Granularity::per_channel;
   WeightCalibrator weight_calibrator = WeightCalibrator::minmax;
-  Sparsity sparsity = Sparsity::none;                    ///< of weights
-  EdgeScales scales = EdgeScales::fixed;                 ///< of activations, during QAT
+  Sparsity sparsity = Sparsity::none;  ///< of weights
+  std::optional<EdgeScales> scales;    ///< of activations, during QAT; empty: what suits their bits (trainers/run)
   ObserverKind observer = ObserverKind::moving_average;  ///< with scales observed
   double averaging = 0.01;                               ///< weight of a new batch in the moving average
   bool operator==(const QuantRecipe&) const = default;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <type_traits>
 
 #include "src/base/names.h"
@@ -42,23 +43,43 @@ class SectionFields {
     return fields_.emplace_back(Field{name_ + "." + key, reference, std::move(rule), meaning});
   }
 
+  /// Adds an enum with a table of names that may also be empty, which is written "auto".
+  template <class Struct, class E, size_t N>
+  Field& add(const char* key, std::optional<E> Struct::*member, const std::array<Named<E>, N>& table,
+             const char* meaning) {
+    const auto* rows = &table;
+    const Choice choice = {.row =
+                               [member, rows](const Recipe& recipe) {
+                                 const std::optional<E>& value = (recipe.*Section).*member;
+                                 return value ? row_of(*rows, *value) + 1 : 0;
+                               },
+                           .choose =
+                               [member, rows](Recipe& recipe, size_t row) {
+                                 std::optional<E>& value = (recipe.*Section).*member;
+                                 value = row == 0 ? std::nullopt : std::optional(rows->at(row - 1).value);
+                               }};
+    std::vector<std::string_view> names = names_in(table);
+    names.insert(names.begin(), name_or_auto(table, std::optional<E>()));
+    return fields_.emplace_back(Field{name_ + "." + key, choice, one_of(std::move(names)), meaning});
+  }
+
   /// Adds a member whose type is an enum with a table of names.
   template <class Struct, class E, size_t N>
   Field& add(const char* key, E Struct::*member, const std::array<Named<E>, N>& table, const char* meaning) {
     const auto* rows = &table;
     const Choice choice = {
-        .row =
-            [member, rows](const Recipe& recipe) {
-              const E value = (recipe.*Section).*member;
-              return static_cast<size_t>(
-                  std::find_if(rows->begin(), rows->end(), [&](const Named<E>& row) { return row.value == value; }) -
-                  rows->begin());
-            },
+        .row = [member, rows](const Recipe& recipe) { return row_of(*rows, (recipe.*Section).*member); },
         .choose = [member, rows](Recipe& recipe, size_t row) { (recipe.*Section).*member = rows->at(row).value; }};
     return fields_.emplace_back(Field{name_ + "." + key, choice, one_of(names_in(table)), meaning});
   }
 
  private:
+  template <class E, size_t N>
+  static size_t row_of(const std::array<Named<E>, N>& table, E value) {
+    const auto is = [&](const Named<E>& row) { return row.value == value; };
+    return static_cast<size_t>(std::find_if(table.begin(), table.end(), is) - table.begin());
+  }
+
   std::vector<Field>& fields_;
   std::string name_;
 };
@@ -172,7 +193,9 @@ void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::calibrate> s(fields, "calibrate");
   s.add("images", &C::images, range(1, 10000000), "taken from the training set, by seed");
   s.add("batch_size", &C::batch_size, range(1, 65536), "images a step");
-  s.add("method", &C::method, kCalibrationMethods, "how a range follows from a histogram");
+  s.add("method", &C::method, kCalibrationMethods,
+        "how a range follows from a histogram; auto: several of them are tried, for all activations and for single "
+        "ones, and those stay that change the outputs for validation images least");
   s.add("percentile", &C::percentile, above_to(50, 100),
         "method percentile: share of the values whose magnitude is within the range, in %");
   s.add("equalize", &C::equalize, {},
@@ -230,7 +253,9 @@ void add_training(std::vector<Field>& fields) {
   quant.add(
       "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
-      "lsq_plus: scales and zero points learn");
+      "lsq_plus: scales and zero points learn; auto: lsq with activations of fewer than eight bits, else fixed where "
+      "the "
+      "calibrated ones lose little and observed where they lose much");
   quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 

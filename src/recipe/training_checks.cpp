@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -95,10 +96,10 @@ struct TrainingChecks : Checks {
     const QuantRecipe& quant = recipe.quant;
     require(quant.residual_bits != 1, "quant.residual_bits", "1; allowed: 0, 2 .. 8");
     const bool trains = recipe.qat.epochs > 0, weights = quant.weight_calibrator == WeightCalibrator::lsq;
-    const EdgeScales scales = quant.scales;
-    const bool edges = learn(scales);
-    require(scales == EdgeScales::fixed || trains, "quant.scales",
-            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or fixed", name_in(kEdgeScales, scales),
+    const std::optional<EdgeScales> scales = quant.scales;
+    const bool edges = scales && learn(*scales);
+    require(!scales || scales == EdgeScales::fixed || trains, "quant.scales",
+            fmt::format("{} {} in QAT, but qat.epochs is 0; set epochs, or auto", name_or_auto(kEdgeScales, scales),
                         edges ? "learns scales" : "follows ranges"));
     const ActivationScheme activation = quant.activation;
     require(scales != EdgeScales::lsq_plus || activation == ActivationScheme::affine_u8, "quant.scales",

@@ -34,7 +34,8 @@ void add_optimizer(std::vector<Dependent>& all, const OptimizerRecipe& o, const 
 }
 
 void add_calibrate(std::vector<Dependent>& all, const CalibrateRecipe& c) {
-  const std::string method(name_in(kCalibrationMethods, c.method)), rounding(name_in(kWeightRoundings, c.rounding));
+  const std::string method(name_or_auto(kCalibrationMethods, c.method)),
+      rounding(name_in(kWeightRoundings, c.rounding));
   const bool rounds = c.rounding != WeightRounding::nearest, distills = c.distill_steps > 0;
   all.push_back(
       {"calibrate.percentile", c.method == CalibrationMethod::percentile, {"calibrate.method"}, method, "percentile"});
@@ -50,7 +51,7 @@ void add_calibrate(std::vector<Dependent>& all, const CalibrateRecipe& c) {
 }
 
 void add_observers(std::vector<Dependent>& all, const QuantRecipe& q) {
-  const std::string scales(name_in(kEdgeScales, q.scales)), observer(name_in(kObserverKinds, q.observer));
+  const std::string scales(name_or_auto(kEdgeScales, q.scales)), observer(name_in(kObserverKinds, q.observer));
   const bool observed = q.scales == EdgeScales::observed;
   for (const char* key : {"quant.observer", "quant.averaging", "qat.freeze_observers"})
     all.push_back({key, observed, {"quant.scales"}, scales, "observed"});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/training/observe.h"
+#include "kernels/training/limited_range.h"
 
 #include <gtest/gtest.h>
 
@@ -99,6 +100,33 @@ TEST(RunningRange, StaysWhereABatchEndsAtItsEnds) {
     EXPECT_EQ(range.lo, start.lo);
     EXPECT_EQ(range.hi, start.hi);
   }
+}
+
+TEST(LimitedRange, ReachesTwiceAsFarAsTheRunningRangeAtMost) {
+  const auto limited = [](double lo, double hi, const ValueRange& batch, double averaging = 0.01) {
+    const ValueRange r = limited_range({lo, hi, 7}, batch, averaging);
+    return std::pair(r.lo, r.hi);
+  };
+  EXPECT_EQ(limited(-1, 4, {-20, 6}), std::pair(-8.0f, 6.0f));
+  EXPECT_EQ(limited(-4, 1, {-3, 800}), std::pair(-3.0f, 8.0f));
+  EXPECT_EQ(limited(0, 4, {0, 8}), std::pair(0.0f, 8.0f));
+  EXPECT_EQ(limited(-1, 4, {-20, 60}, 0), std::pair(-20.0f, 60.0f));  // min and max of all
+  EXPECT_EQ(limited(0, 0, {-20, 60}), std::pair(-20.0f, 60.0f));      // zeros so far
+  const ValueRange first = limited_range({}, {-20, 60}, 0.01);
+  EXPECT_EQ(first.lo, -20);
+  EXPECT_EQ(first.hi, 60);
+}
+
+/// One batch in eight reaches a thousand times as far: the mean of the maxima would be 126.
+TEST(LimitedRange, OutliersHardlyWidenAMovingAverageAndGrowthIsFollowed) {
+  const double averaging = 0.01;
+  RunningRange range = range_of_qparams({1.0f / 255, 0, 0, 255}, true);
+  const auto take = [&](float hi) { range = follow(range, limited_range(range, {0, hi}, averaging), averaging); };
+  for (int batch = 0; batch < 4000; ++batch) take(batch % 8 == 0 ? 1000.0f : 1.0f);
+  EXPECT_GT(range.hi, 1.1);
+  EXPECT_LT(range.hi, 1.25);
+  for (int batch = 0; batch < 1000; ++batch) take(10);
+  EXPECT_NEAR(range.hi, 10, 0.01);
 }
 
 }  // namespace

@@ -208,8 +208,8 @@ TEST(RecipeAdvice, Quantization) {
   const std::string affine = "quant.activation=affine_u8", rate = "qat.scale_learning_rate=0.1";
   const std::string symmetric = "quant.activation=symmetric_s8";
   expect_cured({
-      {kCifar, {lsq}, "quant.scales", "set epochs, or fixed", {{lsq, epochs}, {"quant.scales=fixed"}}},
-      {kCifar, {"quant.scales=observed"}, "quant.scales", "set epochs, or fixed", {{"quant.scales=observed", epochs}}},
+      {kCifar, {lsq}, "quant.scales", "set epochs, or auto", {{lsq, epochs}, {"quant.scales=fixed"}}},
+      {kCifar, {"quant.scales=observed"}, "quant.scales", "set epochs, or auto", {{"quant.scales=observed", epochs}}},
       {kCifar,
        {weights},
        "quant.weight_calibrator",

@@ -20,7 +20,7 @@ struct Unused {
 };
 
 const std::vector<Unused> kUnused = {
-    {"calibrate.percentile=99.9", "calibrate.method mse; set percentile", "calibrate.method=percentile"},
+    {"calibrate.percentile=99.9", "calibrate.method auto; set percentile", "calibrate.method=percentile"},
     {"calibrate.rounding_steps=50", "calibrate.rounding nearest; set adaround or block", "calibrate.rounding=adaround"},
     {"calibrate.rounding_learning_rate=0.02", "calibrate.rounding nearest; set adaround", "calibrate.rounding=block"},
     {"calibrate.repair_images=64", "calibrate.rounding nearest; set adaround", "calibrate.bias_correction=true"},
@@ -30,9 +30,9 @@ const std::vector<Unused> kUnused = {
     {"qat.gamma=0.2", "qat.schedule cosine; set step", ""},
     {"train.beta1=0.8", "train.optimizer sgd; set adamw", "train.optimizer=adamw"},
     {"qat.beta2=0.9", "qat.optimizer sgd; set adamw", "qat.optimizer=adamw"},
-    {"quant.observer=minmax", "quant.scales fixed; set observed", "quant.scales=observed"},
-    {"quant.averaging=0.1", "quant.scales fixed; set observed", "quant.scales=observed"},
-    {"qat.freeze_observers=0.5", "quant.scales fixed; set observed", "quant.scales=observed"},
+    {"quant.observer=minmax", "quant.scales auto; set observed", "quant.scales=observed"},
+    {"quant.averaging=0.1", "quant.scales auto; set observed", "quant.scales=observed"},
+    {"qat.freeze_observers=0.5", "quant.scales auto; set observed", "quant.scales=observed"},
     {"qat.distill_temperature=2", "qat.distill_weight 0; set more than 0", "qat.distill_weight=0.5"},
     {"data.crop_area_min=0.5", "data.random_resized_crop false; set true", "data.random_resized_crop=true"},
     {"data.synthetic_size=100", "data.format cifar10; set synthetic", "data.format=synthetic"},
@@ -132,7 +132,7 @@ TEST(RecipeErrors, KeysThatWereRemoved) {
   expect_parts(refusal(kMinimal + "\nqat: {pact_decay: 0.0002}"), {"qat.pact_decay: unknown key"});
   expect_parts(refusal(kMinimal, {"qat.freeze_oscillating=0"}), {"--set", "qat.freeze_oscillating: unknown key"});
   expect_parts(refusal(kMinimal + "\nquant: {scales: pact}"),
-               {"quant.scales: ", "'pact'", "allowed: fixed, observed, lsq, lsq_plus"});
+               {"quant.scales: ", "'pact'", "allowed: auto, fixed, observed, lsq, lsq_plus"});
 }
 
 }  // namespace

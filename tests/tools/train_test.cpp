@@ -214,7 +214,7 @@ TEST_F(Train, CalibrateTriesEveryCalibratorAndWritesTheBest) {
   ASSERT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(answer.err, "");
   const auto document = nlohmann::json::parse(answer.out);
-  ASSERT_EQ(document.at("results").size(), 12u);
+  ASSERT_EQ(document.at("results").size(), 15u);
   EXPECT_EQ(document.at("validation_images"), 32);
   EXPECT_EQ(document.at("test_images"), 120);
   const auto& best =

@@ -22,6 +22,7 @@ Recipe learning(EdgeScales scales = EdgeScales::lsq, WeightCalibrator weights = 
   recipe.quant.scales = scales;
   recipe.quant.weight_calibrator = weights;
   recipe.quant.activation_bits = recipe.quant.weight_bits = 3;
+  recipe.calibrate.method = CalibrationMethod::mse;
   return recipe;
 }
 
@@ -119,8 +120,9 @@ TEST(LearnedScalesTraining, EmaAveragesThem) {
   for (size_t i = 0; i < ends[0].size(); ++i) EXPECT_NEAR(ends[0][i] / ends[1][i], 1, 0.5);
 }
 
-/// Huge gradients, on purpose: a step halves a scale at most, and never to less than the least scale of an edge.
-TEST(LearnedScalesTraining, AStepHalvesAScaleAtMostAndNothingDecays) {
+/// Huge gradients, on purpose: a step changes a scale by a tenth of it, and never to less than the least scale of an
+/// edge.
+TEST(LearnedScalesTraining, AStepChangesAScaleByATenthAtMostAndNothingDecays) {
   for (const auto& [kind, name] : kOptimizers) {
     OptimizerRecipe recipe;
     recipe.optimizer = kind;
@@ -139,8 +141,8 @@ TEST(LearnedScalesTraining, AStepHalvesAScaleAtMostAndNothingDecays) {
     step(at::zeros({3}));
     EXPECT_TRUE(scales.eq(at::tensor({0.5f, 0.5f, 0x1p-64f})).all().item<bool>()) << name << ": decayed";
     step(at::tensor({1e6f, -1.0f, 1e6f}));
-    EXPECT_EQ(scales[0].item<float>(), 0.25f) << name;
-    EXPECT_GT(scales[1].item<float>(), 5) << name;
+    EXPECT_FLOAT_EQ(scales[0].item<float>(), 0.45f) << name;
+    EXPECT_FLOAT_EQ(scales[1].item<float>(), 0.55f) << name;
     EXPECT_EQ(scales[2].item<float>(), 0x1p-64f) << name;
   }
 }
@@ -166,7 +168,7 @@ TEST(LearnedScalesTraining, OffsetsGoAnywhere) {
   EXPECT_EQ(offset[0].item<float>(), -3);
   EXPECT_EQ(scale[0].item<float>(), 0.5f);
   step(1e6f, 1);
-  EXPECT_EQ(scale[0].item<float>(), 0.25f);  // halved at most
+  EXPECT_FLOAT_EQ(scale[0].item<float>(), 0.45f);  // a tenth at most
   EXPECT_EQ(offset[0].item<float>(), -3 - 1e6f);
 }
 

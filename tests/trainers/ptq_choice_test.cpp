@@ -27,9 +27,9 @@ class PtqChoiceTest : public testing::Test {
   };
 };
 
-TEST_F(PtqChoiceTest, TheBestOfTwelveOnTheValidationImagesMeetsTheTestImages) {
+TEST_F(PtqChoiceTest, TheBestOfFifteenOnTheValidationImagesMeetsTheTestImages) {
   const PtqChoice choice = choose_ptq(run, weights, /*all=*/true, cpu);
-  ASSERT_EQ(choice.results.size(), 12u);
+  ASSERT_EQ(choice.results.size(), 15u);  // three schemes, four methods and auto
   for (const PtqResult& result : choice.results) EXPECT_FALSE(result.better_than(choice.results[choice.chosen]));
   EXPECT_EQ(choice.int8_test.images, 120);
   EXPECT_EQ(choice.graph.accuracies.at("int8_top1"), choice.int8_test.top1);
@@ -50,7 +50,7 @@ TEST_F(PtqChoiceTest, AnEngineThatRefusesASchemeLosesThatResultOnly) {
     return cpu(tried, graph);
   };
   const PtqChoice choice = choose_ptq(run, weights, /*all=*/true, symmetric_only);
-  ASSERT_EQ(choice.results.size(), 12u);
+  ASSERT_EQ(choice.results.size(), 15u);  // three schemes, four methods and auto
   for (const PtqResult& result : choice.results)
     EXPECT_EQ(result.refused, result.activation == ActivationScheme::symmetric_s8 ? "" : "engine x takes no uint8");
   EXPECT_EQ(choice.results[choice.chosen].activation, ActivationScheme::symmetric_s8);

@@ -64,6 +64,7 @@ TEST(Reestimate, BatchNormsStatisticsAreTheMeansOverWholeBatchesOfAugmentedTrain
   recipe.data.pad = 2;
   recipe.data.flip = true;
   recipe.data.cutout = 3;
+  recipe.quant.scales = EdgeScales::fixed;
   recipe.qat.epochs = 1;
   recipe.qat.freeze_batch_norm = 0;
   recipe.qat.reestimate_batch_norm = 70;  // of 128, in batches of 32: 64
@@ -136,6 +137,7 @@ TEST(Reestimate, WithEmaObservedRangesAreTheAveragesAndTheLiveOnesGoOn) {
 TEST(Reestimate, FixedScalesStayWithEmaToo) {
   const Folder folder("ema_fixed");
   Recipe recipe = tiny_recipe();
+  recipe.quant.scales = EdgeScales::fixed;
   recipe.qat.ema = 0.9;
   recipe.qat.reestimate_batch_norm = 64;
   CalibratedRun c(recipe, folder.path());

@@ -21,8 +21,6 @@ Recipe recipe_with(EdgeScales scales, ObserverKind observer = ObserverKind::movi
   return recipe;
 }
 
-TEST(Scales, AreFixedUnlessTheRecipeSaysObserved) { EXPECT_EQ(Recipe().quant.scales, EdgeScales::fixed); }
-
 TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
   for (const auto& [observer, name] : kObserverKinds) {
     for (const EdgeScales scales : {EdgeScales::fixed, EdgeScales::observed}) {

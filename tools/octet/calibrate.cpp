@@ -31,7 +31,7 @@ struct CalibrateOptions {
 };
 
 std::string_view activation_of(const PtqResult& result) { return name_in(kActivationSchemes, result.activation); }
-std::string_view method_of(const PtqResult& result) { return name_in(kCalibrationMethods, result.method); }
+std::string_view method_of(const PtqResult& result) { return name_or_auto(kCalibrationMethods, result.method); }
 
 std::string text(const PtqChoice& choice, size_t validation_images) {
   const ScoreNames& names = score_names(choice.int8_test.task.labels);

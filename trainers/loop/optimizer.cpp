@@ -2,9 +2,11 @@
 #include "trainers/loop/optimizer.h"
 
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/rsub.h>
@@ -22,7 +24,7 @@ namespace octet {
 namespace {
 
 constexpr double kAdamEps = 1e-8;
-constexpr double kMaxShrinking = 0.5;  // factor of a scale in one step
+constexpr double kMaxChange = 0.1;  // share of a scale by which one step may change it
 
 }  // namespace
 
@@ -68,21 +70,35 @@ void Optimizer::step_group(Group group, const at::Tensor& learning_rate, const a
   if (values.empty()) return;
   const double weight_decay = group == Group::decaying ? recipe_.weight_decay : 0.0;
   const bool positive = group == Group::scales;
-  std::vector<at::Tensor> minima;  // lower bounds of positive parameters after this step
+  std::vector<at::Tensor> minima, maxima;  // bounds of positive parameters after this step
   if (positive) {
-    minima = at::_foreach_mul(values, kMaxShrinking);
+    minima = at::_foreach_mul(values, 1 - kMaxChange);
+    maxima = at::_foreach_mul(values, 1 + kMaxChange);
     at::_foreach_clamp_min_(minima, kSmallestScale);
+  }
+  std::vector<at::Tensor> changed = values;
+  const bool relative = adamw_ && positive;
+  if (relative) {
+    at::_foreach_mul_(gradients, values);
+    changed = at::_foreach_zero(values);
   }
   if (adamw_) {
     const std::vector<at::Tensor> steps(values.size(), steps_);
-    at::_fused_adamw_(values, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
+    at::_fused_adamw_(changed, gradients, first, second, {}, steps, learning_rate, recipe_.beta1, recipe_.beta2,
                       weight_decay, kAdamEps, /*amsgrad=*/false, /*maximize=*/false, {}, skip);
   } else {
     // A momentum buffer of zeros makes the first step like every other one.
     at::_fused_sgd_(values, gradients, first, weight_decay, recipe_.momentum, learning_rate, /*dampening=*/0.0,
                     recipe_.nesterov, /*maximize=*/false, /*is_first_step=*/false, {}, skip);
   }
-  if (positive) at::_foreach_clamp_min_(values, minima);
+  if (relative) {
+    at::_foreach_add_(changed, 1);
+    at::_foreach_mul_(values, changed);
+  }
+  if (positive) {
+    at::_foreach_clamp_min_(values, minima);
+    at::_foreach_clamp_max_(values, maxima);
+  }
 }
 
 std::vector<at::Tensor> Optimizer::parameters() const {

@@ -25,6 +25,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/reestimate.h"
+#include "trainers/run/auto_ranges.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -213,9 +214,11 @@ void find_ranges(QuantizedModel& model, const Run& run) {
   }
   for_batches(run, "calibrate", run.data.calibration.size(), Split::by_rank,
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
-  model.calibrate(recipe.method, recipe.percentile, [&](std::vector<Observer>& histograms) {
-    if (run.ranks) sum_histograms(*run.ranks, histograms);
-  });
+  model.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile,
+                  [&](std::vector<Observer>& histograms) {
+                    if (run.ranks) sum_histograms(*run.ranks, histograms);
+                  });
+  if (!recipe.method) return;  // then ranges are chosen by what they do at the outputs
   const std::vector<QuantizedModel::WideEdge> wide = model.wide_edges(kWide);
   if (wide.empty()) return;
   say(
@@ -255,15 +258,19 @@ void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recip
 
 }  // namespace
 
-void calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
+std::string calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
   const FullPrecision full;  // ranges are those of the float32 network on every device
   const at::NoGradGuard no_grad;
+  std::string chosen;
   try {
     say_sparse_layers(model.prepared());
+    std::optional<HeldBack> held;
+    if (!recipe.method) held.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
     find_finite_ranges(model, run);
+    if (held) say(chosen = held->choose_ranges());
     if (ranges_set) ranges_set();
     if (repairs) repair(model, run);
     if (repairs) require_finite_repairs(model.weights(), recipe);
@@ -277,6 +284,7 @@ void calibrate(QuantizedModel& model, const Run& run, const std::function<void()
                     recipe.batch_size, repairs ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
   }
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
+  return chosen;
 }
 
 }  // namespace octet

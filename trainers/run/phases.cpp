@@ -14,6 +14,7 @@
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
+#include "trainers/run/auto_ranges.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
 
@@ -154,6 +155,21 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
   return phase;
 }
 
+/// Returns whether the ranges of activations are to follow the data in QAT; otherwise they stay as calibrated, or
+/// learn. quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will
+/// see.
+bool observes(const Run& run, QuantizedModel& model) {
+  if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
+    return run.recipe.quant.scales == EdgeScales::observed;
+  if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
+  constexpr double kMuch = 0.02;  // a network that loses so much of its outputs is a point or two worse calibrated only
+  const double lost = HeldBack(model, run).lost();
+  const EdgeScales scales = lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
+  say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
+                  name_in(kEdgeScales, scales), percent(lost), lost > kMuch ? "more than" : "within", percent(kMuch)));
+  return scales == EdgeScales::observed;
+}
+
 /// Trains a phase of the float network, validating it after each epoch.
 void train_float_network(const Run& run, Phase& phase) {
   phase.epoch_done = [&](const EpochResult& result) {
@@ -212,7 +228,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
-  phase.freeze_observers = observes(run.recipe.quant) ? recipe.freeze_observers : 0;
+  phase.freeze_observers = observes(run, model) ? recipe.freeze_observers : 0;
   if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;

@@ -41,10 +41,11 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 }
 
 /// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
-/// weights and ranges.
-std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume) {
+/// weights and ranges. ranges: gets which of them calibration chose, as calibrate() returns it.
+std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
+                                      std::string& ranges) {
   train_float(run, weights, resume);
-  calibrate(model, run);
+  ranges = calibrate(model, run);
   std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
   train_qat(run, model, resume);
   if (run.writes()) save_quantized(model, run.directory.quantized());
@@ -57,8 +58,10 @@ std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, Quantize
 std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
                                        const EngineNames& engines, bool resume) try {
   show_running(run, "training has begun");
-  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume);
+  std::string ranges;
+  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges);
   Report report = measure_and_report(run, model, *ptq, engines);
+  if (!ranges.empty()) report.notes.push_back(ranges);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
   return report;

@@ -23,13 +23,13 @@ namespace {
 
 std::string name_of(const Run& run) {
   return fmt::format("{} {}", name_in(kActivationSchemes, run.recipe.quant.activation),
-                     name_in(kCalibrationMethods, run.recipe.calibrate.method));
+                     name_or_auto(kCalibrationMethods, run.recipe.calibrate.method));
 }
 
-/// Returns the values of an enum's table of names, in its order.
-template <typename E, size_t N>
-std::vector<E> all_of(const std::array<Named<E>, N>& table) {
-  std::vector<E> values;
+/// Returns the values of an enum's table of names, in its order. Value: the enum, or an optional one.
+template <typename Value, typename E, size_t N>
+std::vector<Value> all_of(const std::array<Named<E>, N>& table) {
+  std::vector<Value> values;
   for (const Named<E>& row : table) values.push_back(row.value);
   return values;
 }
@@ -227,17 +227,18 @@ bool PtqResult::better_than(const PtqResult& other) const {
 
 PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt8& compile) {
   std::vector<ActivationScheme> activations = {run.recipe.quant.activation};
-  std::vector<CalibrationMethod> methods = {run.recipe.calibrate.method};
+  std::vector<std::optional<CalibrationMethod>> methods = {run.recipe.calibrate.method};
   if (all) {
-    activations = all_of(kActivationSchemes);
-    methods = all_of(kCalibrationMethods);
+    activations = all_of<ActivationScheme>(kActivationSchemes);
+    methods = all_of<std::optional<CalibrationMethod>>(kCalibrationMethods);
+    methods.push_back(std::nullopt);
   }
   PtqChoice choice;
   const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
   choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
   std::optional<Error> refusal;
   for (const ActivationScheme activation : activations) {
-    for (const CalibrationMethod method : methods) {
+    for (const std::optional<CalibrationMethod>& method : methods) {
       run.recipe.quant.activation = activation;
       run.recipe.calibrate.method = method;
       PtqResult result{.activation = activation, .method = method};

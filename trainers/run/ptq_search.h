@@ -31,9 +31,9 @@ Int8Graph quantize_trained(const Run& run, const Weights& weights);
 
 struct PtqResult {
   ActivationScheme activation = ActivationScheme::affine_u8;
-  CalibrationMethod method = CalibrationMethod::mse;
-  std::string refused;         ///< why the engine does not run this scheme; "": it does
-  double score = 0, loss = 0;  ///< on the validation images; score: top-1, with labels of pixels mean IoU
+  std::optional<CalibrationMethod> method;  ///< empty: auto
+  std::string refused;                      ///< why the engine does not run this scheme; "": it does
+  double score = 0, loss = 0;               ///< on the validation images; score: top-1, with labels of pixels mean IoU
 
   bool better_than(const PtqResult& other) const;  ///< by score, then by loss; never if refused
 };

@@ -25,6 +25,7 @@
 #include "src/train/repair/channel_scales.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
+#include "trainers/run/auto_ranges.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/quantize_inputs.h"
 #include "trainers/run/run.h"
@@ -66,15 +67,6 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   run.graph = graph;
   run.data.workers = device.is_cpu() ? 1 : usable_cores();
   return run;
-}
-
-/// The methods that are tried without --method: all of them, and percentiles that clip more.
-std::vector<RangeMethod> range_methods() {
-  return {{CalibrationMethod::mse},
-          {CalibrationMethod::minmax},
-          {CalibrationMethod::percentile, 99.99},
-          {CalibrationMethod::percentile, 99.9},
-          {CalibrationMethod::entropy}};
 }
 
 /// A way to quantize: the repairs of a recipe, by name.
@@ -123,7 +115,7 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
     for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
-  if (request.method) run.recipe.calibrate.method = *request.method;
+  run.recipe.calibrate.method = request.method.value_or(CalibrationMethod::mse);  // before choose_ranges()
   Made made{make_quantized(run, weights), {}, 0};
   const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =

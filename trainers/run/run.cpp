@@ -165,15 +165,17 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
   return spec;
 }
 
-QuantizerOptions quantizer_options(const Recipe& recipe) {
-  const QuantRecipe& quant = recipe.quant;
-  return {.observer = quant.observer,
-          .averaging = quant.averaging,
-          .weights = quant.weight_calibrator,
-          .edges = quant.scales};
+EdgeScales edge_scales(const Run& run) {
+  const Recipe& recipe = run.recipe;
+  if (recipe.quant.scales) return *recipe.quant.scales;
+  if (recipe.qat.epochs == 0) return EdgeScales::fixed;
+  int bits = recipe.quant.activation_bits;
+  for (const LayerBitsRecipe& layer : recipe.quant.layers)
+    if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
+  if (bits < 8) return EdgeScales::lsq;
+  const bool observable = (run.ranks == nullptr || run.device.is_cpu()) && recipe.parallel.stages.empty();
+  return observable ? EdgeScales::observed : EdgeScales::fixed;
 }
-
-bool observes(const QuantRecipe& quant) { return quant.scales == EdgeScales::observed; }
 
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;
@@ -181,8 +183,12 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   if (run.recipe.calibrate.equalize) fused = equalizable(std::move(fused));
   if (run.recipe.calibrate.bias_correction) require_biases(fused);
   if (run.recipe.calibrate.distill_steps > 0) require_teachable(fused);
-  QuantizerOptions options = quantizer_options(run.recipe);
-  options.by_layer_groups = run.ranks != nullptr;  // so that their exchange overlaps with the backward pass
+  const QuantizerOptions options = {
+      .observer = quant.observer,
+      .averaging = quant.averaging,
+      .weights = quant.weight_calibrator,
+      .edges = edge_scales(run),
+      .by_layer_groups = run.ranks != nullptr};  // so that their exchange overlaps with the backward pass
   return {prepare(fused, quant_spec(quant)), weights, options};
 }
 

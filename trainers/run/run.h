@@ -50,19 +50,20 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 Weights starting_weights(const Run& run);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
-QuantizerOptions quantizer_options(const Recipe& recipe);
 
-/// Whether the ranges of activations follow the data in QAT (quant.scales: observed). Otherwise they stay as calibrated
-/// or are learned.
-bool observes(const QuantRecipe& quant);
+/// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
+/// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
+/// little, or fixed where observing is not possible (several processes on GPUs, stages).
+EdgeScales edge_scales(const Run& run);
 
 /// Returns the network with fake quantizers as the recipe says, not calibrated. It shares `weights`.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
 /// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. `ranges_set`,
-/// if given, is called between ranges and repairs of weights, and may change the ranges.
-void calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
+/// if given, is called between ranges and repairs of weights, and may change the ranges. With method auto the ranges
+/// are those that lose least on validation images; returns which, in a sentence, or "" with another method.
+std::string calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);

@@ -118,17 +118,17 @@ void require_trainable(const Run& run) {
     throw usage_error(
         "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
         "pictures; leave --gpus out");
-  if (run.ranks && run.recipe.qat.epochs > 0 && observes(run.recipe.quant)) {
+  const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
+  if (run.ranks && observes) {
     if (run.device.is_cuda())
       throw usage_error(
           "quant.scales: observed follows one process's pictures on a GPU; with several processes take fixed or lsq");
-    if (quantizer_options(run.recipe).observer == ObserverKind::histogram)
+    if (run.recipe.quant.observer == ObserverKind::histogram)
       throw usage_error(
           "quant.observer: histogram would count each process's own pictures; with several processes take "
           "moving_average or minmax");
   }
-  if (run.recipe.qat.epochs > 0 && observes(run.recipe.quant))
-    require_observer(quantizer_options(run.recipe).observer, run.device.type());
+  if (observes) require_observer(run.recipe.quant.observer, run.device.type());
 }
 
 std::map<std::string, std::string> versions() {

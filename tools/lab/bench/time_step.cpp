@@ -65,7 +65,7 @@ Bench::Bench(const StepBench& bench)
       graph_(bench.parallel.stages.empty() ? build_model(bench.model) : fuse(build_model(bench.model))),
       weights_(to_device(initial_weights(graph_, 1), device_)),
       freeze_batch_norm_(bench.freeze_batch_norm),
-      observe_(observes(bench.quant)),
+      observe_(bench.quant.scales == EdgeScales::observed),
       ranks_(bench.ranks),
       recorded_(bench.cuda.graph) {
   set_switches(device_, bench.cuda);

@@ -40,7 +40,7 @@ def read_run(folder):
                  for index, (name, exact) in enumerate(zip(compared["programs"][1:], compared["exact"])) if exact}
     return {"seed": report["seed"], "chip": report["machine"].rpartition("; ")[2], "seconds": report["seconds"], "baseline": head["baseline"],
             "top1": {"float": tops["float"], "ptq": tops["ptq"], "float_control": tops.get("float_control"), "int8": tops[head["int8_row"]]},
-            "right": {"float_control": rights.get("float_control"), "int8": rights[head["int8_row"]]},
+            "right": {**{name: rights.get(name) for name in ("float", "ptq", "float_control")}, "int8": rights[head["int8_row"]]},
             "rate": next((epoch.get("learning_rate") for epoch in report["epochs"] if epoch["phase"] == "qat"), None),
             "points": -head["points_lost"], "only_baseline_right": head["only_baseline_right"], "only_int8_right": head["only_int8_right"],
             "images": head["paired_images"], "epochs": sum(epoch["phase"] == "qat" for epoch in report["epochs"]),

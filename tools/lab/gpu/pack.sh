@@ -53,7 +53,7 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage"/{bin,lib,tools/lab}
 cp -r "$root/recipes" "$stage/"
-cp -r "$root/tools/lab/gpu" "$root/tools/lab/bench" "$stage/tools/lab/"
+cp -r "$root/tools/lab/gpu" "$root/tools/lab/defaults" "$root/tools/lab/bench" "$stage/tools/lab/"
 cp "$root/tools/tiny_imagenet.py" "$stage/tools/"
 rm -rf "$stage"/tools/lab/*/__pycache__
 cp "$build/octet" "$stage/bin/"

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lab/defaults/suite.py with a program in octet's place: which runs it makes, what they set, what the tables say."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from accuracy_scripts_test import Place  # noqa: E402
+
+
+class Suite(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.place = Place(pathlib.Path(temporary.name))
+
+    def suite(self, *words, **more):
+        return self.place.call("../defaults/suite.py", "--networks-from", str(self.place.folder / "onnx"), *words, **more)
+
+    def test_the_variants_of_a_network_start_from_one_float_network_and_share_one_control(self):
+        done = self.suite("--networks", "resnet18,googlenet", "--only", "w8a8,w8a8-observed,w4a4,w8a8-frozen", "--set", "resnet18:train.epochs=2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        of = dict(zip(self.place.names(), (call["settings"] for call in self.place.calls())))
+        ends = ("", "-w8a8", "-w8a8-observed", "-w4a4", "-w8a8-frozen")
+        self.assertEqual(set(of), {f"suite/{network}{end}-seed1" for network in ("resnet18", "googlenet") for end in ends})
+        first, default = of["suite/resnet18-seed1"], of["suite/resnet18-w8a8-seed1"]
+        self.assertEqual((first["train.epochs"], first["qat.epochs"]), ("2", "0"))
+        self.assertEqual(first["model.onnx"], str(self.place.folder / "onnx/resnet18.onnx"))
+        self.assertEqual(default["model.weights"], str(self.place.out / "suite/resnet18-seed1/float.safetensors"))
+        self.assertFalse({key for key in default if key.startswith(("quant.", "calibrate.", "qat.")) and key not in ("qat.precision", "qat.float_control")})  # defaults only
+        controls = {end: of[f"suite/resnet18{end}-seed1"]["qat.float_control"] for end in ends[1:]}
+        self.assertEqual(controls, {"-w8a8": "true", "-w8a8-observed": "false", "-w4a4": "false", "-w8a8-frozen": "true"})
+        self.assertEqual(len({call["words"][1] for call in self.place.calls()}), 1)
+        self.assertEqual(self.suite("--networks", "resnet18", "--only", "w8a8").returncode, 0)
+        self.assertEqual(self.place.calls(), [])  # nothing is trained twice
+
+    def test_the_worst_network_comes_first_and_all_are_summed_up(self):
+        done = self.suite("--networks", "resnet18,googlenet", "--only", "w8a8,w8a8-observed")
+        before, observed = done.stdout.split("## w8a8-observed")
+        self.assertIn("-0.10 (", before)
+        lines = [line.split("|")[1].strip() for line in observed.split("## All")[0].splitlines() if line.startswith("| ")][1:]
+        self.assertEqual(set(lines), {"resnet18", "googlenet"})
+        summary = {cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+                   for cells in (line.split("|") for line in observed.split("## All")[1].splitlines() if line.startswith("| w8"))}
+        self.assertEqual(summary["w8a8"][:3], ["2", "-1.00", "-1.00"])
+        self.assertEqual(summary["w8a8-observed"], ["2", "-1.00", "-1.00", "-0.30", "-0.30"])
+
+    def test_a_name_that_is_none_is_refused(self):
+        for words, what in ((("--networks", "resnet19"), "'resnet19' is no network"), (("--only", "w8a9"), "'w8a9' is no variant")):
+            done = self.suite(*words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(what, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// calibrate.method auto and quant.scales auto: what octet chooses where the recipe says nothing.
+#include "trainers/run/auto_ranges.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/base/progress.h"
+#include "tests/trainers/calibrated_run.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::CalibratedRun;
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+/// At three bits the methods' ranges differ.
+Recipe recipe_with(std::optional<CalibrationMethod> method) {
+  Recipe recipe = tiny_recipe();
+  recipe.quant.activation_bits = 3;
+  recipe.calibrate.images = 96;
+  recipe.calibrate.method = method;
+  return recipe;
+}
+
+/// What the network loses on the validation images that auto chooses by.
+double lost(CalibratedRun& c) {
+  const std::vector<at::Tensor> x = validation_pictures(c.run, 12);
+  return OutputErrors(c.model, x, float_outputs(c.model, x)).lost();
+}
+
+TEST(AutoRanges, LoseLessThanThoseOfEveryMethod) {
+  const Folder folder("auto_ranges");
+  CalibratedRun chosen(recipe_with(std::nullopt), folder.path() + "/auto");
+  for (const auto& [method, name] : kCalibrationMethods) {
+    CalibratedRun one(recipe_with(method), folder.path() + "/" + std::string(name));
+    EXPECT_LT(lost(chosen), lost(one)) << name;
+  }
+}
+
+TEST(AutoRanges, AreToldWithTheReasonAndKeptInTheReport) {
+  const Folder folder("auto_ranges_report");
+  const Report report = train(recipe_with(std::nullopt), {folder.path() + "/run"}, {}).value();
+  const auto is_told = [](const std::string& note) {
+    return note.starts_with("calibrate.method auto: ") && note.find("for 12 validation images (mse ") != note.npos &&
+           note.find(", entropy ") != note.npos;
+  };
+  EXPECT_EQ(std::count_if(report.notes.begin(), report.notes.end(), is_told), 1);
+  CalibratedRun one(recipe_with(CalibrationMethod::minmax), folder.path() + "/one");
+  EXPECT_EQ(calibrate(one.model, one.run), "");
+}
+
+TEST(AutoScales, AreLearnedBelowEightBitsAndElsewhereObservedWherePossible) {
+  const auto scales = [](const std::function<void(octet::Run&)>& change) {
+    octet::Run run{.recipe = tiny_recipe()};
+    change(run);
+    return edge_scales(run);
+  };
+  EXPECT_EQ(scales([](octet::Run&) {}), EdgeScales::observed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.weight_bits = 4; }), EdgeScales::observed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.activation_bits = 4; }), EdgeScales::lsq);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 8, 6}}; }), EdgeScales::lsq);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 6, 0}}; }), EdgeScales::observed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.parallel.stages = {"conv1"}; }), EdgeScales::fixed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.qat.epochs = 0; }), EdgeScales::fixed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.scales = EdgeScales::fixed; }), EdgeScales::fixed);
+  const std::shared_ptr<Ranks> several(std::shared_ptr<void>(), reinterpret_cast<Ranks*>(1));  // only asked whether
+  EXPECT_EQ(scales([&](octet::Run& run) { run.ranks = several; }), EdgeScales::observed);
+  EXPECT_EQ(scales([&](octet::Run& run) {
+              run.ranks = several;
+              run.device = testing_trainers::kGpu;
+            }),
+            EdgeScales::fixed);
+}
+
+/// Weights of two bits lose most of the outputs, those of eight hardly any.
+TEST(AutoScales, StayAsCalibratedWhereThatLosesLittleAndFollowTheDataElsewhere) {
+  for (const int bits : {8, 2}) {
+    const Folder folder("auto_scales");
+    Recipe recipe = tiny_recipe();
+    recipe.quant.weight_bits = bits;
+    CalibratedRun c(recipe, folder.path());
+    const std::vector<QParams> before = c.model.edges();
+    train_qat(c.run, c.model, false);
+    EXPECT_EQ(c.model.edges() == before, bits == 8) << bits;
+  }
+}
+
+}  // namespace
+}  // namespace octet
