@@ -138,16 +138,20 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
 void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
                         const std::vector<at::Tensor>& held, const FloatOutputs& wanted, Made& best,
                         Quantized::ChannelScales& result) {
+  constexpr double kLittle = 0.01;  // lost: not worth the search
   ChannelScales channels(original);
-  if (!channels.any()) return;
-  for_input_batches(run, run.data.calibration, [&](const at::Tensor& x) { channels.see(x); });
+  if (!channels.any() || best.lost < kLittle) return;
+  const auto some = [&](size_t images) {
+    return evenly_spaced(run.data.calibration, std::min(images, run.data.calibration.size()));
+  };
+  for_input_batches(run, some(32), [&](const at::Tensor& x) { channels.see(x); });
   const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
   QuantizeRequest one_method = request;
   one_method.method = ranges.method;
   Way its_way = way;
   its_way.calibrate.percentile = ranges.percentile;
   Run quick = run;
-  quick.data.calibration = evenly_spaced(run.data.calibration, std::min(kHeldBack, run.data.calibration.size()));
+  quick.data.calibration = some(16);
   const auto chosen = channels.best(run.graph, original.weights(), [&](const Graph& graph, const Weights& weights) {
     quick.graph = graph;
     return make(quick, weights, one_method, its_way, held, wanted).lost;

@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "gpu"))
+sys.path.insert(1, str(HERE.parent / "gpu"))  # before packages of the same name
 import accuracy  # noqa: E402
 import accuracy_plan  # noqa: E402
 import final_table  # noqa: E402
