@@ -22,10 +22,8 @@ inline constexpr double kBatchReach = 2;
 OCTET_HOST_DEVICE inline ValueRange limited_range(const RunningRange& s, const ValueRange& batch, double averaging) {
   const double reach = kBatchReach * std::max(-s.lo, s.hi);
   if (averaging == 0 || s.seen == 0 || !(reach > 0)) return batch;
-  ValueRange result = batch;
-  if (batch.lo < -reach) result.lo = static_cast<float>(-reach);
-  if (batch.hi > reach) result.hi = static_cast<float>(reach);
-  return result;
+  const auto most = static_cast<float>(reach);
+  return {std::min(std::max(batch.lo, -most), most), std::min(std::max(batch.hi, -most), most), batch.finite};
 }
 
 }  // namespace octet::kernels

@@ -110,6 +110,8 @@ TEST(LimitedRange, ReachesTwiceAsFarAsTheRunningRangeAtMost) {
   EXPECT_EQ(limited(-1, 4, {-20, 6}), std::pair(-8.0f, 6.0f));
   EXPECT_EQ(limited(-4, 1, {-3, 800}), std::pair(-3.0f, 8.0f));
   EXPECT_EQ(limited(0, 4, {0, 8}), std::pair(0.0f, 8.0f));
+  EXPECT_EQ(limited(0.1, 0.25, {4, 5}), std::pair(0.5f, 0.5f));  // away from zero
+  EXPECT_EQ(limited(-0.25, 0.1, {-5, -4}), std::pair(-0.5f, -0.5f));
   EXPECT_EQ(limited(-1, 4, {-20, 60}, 0), std::pair(-20.0f, 60.0f));  // min and max of all
   EXPECT_EQ(limited(0, 0, {-20, 60}), std::pair(-20.0f, 60.0f));      // zeros so far
   const ValueRange first = limited_range({}, {-20, 60}, 0.01);

@@ -101,7 +101,7 @@ TEST(CalibrateCuda, EngineCudnnKeepsTheResultsItHas) {
   const PtqChoice choice =
       choose_ptq(run, starting_weights(run), /*all=*/true,
                  [](const octet::Run& tried, const Int8Graph& graph) { return compile_engine(tried, "cudnn", graph); });
-  ASSERT_EQ(choice.results.size(), 12u);
+  ASSERT_EQ(choice.results.size(), 15u);
   for (const PtqResult& result : choice.results) {
     EXPECT_EQ(result.refused.empty(), result.activation == ActivationScheme::symmetric_s8)
         << name_in(kActivationSchemes, result.activation);

@@ -82,7 +82,7 @@ std::string code_range(const Int8Node& node) {
 }
 
 /// Returns "10 classes" for a classifier, else a description of every output.
-std::string outputs_text(const Int8Graph& graph) {
+std::string output_names(const Int8Graph& graph) {
   if (is_classifier(graph)) return fmt::format("{} classes", graph.classes());
   const Int8Node& first = graph.nodes[graph.outputs.front()];
   if (graph.outputs.size() == 1 && first.float_output)
@@ -157,7 +157,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
   }
   std::string out = fmt::format("{}: {} (format {})\n", path, printable(graph.name), checkpoint_version(graph));
   out += fmt::format("input {}x{}x{}, {}, {} weights, {} multiply-adds an image, {} on disk\n", graph.input_shape().c,
-                     graph.input_shape().h, graph.input_shape().w, outputs_text(graph), with_thousands(weights),
+                     graph.input_shape().h, graph.input_shape().w, output_names(graph), with_thousands(weights),
                      human_count(static_cast<double>(multiply_adds(graph))),
                      human_bytes(static_cast<double>(std::filesystem::file_size(path))));
   const Preprocessing& p = graph.preprocessing;

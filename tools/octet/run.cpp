@@ -301,8 +301,8 @@ ExitCode run(const Common& common, const RunOptions& options) {
 
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand(
-      "run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or the classes of their pixels, or boxes, or the outputs");
+  CLI::App* command =
+      app.add_subcommand("run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or classes of their pixels, boxes, outputs");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
   command->add_option("IMAGE", options->images, "pictures")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");

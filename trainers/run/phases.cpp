@@ -229,7 +229,11 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     phase.teacher = &*teacher;
   }
   phase.freeze_observers = observes(run, model) ? recipe.freeze_observers : 0;
-  if (recipe.scale_learning_rate > 0) phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
+  constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
+  if (recipe.scale_learning_rate > 0)
+    phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
+  else if (!run.recipe.quant.scales)
+    phase.scale_rate = kCareful;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.checkpoint = run.directory.qat_state();
