@@ -269,8 +269,10 @@ void add_training(std::vector<Field>& fields) {
           "there are fewer); 0: they are not");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
-  qat.add("scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
-          "scales and offsets that learn: peak of the schedule for them; 0: qat.learning_rate");
+  qat.add(
+      "scale_learning_rate", &A::scale_learning_rate, range(0, 1000),
+      "scales and offsets that learn: peak of the schedule for them; 0: qat.learning_rate, with scales auto a tenth "
+      "of it");
   qat.add("distill_weight", &A::distill_weight, range(0, 1),
           "share of the float network's probabilities in the loss, beside the labels; 0: labels alone");
   qat.add("distill_temperature", &A::distill_temperature, above_to(0, 1000),
