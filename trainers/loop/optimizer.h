@@ -28,8 +28,9 @@ bool decays(ParameterSpec::Kind kind);
 ///   adamw  p *= 1 - lr * wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 ///          p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)               (Loshchilov & Hutter 2019)
 /// Learned parameters of quantizers have a learning rate of their own and do not decay. Scales ("...scale") stay
-/// positive: a step changes one by a tenth of it at most. Under adamw, whose steps are as long as the rate whatever the gradient, a scale
-/// learns as its logarithm does (g s in place of g, a step changes it by that share): a rate suits scales of any size.
+/// positive: a step changes one by a tenth of it at most. Under adamw, whose steps are as long as the rate whatever the
+/// gradient, a scale learns as its logarithm does (g s in place of g, a step changes it by that share): a rate suits
+/// scales of any size.
 class Optimizer {
  public:
   /// Allocates the state in each parameter's own memory format.
