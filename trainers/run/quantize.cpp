@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/quantize.h"
 
-#include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
-#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/data/image_files.h"
 #include "src/net/import/pytorch_file.h"
 #include "src/net/onnx/import.h"
 #include "src/net/zoo.h"

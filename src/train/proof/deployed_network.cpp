@@ -14,6 +14,10 @@ namespace {
 
 int lowest_byte(const QParams& codes) { return codes.is_signed() ? -128 : 0; }
 
+std::vector<bool> all_nodes(const QuantizedModel& model) {
+  return std::vector<bool>(model.prepared().graph.nodes.size(), true);
+}
+
 }  // namespace
 
 Preprocessing pixels_are_codes(const QParams& codes, int channels) {
@@ -56,8 +60,7 @@ at::Tensor DeployedNetwork::values(int node, const void* data, int64_t batch) co
 }
 
 std::vector<at::Tensor> DeployedNetwork::outputs(const at::Tensor& x) {
-  if (!program_)
-    return partly_quantized_outputs(model_, x, std::vector<bool>(model_.prepared().graph.nodes.size(), true));
+  if (!program_) return partly_quantized_outputs(model_, x, all_nodes(model_));
   const int batch = static_cast<int>(x.size(0));
   const OutputBuffers buffers(graph_, batch);
   program_->run(pixels_of(x, graph_.nodes.front().out).data(), batch, buffers.memory());
@@ -69,7 +72,7 @@ std::vector<at::Tensor> DeployedNetwork::outputs(const at::Tensor& x) {
 
 void DeployedNetwork::run(const at::Tensor& x, const QuantizedModel::Look& look) {
   if (!program_) {
-    model_.forward_partly(x, std::vector<bool>(model_.prepared().graph.nodes.size(), true), look);
+    model_.forward_partly(x, all_nodes(model_), look);
     return;
   }
   const int batch = static_cast<int>(x.size(0));

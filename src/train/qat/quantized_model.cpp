@@ -8,7 +8,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "kernels/training/observe.h"
@@ -266,19 +265,18 @@ void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
       for (const char* scale : {".input_scale", ".output_scale"})
         scales.emplace(node.name + scale, impl.weights.at(node.name + scale));
   const FloatParams params = float_params(scales);
-  std::vector<std::optional<QParams>> chosen(nodes.size());
+  std::vector<QParams> chosen(nodes.size());
   share_among_threads(static_cast<int64_t>(nodes.size()), /*grain=*/1, [&](int64_t begin, int64_t end) {
-    for (auto n = static_cast<int>(begin); n < end; ++n) {
-      if (!impl.prepared.has_edge(n)) continue;
-      chosen[n] = at_node(nodes[n], [&] {
-        if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
-        const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n], params);
-        return octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
-      });
-    }
+    for (auto n = static_cast<int>(begin); n < end; ++n)
+      if (impl.prepared.has_edge(n))
+        chosen[n] = at_node(nodes[n], [&] {
+          if (impl.seen_by_all[n].statistics().seen == 0) throw promise_error("calibration saw no image");
+          const Statistics seen = told_apart(impl.seen_by_all[n].statistics(), impl.prepared, lookups[n], params);
+          return octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
+        });
   });
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
-    if (chosen[n]) impl.set_edge(n, *chosen[n]);
+    if (impl.prepared.has_edge(n)) impl.set_edge(n, chosen[n]);
   impl.edges.method = method;
   impl.edges.percentile = percentile;
   impl.edges.ready = true;
