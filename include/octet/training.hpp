@@ -89,7 +89,7 @@ struct QuantizeOptions {
   std::string method = "auto";           ///< of the ranges
   std::optional<double> percentile;      ///< of method "percentile"
   std::string activation = "affine_u8";  ///< or "unsigned_u8", "symmetric_s8"
-  std::string repair = "none";           ///< or "fast", "full": repairs of weights that are tried
+  std::string repair = "bias";           ///< or "none", "fast", "full": repairs of weights that are tried
   std::string weights;                   ///< of a network of the zoo
   int classes = 0;                       ///< of a network of the zoo; 0: 1000
   int image_size = 0;                    ///< height and width where the network leaves them open

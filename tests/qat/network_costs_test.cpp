@@ -90,7 +90,7 @@ TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
     });
   }
   std::vector<int> asked;
-  const NetworkCosts costs = network_costs(model, nullptr, x, 3, [&](int layer) { asked.push_back(layer); });
+  const NetworkCosts costs = network_costs(model, model, nullptr, x, 3, [&](int layer) { asked.push_back(layer); });
   EXPECT_EQ(asked, (std::vector<int>{0, 1, 2}));
   long alone = 0;
   for (const LayerCost& layer : costs.layers) {
@@ -106,9 +106,19 @@ TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
       model.weights().at(model.prepared().graph.nodes[model.prepared().graph.outputs.front()].name + ".bias");
   bias.add_(at::linspace(-1, 1, bias.numel()));
   const OutputErrors against(model, x, float_outputs(original, x));
-  const double lost = network_costs(model, &original, x, 0, {}).outputs.front().lost;
+  const double lost = network_costs(model, model, &original, x, 0, {}).outputs.front().lost;
   EXPECT_NEAR(lost, against.measure().front().lost, 1e-9);
   EXPECT_GT(lost, 2 * costs.outputs.front().lost);
+  // Its layers are, too, where the network that it was is at hand: the biases are an error of the last layer alone.
+  const NetworkCosts of_layers = network_costs(model, original, nullptr, x, static_cast<int>(nodes.size()), [](int) {});
+  EXPECT_EQ(of_layers.outputs.front().lost, lost);
+  for (size_t l = 0; l < costs.layers.size(); ++l) {
+    const LayerCost &before = costs.layers[l], &now = of_layers.layers[l];
+    EXPECT_EQ(now.name, before.name);
+    if (l + 1 < costs.layers.size()) EXPECT_EQ(now.sqnr_db, before.sqnr_db) << now.name;
+    if (before.alone_lost) EXPECT_EQ(now.alone_lost, before.alone_lost) << now.name;
+  }
+  EXPECT_LT(of_layers.layers.back().sqnr_db, costs.layers.back().sqnr_db - 3);
 }
 
 TEST(OutputErrors, AreMeasuredNoFurtherThanWhereTheyExceedWhatIsAllowed) {

@@ -115,18 +115,17 @@ void round_model(QuantizedModel& model, const Run& run, const at::Tensor& images
 
 bool rounds(const CalibrateRecipe& recipe) { return recipe.rounding != WeightRounding::nearest; }
 
-/// Rounds weights first: bias correction then also corrects the error of a channel's mean that rounding leaves.
-void repair_layers(QuantizedModel& model, const Run& run) {
+/// Rounds weights first: bias correction then also corrects the shift of a channel that rounding leaves. floats: the
+/// weights before.
+void repair_layers(QuantizedModel& model, const Run& run, const Weights& floats) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  MomentsObserver moments(model.prepared().graph, model.weights());  // while the weights are float
+  if (recipe.bias_correction) require_biases(model.prepared().graph);
   std::vector<at::Tensor> parts;
-  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), Split::none, [&](const at::Tensor& x) {
-    if (recipe.bias_correction) moments.see(x);
-    parts.push_back(x);
-  });
+  for_batches(run, "repair", static_cast<size_t>(recipe.repair_images), Split::none,
+              [&](const at::Tensor& x) { parts.push_back(x); });
   const at::Tensor images = at::cat(parts);
   if (rounds(recipe)) round_model(model, run, images);
-  if (recipe.bias_correction) correct_biases(model, moments.moments(), images);
+  if (recipe.bias_correction) correct_biases(model, floats, images);
 }
 
 /// Gives batches of the calibration images without end, augmented anew in each epoch.
@@ -185,7 +184,7 @@ void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   Weights floats = model.weights();
   for (auto& [name, tensor] : floats) tensor = tensor.detach().clone();
-  if (recipe.bias_correction || rounds(recipe)) repair_layers(model, run);
+  if (recipe.bias_correction || rounds(recipe)) repair_layers(model, run, floats);
   if (recipe.distill_steps > 0) distill_model(model, run, floats);
 }
 

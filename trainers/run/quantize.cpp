@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/quantize.h"
 
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "src/base/error.h"
@@ -18,6 +20,7 @@
 #include "src/train/model/threads.h"
 #include "src/train/proof/deployed_network.h"
 #include "src/train/repair/channel_scales.h"
+#include "src/train/repair/correct_biases.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/auto_ranges.h"
@@ -28,7 +31,7 @@
 namespace octet {
 namespace {
 
-constexpr const char* kNoRepairs = "none";
+constexpr const char *kNoRepairs = "none", *kBiasCorrection = "bias correction";
 constexpr size_t kProofImages = 2;  // engines promise equal codes for every image; a few show it
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
@@ -64,7 +67,7 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   return run;
 }
 
-/// A way to quantize: the repairs of a recipe, by name.
+/// A way to quantize: the repairs of a recipe, by name. Bias correction by itself is no way: correct() adds it.
 struct Way {
   std::string name;
   CalibrateRecipe calibrate;
@@ -76,10 +79,8 @@ std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph, at::De
   Way way{kNoRepairs, request.calibrate};
   way.calibrate.batch_size = calibration_batch(device);
   std::vector<Way> all = {way};
-  if (request.repair == Repair::none) return all;
-  way.name = "bias correction";
+  if (request.repair < Repair::fast) return all;
   way.calibrate.bias_correction = true;
-  all.push_back(way);
   way.name = "equalization and bias correction";
   way.calibrate.equalize = true;
   all.push_back(way);
@@ -100,7 +101,8 @@ std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph, at::De
 struct Made {
   QuantizedModel model;
   ChosenRanges ranges;
-  double lost = 0;  ///< on the images held back for choices
+  double lost = 0;                       ///< on the images held back for choices
+  std::optional<QuantizedModel> floats;  ///< before correct(), which changed the biases of `model`
 };
 
 Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
@@ -111,7 +113,7 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
   run.recipe.calibrate.method = request.method.value_or(CalibrationMethod::mse);  // before choose_ranges()
-  Made made{make_quantized(run, weights), {}, 0};
+  Made made{make_quantized(run, weights), {}};
   const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
@@ -158,6 +160,27 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
   if (made.lost > kPays * best.lost) return void(run.graph = before);
   result = {chosen->lookups, best.lost, made.lost};
   best = std::move(made);
+}
+
+/// Corrects the biases where that loses less, and then changes `best`. Returns what is lost with it.
+double correct(const Run& run, const std::vector<at::Tensor>& held, const FloatOutputs& wanted, Made& best) {
+  const Weights& floats = best.model.weights();
+  Weights weights = floats;
+  for (const Node& node : best.model.prepared().graph.nodes)
+    if (const std::string name = bias_name(node); has_weight(node.op) && !name.empty())
+      weights.at(name) = weights.at(name).detach().clone();
+  QuantizedModel corrected = make_quantized(run, weights);
+  corrected.load_state(best.model.state());
+  std::vector<at::Tensor> batch;
+  for_input_batches(run, evenly_spaced(run.data.calibration, std::min<size_t>(8, run.data.calibration.size())),
+                    [&](const at::Tensor& x) { batch.push_back(x); });
+  correct_biases(corrected, floats, at::cat(batch));
+  const double lost = OutputErrors(corrected, held, wanted).lost();
+  if (lost < best.lost) {
+    best.floats = std::exchange(best.model, corrected);
+    best.lost = lost;
+  }
+  return lost;
 }
 
 Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
@@ -246,16 +269,23 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
     }
   }
-  try_channel_scales(run, original, request, tried[result.repaired], held, wanted, *best, result.channel_scales);
+  const Way& taken = tried[result.repaired];
+  try_channel_scales(run, original, request, taken, held, wanted, *best, result.channel_scales);
+  if (request.repair != Repair::none && !taken.repairs()) {
+    if (result.repairs.empty()) result.repairs.push_back({.name = kNoRepairs, .lost = best->lost});
+    result.repairs.push_back({.name = kBiasCorrection, .lost = correct(run, held, wanted, *best)});
+    if (best->floats) result.repaired = result.repairs.size() - 1;
+  }
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = input_batches(run, run.data.test);
-  const bool same_weights = !tried[result.repaired].repairs() && result.channel_scales.lookups.empty();
+  const bool same_weights = !taken.repairs() && result.channel_scales.lookups.empty();
   const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
   Progress progress("layers alone", alone, "layers");
-  NetworkCosts costs = network_costs(best->model, same_weights ? nullptr : &original, unseen, alone, [&](int layer) {
-    progress.update(layer + 1);
-    throw_if_interrupted();
-  });
+  NetworkCosts costs = network_costs(best->model, best->floats ? *best->floats : best->model,
+                                     same_weights ? nullptr : &original, unseen, alone, [&](int layer) {
+                                       progress.update(layer + 1);
+                                       throw_if_interrupted();
+                                     });
   result.outputs = std::move(costs.outputs);
   result.layers = std::move(costs.layers);
   result.graph = to_int8(run, best->model);

@@ -19,11 +19,12 @@ namespace octet {
 /// Which repairs of weights and biases are tried. The network keeps those that lose less on images held back for it.
 enum class Repair {
   none,
-  fast,  ///< equalization of channels and bias correction: seconds
+  bias,  ///< bias correction: one more pass over a few images
+  fast,  ///< and equalization of channels: seconds
   full,  ///< and learned rounding (AdaRound), and distillation of a classifier: minutes on a GPU
 };
-inline constexpr std::array<Named<Repair>, 3> kRepairs = {
-    {{Repair::none, "none"}, {Repair::fast, "fast"}, {Repair::full, "full"}}};
+inline constexpr std::array<Named<Repair>, 4> kRepairs = {
+    {{Repair::none, "none"}, {Repair::bias, "bias"}, {Repair::fast, "fast"}, {Repair::full, "full"}}};
 
 struct QuantizeRequest {
   std::string network;               ///< an ONNX file, or the name of a network of the zoo
@@ -39,7 +40,7 @@ struct QuantizeRequest {
   QuantRecipe quant;
   CalibrateRecipe calibrate;                ///< `method` only if it is set below
   std::optional<CalibrationMethod> method;  ///< empty: the one that loses least, also by edge
-  Repair repair = Repair::none;
+  Repair repair = Repair::bias;
   int alone = 6;  ///< at most so many layers are measured alone
   uint64_t seed = 1;
   int threads = 0;  ///< 0: all cores

@@ -16,7 +16,7 @@ struct QuantizeOptions {
   QuantizeRequest request;
   std::string method = "auto";  ///< or a calibration method
   std::optional<double> percentile;
-  std::string repair = "none", activation = "affine_u8";
+  std::string repair = "bias", activation = "affine_u8";
 
   // How images become the input: a preset, and what differs from it.
   std::string preset, fit, order, orientation;

@@ -2,54 +2,79 @@
 #include "src/train/repair/correct_biases.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"
+#include "src/train/model/numerics.h"
+#include "src/train/model/threads.h"
 
 namespace octet {
 namespace {
 
-/// Returns the mean of each channel with its bias, double [K].
-at::Tensor mean_of(const Unfinished& y) {
-  const at::Tensor mean = y.value.mean({0, 2, 3}, false, at::kDouble);
-  return y.bias.defined() ? mean + y.bias : mean;
+constexpr int64_t kEnough = 128, kMost = 1024;  // values of a channel: fewer say little, more change nothing
+
+/// Returns some values of each channel, evenly spaced over images and pixels, with its bias: float [K, values] on the
+/// host.
+at::Tensor some_values(const Unfinished& y) {
+  const at::Tensor all = y.value.permute({1, 0, 2, 3}).flatten(1);
+  const int64_t step = (all.size(1) + kMost - 1) / kMost | 1;  // odd: not the same columns of each image
+  const at::Tensor some = all.slice(1, 0, all.size(1), step);
+  return to_host(y.bias.defined() ? some + y.bias.view({-1, 1}) : some.clone()).contiguous();
+}
+
+/// Returns the trimmed mean of each row's error, float [K].
+at::Tensor shift(const at::Tensor& wanted, const at::Tensor& got) {
+  const at::Tensor errors = wanted - got;
+  at::Tensor result = at::empty({errors.size(0)});
+  float *rows = errors.mutable_data_ptr<float>(), *out = result.mutable_data_ptr<float>();
+  const int64_t values = errors.size(1);
+  share_among_threads(errors.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k)
+      out[k] = static_cast<float>(trimmed_mean(rows + k * values, static_cast<size_t>(values)));
+  });
+  return result;
 }
 
 }  // namespace
 
-void correct_biases(QuantizedModel& model, const std::vector<ChannelMoments>& wanted, const at::Tensor& x) {
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
-  require_biases(model.prepared().graph);
-  const std::vector<Node>& nodes = model.prepared().graph.nodes;
-  model.forward_changing(x, [&](int n, Unfinished& y) {
-    if (!has_weight(nodes[n].op)) return;
-    const at::Tensor target = at::tensor(wanted[n].mean).to(y.value.device());
-    const at::Tensor error = (target - mean_of(y)).to(at::kFloat);
-    if (!error.isfinite().all().item<bool>())
-      throw promise_error("'" + nodes[n].name + "': bias correction met NaN or infinity");
-    y.bias = y.bias.defined() ? y.bias + error : error;  // which may be the parameter itself
-    const at::Tensor parameter = model.weights().at(bias_name(nodes[n]));
-    parameter.add_(error);
-  });
+double trimmed_mean(float* values, size_t n) {
+  const size_t cut = n / 10;
+  float *first = values + cut, *last = values + n - cut;
+  std::nth_element(values, first, values + n);
+  std::nth_element(first, last, values + n);
+  return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
-std::vector<ChannelMoments> quantized_means(QuantizedModel& model, const at::Tensor& x) {
+void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  const std::vector<Node>& nodes = model.prepared().graph.nodes;
-  std::vector<ChannelMoments> result(nodes.size());
+  const Graph& graph = model.prepared().graph;
+  std::vector<at::Tensor> wanted(graph.nodes.size());
+  const auto corrected = [&](int n, const Unfinished& y) {
+    const Node& node = graph.nodes[n];
+    return has_weight(node.op) && !bias_name(node).empty() && y.value.numel() / y.value.size(1) >= kEnough;
+  };
+  WalkHooks hooks;
+  hooks.finish = [&](int n, const Unfinished& y) {
+    if (corrected(n, y)) wanted[n] = some_values(y);
+    return finished(y, graph.nodes[n].activation);
+  };
+  walk(graph, floats, x, {}, hooks);
   model.forward_changing(x, [&](int n, Unfinished& y) {
-    if (!has_weight(nodes[n].op)) return;
-    const at::Tensor mean = to_host(mean_of(y));
-    result[n].mean.assign(mean.const_data_ptr<double>(), mean.const_data_ptr<double>() + mean.numel());
+    if (!corrected(n, y)) return;
+    const at::Tensor error = shift(std::exchange(wanted[n], at::Tensor()), some_values(y)).to(y.value.device());
+    if (!error.isfinite().all().item<bool>())
+      throw promise_error("'" + graph.nodes[n].name + "': bias correction met NaN or infinity");
+    y.bias = y.bias.defined() ? y.bias + error : error;  // which may be the parameter itself
+    model.weights().at(bias_name(graph.nodes[n])).detach().add_(error);
   });
-  return result;
 }
 
 MomentsObserver::MomentsObserver(const Graph& fused, const Weights& weights)

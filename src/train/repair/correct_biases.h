@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Empirical bias correction (Nagel et al., arXiv 1906.04721, section 4.2 and appendix D): quantizing weights and edges
-// shifts the means of a layer's channels, and its bias shifts them back.
+// Empirical bias correction (Nagel et al., arXiv 1906.04721, section 4.2 and appendix D), made robust: quantizing
+// weights and edges shifts a layer's channels, and its bias shifts them back.
 #pragma once
 
 #include <vector>
@@ -30,13 +30,16 @@ class MomentsObserver {
   std::vector<Sums> sums_;  // by node
 };
 
-/// Corrects the biases (BatchNorm's where there is one) layer by layer, in order: adds to each channel its mean in the
-/// float network less its mean in the quantized one, whose earlier layers are already corrected. `wanted` are the float
-/// network's moments over x, normalized float [N, C, H, W], which goes through the network as one batch. The model must
-/// be calibrated; its ranges stay, and its weights change in place. Throws where require_biases() does.
-void correct_biases(QuantizedModel& model, const std::vector<ChannelMoments>& wanted, const at::Tensor& x);
+/// Corrects the biases (BatchNorm's where there is one) layer by layer, in order: adds to each channel the trimmed mean,
+/// over images and pixels, of its values in the float network less those in the quantized one, whose earlier layers are
+/// already corrected. The plain mean of the papers is decided by the few values that a range cuts off, and correcting
+/// by it can ruin all others. Layers without a bias, and those with fewer than 128 values a channel, are left alone.
+///
+/// floats: the float network's weights, by the model's names. x: normalized float [N, C, H, W], which goes through the
+/// network as one batch. The model must be calibrated; its ranges stay, and its biases change in place.
+void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x);
 
-/// Returns the means of x in the quantized network as it is; deviations are empty.
-std::vector<ChannelMoments> quantized_means(QuantizedModel& model, const at::Tensor& x);
+/// Returns the mean of the middle 80 % of n values, which it reorders (Tukey, "The Future of Data Analysis", 1962).
+double trimmed_mean(float* values, size_t n);
 
 }  // namespace octet

@@ -93,26 +93,26 @@ std::vector<at::Tensor> small_batches(const std::vector<at::Tensor>& x, const st
 
 }  // namespace
 
-NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, const std::vector<at::Tensor>& x, int most,
-                           const std::function<void(int layer)>& done) {
+NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, QuantizedModel* original,
+                           const std::vector<at::Tensor>& x, int most, const std::function<void(int layer)>& done) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const Graph& graph = model.prepared().graph;
   const std::vector<Node>& nodes = graph.nodes;
   const std::vector<bool> none(nodes.size(), false);
   std::vector<ChannelErrors> sums(nodes.size());
-  std::vector<std::vector<at::Tensor>> floats, deployed;  // outputs, by batch
+  std::vector<std::vector<at::Tensor>> float_y, deployed;  // outputs, by batch
   const std::vector<at::Tensor> parts = small_batches(x, nodes);
   DeployedNetwork network(model, largest_batch(parts));
   for (const at::Tensor& batch : parts) {
     std::vector<at::Tensor> wanted(nodes.size()), got(nodes.size());
-    model.forward_partly(batch, none, [&](int n, const at::Tensor& y) { wanted[n] = y.clone(); });
+    floats.forward_partly(batch, none, [&](int n, const at::Tensor& y) { wanted[n] = y.clone(); });
     const auto outputs = [&](const std::vector<at::Tensor>& of) {
       std::vector<at::Tensor> result;
       for (const int output : graph.outputs) result.push_back(of[output]);
       return result;
     };
-    floats.push_back(outputs(wanted));
+    float_y.push_back(outputs(wanted));
     network.run(batch, [&](int n, const at::Tensor& y) {
       sums[n].add(wanted[n], y);
       wanted[n] = at::Tensor();
@@ -120,7 +120,7 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, cons
     });
     deployed.push_back(outputs(got));
   }
-  const FloatOutputs own(std::move(floats));
+  const FloatOutputs own(std::move(float_y));
   NetworkCosts costs;
   const auto got = [&](size_t batch) { return deployed[batch]; };
   costs.outputs = output_errors(graph, original ? float_outputs(*original, parts) : own, got);
@@ -143,7 +143,7 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, cons
     first.push_back(parts[first.size()]);
   FloatOutputs of_first = own;
   of_first.y.resize(first.size());
-  const OutputErrors errors(model, first, std::move(of_first));
+  const OutputErrors errors(floats, first, std::move(of_first));
   for (int i = 0; i < std::min(most, static_cast<int>(added.size())); ++i) {
     done(i);
     std::vector<bool> alone = none;

@@ -25,11 +25,12 @@ struct NetworkCosts {
   std::vector<LayerCost> layers;  ///< nodes with weights or an edge of their own, in the order of the graph
 };
 
-/// Measures what a quantized network loses. Outputs are compared with those of `original`, or if it is null with those
-/// of the float network with the model's weights; layers are compared with the latter. `most` layers, those that add
-/// most to what their inputs have lost, are also measured alone, on the first batch; `done` is called before each of
-/// these. x: batches of images that calibration did not see; what the float network computes for one is held in memory.
-NetworkCosts network_costs(QuantizedModel& model, QuantizedModel* original, const std::vector<at::Tensor>& x, int most,
-                           const std::function<void(int layer)>& done);
+/// Measures what a quantized network loses. x: batches of images that calibration did not see; what the float network
+/// computes for one is held in memory. Layers are compared with the float walk of `floats`: the model itself, or one of
+/// the same graph and ranges whose weights and biases no repair has changed. Outputs are compared with those of
+/// `original`, or if it is null with those of `floats`. `most` layers, those that add most to what their inputs have
+/// lost, are also measured alone, in `floats`, on the first batch; `done` is called before each of these.
+NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, QuantizedModel* original,
+                           const std::vector<at::Tensor>& x, int most, const std::function<void(int layer)>& done);
 
 }  // namespace octet
