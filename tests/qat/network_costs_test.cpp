@@ -80,15 +80,13 @@ TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
   std::map<std::string, std::pair<double, double>> sums;  // signal and noise
   DeployedNetwork network(model, 6);
-  for (const at::Tensor& batch : x) {
-    std::vector<at::Tensor> wanted(nodes.size());
-    model.forward_partly(batch, std::vector<bool>(nodes.size(), false),
-                         [&](int n, const at::Tensor& y) { wanted[n] = y.to(at::kDouble); });
-    network.run(batch, [&](int n, const at::Tensor& y) {
-      sums[nodes[n].name].first += wanted[n].square().sum().item<double>();
-      sums[nodes[n].name].second += (wanted[n] - y).square().sum().item<double>();
-    });
-  }
+  std::vector<at::Tensor> wanted(nodes.size());  // layers are measured over the first batch
+  model.forward_partly(x.front(), std::vector<bool>(nodes.size(), false),
+                       [&](int n, const at::Tensor& y) { wanted[n] = y.to(at::kDouble); });
+  network.run(x.front(), [&](int n, const at::Tensor& y) {
+    sums[nodes[n].name].first += wanted[n].square().sum().item<double>();
+    sums[nodes[n].name].second += (wanted[n] - y).square().sum().item<double>();
+  });
   std::vector<int> asked;
   const NetworkCosts costs = network_costs(model, model, nullptr, x, 3, [&](int layer) { asked.push_back(layer); });
   EXPECT_EQ(asked, (std::vector<int>{0, 1, 2}));

@@ -15,6 +15,7 @@
 #include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/data/image_files.h"
+#include "src/train/model/threads.h"
 #include "src/train/proof/deployed_network.h"
 #include "trainers/loop/batches.h"
 
@@ -28,21 +29,28 @@ constexpr size_t kFewImages = 10;  // below, one image in three is held back for
 std::vector<size_t> readable(const ImageList& images, size_t limit, const Transform& transform) {
   std::vector<size_t> all(images.size());
   std::iota(all.begin(), all.end(), size_t{0});
+  const std::vector<size_t> chosen = evenly_spaced(all, std::min(limit, all.size()));
+  std::vector<std::string> faults(chosen.size());
+  share_among_threads(static_cast<int64_t>(chosen.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && !interrupted(); ++i) {
+      try {
+        const Image image = images.read(chosen[i]);
+        check_size({image.height, image.width}, transform, /*training=*/false);
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::data) throw;
+        const std::string name = images.describe(chosen[i]), what = error.what();
+        faults[i] = what.starts_with(name) ? what : name + ": " + what;
+      }
+    }
+  });
+  throw_if_interrupted();
   std::vector<size_t> usable;
   std::string first;
-  for (const size_t index : evenly_spaced(all, std::min(limit, all.size()))) {
-    try {
-      const Image image = images.read(index);
-      check_size({image.height, image.width}, transform, /*training=*/false);
-      usable.push_back(index);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::data) throw;
-      const std::string name = images.describe(index), what = error.what();
-      if (first.empty()) first = what.starts_with(name) ? what : name + ": " + what;
-    }
-    throw_if_interrupted();
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (faults[i].empty()) usable.push_back(chosen[i]);
+    if (first.empty()) first = faults[i];
   }
-  const long bad = static_cast<long>(std::min(limit, all.size()) - usable.size());
+  const long bad = static_cast<long>(chosen.size() - usable.size());
   if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "picture"), first));
   if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "picture"), first));
   return usable;

@@ -80,15 +80,12 @@ struct ChannelErrors {
   }
 };
 
-/// Returns the images in batches of which all nodes' values fit into 128 MiB, or of one image.
-std::vector<at::Tensor> small_batches(const std::vector<at::Tensor>& x, const std::vector<Node>& nodes) {
+/// Returns a batch in parts of which all nodes' values fit into 128 MiB, or of one image.
+std::vector<at::Tensor> small_parts(const at::Tensor& batch, const std::vector<Node>& nodes) {
   constexpr int64_t kMost = 128 << 20;
   int64_t bytes = 0;  // of one image's values
   for (const Node& node : nodes) bytes += 4 * node.shape.elements();
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& batch : x)
-    for (const at::Tensor& part : batch.split(std::max<int64_t>(1, kMost / bytes))) parts.push_back(part);
-  return parts;
+  return batch.split(std::max<int64_t>(1, kMost / bytes));
 }
 
 }  // namespace
@@ -102,8 +99,10 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
   const std::vector<bool> none(nodes.size(), false);
   std::vector<ChannelErrors> sums(nodes.size());
   std::vector<std::vector<at::Tensor>> float_y, deployed;  // outputs, by batch
-  const std::vector<at::Tensor> parts = small_batches(x, nodes);
-  DeployedNetwork network(model, largest_batch(parts));
+  const std::vector<at::Tensor> parts = small_parts(x.front(), nodes);
+  std::vector<at::Tensor> batches = parts;  // first those in which layers are measured
+  batches.insert(batches.end(), x.begin() + 1, x.end());
+  DeployedNetwork network(model, largest_batch(batches));
   for (const at::Tensor& batch : parts) {
     std::vector<at::Tensor> wanted(nodes.size()), got(nodes.size());
     floats.forward_partly(batch, none, [&](int n, const at::Tensor& y) { wanted[n] = y.clone(); });
@@ -120,10 +119,14 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
     });
     deployed.push_back(outputs(got));
   }
+  for (size_t b = parts.size(); b < batches.size(); ++b) {
+    float_y.push_back(partly_quantized_outputs(floats, batches[b], none));
+    deployed.push_back(network.outputs(batches[b]));
+  }
   const FloatOutputs own(std::move(float_y));
   NetworkCosts costs;
   const auto got = [&](size_t batch) { return deployed[batch]; };
-  costs.outputs = output_errors(graph, original ? float_outputs(*original, parts) : own, got);
+  costs.outputs = output_errors(graph, original ? float_outputs(*original, batches) : own, got);
 
   std::vector<double> lost;
   for (const ChannelErrors& node : sums) lost.push_back(node.lost());
@@ -138,8 +141,9 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
     costs.layers.push_back({nodes[n].name, std::string(op_name(nodes[n].op)), sums[n].sqnr_db(), {}});
   }
   std::sort(added.begin(), added.end());
-  std::vector<at::Tensor> first;  // the parts of the first batch
-  for (int64_t images = 0; images < x.front().size(0); images += first.back().size(0))
+  constexpr int64_t kAlone = 4;  // images: enough to tell layers that cost much
+  std::vector<at::Tensor> first;
+  for (int64_t images = 0; images < std::min(kAlone, x.front().size(0)); images += first.back().size(0))
     first.push_back(parts[first.size()]);
   FloatOutputs of_first = own;
   of_first.y.resize(first.size());
