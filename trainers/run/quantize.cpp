@@ -75,9 +75,9 @@ struct Way {
   bool repairs() const { return name != kNoRepairs; }  ///< changes weights or biases
 };
 
-std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph, at::Device device) {
+std::vector<Way> ways(const QuantizeRequest& request, const Run& run) {
   Way way{kNoRepairs, request.calibrate};
-  way.calibrate.batch_size = calibration_batch(device);
+  way.calibrate.batch_size = calibration_batch(run);
   std::vector<Way> all = {way};
   if (request.repair < Repair::fast) return all;
   way.calibrate.bias_correction = true;
@@ -90,7 +90,7 @@ std::vector<Way> ways(const QuantizeRequest& request, const Graph& graph, at::De
   way.calibrate.batch_size = request.calibrate.batch_size;  // of the steps that learn
   way.calibrate.rounding = WeightRounding::adaround;
   all.push_back(way);
-  if (graph.outputs.size() > 1) return all;
+  if (run.graph.outputs.size() > 1) return all;
   way.name += ", then distillation";
   way.calibrate.distill_steps = 1000;
   all.push_back(way);
@@ -141,23 +141,26 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
   const auto some = [&](size_t images) {
     return evenly_spaced(run.data.calibration, std::min(images, run.data.calibration.size()));
   };
-  for_input_batches(run, some(32), [&](const at::Tensor& x) { channels.see(x); });
+  for_input_batches(run, some(16), [&](const at::Tensor& x) { channels.see(x); });
   const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
   QuantizeRequest one_method = request;
   one_method.method = ranges.method;
   Way its_way = way;
   its_way.calibrate.percentile = ranges.percentile;
   Run quick = run;
-  quick.data.calibration = some(16);
+  quick.data.calibration = some(8);
+  std::vector<at::Tensor> few;
+  for (size_t images = 0, b = 0; images < 8 && b < held.size(); images += held[b++].size(0)) few.push_back(held[b]);
+  FloatOutputs wanted_of_few = wanted;
+  wanted_of_few.y.resize(few.size());
   const auto chosen = channels.best(run.graph, original.weights(), [&](const Graph& graph, const Weights& weights) {
     quick.graph = graph;
-    return make(quick, weights, one_method, its_way, held, wanted).lost;
+    return make(quick, weights, one_method, its_way, few, wanted_of_few).lost;
   });
   if (!chosen) return;
   const Graph before = std::exchange(run.graph, chosen->graph);
   Made made = make(run, chosen->weights, request, way, held, wanted);
-  constexpr double kPays = 0.95;  // functions with tables for each channel cost time: they run by themselves
-  if (made.lost > kPays * best.lost) return void(run.graph = before);
+  if (made.lost > ChannelScales::kPays * best.lost) return void(run.graph = before);
   result = {chosen->lookups, best.lost, made.lost};
   best = std::move(made);
 }
@@ -172,8 +175,8 @@ double correct(const Run& run, const std::vector<at::Tensor>& held, const FloatO
   QuantizedModel corrected = make_quantized(run, weights);
   corrected.load_state(best.model.state());
   std::vector<at::Tensor> batch;
-  for_input_batches(run, evenly_spaced(run.data.calibration, std::min<size_t>(8, run.data.calibration.size())),
-                    [&](const at::Tensor& x) { batch.push_back(x); });
+  const size_t images = std::min<size_t>(calibration_batch(run), run.data.calibration.size());
+  for_input_batches(run, evenly_spaced(run.data.calibration, images), [&](const at::Tensor& x) { batch.push_back(x); });
   correct_biases(corrected, floats, at::cat(batch));
   const double lost = OutputErrors(corrected, held, wanted).lost();
   if (lost < best.lost) {
@@ -255,7 +258,7 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   result.measured_on = run.data.test.size();
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
   std::optional<Made> best;
-  const std::vector<Way> tried = ways(request, run.graph, device);
+  const std::vector<Way> tried = ways(request, run);
   for (const Way& way : tried) {
     if (tried.size() > 1) result.repairs.push_back({.name = way.name});
     try {

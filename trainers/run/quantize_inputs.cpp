@@ -133,7 +133,14 @@ std::shared_ptr<InputTensors> open_tensors(const QuantizeRequest& request, Run& 
 
 }  // namespace
 
-int calibration_batch(at::Device device) { return device.is_cpu() ? 8 : 64; }
+int calibration_batch(const Run& run) {
+  if (!run.device.is_cpu()) return 64;
+  constexpr int64_t kMost = 8, kBytes = 384 << 20;
+  int64_t bytes = 0;  // of one image's values
+  for (const Node& node : run.graph.nodes)
+    if (has_weight(node.op)) bytes += 4 * node.shape.elements();
+  return static_cast<int>(std::clamp<int64_t>(kBytes / std::max<int64_t>(1, bytes), 1, kMost));
+}
 
 std::shared_ptr<InputTensors> open_inputs(const QuantizeRequest& request, Run& run) {
   if (request.images.empty()) return open_tensors(request, run);
@@ -144,7 +151,7 @@ std::shared_ptr<InputTensors> open_inputs(const QuantizeRequest& request, Run& r
 void for_input_batches(const Run& run, const std::vector<size_t>& indices,
                        const std::function<void(const at::Tensor& x)>& take) {
   Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
-                {.batch_size = calibration_batch(run.device), .workers = run.data.workers});
+                {.batch_size = calibration_batch(run), .workers = run.data.workers});
   for (Batch batch; loader.next(batch); throw_if_interrupted()) take(network_input(batch, run.data, run.device));
 }
 

@@ -31,8 +31,9 @@ std::vector<at::Tensor> input_batches(const Run& run, const std::vector<size_t>&
 /// Throws Error(data) for a set of black or equal inputs, whose ranges would be those of nothing.
 void require_differences(const std::vector<at::Tensor>& batches, bool are_images);
 
-/// Returns how many images calibration takes at once: on the host few, whose values stay in its caches and whose memory
-/// is used again instead of mapped anew.
-int calibration_batch(at::Device device);
+/// Returns how many images calibration takes at once: on a GPU 64; on the host at most 8, and fewer of a network whose
+/// layers' outputs would exceed 384 MiB. Few images' values stay in caches, and their memory is used again instead of
+/// mapped anew.
+int calibration_batch(const Run& run);
 
 }  // namespace octet

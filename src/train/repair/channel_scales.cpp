@@ -47,8 +47,9 @@ std::vector<Interval> ChannelScales::channels(int node) const {
 std::optional<ScaledNetwork> ChannelScales::best(const Graph& graph, const Weights& weights, const Lost& lost) const {
   constexpr double kDiffer = 4, kAny = 0;  // spreads
   std::optional<ScaledNetwork> result;
-  double least = lost(graph, weights);
+  double least = kPays * lost(graph, weights);
   for (const double spread : {kDiffer, kAny}) {
+    if (spread == kAny && !result) break;  // channels that differ less gain less
     for (const double power : {1.0, 0.5}) {
       ScaledNetwork network = scaled(graph, weights, spread, power);
       if (network.lookups.empty()) continue;

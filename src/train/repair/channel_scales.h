@@ -36,8 +36,12 @@ class ChannelScales {
   /// ranges differ by at least `least_spread`. power: as of equalize_curve().
   ScaledNetwork scaled(Graph graph, const Weights& weights, double least_spread, double power) const;
 
-  /// Returns of several scaled() networks the one that loses least by `lost`, if that is less than `graph` does. First
-  /// only lookups whose channels differ most get scales, then all.
+  /// What a scaled network must leave of the error: functions with a table for each channel cost time, since they run by
+  /// themselves.
+  static constexpr double kPays = 0.95;
+
+  /// Returns of several scaled() networks the one that loses least by `lost`, if that pays against `graph`. First only
+  /// lookups whose channels differ most get scales, and if that pays, all.
   using Lost = std::function<double(const Graph& graph, const Weights& weights)>;
   std::optional<ScaledNetwork> best(const Graph& graph, const Weights& weights, const Lost& lost) const;
 
