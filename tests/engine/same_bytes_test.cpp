@@ -34,7 +34,7 @@ TEST(Networks, SameBytesOnAllPaths) {
     ASSERT_EQ(cpu_difference(graph, random_images(graph, batch, seed), batch, &hash), "") << "OCTET_TEST_SEED=" << seed;
     coverage.add(graph, batch);
   }
-  std::cout << coverage.text() << "; hash of all bytes: " << std::hex << hash << std::dec << "\n";
+  std::cout << coverage.text() << "; hash of all bytes: " << hash << "\n";
   EXPECT_EQ(coverage.rare(), "");
 }
 
