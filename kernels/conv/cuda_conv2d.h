@@ -33,7 +33,7 @@ struct CudaConv2d {
 
 /// The GPU that kernels are chosen for.
 struct CudaGpu {
-  int capability = 0;  ///< 90 for compute capability 9.0
+  int capability = 0;  ///< 90 for compute capability 9.0; 80 where the driver compiled the kernels from the PTX of 8.0
   int multiprocessors = 0;
 };
 

@@ -33,6 +33,11 @@ class LaunchRefused : public Error {
 /// 227 KiB on Hopper and data-center Blackwell; elsewhere 99 KiB, the smallest limit of all GPUs from 8.0 on.
 constexpr int cuda_shared_limit(int capability) { return (capability >= 90 && capability < 120 ? 227 : 99) * 1024; }
 
+/// Returns whether the kernels that run on the current GPU were compiled for compute capability 9.0 or newer, so that
+/// they wait for the kernel before them and talk to the other blocks of their cluster (launch.cuh). Older GPUs run none
+/// that do, nor does a newer one for which the driver compiles the PTX of 8.0. False if there is no usable GPU.
+bool cuda_code_overlaps();
+
 /// Bytes at the start of a workspace (device memory that kernels of one stream share for partial sums) that hold
 /// counters. They are set to 0 when the workspace is allocated, and every kernel leaves them at 0.
 inline constexpr size_t kCudaWorkspaceZeros = 4096;

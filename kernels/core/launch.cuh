@@ -54,10 +54,10 @@ unsigned resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
   return multiprocessors() * static_cast<unsigned>(blocks);  // 0 when any of it failed: the launch reports why
 }
 
-/// Launches a kernel whose blocks form clusters of `cluster` (more than one block needs compute capability 9.0). From
-/// 9.0 on it begins while the previous kernel in the stream still runs (programmatic dependent launch). Each of its
-/// threads calls wait_for_previous_kernel() before it touches what other kernels read or write, or returns at once. By
-/// then all earlier kernels have ended, because the previous one waited for them.
+/// Launches a kernel whose blocks form clusters of `cluster` (more than one block needs compute capability 9.0, and
+/// code for it). Where cuda_code_overlaps(), it begins while the previous kernel in the stream still runs (programmatic
+/// dependent launch). Each of its threads calls wait_for_previous_kernel() before it touches what other kernels read or
+/// write, or returns at once. By then all earlier kernels have ended, because the previous one waited for them.
 ///
 /// A kernel that neither reads nor writes what the previous one writes or reads may run concurrently with it. It lets
 /// the next kernel begin when it begins itself, and waits only at its end. It begins after all blocks of the previous
@@ -66,9 +66,6 @@ unsigned resident_blocks(Kernel kernel, int threads, size_t shared_bytes) {
 template <typename... Parameters, typename... Args>
 void launch_overlapped_clusters(void (*kernel)(Parameters...), dim3 blocks, dim3 cluster, dim3 threads,
                                 size_t shared_bytes, CudaStream stream, const Args&... args) {
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -80,7 +77,7 @@ void launch_overlapped_clusters(void (*kernel)(Parameters...), dim3 blocks, dim3
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = major < 9 ? 0 : cluster.x * cluster.y * cluster.z > 1 ? 2 : 1;
+  config.numAttrs = !cuda_code_overlaps() ? 0 : cluster.x * cluster.y * cluster.z > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -21,6 +21,8 @@ double operations_per_clock(int capability) {
       return 4096;  // "A100 Tensor Core GPU Architecture", 2020: A100, 624 TOPS, 108 at 1,410 MHz
     case 86:
       return 2048;  // "Ampere GA102 GPU Architecture", 2021: RTX 3090, 284 TOPS, 82 at 1,695 MHz
+    case 87:
+      return 4096;  // "Jetson AGX Orin Series" technical brief, 2022: 170 TOPS with sparsity, 16 at 1,300 MHz
     case 89:
       return 2048;  // "Ada GPU Architecture", 2023: RTX 4090, 660.6 TOPS, 128 at 2,520 MHz
     case 90:
@@ -53,10 +55,13 @@ long node_bytes(const Int8Graph& graph, int node, int batch) {
 std::optional<ChipRates> chip_rates(const GpuStatus& gpu) {
   if (gpu.name.starts_with("NVIDIA H200") && gpu.multiprocessors == 132)  // the complete GPU, not a part (MIG)
     return ChipRates{4.28e12, 1.6e15, true};  // why not the peak of 1.93e15: tools/lab/notebooks/conv.md
-  if (!gpu.usable || gpu.integrated) return std::nullopt;
-  // All of these memories transfer twice per clock, or state a clock for which that is right (GDDR6X, GDDR7).
-  const ChipRates peaks{2e3 * gpu.memory_clock_khz * gpu.memory_bus_bits / 8,
-                        1e3 * gpu.clock_khz * gpu.multiprocessors * operations_per_clock(gpu.capability)};
+  const bool orin = gpu.capability == 87;
+  if (!gpu.usable || gpu.integrated != orin) return std::nullopt;
+  // All of these memories transfer twice per clock, or state a clock for which that is right (GDDR6X, GDDR7). An Orin
+  // states its GPU's clock: the data sheets of AGX Orin, and of the smaller ones, have LPDDR5 of 256 and 128 bits.
+  const ChipRates peaks{
+      orin ? (gpu.multiprocessors > 8 ? 204.8e9 : 102.4e9) : 2e3 * gpu.memory_clock_khz * gpu.memory_bus_bits / 8,
+      1e3 * gpu.clock_khz * gpu.multiprocessors * operations_per_clock(gpu.capability)};
   if (peaks.bytes_per_second <= 0 || peaks.operations_per_second <= 0) return std::nullopt;
   return peaks;
 }
@@ -71,10 +76,9 @@ std::optional<ChipRates> chip_rates() {
 
 std::string describe(const std::optional<ChipRates>& rates) {
   if (!rates) return "no floors: the peaks of this GPU are not known";
-  return fmt::format("floors: at {:.2f} TB/s and {:.0f} TOPS, {}", rates->bytes_per_second / 1e12,
-                     rates->operations_per_second / 1e12,
-                     rates->measured ? "measured on such a GPU: a large copy, and good kernels"
-                                     : "the peaks by this GPU's own clocks");
+  return fmt::format(
+      "floors: at {:.2f} TB/s and {:.0f} TOPS, {}", rates->bytes_per_second / 1e12, rates->operations_per_second / 1e12,
+      rates->measured ? "measured on such a GPU: a large copy, and good kernels" : "the peaks of such a GPU");
 }
 
 long pixels_not_read(const Int8Graph& graph, int node) {

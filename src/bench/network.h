@@ -86,7 +86,7 @@ std::optional<ChipRates> chip_rates(const GpuStatus& gpu);
 /// Returns the rates of the current GPU; nothing if there is none, or in a build without CUDA.
 std::optional<ChipRates> chip_rates();
 
-/// Returns "floors: at 3.35 TB/s and 2141 TOPS, the peaks by this GPU's own clocks", or why there are no floors.
+/// Returns "floors: at 3.35 TB/s and 2141 TOPS, the peaks of such a GPU", or why there are no floors.
 std::string describe(const std::optional<ChipRates>& rates);
 
 /// Returns the minimum time for so many bytes and operations: the larger of bytes over the memory's rate and operations

@@ -153,7 +153,11 @@ GpuGuard::~GpuGuard() {
   driver().pop(&popped);
 }
 
-kernels::CudaGpu this_gpu() { return {gpu_status().capability, gpu_status().multiprocessors}; }
+kernels::CudaGpu this_gpu() {
+  const GpuStatus& status = gpu_status();
+  const bool as_compiled = status.capability < 90 || kernels::cuda_code_overlaps();
+  return {as_compiled ? status.capability : kOldestCapability, status.multiprocessors};
+}
 
 bool gpu_finishes_its_work() { return cudaDeviceSynchronize() == cudaSuccess; }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/conv/cuda_conv2d.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"
@@ -158,7 +159,7 @@ TEST(CudaGroups, BottlenecksGiveTheReferencesBytes) {
       const auto fused = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kFusedKernels});
       EXPECT_EQ(difference(graph, expected, trace(*fused, graph, images, batch)), "") << batch;
       EXPECT_TRUE(outputs_of(*fused, graph, images, batch) == expected.outputs) << batch;
-      EXPECT_EQ(kernels_that_start_with("expand_reduce_", *fused), gpu_status().capability == 90 ? 12 : 0) << batch;
+      EXPECT_EQ(kernels_that_start_with("expand_reduce_", *fused), this_gpu().capability == 90 ? 12 : 0) << batch;
     }
   }
 }

@@ -87,7 +87,8 @@ Window NetworkBuilder::random_window(const Shape& in, Op op) {
     w.stride_h = random_.chance(60) ? 1 : random_.between(1, 3);
     w.stride_w = random_.chance(70) ? w.stride_h : random_.between(1, 3);
     const auto side = [&](int kernel) { return random_.between(0, pool ? kernel / 2 : kernel); };
-    w.pad = even_padding(side(w.kernel_h), side(w.kernel_w));
+    const int pad_w = side(w.kernel_w);
+    w.pad = even_padding(side(w.kernel_h), pad_w);
     if (random_.chance(30)) w.pad.bottom = side(w.kernel_h), w.pad.right = side(w.kernel_w);
     if (op == Op::max_pool && random_.chance(30)) w.pad.bottom = random_.between(0, w.kernel_h - 1);
     w.dilation_h = pool || random_.chance(80) ? 1 : random_.between(1, 3);
@@ -383,16 +384,9 @@ void NetworkBuilder::float_output(int x) {
 }
 
 Int8Graph NetworkBuilder::finish(int x) {
-  switch (random_.between(0, 2)) {
-    case 0:
-      linear(shape(x).elements() <= kMaxDimension ? flatten(x) : global_avg_pool(x), random_.between(1, 20));
-      break;
-    case 1:
-      linear(global_avg_pool(x), random_.between(1, 20));
-      break;
-    default:
-      global_avg_pool(x);
-  }
+  const int end = random_.between(0, 2), classes = end < 2 ? random_.between(1, 20) : 0;
+  const int last = end == 0 && shape(x).elements() <= kMaxDimension ? flatten(x) : global_avg_pool(x);
+  if (classes > 0) linear(last, classes);
   graph_.nodes.back().float_output = true;
   output(static_cast<int>(graph_.nodes.size()) - 1);
   validate(graph_);

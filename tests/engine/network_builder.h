@@ -11,6 +11,7 @@
 
 namespace octet::test {
 
+/// A call's arguments hold at most one draw: in which order a compiler evaluates them differs between processors.
 class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}

@@ -27,7 +27,9 @@ std::string difference(const Int8Graph& graph, const Trace& expected, const Trac
 /// Returns the kernel paths of the cpu engine that this machine runs.
 std::vector<std::string> cpu_paths();
 
-/// Runs the graph on the reference and on every cpu path; returns "" or what differs, and where.
-std::string cpu_difference(const Int8Graph& graph, const std::vector<uint8_t>& images, int batch);
+/// Runs the graph on the reference and on every cpu path; returns "" or what differs, and where. `hash`, if given, goes
+/// on over the bytes of all nodes (FNV-1a, 64 bits), so that machines can be compared.
+std::string cpu_difference(const Int8Graph& graph, const std::vector<uint8_t>& images, int batch,
+                           uint64_t* hash = nullptr);
 
 }  // namespace octet::test

@@ -164,7 +164,7 @@ TEST(InvertedResidualCuda, ChoicesAreAHandfulAndFit) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     std::mt19937 random(seed);
     const BlockCase c = random_block(random);
-    for (const CudaGpu& gpu : {kH200, CudaGpu{86, 84}}) {
+    for (const CudaGpu& gpu : {kH200, CudaGpu{86, 84}, CudaGpu{87, 16}, CudaGpu{120, 170}}) {
       const auto choices = cuda_inverted_residual_choices(c.block(), c.images, gpu);
       EXPECT_GE(choices.size(), 1u) << c.describe();
       EXPECT_LE(choices.size(), 32u);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "kernels/conv/cuda_conv2d.h"
 #include "kernels/core/cuda.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -95,7 +96,7 @@ constexpr int kTiming = 4;
 std::string signature(const std::string& work, const std::vector<std::string>& names) {
   const GpuStatus& gpu = gpu_status();
   return fmt::format("octet {}, kernels {}, timing {}, {}, {} multiprocessors of {}, driver {}, runtime {}: {}: {}",
-                     OCTET_VERSION, OCTET_KERNEL_SOURCES, kTiming, gpu.name, gpu.multiprocessors, gpu.capability,
+                     OCTET_VERSION, OCTET_KERNEL_SOURCES, kTiming, gpu.name, gpu.multiprocessors, this_gpu().capability,
                      gpu.driver, gpu.runtime, work, fmt::join(names, " "));
 }
 

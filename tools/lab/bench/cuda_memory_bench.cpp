@@ -113,8 +113,7 @@ void run_conv(Bench& bench, int batch, const Conv& c) {
   const std::vector<float> multiplier(c.out_c, 1e-4f), bias(c.out_c, 100.0f);
   const Conv2dParams params;
   const Conv2dWeights weights{weight.data(), multiplier.data(), bias.data()};
-  for (const CudaConv2d& conv :
-       cuda_conv2d_choices(g, params, weights, batch, {gpu_status().capability, gpu_status().multiprocessors})) {
+  for (const CudaConv2d& conv : cuda_conv2d_choices(g, params, weights, batch, this_gpu())) {
     if (conv.name == "direct") continue;
     const std::vector<uint8_t> bytes = cuda_conv2d_pack(conv, g, params, weights);
     const DeviceBuffer packed(bytes.size(), "weights");

@@ -27,17 +27,26 @@ double step_clocks(const MmaTile& t) {
 /// Returns the minimum clocks of a step of a block: one mma after the other, and the wait for all warps.
 double step_latency(const MmaTile& t) { return 60 + 35.0 * t.block_k / 32 / t.warps_k; }
 
+/// Returns how many blocks a multiprocessor has at a time: those for which registers are limited, as far as its shared
+/// memory goes (CUDA C++ Programming Guide, "Compute Capabilities"), of which each block takes 1 KiB for itself.
+int blocks_at_once(const MmaTile& t, int capability) {
+  const bool large = capability == 80 || capability == 87, hopper = capability >= 90 && capability < 120;
+  const int shared_bytes = (large ? 164 : hopper ? 228 : 100) * 1024;
+  return std::clamp(shared_bytes / (t.shared_bytes() + 1024), 1, t.min_blocks);
+}
+
 /// Returns the clocks of the whole convolution.
-double clocks(const MmaTile& t, const MmaGrid& grid, int split, bool in_cluster, int multiprocessors) {
+double clocks(const MmaTile& t, const MmaGrid& grid, int split, bool in_cluster, const CudaGpu& gpu) {
   constexpr double kStart = 1500;  // until the first bytes arrive from memory
   const double hand_over = in_cluster ? 1300 : 2000, bytes_a_clock = in_cluster ? 128 : 40;
   const double outputs = static_cast<double>(t.block_m) * t.block_n;
   const double finish = outputs * 0.12;  // about ten instructions each, and the stores
-  const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, multiprocessors);
+  const int blocks = grid.tiles() * split, of_one = ceil_div(blocks, gpu.multiprocessors);
   const int steps = ceil_div(grid.k_tiles, split);
   const double work = steps * step_clocks(t) + (split > 1 ? outputs * 4 / bytes_a_clock : finish);
   // Blocks on one multiprocessor share it and hide each other's start and latency.
-  double total = of_one * work + ceil_div(of_one, t.min_blocks) * (kStart + steps * step_latency(t));
+  double total =
+      of_one * work + ceil_div(of_one, blocks_at_once(t, gpu.capability)) * (kStart + steps * step_latency(t));
   if (split > 1) total += hand_over + split * outputs * 4 / bytes_a_clock + finish;
   return total;
 }
@@ -84,13 +93,14 @@ void mma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found)
   for (size_t i = 0; i < kMmaTiles.size(); ++i) {
     const MmaTile& tile = kMmaTiles[i];
     const MmaGrid grid(tile, problem.shape, problem.images);
+    const int at_once = blocks_at_once(tile, problem.gpu.capability);
     for (const int split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
       const bool in_cluster = split > 1 && problem.gpu.capability >= 90 && mma_cluster_fits(tile, split);
       const CudaConv2d choice = mma_choice(static_cast<int>(i), split, in_cluster);
-      const bool room = grid.tiles() * split <= tile.min_blocks * problem.gpu.multiprocessors &&
+      const bool room = grid.tiles() * split <= at_once * problem.gpu.multiprocessors &&
                         mma_workspace(choice, problem.shape, problem.images) <= kMaxPartialBytes;
       if (split > 1 && (split > (in_cluster ? grid.k_tiles : mma_max_split(grid)) || !room)) break;
-      ranked.emplace_back(clocks(tile, grid, split, in_cluster, problem.gpu.multiprocessors), choice);
+      ranked.emplace_back(clocks(tile, grid, split, in_cluster, problem.gpu), choice);
     }
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
