@@ -12,6 +12,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/recipe/run.h"
+#include "src/report/headline.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/parallel/stages.h"
@@ -64,6 +65,8 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
   if (!ranges.empty()) report.notes.push_back(ranges);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
+  if (const Paired lost = headline(report).lost; lost.told_apart() && lost.points > 0)
+    report.notes.push_back(diagnose(run, model));
   return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());
