@@ -49,7 +49,7 @@ TEST(AutoRanges, AreToldWithTheReasonAndKeptInTheReport) {
   };
   EXPECT_EQ(std::count_if(report.notes.begin(), report.notes.end(), is_told), 1);
   CalibratedRun one(recipe_with(CalibrationMethod::minmax), folder.path() + "/one");
-  EXPECT_EQ(calibrate(one.model, one.run), "");
+  EXPECT_EQ(calibrate(one.model, one.run).chosen, "");
 }
 
 TEST(AutoScales, AreLearnedBelowEightBitsAndElsewhereObservedWherePossible) {
@@ -86,6 +86,20 @@ TEST(AutoScales, StayAsCalibratedWhereThatLosesLittleAndFollowTheDataElsewhere) 
     train_qat(c.run, c.model, false);
     EXPECT_EQ(c.model.edges() == before, bits == 8) << bits;
   }
+}
+
+/// What calibration measured, quant.scales auto goes by; after a repair it is not known any more.
+TEST(AutoScales, GoByWhatCalibrationMeasured) {
+  const Folder folder("auto_scales_known");
+  CalibratedRun c(tiny_recipe(), folder.path());
+  const CalibratedRanges ranges = calibrate(c.model, c.run);
+  EXPECT_NEAR(ranges.lost.value(), HeldBack(c.model, c.run).lost(), 1e-9);
+  const std::vector<QParams> before = c.model.edges();
+  train_qat(c.run, c.model, false, interrupted, 0.5);
+  EXPECT_NE(c.model.edges(), before);
+  c.run.recipe.qat.epochs = 0;
+  c.run.recipe.calibrate.bias_correction = true;
+  EXPECT_FALSE(calibrate(c.model, c.run).lost);
 }
 
 }  // namespace

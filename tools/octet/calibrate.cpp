@@ -49,11 +49,12 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
   std::string refusals;
   for (const PtqResult& r : choice.results)
     if (!r.refused.empty()) refusals += fmt::format("{} {}: {}\n", activation_of(r), method_of(r), r.refused);
-  return fmt::format("{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n", table.render() + refusals,
+  const std::string diagnosis = choice.diagnosis.empty() ? "" : "note: " + choice.diagnosis + "\n";
+  return fmt::format("{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n{}", table.render() + refusals,
                      counted(static_cast<long>(validation_images), "validation image"),
                      choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
                      counted(choice.int8_test.images, "test image"),
-                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization"));
+                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization"), diagnosis);
 }
 
 std::string json(const PtqChoice& choice, size_t validation_images) {
@@ -85,7 +86,8 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
                 {"points_lost_high", lost.high},
                 {"only_float_right", lost.only_first},
                 {"only_int8_right", lost.only_second},
-                {"told_apart", lost.told_apart()}}}}
+                {"told_apart", lost.told_apart()}}},
+              {"diagnosis", choice.diagnosis.empty() ? Json(nullptr) : Json(choice.diagnosis)}}
       .dump(2);
 }
 

@@ -52,20 +52,24 @@ std::vector<RangeMethod> range_methods() {
           {CalibrationMethod::entropy}};
 }
 
-HeldBack::HeldBack(QuantizedModel& model, const Run& run)
-    : model_(model), x_(held_back(run)), wanted_(float_outputs(model, x_)) {
-  for (const at::Tensor& batch : x_) images_ += static_cast<size_t>(batch.size(0));
-  trials_ = static_cast<int>(std::max(range_methods().size(), run.data.calibration.size() / images_));
-}
-
-std::string HeldBack::choose_ranges() {
-  Progress progress("choose ranges", trials_, "trials");
-  const OutputErrors errors(model_, x_, wanted_);
-  const ChosenRanges ranges = octet::choose_ranges(model_, errors, range_methods(), trials_, [&](int trial) {
-    progress.update(trial);
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods) {
+  constexpr int kEdges = 12;  // trials of single edges
+  const int trials = static_cast<int>(methods.size()) + (methods.size() > 1 ? kEdges : 0);
+  Progress progress("choose ranges", trials, "trials");
+  return choose_ranges(model, errors, methods, trials, [&](int trial) {
+    progress.update(trial + 1);
     throw_if_interrupted();
   });
-  return text_of(ranges, images_);
+}
+
+HeldBack::HeldBack(QuantizedModel& model, const Run& run)
+    : model_(model), x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
+
+CalibratedRanges HeldBack::choose_ranges() {
+  size_t images = 0;
+  for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
+  const ChosenRanges ranges = octet::choose_ranges(model_, OutputErrors(model_, x_, wanted_), range_methods());
+  return {text_of(ranges, images), ranges.lost};
 }
 
 }  // namespace octet

@@ -17,6 +17,10 @@ namespace octet {
 /// The methods that auto tries: all of them, and a percentile that clips more.
 std::vector<RangeMethod> range_methods();
 
+/// Calls choose_ranges() for a calibrated model, with its progress: the methods, and if there are several a dozen
+/// trials of single edges.
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods);
+
 /// Validation images, an eighth as many as calibration takes, and what the float network makes of them. Their labels
 /// are not used.
 class HeldBack {
@@ -26,8 +30,8 @@ class HeldBack {
 
   /// Replaces the ranges of the model, which is calibrated, by those that lose least, and returns which and why:
   /// "calibrate.method auto: percentile 99.9, for 3 edges another: 0.42 % of the outputs lost for 64 validation images
-  /// (mse 0.61 %, ...)". The trials together take about as many images as calibration.
-  std::string choose_ranges();
+  /// (mse 0.61 %, ...)", and how much is lost.
+  CalibratedRanges choose_ranges();
 
   /// Returns the share of the outputs that the model, as it is now, loses: OutputErrors::lost().
   double lost() const { return OutputErrors(model_, x_, wanted_).lost(); }
@@ -35,8 +39,6 @@ class HeldBack {
  private:
   QuantizedModel& model_;
   std::vector<at::Tensor> x_;
-  size_t images_ = 0;
-  int trials_ = 0;
   FloatOutputs wanted_;
 };
 

@@ -257,22 +257,23 @@ void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recip
 
 }  // namespace
 
-std::string calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
   const FullPrecision full;  // ranges are those of the float32 network on every device
   const at::NoGradGuard no_grad;
-  std::string chosen;
+  CalibratedRanges ranges;
   try {
     say_sparse_layers(model.prepared());
     std::optional<HeldBack> held;
     if (!recipe.method) held.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
     find_finite_ranges(model, run);
-    if (held) say(chosen = held->choose_ranges());
+    if (held) say((ranges = held->choose_ranges()).chosen);
     if (ranges_set) ranges_set();
     if (repairs) repair(model, run);
     if (repairs) require_finite_repairs(model.weights(), recipe);
+    if (repairs || ranges_set) ranges.lost.reset();  // that was before
   } catch (const Error& error) {
     if (error.code() == ExitCode::interrupted)
       throw Error(error.code(), "interrupted in calibration, which begins anew");
@@ -283,7 +284,7 @@ std::string calibrate(QuantizedModel& model, const Run& run, const std::function
                     recipe.batch_size, repairs ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
   }
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
-  return chosen;
+  return ranges;
 }
 
 }  // namespace octet

@@ -47,4 +47,10 @@ DerivedConstants derived_constants(const Run& run, const QuantizedModel& model, 
 /// derived again. Writes the int8 checkpoint.
 Report measure_and_report(const Run& run, const QuantizedModel& model, Program& ptq, const EngineNames& engine_names);
 
+/// Returns why a quantized network answers worse than its float network (diagnosis.cpp): in a sentence or two which
+/// layers lose most of the outputs, each quantized alone, and what is wrong with their ranges or weights; what the
+/// recipe has tried; and which of its keys, with what values, may help. Measured on a few validation images, without
+/// labels, in seconds. model: calibrated, or trained with qat.epochs.
+std::string diagnose(const Run& run, QuantizedModel& model);
+
 }  // namespace octet

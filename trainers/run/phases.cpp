@@ -157,16 +157,17 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
 
 /// Returns whether the ranges of activations are to follow the data in QAT; otherwise they stay as calibrated, or
 /// learn. quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will
-/// see.
-bool observes(const Run& run, QuantizedModel& model) {
+/// see. lost: what the model loses as calibrated, if that is known.
+bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
   constexpr double kMuch = 0.02;  // a network that loses so much of its outputs is a point or two worse calibrated only
-  const double lost = HeldBack(model, run).lost();
-  const EdgeScales scales = lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
+  if (!lost) lost = HeldBack(model, run).lost();
+  const EdgeScales scales = *lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
   say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
-                  name_in(kEdgeScales, scales), percent(lost), lost > kMuch ? "more than" : "within", percent(kMuch)));
+                  name_in(kEdgeScales, scales), percent(*lost), *lost > kMuch ? "more than" : "within",
+                  percent(kMuch)));
   return scales == EdgeScales::observed;
 }
 
@@ -212,7 +213,8 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   return weights;
 }
 
-void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop) {
+void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
+               std::optional<double> lost) {
   const QatRate rate = qat_rate(run.recipe, run.graph);
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = rate.rate;
@@ -228,7 +230,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
-  phase.freeze_observers = observes(run, model) ? recipe.freeze_observers : 0;
+  phase.freeze_observers = observes(run, model, lost) ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)
     phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;

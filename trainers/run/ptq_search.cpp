@@ -14,6 +14,7 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/eval/paired.h"
 #include "src/quant/plan.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/run/measure.h"
@@ -237,12 +238,14 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   const std::unique_ptr<Program> network = float_program(run.graph, weights, run.preprocessing);
   choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
   std::optional<Error> refusal;
+  std::optional<QuantizedModel> model;  // the chosen one
   for (const ActivationScheme activation : activations) {
     for (const std::optional<CalibrationMethod>& method : methods) {
       run.recipe.quant.activation = activation;
       run.recipe.calibrate.method = method;
       PtqResult result{.activation = activation, .method = method};
-      Int8Graph graph = quantize_trained(run, weights);
+      QuantizedModel tried = calibrated(run, weights);
+      Int8Graph graph = to_int8(run, tried);
       std::unique_ptr<Program> program;
       try {
         program = compile(run, graph);
@@ -262,6 +265,7 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
       if (!first && !result.better_than(choice.results[choice.chosen])) continue;
       choice.chosen = choice.results.size() - 1;
       choice.graph = std::move(graph);
+      model.emplace(std::move(tried));
     }
   }
   const PtqResult& chosen = choice.results[choice.chosen];
@@ -274,6 +278,10 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   choice.int8_test = measure(run, name_of(run), *compile(run, choice.graph), run.data.test_images()).evaluation;
   const std::string key = score_names(run.data.task().labels).key;
   choice.graph.accuracies = {{"float_" + key, choice.float_test.score()}, {"int8_" + key, choice.int8_test.score()}};
+  if (const Paired lost = paired(choice.float_test, choice.int8_test); lost.told_apart() && lost.points > 0) {
+    run.recipe.qat.epochs = 0;  // not trained, whatever the recipe does after calibration
+    choice.diagnosis = diagnose(run, *model);
+  }
   return choice;
 }
 

@@ -44,6 +44,7 @@ struct PtqChoice {
   size_t chosen = 0;  ///< index into results
   Int8Graph graph;    ///< the chosen network, with its test accuracy
   Evaluation float_test, int8_test;
+  std::string diagnosis;  ///< diagnose(), where int8 is significantly below float; else ""
 };
 
 /// Tries run.recipe's scheme and calibrator or, with `all`, every combination. If an engine refuses one of them, the

@@ -117,15 +117,7 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
-  const int trials =
-      request.method ? 1 : static_cast<int>(methods.size() + 3 * run.data.calibration.size() / kHeldBack);
-  calibrate(made.model, run, [&] {
-    Progress progress("choose ranges", trials, "trials");
-    made.ranges = choose_ranges(made.model, errors, methods, trials, [&](int trial) {
-      progress.update(trial + 1);
-      throw_if_interrupted();
-    });
-  });
+  calibrate(made.model, run, [&] { made.ranges = choose_ranges(made.model, errors, methods); });
   made.lost = errors.lost();
   return made;
 }

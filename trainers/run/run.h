@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,11 +60,17 @@ EdgeScales edge_scales(const Run& run);
 /// Returns the network with fake quantizers as the recipe says, not calibrated. It shares `weights`.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 
+/// What calibrate.method auto chose.
+struct CalibratedRanges {
+  std::string chosen;          ///< which ranges, in a sentence; "" with another method
+  std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
+};
+
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
 /// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. `ranges_set`,
 /// if given, is called between ranges and repairs of weights, and may change the ranges. With method auto the ranges
-/// are those that lose least on validation images; returns which, in a sentence, or "" with another method.
-std::string calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
+/// are those that lose least on validation images, without labels.
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);
