@@ -189,6 +189,38 @@ TEST(Place, TrainingWithoutChangesIsEvaluation) {
   }
 }
 
+TEST(Place, DrawsAllOfItsRangesAndNothingBeyond) {
+  Transform t;
+  t.height = 100;
+  t.width = 200;
+  t.fit = Fit::letterbox;
+  t.scale = 0.5;
+  t.translate = 0.2;
+  t.hsv = true;
+  double least = 9, most = 0, left = 0, right = 0, up = 0, down = 0;
+  int hue = 0, unchanged = 0;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    Random random({i});
+    const Placed placed = draw_placed({100, 100}, t, random);  // fits as 100x100 with its middle at (100, 50)
+    EXPECT_EQ(placed.part.height, placed.part.width);
+    EXPECT_FALSE(placed.flip);
+    least = std::min(least, placed.part.height / 100.0), most = std::max(most, placed.part.height / 100.0);
+    const double x = placed.part.left + placed.part.width / 2.0 - 100,
+                 y = placed.part.top + placed.part.height / 2.0 - 50;
+    left = std::min(left, x), right = std::max(right, x), up = std::min(up, y), down = std::max(down, y);
+    hue = std::max(hue, std::abs(placed.hue));
+    unchanged += placed.hue == 0;
+  }
+  EXPECT_NEAR(least, 0.5, 0.01);
+  EXPECT_NEAR(most, 1.5, 0.01);
+  EXPECT_NEAR(left, -40, 1.5);
+  EXPECT_NEAR(right, 40, 1.5);
+  EXPECT_NEAR(up, -20, 1.5);
+  EXPECT_NEAR(down, 20, 1.5);
+  EXPECT_EQ(hue, 10);
+  EXPECT_NEAR(unchanged, 1000 + 1000 / 21, 100);
+}
+
 TEST(Place, ColoursChangeInHueSaturationAndValue) {
   const auto changed = [](std::vector<uint8_t> rgb, const Placed& by) {
     Image image{1, 1, 3, std::move(rgb)};
