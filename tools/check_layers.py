@@ -23,7 +23,7 @@ ALLOWED = {
     "src/detect": BASE + ["src/data", "src/net"],
     "src/quant": BASE + ["src/net"],
     "src/engine": BASE + ["src/cuda", "src/net", "src/quant"],
-    "src/eval": BASE + ["src/data", "src/net", "src/quant", "src/engine"],
+    "src/eval": BASE + ["src/data", "src/detect", "src/net", "src/quant", "src/engine"],
     "src/recipe": BASE + ["src/net", "src/net/onnx", "src/quant", "src/data", "src/eval"],
     "src/runtime": BASE + ["src/data", "src/detect", "src/net", "src/engine"],
     "src/report": BASE + ["src/data", "src/quant", "src/engine", "src/eval"],

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/random.h"
+#include "src/data/box_folder.h"
 #include "src/data/image_folder.h"
 #include "src/data/memory_dataset.h"
 #include "src/data/synthetic.h"
@@ -26,12 +27,20 @@ Image Dataset::mask(size_t index) const {
   throw usage_error(describe(index) + ": this data set has a class for each picture, none for its pixels");
 }
 
+const std::vector<BoxLabel>& Dataset::boxes(size_t index) const {
+  throw usage_error(describe(index) + ": this data set has no boxes");
+}
+
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   const std::string& format = spec.format;
   if (spec.labels == Labels::pixels && format != "synthetic") {
     throw usage_error(
         fmt::format("data.labels: pixels, but {} has a class for each picture; masks come with synthetic", format));
   }
+  if ((spec.labels == Labels::boxes) != (format == "coco"))
+    throw usage_error(fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, and with it alone",
+                                  name_in(kLabels, spec.labels), format));
+  if (format == "coco") return std::make_unique<BoxFolder>(spec);
   if (format == "image_folder") return std::make_unique<ImageFolder>(spec);
   if (spec.split != "train" && spec.split != "test") {
     throw usage_error(fmt::format("data: split '{}' of {}; allowed: train, test", spec.split, format));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/base/names.h"
+#include "src/data/boxes.h"
 
 namespace octet {
 
@@ -37,9 +38,11 @@ struct PictureHeader {
   int bits = 8;               ///< of a sample; 16 in a PNG, of which the upper 8 are read
 };
 
-/// Whether each image of a data set has a class, or each of its pixels.
-enum class Labels { image, pixels };
-inline constexpr std::array<Named<Labels>, 2> kLabels = {{{Labels::image, "image"}, {Labels::pixels, "pixels"}}};
+/// What has a class: each image of a data set (classification), each of its pixels (segmentation), or boxes in it
+/// (detection).
+enum class Labels { image, pixels, boxes };
+inline constexpr std::array<Named<Labels>, 3> kLabels = {
+    {{Labels::image, "image"}, {Labels::pixels, "pixels"}, {Labels::boxes, "boxes"}}};
 
 /// The value in a mask of a pixel whose class is unknown, or that the network is not shown (padding, cutout).
 inline constexpr uint8_t kUnlabelled = 255;
@@ -54,6 +57,8 @@ class Dataset {
   virtual Image read(size_t index) const = 0;  ///< thread-safe; throws Error(data) naming the file
   /// Returns the class, or kUnlabelled, of each pixel of read(index): one channel. With Labels::pixels; thread-safe.
   virtual Image mask(size_t index) const;
+  /// Returns what is in read(index), in its pixels. With Labels::boxes; thread-safe.
+  virtual const std::vector<BoxLabel>& boxes(size_t index) const;
   virtual const std::vector<std::string>& class_names() const = 0;
   /// Returns the header of the image's file; nullopt where images are no files. Thread-safe; throws Error(data).
   virtual std::optional<PictureHeader> header(size_t index) const { return std::nullopt; }
@@ -67,16 +72,17 @@ class Dataset {
 
 /// One split of a data set, as the keys of a recipe's data section say where it is.
 struct DatasetSpec {
-  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
+  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
   std::string path;     ///< folder; for image_folder also a .tar
-  std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself
-  std::string classes;  ///< image_folder: a file with one class folder on each line, in label order; "": sorted folders
-  std::vector<std::string> class_names;  ///< image_folder without that file: the training set's, for the other splits
-  int channels = 3;                      ///< image_folder, synthetic: 1 or 3
-  Orientation orientation = Orientation::as_stored;  ///< image_folder
+  std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself; coco: any name
+  std::string classes;  ///< image_folder, coco: a file with one class on each line, in label order; "": sorted folders,
+                        ///< the categories by id
+  std::vector<std::string> class_names;  ///< these two without that file: the training set's, for the other splits
+  int channels = 3;                      ///< image_folder, coco, synthetic: 1 or 3
+  Orientation orientation = Orientation::as_stored;  ///< image_folder, coco
   int image_size = 32;                               ///< synthetic
   int synthetic_size = 1024, synthetic_classes = 10;
-  Labels labels = Labels::image;  ///< pixels: synthetic only
+  Labels labels = Labels::image;  ///< pixels: synthetic only; boxes: coco only
   uint64_t seed = 0;              ///< synthetic
 };
 

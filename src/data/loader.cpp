@@ -37,7 +37,7 @@ struct Loader::State {
       : dataset(dataset_),
         indices(std::move(indices_)),
         transform(transform_),
-        masks(dataset.labels() == Labels::pixels ? mask_transform(transform_) : Transform()),
+        labels(label_writer(dataset, transform_)),
         options(options_) {
     check_transform(transform);
     if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0 ||
@@ -80,9 +80,6 @@ struct Loader::State {
   }
 
   Epoch epoch() const { return {options.seed, options.epoch}; }
-  size_t labels_of_one() const {
-    return dataset.labels() == Labels::image ? 1 : static_cast<size_t>(transform.height) * transform.width;
-  }
   size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 
   /// Returns where batch number b of this process begins in the epoch.
@@ -96,27 +93,9 @@ struct Loader::State {
     const size_t start = place_of(b);
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     slot.batch.images.resize(size * picture_bytes());
-    slot.batch.labels.resize(size * labels_of_one());
+    slot.batch.labels.resize(size * labels->count());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
     slot.batch.size = static_cast<int>(size);
-  }
-
-  /// Writes the label or labels of image i of batch number b. A mask is augmented as its image was: the same random
-  /// numbers are drawn again.
-  void fill_labels(size_t b, size_t i, size_t index, int64_t* out) const {
-    if (dataset.labels() == Labels::image) {
-      *out = dataset.label(index);
-      return;
-    }
-    const Image mask = dataset.mask(index);
-    std::vector<uint8_t> classes(labels_of_one());
-    if (options.train) {
-      Random random = random_for(epoch(), place_of(b) + i);
-      training_pixels(mask, masks, random, classes.data());
-    } else {
-      evaluation_pixels(mask, masks, classes.data());
-    }
-    for (const uint8_t c : classes) *out++ = c == kUnlabelled ? kNoLabel : c;
   }
 
   /// Decodes and transforms images [first, end) of batch number b.
@@ -126,13 +105,16 @@ struct Loader::State {
       try {
         const Image image = dataset.read(index);
         uint8_t* out = batch.images.data() + i * picture_bytes();
+        int64_t* labels_out = batch.labels.data() + i * labels->count();
         if (options.train) {
-          Random random = random_for(epoch(), place_of(b) + i);
-          training_pixels(image, transform, random, out);
+          const Random random = random_for(epoch(), place_of(b) + i);
+          Random drawn = random;
+          training_pixels(image, transform, drawn, out);
+          labels->write_training(index, {image.height, image.width}, random, labels_out);
         } else {
           evaluation_pixels(image, transform, out);
+          labels->write(index, labels_out);
         }
-        fill_labels(b, i, index, batch.labels.data() + i * labels_of_one());
       } catch (const Error& error) {
         const std::string name = dataset.describe(index), what = error.what();
         throw Error(error.code(), what.rfind(name, 0) == 0 ? what : name + ": " + what);
@@ -183,7 +165,7 @@ struct Loader::State {
   const Dataset& dataset;
   std::vector<size_t> indices;  ///< in the order of this epoch
   const Transform transform;
-  const Transform masks;  ///< used with Labels::pixels
+  const std::unique_ptr<LabelWriter> labels;
   const LoaderOptions options;
   size_t batches = 0;  ///< in the epoch
   size_t parts = 0;    ///< of kPart images in a batch

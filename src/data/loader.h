@@ -11,6 +11,7 @@
 
 #include "src/base/random.h"
 #include "src/data/dataset.h"
+#include "src/data/labels.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -32,14 +33,11 @@ inline Random random_for(const Epoch& epoch, size_t place) {
   return Random({epoch.seed, static_cast<uint64_t>(epoch.number), 2, place});
 }
 
-/// The label of a pixel that is kUnlabelled; LibTorch's cross-entropy ignores this value.
-inline constexpr int64_t kNoLabel = -100;
-
 struct Batch {
   explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
   std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
-  std::vector<int64_t> labels;       ///< [size]; for Labels::pixels [size, height, width], with kNoLabel among them
+  std::vector<int64_t> labels;       ///< [size, LabelWriter::shape()]
   std::vector<size_t> indices;       ///< [size], into the data set
 };
 

@@ -7,6 +7,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/data/place.h"
 #include "src/data/transform.h"
 #include "src/net/int8_graph.h"
 
@@ -112,35 +113,12 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
   if (t.cutout > 0) cut_out(t, drawn, out);
 }
 
-/// Where a letterboxed image lies in the input. YOLOX rounds its sides down and has it in the corner; Ultralytics'
-/// networks round to the nearest and have it in the middle.
-Rectangle letterboxed(const PictureSize& image, const Transform& t) {
-  const double scale =
-      std::min(static_cast<double>(t.height) / image.height, static_cast<double>(t.width) / image.width);
-  const auto side = [&](int pixels, int most) {
-    const double exact = pixels * scale;
-    const long rounded = t.fit == Fit::letterbox ? std::lround(exact) : static_cast<long>(exact + 1e-9);
-    return static_cast<int>(std::clamp<long>(rounded, 1, most));
-  };
-  const int height = side(image.height, t.height), width = side(image.width, t.width);
-  if (t.fit == Fit::letterbox_corner) return {0, 0, height, width};
-  return {(t.height - height) / 2, (t.width - width) / 2, height, width};
-}
-
-void letterbox(const Image& image, const Transform& t, uint8_t* out) {
-  const Rectangle part = letterboxed({image.height, image.width}, t);
-  std::fill_n(out, t.height * row_bytes(t), kLetterboxGrey);
-  const Image resized = resize(view(image), part.height, part.width);
-  const size_t bytes = static_cast<size_t>(part.width) * t.channels;
-  for (int y = 0; y < part.height; ++y)
-    std::memcpy(out + (part.top + y) * row_bytes(t) + static_cast<size_t>(part.left) * t.channels,
-                &resized.pixels[y * bytes], bytes);
-}
-
 void exchange_red_and_blue(const Transform& t, uint8_t* out) {
   const size_t bytes = t.height * row_bytes(t);
   for (size_t i = 0; i < bytes; i += 3) std::swap(out[i], out[i + 2]);
 }
+
+bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
 
 }  // namespace
 
@@ -183,20 +161,10 @@ void check_size(const PictureSize& picture, const Transform& t, bool training) {
 
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   check_channels(image, t);
-  switch (t.fit) {
-    case Fit::crop:
-    case Fit::tensor:  // the images of InputTensors (trainers/loop) have the input's size
-      centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
-      break;
-    case Fit::stretch: {
-      const Image resized = resize(view(image), t.height, t.width);
-      std::copy(resized.pixels.begin(), resized.pixels.end(), out);
-      break;
-    }
-    case Fit::letterbox:
-    case Fit::letterbox_corner:
-      letterbox(image, t, out);
-      break;
+  if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
+    centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
+  } else {
+    place(image, t, {.part = fitted(size_of(image), t)}, out);
   }
   if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
 }
@@ -206,16 +174,7 @@ Placement placement(const PictureSize& image, const Transform& t) {
     return Placement{static_cast<double>(to.height) / image.height, static_cast<double>(to.width) / image.width,
                      static_cast<double>(to.top), static_cast<double>(to.left)};
   };
-  switch (t.fit) {
-    case Fit::letterbox:
-    case Fit::letterbox_corner:
-      return scaled(letterboxed(image, t));
-    case Fit::stretch:
-      return scaled({0, 0, t.height, t.width});
-    case Fit::crop:
-    case Fit::tensor:
-      break;
-  }
+  if (!crops(t)) return scaled(fitted(image, t));
   const PictureSize resized = t.resize > 0 ? resized_size(image, t.resize) : image;
   const PictureSize slack = room(resized, 0, t);
   return scaled({-margin(slack.height, t), -margin(slack.width, t), resized.height, resized.width});
@@ -241,11 +200,14 @@ Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, R
 
 void training_pixels(const Image& image, const Transform& t, Random& random, uint8_t* out) {
   check_channels(image, t);
-  if (t.resize > 0 && !t.random_resized_crop) {
+  if (!crops(t)) {
+    place(image, t, draw_placed(size_of(image), t, random), out);
+  } else if (t.resize > 0 && !t.random_resized_crop) {
     augment(resize_shorter(image, t.resize), t, random, out);
   } else {
     augment(image, t, random, out);
   }
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
 }
 
 Transform mask_transform(const Transform& transform) {
@@ -254,8 +216,11 @@ Transform mask_transform(const Transform& transform) {
         "data.resize and data.random_resized_crop mix neighbouring pixels, and a class for each pixel (data.labels: "
         "pixels) has no mean; leave them out");
   }
+  if (!crops(transform))
+    throw usage_error("data.fit: a class for each pixel (data.labels: pixels) needs crop, which mixes none");
   Transform mask = transform;
   mask.channels = 1;
+  mask.order = ChannelOrder::rgb;
   mask.fill = {kUnlabelled};
   mask.outside = kUnlabelled;
   return mask;

@@ -41,7 +41,7 @@ Image resize(const ImageView& input, int height, int width);
 struct Transform {
   int channels = 3;
   int height = 0, width = 0;  ///< of the batch
-  Fit fit = Fit::crop;        ///< in evaluation; training crops
+  Fit fit = Fit::crop;        ///< with others than crop, training images are placed (src/data/place.h)
   int resize = 0;             ///< shorter side after resize(); 0: no resize. Not with random_resized_crop in training
   /// How the margin before the centre crop, half of what is left over, is rounded: to even, as torchvision's CenterCrop
   /// does, or down, as octet did before version 9 of its checkpoints.
@@ -54,7 +54,11 @@ struct Transform {
   int cutout = 0;             ///< side of a square filled with the mean colour (DeVries & Taylor 2017); 0: no cutout
   std::vector<uint8_t> fill;  ///< the mean colour, one value for each channel
   uint8_t outside = 0;        ///< value of the padding's pixels
-  ChannelOrder order = ChannelOrder::rgb;  ///< in evaluation; training has rgb
+  double scale = 0;           ///< placed images: 1 - scale .. 1 + scale times as large as they fit
+  double translate = 0;       ///< placed images: moved by up to this share of the input's height and width
+  bool hsv = false;           ///< placed images: hue, saturation and value change
+  // In both:
+  ChannelOrder order = ChannelOrder::rgb;
 };
 
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
@@ -91,7 +95,8 @@ struct Augmentation {
 Augmentation draw_augmentation(const PictureSize& image, const Transform& transform, Random& random);
 
 /// Applies the training transform to one image and writes it to out, [height, width, channels]: random resized crop, or
-/// resize, pad and random crop; then flip; then cutout. Throws as evaluation_pixels() does.
+/// resize, pad and random crop; then flip; then cutout. Or, with another fit than crop, the image placed. Throws as
+/// evaluation_pixels() does.
 void training_pixels(const Image& image, const Transform& transform, Random& random, uint8_t* out);
 
 /// Returns a random part of the image with a share of its area in area_min .. 1 and an aspect ratio in 3/4 .. 4/3

@@ -25,23 +25,23 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 /// The real values of one image's output, [cells, channels].
 class Values {
  public:
-  Values(const Int8Graph& graph, const BatchOutputs& outputs, int index, int place)
-      : node_(graph.nodes[static_cast<size_t>(graph.outputs[static_cast<size_t>(place)])]),
-        data_(outputs[static_cast<size_t>(place)].data() + static_cast<size_t>(index) * node_.image_bytes()) {}
+  Values(const BoxDecoder& decoder, const BatchOutputs& outputs, int index, int place)
+      : output_(decoder.outputs[static_cast<size_t>(place)]),
+        data_(outputs[static_cast<size_t>(place)].data() + static_cast<size_t>(index) * output_.image_bytes()) {}
 
-  const Shape& shape() const { return node_.shape; }
+  const Shape& shape() const { return output_.shape; }
 
   float operator()(int cell, int channel) const {
-    const size_t at = static_cast<size_t>(cell) * static_cast<size_t>(node_.shape.c) + static_cast<size_t>(channel);
-    if (!node_.float_output)
-      return dequantize(node_.out.is_signed() ? static_cast<int8_t>(data_[at]) : data_[at], node_.out);
+    const size_t at = static_cast<size_t>(cell) * static_cast<size_t>(shape().c) + static_cast<size_t>(channel);
+    if (const auto& codes = output_.codes)
+      return dequantize(codes->is_signed() ? static_cast<int8_t>(data_[at]) : data_[at], *codes);
     float value;
     std::memcpy(&value, data_ + at * sizeof(value), sizeof(value));
     return value;
   }
 
  private:
-  const Int8Node& node_;
+  const BoxDecoder::Output& output_;
   const uint8_t* data_;
 };
 
@@ -93,11 +93,11 @@ void for_classes(const Values& values, int cell, double factor, const BoxOptions
     if (!(values(cell, c) < lowest)) offer(c);
 }
 
-void decode_level(const Int8Graph& graph, const BoxHead::Level& level, const BatchOutputs& outputs, int index,
+void decode_level(const BoxDecoder& decoder, const BoxHead::Level& level, const BatchOutputs& outputs, int index,
                   const BoxOptions& options, std::vector<Detection>& to) {
-  const Values boxes(graph, outputs, index, level.boxes), classes(graph, outputs, index, level.classes);
-  const bool yolox = graph.boxes->kind == BoxHeadKind::yolox;
-  const Values objectness(graph, outputs, index, yolox ? level.objectness : level.boxes);
+  const Values boxes(decoder, outputs, index, level.boxes), classes(decoder, outputs, index, level.classes);
+  const bool yolox = decoder.head.kind == BoxHeadKind::yolox;
+  const Values objectness(decoder, outputs, index, yolox ? level.objectness : level.boxes);
   for (int y = 0, cell = 0; y < boxes.shape().h; ++y)
     for (int x = 0; x < boxes.shape().w; ++x, ++cell) {
       const double factor = yolox ? sigmoid(objectness(cell, 0)) : 1;
@@ -140,12 +140,33 @@ void require_boxes(const Int8Graph& graph) {
       graph.name));
 }
 
+BoxDecoder box_decoder(const Int8Graph& graph) {
+  BoxDecoder decoder{*graph.boxes, {}, evaluation_transform(graph.input_shape(), graph.preprocessing)};
+  for (const int output : graph.outputs) {
+    const Int8Node& node = graph.nodes[static_cast<size_t>(output)];
+    decoder.outputs.push_back({node.shape, node.float_output ? std::nullopt : std::optional(node.out)});
+  }
+  return decoder;
+}
+
+BoxDecoder box_decoder(const Graph& graph, const BoxHead& head, const Transform& transform) {
+  BoxDecoder decoder{head, {}, transform};
+  for (const int output : graph.outputs)
+    decoder.outputs.push_back({graph.nodes[static_cast<size_t>(output)].shape, std::nullopt});
+  return decoder;
+}
+
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options) {
+  return decode_boxes(box_decoder(graph), outputs, index, image, options);
+}
+
+std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
+                                    const PictureSize& image, const BoxOptions& options) {
   std::vector<Detection> found;
-  for (const BoxHead::Level& level : graph.boxes->levels) decode_level(graph, level, outputs, index, options, found);
+  for (const BoxHead::Level& level : decoder.head.levels) decode_level(decoder, level, outputs, index, options, found);
   found = suppress(std::move(found), options.iou_threshold);
-  const Placement at = placement(image, evaluation_transform(graph.input_shape(), graph.preprocessing));
+  const Placement at = placement(image, decoder.transform);
   for (Detection& detection : found) detection.box = in_image(detection.box, at, image);
   std::erase_if(found, [](const Detection& detection) { return detection.box.area() == 0; });  // only in the margin
   if (options.max_boxes > 0) found.resize(std::min(found.size(), static_cast<size_t>(options.max_boxes)));

@@ -2,11 +2,15 @@
 // From what a detector's outputs hold to boxes in an image's own pixels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "kernels/core/quantize.h"
 #include "src/data/boxes.h"
 #include "src/data/transform.h"
+#include "src/net/graph.h"
 #include "src/net/int8_graph.h"
 
 namespace octet {
@@ -32,8 +36,31 @@ void require_boxes(const Int8Graph& graph);
 /// What a Program gives: for each of graph.outputs [batch, height, width, channels] of codes or float32.
 using BatchOutputs = std::vector<std::vector<uint8_t>>;
 
-/// Returns the boxes of image `index` of the batch, the highest score first, clipped to the image. The network's input
-/// was made of an image of that size by evaluation_transform(). graph.boxes must be there.
+/// All that decoding needs to know of a network, float or int8.
+struct BoxDecoder {
+  struct Output {
+    Shape shape;
+    std::optional<QParams> codes;  ///< none: float32
+    size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (codes ? 1 : sizeof(float)); }
+  };
+  BoxHead head;
+  std::vector<Output> outputs;  ///< in the network's order
+  Transform transform;          ///< how an image became the input
+  int classes() const { return outputs[static_cast<size_t>(head.levels.front().classes)].shape.c; }
+};
+
+/// Returns the decoder of a checkpoint's network. graph.boxes must be there.
+BoxDecoder box_decoder(const Int8Graph& graph);
+
+/// Returns the decoder of a float network with that head, whose images go through `transform`.
+BoxDecoder box_decoder(const Graph& graph, const BoxHead& head, const Transform& transform);
+
+/// Returns the boxes of image `index` of the batch, the highest score first, clipped to the image, which had that size
+/// before it became the input.
+std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
+                                    const PictureSize& image, const BoxOptions& options);
+
+/// Returns the boxes that box_decoder(graph) finds.
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options);
 

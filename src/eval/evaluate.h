@@ -13,26 +13,34 @@
 #include <vector>
 
 #include "src/data/loader.h"
+#include "src/detect/decode.h"
 #include "src/engine/engine.h"
+#include "src/eval/average_precision.h"
 #include "src/eval/metrics.h"
 #include "src/net/int8_graph.h"
 
 namespace octet {
 
-/// What a network is asked for: the class of each image, or of each of its pixels (segmentation).
+/// What a network is asked for: the class of each image, or of each of its pixels (segmentation), or boxes (detection).
 struct Task {
   Labels labels = Labels::image;
-  Shape output;  ///< the network's only output: float logits, [classes, 1, 1] or [classes, height, width]
+  Shape output;  ///< the network's only output: float logits, [classes, 1, 1] or [classes, height, width]. For boxes it
+                 ///< says the number of classes alone
+  std::shared_ptr<const BoxDecoder> detector = nullptr;  ///< for boxes: the outputs, and how they become boxes
 
+  /// Returns the shapes of the network's outputs, all float32.
+  std::vector<Shape> outputs() const;
   bool pixels() const { return labels == Labels::pixels; }
   int classes() const { return output.c; }
   /// Returns the number of answers (labels, predictions) for an image.
   size_t answers() const { return static_cast<size_t>(output.h) * output.w; }
 };
 
-Task task_of(const Dataset& dataset, const Transform& transform);
+/// Returns what a data set asks for. detector: of the network, where the labels are boxes.
+Task task_of(const Dataset& dataset, const Transform& transform, std::shared_ptr<const BoxDecoder> detector = nullptr);
 
-/// The names of a task's figures: top-1, top-1, top-5 for images; mean IoU, pixels, pixels for pixels.
+/// The names of a task's figures: top-1, top-1, top-5 for images; mean IoU, pixels, pixels for pixels; AP, box IoU,
+/// AP50 for boxes.
 struct ScoreNames {
   const char* score;   ///< what networks are judged, chosen and compared by
   const char* share;   ///< the share of right answers
@@ -41,7 +49,7 @@ struct ScoreNames {
 };
 const ScoreNames& score_names(Labels labels);
 
-/// Throws Error(usage) unless the network has the one output that the task asks for. `name` is the network's, for the
+/// Throws Error(usage) unless the network has the outputs that the task asks for. `name` is the network's, for the
 /// message.
 void require_answers(const Task& task, const Graph& graph);
 void require_answers(const Task& task, const Int8Graph& graph, const std::string& name);
@@ -96,7 +104,8 @@ struct EvaluationSet {
   const Dataset* dataset = nullptr;
   std::vector<size_t> indices;
   Transform transform;
-  int workers = 2;  ///< threads that decode ahead
+  int workers = 2;                                       ///< threads that decode ahead
+  std::shared_ptr<const BoxDecoder> detector = nullptr;  ///< see Task
   /// The processes that share the set, or null if this process measures alone. All of them get the results of the whole
   /// set. Speeds are those of the first process, which alone is timed on single images.
   std::shared_ptr<const Sharing> sharing;
@@ -108,18 +117,22 @@ struct Evaluation {
   long images = 0;
   double top1 = 0, top5 = 0;  ///< shares of the answers, 0..1
   double mean_iou = 0;        ///< of segmentations
-  double loss = 0;            ///< mean cross-entropy of the answers
+  double ap = 0, ap50 = 0;    ///< of detectors (src/eval/average_precision.h)
+  double loss = 0;            ///< mean cross-entropy of the answers; of detectors 1 - AP, NaN if an output is no number
   /// Speed of run() alone, without decoding. The first batch is a warm-up, unless it is the only one.
   double images_per_second = 0;
   double latency_median_ms = 0, latency_p99_ms = 0;  ///< of single images (batch 1); 0: not measured
   int latency_runs = 0;                              ///< how many single images were timed
-  std::vector<int> predictions;                      ///< arg max of every answer, in the order of the set
-  std::vector<bool> right;                           ///< whether the prediction is the label
-  std::vector<Overlap> overlaps;                     ///< [images, classes], of segmentations
-  std::vector<long> confusion;                       ///< [classes, classes] of answers, row: label
+  /// The arg max of every answer, in the order of the set; of detectors for each image a number that is another where
+  /// the boxes are others.
+  std::vector<int> predictions;
+  std::vector<bool> right;        ///< whether the prediction is the label
+  std::vector<Overlap> overlaps;  ///< [images, classes], of segmentations
+  std::vector<long> confusion;    ///< [classes, classes] of answers, row: label
+  std::vector<ImageBoxes> boxes;  ///< [images], of detectors
 
-  double score() const { return task.pixels() ? mean_iou : top1; }  ///< what networks are judged by
-  double second() const { return task.pixels() ? top1 : top5; }     ///< shown next to it
+  double score() const;   ///< what networks are judged by
+  double second() const;  ///< shown next to it
 };
 
 struct EvaluateOptions {

@@ -15,6 +15,8 @@ namespace {
 
 constexpr double kDeviations = 1.959964;  // 97.5 % point of the normal distribution
 constexpr int kDraws = 2000;              // of the bootstrap
+constexpr size_t kGroups = 20;            // of the jackknife
+constexpr double kStudent = 2.093024;     // 97.5 % point of Student's t with kGroups - 1 degrees of freedom
 
 /// Returns the logarithm of the probability of k heads in n throws of a fair coin.
 double log_binomial(long n, long k) {
@@ -71,6 +73,7 @@ Paired paired(long images, long only_first, long only_second) {
 
 Paired paired(const Evaluation& first, const Evaluation& second) {
   if (first.task.pixels()) return paired_pixels(first, second);
+  if (first.task.labels == Labels::boxes) return paired_boxes(first, second);
   const size_t images = std::min(first.right.size(), second.right.size());
   long only_first = 0, only_second = 0;
   for (size_t i = 0; i < images; ++i) {
@@ -78,6 +81,31 @@ Paired paired(const Evaluation& first, const Evaluation& second) {
     only_second += second.right[i] && !first.right[i];
   }
   return paired(static_cast<long>(images), only_first, only_second);
+}
+
+Paired paired_boxes(const Evaluation& first, const Evaluation& second) {
+  const size_t images = std::min(first.boxes.size(), second.boxes.size()), groups = std::min(images, kGroups);
+  const auto ap = [&](const Evaluation& e, size_t left_out) {
+    std::vector<ImageBoxes> kept;
+    for (size_t i = 0; i < images; ++i)
+      if (i % groups != left_out) kept.push_back(e.boxes[i]);
+    return average_precision(kept, e.task.classes()).ap;
+  };
+  const auto difference = [&](size_t left_out) { return 100 * (ap(first, left_out) - ap(second, left_out)); };
+  Paired p{.images = static_cast<long>(images)};
+  if (images == 0) return p;
+  p.points = difference(groups);
+  std::vector<double> without;
+  for (size_t group = 0; group < groups; ++group) without.push_back(difference(group));
+  const auto n = static_cast<double>(groups);
+  double mean = 0, squares = 0;
+  for (const double value : without) mean += value / n;
+  for (const double value : without) squares += (value - mean) * (value - mean);
+  const double deviation = std::sqrt((n - 1) / n * squares);
+  p.low = p.points - kStudent * deviation;
+  p.high = p.points + kStudent * deviation;
+  p.p_value = deviation > 0 ? std::erfc(std::abs(p.points) / deviation / std::sqrt(2.0)) : p.points == 0 ? 1 : 0;
+  return p;
 }
 
 Paired paired_pixels(const Evaluation& first, const Evaluation& second) {

@@ -38,6 +38,7 @@ const Format& find_format(std::string_view name) {
       {"cifar10", "", 3, 32, true, {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
       {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
       {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
+      {"coco", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
   };
   const auto found = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.name == name; });
@@ -45,19 +46,23 @@ const Format& find_format(std::string_view name) {
   return *found;
 }
 
+/// Whether splits have names of the user's choice.
+bool is_folder(const DataRecipe& data) { return data.format == "image_folder" || data.format == "coco"; }
+
 struct DataChecks : Checks {
   void run() const {
     const DataRecipe& d = recipe.data;
     const Format& format = find_format(d.format);
-    const bool folder = d.format == "image_folder", synthetic = d.format == "synthetic";
+    const bool folder = is_folder(d), synthetic = d.format == "synthetic";
     require(d.channels == 1 || d.channels == 3, "data.channels", fmt::format("{}; allowed: 1, 3", d.channels));
     require(!format.fixed || d.channels == format.channels, "data.channels",
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
-    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder");
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder and coco");
     check_splits(folder);
     check_labels(synthetic);
+    check_fit();
     const auto per_channel = [&](const std::vector<double>& values, const char* key) {
       require(values.size() == static_cast<size_t>(d.channels), key,
               fmt::format("has {} values, but data.channels is {}", values.size(), d.channels));
@@ -78,10 +83,41 @@ struct DataChecks : Checks {
             fmt::format("{} is below data.synthetic_classes {}", d.synthetic_size, d.synthetic_classes));
   }
 
+  /// Checks how images get the input's size, and what only one of the ways can do.
+  void check_fit() const {
+    const DataRecipe& d = recipe.data;
+    const std::string_view fit = name_in(kFits, d.fit);
+    require(d.fit != Fit::tensor, "data.fit",
+            "tensor is no image; allowed: crop, stretch, letterbox, letterbox_corner");
+    require(d.channel_order == ChannelOrder::rgb || d.channels == 3, "data.channel_order",
+            fmt::format("bgr, but data.channels is {}", d.channels));
+    const bool crops = d.fit == Fit::crop;
+    require(!crops || d.labels != Labels::boxes, "data.fit", "crop would cut boxes off; set letterbox_corner");
+    require(crops || d.labels != Labels::pixels, "data.fit",
+            fmt::format("{} mixes neighbouring pixels, and their classes (data.labels: pixels) have no mean; set crop",
+                        fit));
+    const auto only_crops = [&](const char* key, bool set) {
+      require(crops || !set, key, fmt::format("is for data.fit: crop, which is {}; leave it out", fit));
+    };
+    only_crops("data.resize", d.resize > 0);
+    only_crops("data.pad", d.pad > 0);
+    only_crops("data.random_resized_crop", d.random_resized_crop);
+    only_crops("data.cutout", d.cutout > 0);
+    const auto only_placed = [&](const char* key, bool set) {
+      require(!crops || !set, key, "is for data.fit: letterbox and the like, which is crop; leave it out");
+    };
+    only_placed("data.scale", d.scale > 0);
+    only_placed("data.translate", d.translate > 0);
+    only_placed("data.hsv", d.hsv);
+  }
+
   /// Checks what segmentation needs: a data set with masks, and no resize, which classes cannot go through.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
-    if (d.labels == Labels::image) return;
+    require((d.labels == Labels::boxes) == (d.format == "coco"), "data.labels",
+            fmt::format("{}, but data.format is {}: boxes come with coco, and with it alone",
+                        name_in(kLabels, d.labels), d.format));
+    if (d.labels != Labels::pixels) return;
     require(synthetic, "data.labels",
             fmt::format("pixels, but {} has a class for each image; masks come with data.format synthetic", d.format));
     require(d.synthetic_classes == 2 || d.synthetic_classes == 4, "data.synthetic_classes",
@@ -138,7 +174,9 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   if (!data.validation.empty() && places.count("data.validation_fraction") == 0) data.validation_fraction = 0;
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
-  if (data.format == "image_folder" && places.count("data.orientation") == 0) data.orientation = Orientation::exif;
+  if (is_folder(data) && places.count("data.orientation") == 0) data.orientation = Orientation::exif;
+  if (data.format == "coco" && places.count("data.labels") == 0) data.labels = Labels::boxes;
+  if (data.format == "coco" && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
   if (data.channels == 0) data.channels = format.channels;
   if (data.image_size == 0) data.image_size = format.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {

@@ -13,6 +13,7 @@
 
 #include "src/base/names.h"
 #include "src/data/dataset.h"
+#include "src/net/preprocessing.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
@@ -56,31 +57,35 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
 struct DataRecipe {
-  std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, synthetic
+  std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
   std::string path;             ///< folder, for image_folder also a .tar; empty: Debian's folder of fashion_mnist
-  std::string train = "train";  ///< image_folder: subfolder, "" for path itself
+  std::string train = "train";  ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
   std::string validation;       ///< likewise, images for every choice; "": cut from the training set by seed
   std::string test = "test";    ///< likewise, images for the final figures: nothing is chosen on them
   std::string test_path;        ///< where the test images are, if not in path
-  std::string classes;          ///< image_folder: file with one class folder on each line; empty: sorted folders
+  std::string classes;  ///< image_folder, coco: file with one class on each line; empty: sorted folders, categories
   double validation_fraction =
-      0.02;            ///< share of the training set; read_recipe() replaces it by 0 if validation is set
-  int channels = 0;    ///< read_recipe() replaces 0 by the format's
-  int image_size = 0;  ///< height and width of the network's input; read_recipe() replaces 0 by the format's
-  /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for an
-  /// image_folder whose recipe does not set it.
+      0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
+  int channels = 0;     ///< read_recipe() replaces 0 by the format's
+  int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's
+  Fit fit = Fit::crop;  ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
+  ChannelOrder channel_order = ChannelOrder::rgb;
+  /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for
+  /// image_folder and coco whose recipe does not set it.
   Orientation orientation = Orientation::as_stored;
   int resize = 0;  ///< shorter side before the crop; 0: no resize. Not used in training with random_resized_crop
   std::vector<double> mean, std;  ///< for each channel, of pixels in 0..1; read_recipe() replaces [] by the format's
   int workers = 2;
   int synthetic_size = 1024, synthetic_classes = 10;
-  Labels labels = Labels::image;
+  Labels labels = Labels::image;  ///< read_recipe() replaces it by boxes for coco whose recipe does not set it
   // Augmentation; src/data/transform.h explains the steps.
   int pad = 0;
   bool flip = false;
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
+  double scale = 0, translate = 0;                            ///< with another fit than crop
+  bool hsv = false;                                           ///< likewise
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   bool operator==(const DataRecipe&) const = default;
 };

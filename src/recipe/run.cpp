@@ -64,6 +64,7 @@ EvaluationSet all_of(const RunData& data, const char* name, const std::shared_pt
           .indices = indices,
           .transform = data.evaluation_transform,
           .workers = data.workers,
+          .detector = data.detector,
           .sharing = data.sharing};
 }
 
@@ -72,6 +73,8 @@ Transform evaluation_transform(const DataRecipe& recipe) {
   transform.channels = recipe.channels;
   transform.height = transform.width = recipe.image_size;
   transform.resize = recipe.resize;
+  transform.fit = recipe.fit;
+  transform.order = recipe.channel_order;
   return transform;
 }
 
@@ -82,6 +85,9 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.pad = recipe.pad;
   transform.flip = recipe.flip;
   transform.cutout = recipe.cutout;
+  transform.scale = recipe.scale;
+  transform.translate = recipe.translate;
+  transform.hsv = recipe.hsv;
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }
@@ -90,7 +96,7 @@ Transform train_transform(const DataRecipe& recipe) {
 
 }  // namespace
 
-Task RunData::task() const { return task_of(*train_set, evaluation_transform); }
+Task RunData::task() const { return task_of(*train_set, evaluation_transform, detector); }
 
 EvaluationSet RunData::validation_images() const { return all_of(*this, "validation", validation_set, validation); }
 

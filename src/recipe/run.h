@@ -58,8 +58,9 @@ struct RunData {
   /// data.train and data.test name the same images, as for a sample without a test part. That is allowed for PTQ, whose
   /// calibration sees a few of them, but accuracies are not those of unseen images.
   bool tests_on_training_images = false;
-  std::vector<std::string> notes;          ///< for the report, about files that are not read; the user was told
-  std::shared_ptr<const Sharing> sharing;  ///< of the validation and test images; null: this process has them alone
+  std::vector<std::string> notes;              ///< for the report, about files that are not read; the user was told
+  std::shared_ptr<const Sharing> sharing;      ///< of the validation and test images; null: this process has them alone
+  std::shared_ptr<const BoxDecoder> detector;  ///< of the network, which learns or finds boxes; null: it does not
 
   int classes() const { return static_cast<int>(train_set->class_names().size()); }
   Task task() const;

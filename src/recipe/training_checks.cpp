@@ -88,8 +88,9 @@ struct TrainingChecks : Checks {
     const bool distills = calibrate.distill_steps > 0;
     require_untrained(distills, "calibrate.distill_steps",
                       "teaches a network after training; in QAT qat.distill_weight does");
-    require(!distills || recipe.data.labels != Labels::pixels, "calibrate.distill_steps",
-            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
+    require(!distills || recipe.data.labels == Labels::image, "calibrate.distill_steps",
+            fmt::format("the float network teaches the class of each image, but data.labels is {}; leave it out",
+                        name_in(kLabels, recipe.data.labels)));
   }
 
   void check_quant() const {

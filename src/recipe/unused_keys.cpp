@@ -69,6 +69,9 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
   add_optimizer(all, recipe.qat, "qat");
   add_calibrate(all, recipe.calibrate);
   add_observers(all, recipe.quant);
+  if (data.labels == Labels::boxes)
+    for (const char* key : {"qat.distill_temperature", "train.label_smoothing", "qat.label_smoothing"})
+      all.push_back({key, false, {"data.labels"}, "boxes", "image"});
   all.push_back({"qat.distill_temperature", recipe.qat.distill_weight > 0, {"qat.distill_weight"}, "0", "more than 0"});
   all.push_back({"parallel.micro_batches", !recipe.parallel.stages.empty(), {"parallel.stages"}, "[]", "stages"});
   return all;

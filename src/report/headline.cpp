@@ -94,9 +94,10 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
   std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
                                  counted(lost.images, "picture"));
   if (lost.told_apart()) what = fmt::format("{} {} {}", cause, lost.points > 0 ? "costs" : "gains", points);
-  const char* pictures =
-      before.task.pixels() ? "in {} pictures {} has more pixels right, in {} {}" : "{} only {} has right, {} only {}";
-  return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}; {})", before.name, percent(before.score()),
+  const char* pictures = before.task.pixels()                  ? "; in {} pictures {} has more pixels right, in {} {}"
+                         : before.task.labels == Labels::boxes ? ""
+                                                               : "; {} only {} has right, {} only {}";
+  return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}{})", before.name, percent(before.score()),
                      after.name, percent(after.score()), what, hundredths(-lost.high), hundredths(-lost.low),
                      fmt::format(fmt::runtime(pictures), with_thousands(lost.only_first), before.name,
                                  with_thousands(lost.only_second), after.name));

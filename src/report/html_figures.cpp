@@ -162,17 +162,29 @@ std::string ranks_table(const Report& report) {
          "for slower ones included.</p>\n";
 }
 
-/// Returns the curves of top-1, or for segmentations of the share of right pixels and of mean IoU.
+/// Returns the curves of what networks are judged by: top-1; the share of right pixels and mean IoU; boxes' IoU and AP.
 std::string score_curves(const Report& report) {
-  const bool pixels = report.labels == Labels::pixels;
-  std::string html = figure(curves(report, pixels ? "pixels, %" : "top-1, %",
-                                   {{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100},
-                                    {"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100}}),
-                            pixels ? "<b>Pixels</b> that are right" : "<b>Top-1</b>");
-  if (!pixels) return html;
+  const auto curve = [&](const char* axis, const std::vector<Curve>& lines, const char* caption) {
+    return figure(curves(report, axis, lines), caption);
+  };
+  const Curve training{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100};
+  const Curve validation{"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100};
   const auto mean_iou = [](const EpochMetrics& m) { return m.validation_mean_iou.value_or(0); };
-  return html + figure(curves(report, "mean IoU, %", {{"validation", colour::kBlue, false, mean_iou, 100}}),
-                       "<b>Mean IoU</b>: intersection over union, a class at a time");
+  const auto ap = [](const EpochMetrics& m) { return m.validation_ap.value_or(0); };
+  switch (report.labels) {
+    case Labels::image:
+      break;
+    case Labels::pixels:
+      return curve("pixels, %", {training, validation}, "<b>Pixels</b> that are right") +
+             curve("mean IoU, %", {{"validation", colour::kBlue, false, mean_iou, 100}},
+                   "<b>Mean IoU</b>: intersection over union, a class at a time");
+    case Labels::boxes:
+      return curve("AP, %",
+                   {{"AP", colour::kBlue, false, ap, 100}, {"AP50", colour::kSky, false, validation.value, 100}},
+                   "<b>AP</b> on the validation images: COCO's, and with boxes that overlap by half") +
+             curve("IoU, %", {training}, "<b>Overlap</b> of the boxes that are trained and their labels");
+  }
+  return curve("top-1, %", {training, validation}, "<b>Top-1</b>");
 }
 
 }  // namespace

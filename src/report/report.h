@@ -45,7 +45,8 @@ struct RankMetrics {
   long gpu_memory_bytes = 0;
 };
 
-/// A line of metrics.jsonl. For segmentations, top1 is the share of pixels that are right.
+/// A line of metrics.jsonl. For segmentations, top1 is the share of pixels that are right; for detectors in training
+/// the mean IoU of boxes and their labels, in validation AP50.
 struct EpochMetrics {
   std::string phase;               ///< "float", "qat"
   int epoch = 0;                   ///< from 1, within the phase
@@ -56,6 +57,7 @@ struct EpochMetrics {
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
   long gpu_memory_bytes = 0;                  ///< peak of the training process; 0: trained on the CPU
   std::optional<double> validation_mean_iou;  ///< of segmentations
+  std::optional<double> validation_ap;        ///< of detectors
   std::vector<RankMetrics> ranks;             ///< empty if a single process trained
 };
 

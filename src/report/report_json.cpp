@@ -69,6 +69,9 @@ Json row_json(const Row& row) {
   json["top1"] = e.top1;
   json["top5"] = e.top5;
   json["mean_iou"] = known(e.task.pixels(), e.mean_iou);
+  const bool boxes = e.task.labels == Labels::boxes;
+  json["ap"] = known(boxes, e.ap);
+  json["ap50"] = known(boxes, e.ap50);
   json["loss"] = e.loss;
   json["bytes"] = known(row.bytes > 0, row.bytes);
   json["images_per_second"] = known(e.images_per_second > 0, e.images_per_second);
@@ -76,7 +79,7 @@ Json row_json(const Row& row) {
   json["latency_p99_ms"] = known(e.latency_runs > 0, e.latency_p99_ms);
   json["latency_runs"] = e.latency_runs;
   json["differing_predictions"] = known(row.differing >= 0, row.differing);
-  json["right"] = known(!e.task.pixels() && !e.right.empty(), hexadecimal(e.right));
+  json["right"] = known(e.task.labels == Labels::image && !e.right.empty(), hexadecimal(e.right));
   return json;
 }
 
@@ -90,6 +93,7 @@ Json epoch_json(const EpochMetrics& m) {
   json["validation_loss"] = m.validation_loss;
   json["validation_top1"] = m.validation_top1;
   json["validation_mean_iou"] = known(m.validation_mean_iou.has_value(), m.validation_mean_iou.value_or(0));
+  json["validation_ap"] = known(m.validation_ap.has_value(), m.validation_ap.value_or(0));
   json["learning_rate"] = m.learning_rate;
   json["images_per_second"] = m.images_per_second;
   json["data_wait_share"] = m.data_wait_share;
@@ -186,7 +190,7 @@ std::string report_json(const Report& report) {
   json["format_version"] = kReportVersion;
   json["title"] = report.title;
   json["notes"] = report.notes;
-  json["labels"] = report.labels == Labels::pixels ? "pixels" : "image";
+  json["labels"] = name_in(kLabels, report.labels);
   json["model"] = report.model;
   json["multiply_adds"] = report.multiply_adds;
   json["headline"] = headline_json(report);

@@ -80,7 +80,7 @@ TEST(Schema, EveryWordOfAnEnumIsItsKeysAlone) {
         if (other.key != field.key) EXPECT_EQ(value_text(other, recipe), value_text(other, usual)) << other.key;
     }
   }
-  EXPECT_EQ(enums, 19);
+  EXPECT_EQ(enums, 21);
 }
 
 /// "conv2d", "add", ...: every word in back quotes of the README's sentence that begins a line with `start`, as far as
@@ -132,8 +132,10 @@ TEST(ShippedRecipes, AllAreReadAndNamedAfterModelAndData) {
     ++count;
     const Recipe recipe = read_recipe(entry.path().string());
     const std::string stem = entry.path().stem().string();
-    EXPECT_EQ(stem.rfind(recipe.model.name + "_", 0), 0u) << stem;
-    const std::string imagenet = stem.find("imagenet") != std::string::npos ? "imagenet" : recipe.data.format;
+    const std::string model = std::filesystem::path(recipe.model.onnx).stem().string();
+    EXPECT_EQ(stem.rfind((model.empty() ? recipe.model.name : model) + "_", 0), 0u) << stem;
+    const std::string coco = recipe.data.format == "coco" ? "bccd" : recipe.data.format;
+    const std::string imagenet = stem.find("imagenet") != std::string::npos ? "imagenet" : coco;
     EXPECT_NE(stem.find("_" + imagenet + "_"), std::string::npos) << stem;
     EXPECT_EQ(recipe.qat.epochs == 0, stem.find("_ptq") != std::string::npos) << stem;
     EXPECT_EQ(parse_recipe(write_recipe(recipe), stem), recipe) << stem;

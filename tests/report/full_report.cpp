@@ -100,4 +100,30 @@ Report pixels_report() {
   return report;
 }
 
+Report boxes_report() {
+  Report report;
+  report.labels = Labels::boxes;
+  report.title = report.model = "yolox";
+  report.class_names = {"<cell>"};
+  const auto add = [&](const char* name, int found, double ap) {
+    Row row;
+    Evaluation& e = row.evaluation;
+    e.name = name;
+    e.task = {Labels::boxes, {1, 1, 1}};
+    e.images = 3;
+    e.ap = ap;
+    e.ap50 = ap + 0.05;
+    for (int i = 0; i < 3; ++i) {
+      const Box box{10, 10, 20, 20};
+      e.boxes.push_back({{{box, 0, 400, false}}, {}});
+      if (i < found) e.boxes.back().detections.push_back({box, 0, 0.9});
+    }
+    report.rows.push_back(std::move(row));
+  };
+  add("float", 3, 0.9);
+  add("cpu", 2, 0.6);
+  report.epochs = {{"float", 1, 1.3, 0.9, 0.7, 0.4, 0.65, 0.1, 2400, 0.01, 9, 0, std::nullopt, 0.61}};
+  return report;
+}
+
 }  // namespace octet::testing

@@ -14,6 +14,9 @@ Report full_report(int classes);
 /// Returns the smallest report of a segmentation: two images, with one pixel that float has right and int8 has not.
 Report pixels_report();
 
+/// Returns the smallest report of a detector: three images, of which float finds the box in all, int8 in two.
+Report boxes_report();
+
 /// A network that has the pictures from `first` to `last` of 10,000 right.
 Evaluation right_from(const std::string& name, long first, long last);
 

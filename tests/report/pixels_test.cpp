@@ -40,6 +40,18 @@ TEST(PixelsReport, ShowsPictures) {
   EXPECT_EQ(report_html(testing::full_report(10)).find("<img"), std::string::npos);
 }
 
+TEST(BoxesReport, ShowsApAndNoPictureCount) {
+  const Report report = testing::boxes_report();
+  const std::string html = report_html(report);
+  EXPECT_EQ(testing::parse_markup(html).error, "");
+  EXPECT_EQ(html.find("top-1"), std::string::npos);
+  EXPECT_NE(html.find("AP50"), std::string::npos);
+  const std::string sentence = accuracy_sentences(headline(report)).front();
+  EXPECT_TRUE(sentence.starts_with("float 90.00 % -> cpu 60.00 %: ")) << sentence;
+  EXPECT_EQ(sentence.find("right"), std::string::npos) << sentence;
+  EXPECT_NEAR(headline(report).lost.points, 100.0 * 34 / 101, 1e-9);  // of recalls 0, 0.01 .. 1 those above 2/3
+}
+
 /// RFC 4648, of all three remainders: what a PNG's bytes end with is in the page.
 TEST(PixelsReport, PicturesAreTheirPngs) {
   Report report = pixels_report();

@@ -47,6 +47,7 @@ TEST(ReportJson, EveryKeyIsDocumentedAndEveryDocumentedKeyIsWritten) {
   std::set<std::string> written;
   collect_paths(json::parse(report_json(full_report(10))), "", written);
   collect_paths(json::parse(report_json(testing::pixels_report())), "", written);
+  collect_paths(json::parse(report_json(testing::boxes_report())), "", written);
   const std::set<std::string> documented = documented_keys();
   EXPECT_GT(documented.size(), 50u);
   for (const auto& key : written) EXPECT_TRUE(documented.contains(key)) << key << " is not in src/report/README.md";

@@ -58,7 +58,7 @@ TEST(Distill, JoinsBothLossesAndTheTeacherStays) {
   const at::Tensor images = at::randn({6, 1, 8, 8}), labels = at::tensor({0, 1, 2, 3, 0, 1}, at::kLong);
   const at::Tensor logits = at::randn({6, 4}).requires_grad_(true);
   const at::Tensor hard = at::cross_entropy_loss(logits, labels);
-  const at::Tensor joined = teacher.join(hard, logits, images);
+  const at::Tensor joined = teacher.join(hard, logits, images, class_objective());
   const at::Tensor taught = walk(graph, weights, images, {}).detach();
   EXPECT_NEAR(joined.item<double>(),
               0.7 * hard.item<double>() + 0.3 * distillation_loss(logits, taught, 4).item<double>(), 1e-6);

@@ -116,7 +116,7 @@ Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& 
   return recipe;
 }
 
-void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data) {
+void check_fits(const Int8Graph& graph, const std::string& checkpoint, RunData& data) {
   require_pictures(graph);
   const Shape& in = graph.input_shape();
   const Transform& images = data.evaluation_transform;
@@ -124,6 +124,7 @@ void check_fits(const Int8Graph& graph, const std::string& checkpoint, const Run
     throw usage_error(fmt::format("{} reads {}x{}x{} images, the run's data set gives {}x{}x{}", checkpoint, in.c, in.h,
                                   in.w, images.channels, images.height, images.width));
   }
+  if (graph.boxes) data.detector = std::make_shared<BoxDecoder>(box_decoder(graph));
   require_answers(data.task(), graph, checkpoint);
 }
 

@@ -41,6 +41,6 @@ RunDirectory run_directory(const std::string& path);
 Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& overrides);
 
 /// Throws Error(usage) if the checkpoint's input or classes do not match the data set's.
-void check_fits(const Int8Graph& graph, const std::string& checkpoint, const RunData& data);
+void check_fits(const Int8Graph& graph, const std::string& checkpoint, RunData& data);
 
 }  // namespace octet::cli

@@ -43,9 +43,9 @@ class LoadedBatches : public Batches {
 }  // namespace
 
 std::vector<int64_t> labels_shape(const RunData& data, int images) {
-  const Transform& t = data.train_transform;
-  if (data.train_set->labels() == Labels::image) return {images};
-  return {images, t.height, t.width};
+  std::vector<int64_t> shape = label_writer(*data.train_set, data.train_transform)->shape();
+  shape.insert(shape.begin(), images);
+  return shape;
 }
 
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {

@@ -22,7 +22,7 @@ class Batches {
 
   struct Labelled {
     at::Tensor images;  ///< normalized float [N, C, H, W], channels-last
-    at::Tensor labels;  ///< int64 [N]; with Labels::pixels [N, H, W], where kNoLabel may occur
+    at::Tensor labels;  ///< int64 [N, LabelWriter::shape()]
   };
   /// Returns the next batch of the epoch, or null at its end. On a GPU the batch is always in the same memory, made
   /// after the work that the current stream has queued so far; the host does not wait for it.
@@ -40,7 +40,7 @@ struct BatchesOptions {
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
 
-/// Returns the shape of the labels of `images` images: [images], or [images, H, W] for pixels.
+/// Returns the shape of the labels of `images` images: [images, LabelWriter::shape()].
 std::vector<int64_t> labels_shape(const RunData& data, int images);
 
 /// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.

@@ -265,7 +265,10 @@ size_t free_memory(at::Device device) {
 /// Returns why our kernel cannot augment the training images, or "".
 std::string why_not_resident(const RunData& data) {
   const Transform& transform = data.train_transform;
-  if (data.train_set->labels() == Labels::pixels) return "masks (data.labels: pixels) are augmented on the CPU";
+  if (const Labels labels = data.train_set->labels(); labels != Labels::image)
+    return fmt::format("data.labels: {} are augmented on the CPU", name_in(kLabels, labels));
+  if (transform.fit != Fit::crop || transform.order != ChannelOrder::rgb)
+    return "data.fit and data.channel_order: other images than crops in rgb are made on the CPU";
   if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
   if (transform.resize > 0) return "data.resize resizes on the CPU";
   const std::optional<PictureSize> size = data.train_set->common_size();

@@ -5,9 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -18,7 +15,6 @@
 #include <utility>
 
 #include "src/train/qat/quantized_model.h"
-#include "src/train/repair/distill.h"
 #include "trainers/loop/training_state.h"
 
 namespace octet {
@@ -113,15 +109,12 @@ at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const 
 
 TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Tensor& labels,
                                           const at::Tensor& images) const {
-  at::Tensor loss = mean_loss(logits, labels, recipe_.label_smoothing), cross_entropy = loss.detach();
-  if (recipe_.label_smoothing > 0) {  // validation measures it without smoothing
-    const c10::NoGradGuard no_grad;
-    cross_entropy = mean_loss(logits.detach(), labels, 0);
-  }
-  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, images);
+  const Objective& objective = phase_.objective ? *phase_.objective : class_objective();
+  const Objective::Judged judged = objective.judge(logits, labels, recipe_.label_smoothing);
+  at::Tensor loss = judged.loss;
+  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, images, objective);
   const c10::NoGradGuard no_grad;
-  const at::Tensor correct = correct_images(logits.detach(), labels);
-  return {loss, at::stack({loss.detach().to(at::kDouble), correct, cross_entropy.to(at::kDouble)})};
+  return {loss, at::stack({loss.detach().to(at::kDouble), judged.right, judged.plain.to(at::kDouble)})};
 }
 
 at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
@@ -189,61 +182,20 @@ void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
   if (scaler_) restore_tensors(file, "scaler", scaler_->state(), path);
 }
 
-namespace {
-
-bool of_pixels(const at::Tensor& labels) { return labels.dim() == 3; }
-
-/// Returns the logits as [N, classes, H, W].
-at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
-  return logits.reshape({labels.size(0), -1, labels.size(1), labels.size(2)});
-}
-
-at::Tensor labelled(const at::Tensor& labels) { return labels.ge(0); }
-
-/// Returns the divisor of the mean: the number of labelled pixels, or 1 if there are none.
-at::Tensor count(const at::Tensor& labels) { return labelled(labels).sum().clamp_min(1); }
-
-/// The cross-entropy written out, because LibTorch's for images (nll_loss2d) has no deterministic form on the GPU. No
-/// class equals kNoLabel, so the target of such a pixel is all zeros.
-at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-  const at::Tensor log_shares = at::log_softmax(as_pixels(logits, labels).to(at::kFloat), 1);
-  const int64_t classes = log_shares.size(1);
-  const at::Tensor numbers = at::arange(classes, labels.options()).view({1, -1, 1, 1});
-  at::Tensor target = labels.unsqueeze(1).eq(numbers).to(at::kFloat);
-  if (smoothing > 0) {
-    const at::Tensor spread =
-        labelled(labels).unsqueeze(1).to(at::kFloat).mul(smoothing / static_cast<double>(classes));
-    target = target.mul(1 - smoothing).add(spread);
-  }
-  return log_shares.mul(target).sum().neg().div(count(labels));
-}
-
-}  // namespace
-
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing);
-  return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
-}
-
-at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels) {
-  if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
-  const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
-  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(count(labels));
-}
-
 Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, double temperature) {
   Teacher teacher{.graph = graph, .weights = weights, .weight = weight, .temperature = temperature};
   for (auto& [name, tensor] : teacher.weights) tensor = tensor.detach().clone();
   return teacher;
 }
 
-at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images) const {
+at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images,
+                         const Objective& objective) const {
   at::Tensor teacher_logits;
   {
     const at::NoGradGuard no_grad;
     teacher_logits = walk(graph, weights, images, {});
   }
-  return loss * (1 - weight) + distillation_loss(logits, teacher_logits, temperature) * weight;
+  return loss * (1 - weight) + objective.distill(logits, teacher_logits, temperature) * weight;
 }
 
 }  // namespace octet

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training step: forward, loss, backward, update; and the losses that it minimizes. A step only launches work:
-// nothing in it waits for a GPU, so that a CUDA graph can record it (src/train/model/step_graph.h).
+// One training step: forward, loss, backward, update. A step only launches work: nothing in it waits for a GPU, so that
+// a CUDA graph can record it (src/train/model/step_graph.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,7 @@
 #include "src/train/model/model.h"
 #include "src/train/model/numerics.h"
 #include "trainers/loop/gradients.h"
+#include "trainers/loop/objective.h"
 #include "trainers/loop/optimizer.h"
 #include "trainers/loop/steps_under_way.h"
 #include "trainers/loop/train.h"
@@ -20,28 +21,19 @@
 
 namespace octet {
 
-// Losses. The shape of the labels tells the task: one class for each image or one for each pixel (src/eval/evaluate.h).
-
-/// Returns the mean cross-entropy over the labels, a float32 scalar. logits: [N, classes] as walk() returns them, or
-/// [N, classes * H * W] for pixels. labels: int64 [N], or [N, H, W] where pixels with kNoLabel do not count; the mean
-/// is 0 if no pixel counts. smoothing: share of the target spread over all classes (Szegedy et al. 2016).
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
-
-/// Returns how many images are classified correctly, a float64 scalar. For pixels it is N times the share of labelled
-/// pixels that are correct.
-at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels);
-
 /// Distillation (Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531): during QAT the
-/// unchanged float network supplies the probability of every class, in addition to the labels.
+/// unchanged float network supplies what its outputs are, of a classifier the probability of every class, in addition
+/// to the labels.
 struct Teacher {
   Graph graph;
   Weights weights;  ///< a copy on the student's device, without gradients
   double weight = 0, temperature = 1;
 
-  /// Returns (1 - weight) * loss + weight * T^2 * KL(softmax(teacher / T) || softmax(logits / T)), the mean over the
-  /// batch. T^2 keeps the size of the gradient. images: those the student saw. Under autocast the teacher's logits have
-  /// the low precision, too.
-  at::Tensor join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images) const;
+  /// Returns (1 - weight) * loss + weight * objective.distill(outputs), of classes T^2 * KL(softmax(teacher / T) ||
+  /// softmax(logits / T)), the mean over the batch. T^2 keeps the size of the gradient. images: those the student saw.
+  /// Under autocast the teacher's outputs have the low precision, too.
+  at::Tensor join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images,
+                  const Objective& objective) const;
 };
 
 /// Returns a teacher with a copy of `weights`.
@@ -61,7 +53,7 @@ class TrainStep {
   /// without waiting.
   void set(double learning_rate, long step);
 
-  /// Launches a step. images: float [N, C, H, W]; labels: int64 [N], or [N, H, W] for pixels. With ranks these are one
+  /// Launches a step. images: float [N, C, H, W]; labels: int64 [N, LabelWriter::shape()]. With ranks these are one
   /// of equal shares of a batch: gradients and sums are those of the whole batch; BatchNorm normalizes each share by
   /// itself and keeps the mean of the shares' statistics. After a loss that is not finite, weights and optimizer keep
   /// the values from before that step until begin_epoch(); BatchNorm's statistics, observers and averages may go on.

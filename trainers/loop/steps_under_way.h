@@ -15,7 +15,7 @@ namespace octet {
 struct StepTotals {
   long step = 0;                 ///< its number in the epoch, from 0
   double loss_sum = 0;           ///< of the batches' mean losses; not finite from the first such loss on
-  double correct = 0;            ///< images classified correctly; with labels of pixels fractions of images
+  double correct = 0;            ///< Objective::Judged::right
   double cross_entropy_sum = 0;  ///< loss_sum without label smoothing
   static constexpr int kSums = 3;
   double idle_seconds = 0;  ///< GPU: from the end of the step before to the first operator of this one

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -17,13 +18,14 @@
 
 namespace octet {
 
-struct Teacher;  // trainers/loop/step.h
+class Objective;  // trainers/loop/objective.h
+struct Teacher;   // trainers/loop/step.h
 
 /// What the loop reports after an epoch. Losses and accuracy are means over the epoch's batches in training mode.
 struct EpochResult {
   int epoch = 0;  ///< from 0
   double train_loss = 0;
-  double train_top1 = 0;             ///< in 0..1; with labels of pixels the share of labelled pixels that are right
+  double train_top1 = 0;             ///< in 0..1; pixels: the share that is right; boxes: the mean IoU
   std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if an earlier process made it
   double train_cross_entropy = 0;    ///< train_loss without label smoothing, comparable with a validation loss
   double learning_rate = 0;          ///< of the last step
@@ -46,14 +48,15 @@ class NotFinite : public Error {
 struct Phase {
   std::string name;
   const OptimizerRecipe* recipe = nullptr;
-  CudaRecipe cuda;                      ///< read on a GPU
-  ParallelRecipe parallel;              ///< read with ranks; with parallel.stages `graph` must be fused
-  const Graph* graph = nullptr;         ///< the float network; also tells the kinds of parameters
-  Weights* weights = nullptr;           ///< in QAT the same tensors that `quantized` holds
-  QuantizedModel* quantized = nullptr;  ///< null in a float phase
-  const Teacher* teacher = nullptr;     ///< QAT with distillation: the float network; null: labels alone
-  Ranks* ranks = nullptr;               ///< the processes that share each batch; null: this process trains alone
-  double scale_rate = 1;                ///< learning rate of learned scales, as a multiple of the weights' rate
+  CudaRecipe cuda;                             ///< read on a GPU
+  ParallelRecipe parallel;                     ///< read with ranks; with parallel.stages `graph` must be fused
+  const Graph* graph = nullptr;                ///< the float network; also tells the kinds of parameters
+  Weights* weights = nullptr;                  ///< in QAT the same tensors that `quantized` holds
+  QuantizedModel* quantized = nullptr;         ///< null in a float phase
+  std::shared_ptr<const Objective> objective;  ///< what is minimized; null: class_objective()
+  const Teacher* teacher = nullptr;            ///< QAT with distillation: the float network; null: labels alone
+  Ranks* ranks = nullptr;                      ///< the processes that share each batch; null: this process trains alone
+  double scale_rate = 1;                       ///< learning rate of learned scales, as a multiple of the weights' rate
   double freeze_observers = 1.0;   ///< ranges stay fixed after this share of the steps; 0: they never follow the data
   double freeze_batch_norm = 1.0;  ///< BatchNorm's statistics stay fixed after this share of the steps
   long reestimate_batch_norm = 0;  ///< QAT: images on which BatchNorm is estimated anew after the last step; 0: none

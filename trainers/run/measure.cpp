@@ -177,10 +177,12 @@ Row measure(const Run& run, const std::string& name, Program& program, const Eva
 }
 
 Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
-  Int8Graph graph = model.convert(run.preprocessing, run.data.train_set->class_names());
+  Int8Graph graph = model.convert(run.preprocessing, {});
+  graph.class_names = run.data.train_set->class_names();
+  if (run.data.detector) graph.boxes = run.data.detector->head;
   graph.recipe_hash = recipe_hash(run.recipe);
   const ModelRecipe& from = run.recipe.model;
-  if (!from.onnx.empty()) name_outputs(graph, from.onnx, from.outputs);
+  if (!from.onnx.empty()) name_outputs(graph, from.onnx, run.onnx_outputs);
   return graph;
 }
 

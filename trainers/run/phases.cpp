@@ -95,6 +95,7 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       throw NotFinite(fmt::format("the loss on the validation images is {}", decimal(evaluation.loss)));
   };
   if (!run.writes()) return require_finite();
+  const bool boxes = evaluation.task.labels == Labels::boxes;
   const EpochMetrics metrics = {
       .phase = phase,
       .epoch = result.epoch + 1,
@@ -102,13 +103,14 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       .train_cross_entropy = result.train_cross_entropy,
       .train_top1 = result.train_top1,
       .validation_loss = evaluation.loss,
-      .validation_top1 = evaluation.top1,
+      .validation_top1 = boxes ? evaluation.ap50 : evaluation.top1,
       .learning_rate = result.learning_rate,
       .images_per_second = result.images_per_second,
       .data_wait_share = result.data_wait_share,
       .seconds = result.seconds,
       .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
       .validation_mean_iou = evaluation.task.pixels() ? std::optional(evaluation.mean_iou) : std::nullopt,
+      .validation_ap = boxes ? std::optional(evaluation.ap) : std::nullopt,
       .ranks = ranks};
   add_metrics(run.directory.metrics(), metrics);
   record_epoch(run, metrics, model);
@@ -148,6 +150,7 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
   phase.ranks = run.ranks.get();
   phase.cuda = run.recipe.cuda;
   phase.parallel = run.recipe.parallel;
+  phase.objective = make_objective(run.data.task(), run.device);
   phase.seed = run.recipe.seed;
   const bool from_float = phase.name != "float";
   phase.fingerprint = fingerprint(run) + (from_float ? hash_of(weights) : "");

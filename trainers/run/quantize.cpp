@@ -56,7 +56,7 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   run.recipe.train.epochs = run.recipe.qat.epochs = 0;
   run.recipe.model.name = is_onnx_file(request.network) ? "onnx" : request.network;
   run.recipe.model.onnx = is_onnx_file(request.network) ? request.network : "";
-  run.recipe.model.outputs = request.outputs;
+  run.recipe.model.outputs = run.onnx_outputs = request.outputs;
   run.recipe.model.weights = request.weights;
   run.recipe.data.image_size = request.image_size;
   run.device = device;

@@ -34,10 +34,12 @@ namespace {
 
 constexpr const char* kRanks = "ranks";                  // only if there are several
 constexpr const char* kMeanIou = "validation_mean_iou";  // only with labels of pixels
+constexpr const char* kAp = "validation_ap";             // only with labels of boxes
 
 nlohmann::json line_of(const EpochMetrics& metrics) {
   nlohmann::json line = metrics;
   if (metrics.validation_mean_iou) line[kMeanIou] = *metrics.validation_mean_iou;
+  if (metrics.validation_ap) line[kAp] = *metrics.validation_ap;
   if (!metrics.ranks.empty()) line[kRanks] = metrics.ranks;
   return spell_numbers(std::move(line));
 }
@@ -45,6 +47,7 @@ nlohmann::json line_of(const EpochMetrics& metrics) {
 EpochMetrics metrics_of(const nlohmann::json& line) {
   auto metrics = line.get<EpochMetrics>();
   if (line.contains(kMeanIou)) metrics.validation_mean_iou = line.at(kMeanIou).get<double>();
+  if (line.contains(kAp)) metrics.validation_ap = line.at(kAp).get<double>();
   if (line.contains(kRanks)) metrics.ranks = line.at(kRanks).get<std::vector<RankMetrics>>();
   return metrics;
 }
@@ -143,6 +146,7 @@ void record_epoch(const Run& run, const EpochMetrics& m, const QuantizedModel* m
                                 {"data_wait_share/" + m.phase, m.data_wait_share},
                                 {"seconds/" + m.phase, m.seconds}};
   if (m.validation_mean_iou) scalars.emplace_back("mean_iou/" + m.phase + "/validation", *m.validation_mean_iou);
+  if (m.validation_ap) scalars.emplace_back("ap/" + m.phase + "/validation", *m.validation_ap);
   if (model != nullptr) add_ranges(*model, scalars);
   run.events->add(epochs_so_far(run.directory), scalars);
 }

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/run.h"
 
-#include <fmt/core.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "src/base/error.h"
@@ -12,6 +17,8 @@
 #include "src/base/safetensors.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
+#include "src/detect/decode.h"
+#include "src/net/box_head.h"
 #include "src/net/onnx/import.h"
 #include "src/net/shapes.h"
 #include "src/net/zoo.h"
@@ -48,28 +55,85 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   return spec;
 }
 
+/// Imports the network of the recipe's file, a detector up to its last convolutions.
+ImportedNetwork import_file(Run& run) {
+  const Recipe& recipe = run.recipe;
+  const std::string& file = recipe.model.onnx;
+  run.onnx_outputs = recipe.model.outputs;
+  const auto import = [&] { return import_onnx(file, run.onnx_outputs, recipe.data.image_size); };
+  try {
+    return import();
+  } catch (const OnnxEndsTooLate& late) {
+    if (recipe.data.labels != Labels::boxes) throw;
+    run.onnx_outputs = late.end_at;
+    return import();
+  }
+}
+
+/// Gives the head's layers of classes as many as the data set has; the file's number may be another.
+void change_classes(Run& run, int classes) {
+  const BoxHead head = find_box_head(run.graph, BoxHeadKind::yolox);
+  const int before = box_decoder(run.graph, head, {}).classes();
+  if (before == classes) return;
+  for (const BoxHead::Level& level : head.levels) {
+    Node& layer = run.graph.nodes[run.graph.outputs[level.classes]];
+    layer.out_channels = classes;
+    run.new_layers.push_back(layer.name);
+  }
+  infer_shapes(run.graph);
+  say(fmt::format("note: {}: {} classes, the data set has {}: {} begin anew", run.recipe.model.onnx, before, classes,
+                  fmt::join(run.new_layers, ", ")));
+}
+
 /// Builds or imports the network of the recipe, for the images and classes of the data.
-Graph network(const Recipe& recipe, const RunData& data) {
-  if (recipe.model.onnx.empty()) return build_model(model_spec(recipe, data.classes()));
-  ImportedNetwork imported = import_onnx(recipe.model.onnx, recipe.model.outputs, recipe.data.image_size);
+void open_graph(Run& run) {
+  const Recipe& recipe = run.recipe;
+  if (recipe.model.onnx.empty()) {
+    run.graph = build_model(model_spec(recipe, run.data.classes()));
+    return;
+  }
+  ImportedNetwork imported = import_file(run);
   for (const std::string& note : imported.notes) say(fmt::format("{}: {}", recipe.model.onnx, printable(note)));
-  Graph graph = std::move(imported.graph);
-  const Shape& wanted = graph.nodes.front().shape;
+  run.graph = std::move(imported.graph);
+  const Shape& wanted = run.graph.nodes.front().shape;
   if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
     throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
                                   recipe.model.onnx, to_string(wanted), to_string(given)));
   }
-  return graph;
+  if (recipe.data.labels == Labels::boxes) change_classes(run, run.data.classes());
 }
 
-/// Replaces the weights by those of the ONNX file.
-void load_imported(Weights& weights, const Recipe& recipe) {
-  const ModelRecipe& model = recipe.model;
+/// Replaces the weights by those of the ONNX file, but for layers that begin anew.
+void load_imported(Weights& weights, const Run& run) {
   const std::string prefix = "weights";
+  const std::string& path = run.recipe.model.onnx;
+  const auto is_new = [&](const std::string& name) {
+    return std::any_of(run.new_layers.begin(), run.new_layers.end(),
+                       [&](const std::string& layer) { return name.starts_with(layer + "."); });
+  };
   TensorFile file;
-  for (auto& [name, tensor] : import_onnx(model.onnx, model.outputs, recipe.data.image_size).weights.tensors)
-    file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
-  restore_tensors(file, prefix, weights, model.onnx);
+  for (auto& [name, tensor] : import_onnx(path, run.onnx_outputs, run.recipe.data.image_size).weights.tensors)
+    if (!is_new(name)) file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
+  Weights loaded = weights;  // the same tensors
+  std::erase_if(loaded, [&](const auto& entry) { return is_new(entry.first); });
+  restore_tensors(file, prefix, loaded, path);
+}
+
+/// Makes new last layers of a detector find nothing: weights of deviation 0.01, and biases with which objectness and
+/// classes have a probability of 0.01 (Lin et al., Focal loss for dense object detection, arXiv 1708.02002,
+/// section 4.1).
+void begin_head(Weights& weights, const Run& run) {
+  constexpr double kDeviation = 0.01, kProbability = 0.01;
+  const BoxHead& head = run.data.detector->head;
+  const at::NoGradGuard no_grad;
+  for (const BoxHead::Level& level : head.levels)
+    for (const int place : {level.boxes, level.objectness, level.classes}) {
+      const Node& layer = run.graph.nodes[run.graph.outputs[place]];
+      at::Tensor& weight = weights.at(layer.name + ".weight");
+      weight.mul_(kDeviation / weight.square().mean().sqrt());
+      if (layer.bias && place != level.boxes)
+        weights.at(layer.name + ".bias").fill_(std::log(kProbability / (1 - kProbability)));
+    }
 }
 
 void require_written(const std::string& file, const char* what, const Run& run) {
@@ -89,8 +153,8 @@ Weights load_written(const Run& run, const std::string& file, const char* what) 
 void require_trained_answers(const Graph& graph, const Task& task) {
   require_answers(task, graph);
   const Graph fused = fuse(graph);
-  const int output = fused.outputs.front();
-  if (!float_outputs(fused)[output]) {
+  for (const int output : fused.outputs) {
+    if (float_outputs(fused)[output]) continue;
     const Node& node = fused.nodes[output];
     throw usage_error(fmt::format(
         "model: the output '{}' ({}) would be codes, no logits: it must compute them, without an activation behind",
@@ -108,6 +172,8 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .directory = directory,
           .data = open_run_data(recipe),
           .graph = {},
+          .onnx_outputs = {},
+          .new_layers = {},
           .preprocessing = {},
           .device = device,
           .ranks = std::move(ranks),
@@ -120,12 +186,17 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
         Sharing{run.ranks->rank(), run.ranks->size(),
                 [ranks = run.ranks](const Sharing::Bytes& mine) { return ranks->gather(mine); }});
   }
-  run.graph = network(recipe, run.data);
+  open_graph(run);
+  if (recipe.data.labels == Labels::boxes)
+    run.data.detector = std::make_shared<BoxDecoder>(
+        box_decoder(run.graph, find_box_head(run.graph, BoxHeadKind::yolox), run.data.evaluation_transform));
   require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {.resize = recipe.data.resize,
-                       .crop = recipe.data.image_size,
+                       .crop = recipe.data.fit == Fit::crop ? recipe.data.image_size : 0,
                        .exif_orientation = recipe.data.orientation == Orientation::exif,
-                       .even_margin = run.data.evaluation_transform.even_margin,
+                       .even_margin = recipe.data.fit == Fit::crop && run.data.evaluation_transform.even_margin,
+                       .fit = recipe.data.fit,
+                       .order = recipe.data.channel_order,
                        .mean = run.data.mean,
                        .std = run.data.std};
   return run;
@@ -133,7 +204,8 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
 
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
-  if (!run.recipe.model.onnx.empty()) load_imported(weights, run.recipe);
+  if (run.data.detector) begin_head(weights, run);
+  if (!run.recipe.model.onnx.empty()) load_imported(weights, run);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
     // A network of the user may be a part of the one whose weights these are.

@@ -31,6 +31,9 @@ struct Run {
   RunDirectory directory;
   RunData data;
   Graph graph;  ///< the float network, not fused
+  /// With recipe.model.onnx: the values of the file that the network ends at, which are the recipe's, or a detector's
+  /// last convolutions; and the layers that begin anew, because the data set has another number of classes.
+  std::vector<std::string> onnx_outputs, new_layers;
   Preprocessing preprocessing;
   at::Device device = at::kCPU;                         ///< where it trains, calibrates and evaluates
   std::shared_ptr<Ranks> ranks;                         ///< the processes that train together; null: this one alone

@@ -185,6 +185,8 @@ Cuts best_cuts(size_t parts, int stages, const std::function<double(int stage, s
 
 std::vector<PartCost> measure_parts(const Run& run, const OptimizerRecipe& recipe, int micro_batches, bool qat,
                                     bool recorded) {
+  if (const size_t outputs = run.graph.outputs.size(); outputs != 1)
+    throw usage_error(fmt::format("a network of {} outputs: parallel.stages cuts networks of one", outputs));
   const OwnStream stream(run.device);
   const Graph fused = fuse(run.graph);
   const Weights weights = to_device(initial_weights(run.graph, run.recipe.seed), run.device);

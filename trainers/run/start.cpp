@@ -68,10 +68,11 @@ void require_stages(const Run& run) {
   const Graph fused = fuse(run.graph);
   stages_of(fused, layers);
   if (run.recipe.qat.epochs > 0) stages_of(prepare(fused, quant_spec(run.recipe.quant)).graph, layers);
-  if (run.data.task().pixels())
-    throw usage_error(
-        "parallel.stages: with data.labels: pixels micro-batches have other numbers of labelled pixels, and their mean "
-        "loss is not the batch's; leave the stages out");
+  if (const Labels labels = run.data.task().labels; labels != Labels::image)
+    throw usage_error(fmt::format(
+        "parallel.stages: with data.labels: {0} micro-batches have other numbers of labelled {0}, and their "
+        "mean loss is not the batch's; leave the stages out",
+        name_in(kLabels, labels)));
   if (!run.ranks) return;
   if (const int stages = static_cast<int>(layers.size()) + 1; run.ranks->size() % stages != 0)
     throw usage_error(
@@ -114,10 +115,11 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
-  if (run.ranks && run.data.task().pixels())
+  if (const Labels labels = run.data.task().labels; run.ranks && labels != Labels::image)
     throw usage_error(
-        "data.labels: pixels trains in one process: the share of labelled pixels may differ between the processes' "
-        "pictures; leave --gpus out");
+        fmt::format("data.labels: {0} trains in one process: the share of labelled {0} may differ between the "
+                    "processes' pictures; leave --gpus out",
+                    name_in(kLabels, labels)));
   const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
   if (run.ranks && observes) {
     if (run.device.is_cuda())

@@ -118,9 +118,9 @@ struct WalkMode {
   const GatherShares* shares = nullptr;
 };
 
-/// Returns the first output as [N, elements], a classifier's logits, for x float [N, C, H, W] (channels-last is
-/// faster). Runs where x and the weights are. Every activation is [N, C, H, W], also after flatten and linear. Under
-/// autocast convolutions and linears run in its type and BatchNorm in its input's.
+/// Returns the outputs side by side as [N, elements], each in the order of [C, H, W] (of a classifier its logits), for
+/// x float [N, C, H, W] (channels-last is faster). Runs where x and the weights are. Every activation is [N, C, H, W],
+/// also after flatten and linear. Under autocast convolutions and linears run in its type and BatchNorm in its input's.
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
                 const WalkHooks& hooks = {});
 
@@ -141,8 +141,7 @@ struct GraphPart {
 };
 
 /// Walks a part and returns the output of node `last`. x is the output of node `first`, hooks applied; with first 0 it
-/// is the image. Later nodes may read no other output of the part (see cut_points()). walk() is the part from 0 to the
-/// first output, flattened.
+/// is the image. Later nodes may read no other output of the part (see cut_points()).
 at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,
                      const WalkMode& mode, const WalkHooks& hooks = {});
 

@@ -233,26 +233,39 @@ std::vector<int> last_readers(const Graph& graph) {
   return last;
 }
 
-at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
-                const WalkHooks& hooks) {
-  return walk_part(graph, weights, {.first = 0, .last = graph.outputs.front()}, x, mode, hooks).flatten(1);
-}
+namespace {
 
-at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,
-                     const WalkMode& mode, const WalkHooks& hooks) {
+/// Walks the nodes behind part.first, or from the input on, to part.last. Returns the values of all nodes, of which
+/// those that the graph or the part ends with are still there.
+std::vector<at::Tensor> walk_nodes(const Graph& graph, const Weights& weights, const GraphPart& part,
+                                   const at::Tensor& x, const WalkMode& mode, const WalkHooks& hooks) {
   const std::vector<int> last = last_readers(graph);
   std::vector<at::Tensor> values(graph.nodes.size());
-  const bool whole = part.first == 0 && part.last == graph.outputs.front();  // then hooks see the other outputs too
-  const int end = whole ? static_cast<int>(graph.nodes.size()) : part.last + 1;
   if (part.first > 0) values[part.first] = x;
-  for (int n = part.first > 0 ? part.first + 1 : 0; n < end; ++n) {
+  for (int n = part.first > 0 ? part.first + 1 : 0; n <= part.last; ++n) {
     const Node& node = graph.nodes[n];
     at::Tensor y = n == 0 ? x : Step{node, n, weights, values, mode, hooks}.run();
     values[n] = hooks.output ? hooks.output(n, std::move(y)) : std::move(y);
     for (int input : node.inputs)
       if (last[input] == n && input != part.last) values[input].reset();
   }
-  return values[part.last];
+  return values;
+}
+
+}  // namespace
+
+at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
+                const WalkHooks& hooks) {
+  const GraphPart whole{.first = 0, .last = static_cast<int>(graph.nodes.size()) - 1};
+  const std::vector<at::Tensor> values = walk_nodes(graph, weights, whole, x, mode, hooks);
+  std::vector<at::Tensor> outputs;
+  for (const int output : graph.outputs) outputs.push_back(values[output].flatten(1));
+  return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 1);
+}
+
+at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,
+                     const WalkMode& mode, const WalkHooks& hooks) {
+  return walk_nodes(graph, weights, part, x, mode, hooks)[part.last];
 }
 
 std::vector<int> cut_points(const Graph& graph) {

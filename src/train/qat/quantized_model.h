@@ -37,9 +37,9 @@ class QuantizedModel {
     const GatherShares* range_shares = nullptr;
   };
 
-  /// Returns logits [N, classes] of x, normalized float [N, C, H, W], by the float simulation: float convolutions of
-  /// dequantized values. `look`, if given, sees every node's output as its consumers do. Throws Error(promise) naming
-  /// the node when an observer meets NaN or infinity, and when it is to quantize without qparams.
+  /// Returns the outputs of x, normalized float [N, C, H, W], as walk() does, by the float simulation: float
+  /// convolutions of dequantized values. `look`, if given, sees every node's output as its consumers do. Throws
+  /// Error(promise) naming the node when an observer meets NaN or infinity, and when it is to quantize without qparams.
   ///
   /// Runs where the weights are. On a GPU it runs in autocast's type (x stays float32), and ranges, qparams and what is
   /// not finite stay there (require_finite()): after the first call nothing is copied from or to the host, so that

@@ -90,6 +90,11 @@ class Partly {
  public:
   Partly(QuantizedModel& model, const std::vector<at::Tensor>& x)
       : model_(model), x_(x), nodes_(model.prepared().graph.nodes.size()) {
+    if (const size_t outputs = model.prepared().graph.outputs.size(); outputs != 1)
+      throw usage_error(
+          fmt::format("a network of {} outputs: what layers cost is measured at the logits of one; octet "
+                      "quantize tells it for several",
+                      outputs));
     wanted_ = logits(none());
   }
   std::vector<bool> all() const { return std::vector<bool>(nodes_, true); }

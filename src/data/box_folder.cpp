@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/box_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/data/image_folder.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns the first of `paths` that exists, or "".
+std::string first_there(const std::vector<fs::path>& paths) {
+  const auto found = std::find_if(paths.begin(), paths.end(), [](const fs::path& path) { return fs::exists(path); });
+  return found == paths.end() ? "" : found->string();
+}
+
+std::string annotations_of(const DatasetSpec& spec) {
+  const fs::path root = spec.path;
+  const std::string& split = spec.split;
+  const std::vector<fs::path> places = {root / (split + ".json"), root / "annotations" / (split + ".json"),
+                                        root / "annotations" / ("instances_" + split + ".json"),
+                                        root / split / "_annotations.coco.json"};
+  std::string file = first_there(places);
+  if (!file.empty()) return file;
+  std::vector<std::string> names;
+  for (const fs::path& place : places) names.push_back(place.string());
+  throw data_error(
+      fmt::format("no annotations in COCO's JSON: none of {} exists; see data.path, data.train, "
+                  "data.validation, data.test",
+                  fmt::join(names, ", ")));
+}
+
+std::string images_of(const DatasetSpec& spec) {
+  const fs::path root = spec.path;
+  return first_there({root / "images" / spec.split, root / spec.split, root / "images", root});
+}
+
+/// Returns the files of the images. Throws if some are missing.
+std::vector<std::string> image_files(const BoxAnnotations& annotations, const std::string& folder,
+                                     const std::string& file) {
+  std::vector<std::string> files;
+  std::string first;
+  long missing = 0;
+  for (const BoxAnnotations::Picture& image : annotations.images) {
+    files.push_back((fs::path(folder) / image.file).string());
+    if (fs::exists(files.back())) continue;
+    if (missing++ == 0) first = files.back();
+  }
+  if (missing > 0)
+    throw data_error(fmt::format("{}: {} of its {} images are not in {}, the first: {}", file, missing, files.size(),
+                                 folder, first));
+  if (files.empty()) throw data_error(file + ": lists no image");
+  return files;
+}
+
+}  // namespace
+
+BoxFolder::BoxFolder(const DatasetSpec& spec) {
+  const std::string file = annotations_of(spec);
+  BoxAnnotations annotations = read_coco(file);
+  images_.emplace(image_files(annotations, images_of(spec), file), spec.channels, spec.orientation);
+  take_classes(spec, annotations, file);
+  for (BoxAnnotations::Picture& image : annotations.images) {
+    boxes_.push_back(std::move(image.labels));
+    sizes_.push_back(image.size);
+  }
+  for (const std::string& note : annotations.notes) notes_.push_back(fmt::format("{}: {}", file, note));
+}
+
+/// Sets class_names_ and makes class indices of the labels' categories.
+void BoxFolder::take_classes(const DatasetSpec& spec, BoxAnnotations& annotations, const std::string& file) {
+  class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
+  if (class_names_.empty())
+    for (const BoxAnnotations::Category& category : annotations.categories) class_names_.push_back(category.name);
+  for (BoxAnnotations::Picture& image : annotations.images)
+    for (BoxLabel& label : image.labels) {
+      const std::string& name = annotations.categories[static_cast<size_t>(label.class_index)].name;
+      const auto found = std::find(class_names_.begin(), class_names_.end(), name);
+      if (found == class_names_.end())
+        throw data_error(fmt::format("{}: boxes of category '{}', which is none of the {} classes of {} ({} ...)", file,
+                                     name, class_names_.size(),
+                                     spec.classes.empty() ? "the training images" : spec.classes,
+                                     class_names_.empty() ? "" : class_names_.front()));
+      label.class_index = static_cast<int>(found - class_names_.begin());
+    }
+}
+
+int BoxFolder::label(size_t index) const {
+  throw usage_error(describe(index) + ": its boxes have classes, the image has none");
+}
+
+Image BoxFolder::read(size_t index) const {
+  Image image = images_->read(index);
+  if (const PictureSize& said = sizes_.at(index); said.width != 0 && said != PictureSize{image.height, image.width})
+    throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
+                                 describe(index), image.width, image.height, said.width, said.height));
+  return image;
+}
+
+}  // namespace octet

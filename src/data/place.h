@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images that lie in the network's input as a whole (letterbox, stretch), in evaluation and, with random changes, in
+// training.
+#pragma once
+
+#include <cstdint>
+
+#include "src/data/boxes.h"
+#include "src/data/transform.h"
+
+namespace octet {
+
+/// Returns where an image of that size lies in the input by transform.fit, which is letterbox, letterbox_corner or
+/// stretch. YOLOX rounds the sides of letterboxed images down and has them in the corner; Ultralytics' networks round
+/// to the nearest and have them in the middle.
+Rectangle fitted(const PictureSize& image, const Transform& transform);
+
+/// The random choices for a training image that is placed in the input as a whole (Fit::letterbox and the like).
+struct Placed {
+  Rectangle part;     ///< of the input: where the image comes to lie. It may reach outside, which is cut off
+  bool flip = false;  ///< the image is mirrored where it lies
+  int hue = 0, saturation = 0, value = 0;  ///< what change_colours() adds
+};
+Placed draw_placed(const PictureSize& image, const Transform& transform, Random& random);
+
+/// Returns where a box of an image of that size lies in the input, cut off at its borders; an empty box if less than a
+/// pixel of one side or a tenth of the area is left.
+Box placed_box(const Box& box, const PictureSize& image, const Transform& transform, const Placed& placed);
+
+/// Adds to hue (in degrees), saturation and value (0..255) of an RGB image, which stay within what they can be; grey
+/// pixels have a value only.
+void change_colours(Image& image, const Placed& placed);
+
+/// Writes the image, resized to placed.part, to out, [height, width, channels] of the transform; the rest is
+/// kLetterboxGrey.
+void place(const Image& image, const Transform& transform, const Placed& placed, uint8_t* out);
+
+}  // namespace octet

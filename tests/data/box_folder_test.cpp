@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Images with boxes: the files that are found, and boxes that move as the pixels of training images do.
+#include "src/data/box_folder.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "src/data/loader.h"
+#include "src/data/place.h"
+#include "tests/data/pictures.h"
+#include "tests/error_of.h"
+
+namespace octet {
+namespace {
+
+using testing::data_refusal;
+using testing::expect_part;
+using testing::png_bytes;
+using testing::TemporaryFolder;
+
+constexpr int kHeight = 60, kWidth = 90;
+/// Painted in red, green and blue; the last one reaches over the border.
+const std::array<Box, 3> kBoxes = {{{8, 10, 30, 20}, {50, 5, 20, 40}, {40, 48, 25, 20}}};
+
+Image painted() {
+  Image image{kHeight, kWidth, 3, std::vector<uint8_t>(static_cast<size_t>(kHeight) * kWidth * 3, 30)};
+  for (int c = 0; c < 3; ++c)
+    for (int y = 0; y < kHeight; ++y)
+      for (int x = 0; x < kWidth; ++x) {
+        const Box& box = kBoxes[c];
+        if (x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height)
+          image.pixels[static_cast<size_t>(3 * (y * kWidth + x) + c)] = 230;
+      }
+  return image;
+}
+
+std::string annotation(int category, const Box& box, bool crowd = false) {
+  return fmt::format(R"({{"image_id": 1, "category_id": {}, "bbox": [{}, {}, {}, {}], "iscrowd": {}}})", category,
+                     box.x, box.y, box.width, box.height, crowd ? 1 : 0);
+}
+
+class BoxFolderTest : public ::testing::Test {
+ protected:
+  void write(const std::string& file, const std::string& image, const std::string& size = "") {
+    folder_.write(file, fmt::format(R"({{"images": [{{"id": 1, "file_name": "{}"{}}}], "categories": [
+      {{"id": 1, "name": "red"}}, {{"id": 5, "name": "green"}}, {{"id": 7, "name": "blue"}}],
+      "annotations": [{}, {}, {}, {}]}})",
+                                    image, size, annotation(1, kBoxes[0]), annotation(5, kBoxes[1]),
+                                    annotation(7, kBoxes[2]), annotation(1, {0, 0, 80, 55}, true)));
+  }
+  DatasetSpec spec(const std::string& split = "train") const {
+    DatasetSpec spec;
+    spec.format = "coco";
+    spec.path = folder_.path();
+    spec.split = split;
+    spec.labels = Labels::boxes;
+    return spec;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(BoxFolderTest, FindsEachLayout) {
+  const std::string png = png_bytes(painted());
+  const std::array<std::pair<const char*, const char*>, 4> layouts = {
+      {{"a.json", "images/a/p.png"},
+       {"annotations/b.json", "b/p.png"},
+       {"annotations/instances_c2017.json", "c2017/p.png"},
+       {"d/_annotations.coco.json", "d/p.png"}}};
+  const char* names[] = {"a", "b", "c2017", "d"};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    write(layouts[i].first, "p.png");
+    folder_.write(layouts[i].second, png);
+    const auto dataset = open_dataset(spec(names[i]));
+    ASSERT_EQ(dataset->size(), 1u) << names[i];
+    EXPECT_EQ(dataset->describe(0), folder_.path(layouts[i].second));
+    EXPECT_EQ(dataset->read(0).pixels, painted().pixels);
+    EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"red", "green", "blue"}));
+    ASSERT_EQ(dataset->boxes(0).size(), 4u);
+    EXPECT_EQ(dataset->boxes(0)[1].box, kBoxes[1]);
+    EXPECT_EQ(dataset->boxes(0)[1].class_index, 1);
+    EXPECT_TRUE(dataset->boxes(0)[3].crowd);
+  }
+  expect_part(data_refusal([&] { open_dataset(spec("e")); }), "/e/_annotations.coco.json exists");
+}
+
+TEST_F(BoxFolderTest, OtherSplitsHaveTheClassesOfTraining) {
+  write("train.json", "p.png");
+  folder_.write("p.png", png_bytes(painted()));
+  DatasetSpec other = spec();
+  other.class_names = {"blue", "black", "green", "red"};
+  const auto dataset = open_dataset(other);
+  EXPECT_EQ(dataset->boxes(0)[0].class_index, 3);
+  EXPECT_EQ(dataset->boxes(0)[2].class_index, 0);
+  other.class_names = {"blue", "green"};
+  expect_part(data_refusal([&] { open_dataset(other); }),
+              "boxes of category 'red', which is none of the 2 classes of the training images (blue ...)");
+}
+
+TEST_F(BoxFolderTest, RefusesWhatIsNotThere) {
+  write("train.json", "missing.png");
+  expect_part(data_refusal([&] { open_dataset(spec()); }), "train.json: 1 of its 1 images are not in ");
+  write("train.json", "p.png", R"(, "height": 60, "width": 91)");
+  folder_.write("p.png", png_bytes(painted()));
+  expect_part(data_refusal([&] { open_dataset(spec())->read(0); }), "p.png: 90x60 pixels, the annotations say 91x60");
+  DatasetSpec images = spec();
+  images.labels = Labels::image;
+  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco, and with it alone");
+}
+
+/// Returns the box of the pixels in which that channel stands out: a pixel of half of the colour is half inside.
+Box found(const uint8_t* pixels, const Transform& t, int channel) {
+  int left = t.width, right = -1, top = t.height, bottom = -1;
+  for (int y = 0; y < t.height; ++y)
+    for (int x = 0; x < t.width; ++x) {
+      const uint8_t* p = pixels + 3 * (y * t.width + x);
+      if (p[channel] < 130 || p[(channel + 1) % 3] > 80 || p[(channel + 2) % 3] > 80) continue;
+      left = std::min(left, x), right = std::max(right, x + 1);
+      top = std::min(top, y), bottom = std::max(bottom, y + 1);
+    }
+  if (right < 0) return {};
+  return {1.0 * left, 1.0 * top, 1.0 * (right - left), 1.0 * (bottom - top)};
+}
+
+TEST_F(BoxFolderTest, BoxesMoveAsPixelsMove) {
+  write("train.json", "p.png");
+  folder_.write("p.png", png_bytes(painted()));
+  const auto dataset = open_dataset(spec());
+  long flipped = 0, cut = 0, dropped = 0, seen = 0;
+  for (const Fit fit : {Fit::letterbox_corner, Fit::letterbox, Fit::stretch})
+    for (const ChannelOrder order : {ChannelOrder::rgb, ChannelOrder::bgr}) {
+      Transform t;
+      t.height = 96;
+      t.width = 80;
+      t.fit = fit;
+      t.order = order;
+      t.flip = true;
+      t.scale = 0.5;
+      t.translate = 0.3;
+      for (int epoch = 0; epoch < 60; ++epoch) {
+        Loader loader(*dataset, {0}, t, {.batch_size = 1, .train = true, .seed = 3, .epoch = epoch, .workers = 0});
+        Batch batch;
+        ASSERT_TRUE(loader.next(batch));
+        ASSERT_EQ(batch.labels.size(), 3u * kBoxValues);  // the crowd has no place
+        std::array<Box, 3> labels{};
+        for (int g = 0; g < 3; ++g) {
+          const int64_t* v = batch.labels.data() + g * kBoxValues;
+          if (v[0] == kNoLabel) continue;
+          labels[static_cast<size_t>(v[0])] = {v[1] / kBoxUnits, v[2] / kBoxUnits, v[3] / kBoxUnits, v[4] / kBoxUnits};
+        }
+        if (labels[0].area() > 0 && labels[1].area() > 0) flipped += labels[0].x > labels[1].x;
+        for (int c = 0; c < 3; ++c) {
+          const Box there = found(batch.images.data(), t, order == ChannelOrder::rgb ? c : 2 - c);
+          if (labels[c].area() == 0) {
+            EXPECT_LT(there.area(), 0.12 * kBoxes[c].area() * 2.25 * 2) << "a box was dropped that is there";
+            ++dropped;
+            continue;
+          }
+          ++seen;
+          cut += there.x == 0 || there.y == 0;
+          EXPECT_NEAR(labels[c].x, there.x, 1.01) << epoch << " colour " << c;
+          EXPECT_NEAR(labels[c].y, there.y, 1.01) << epoch << " colour " << c;
+          EXPECT_NEAR(labels[c].x + labels[c].width, there.x + there.width, 1.01) << epoch << " colour " << c;
+          EXPECT_NEAR(labels[c].y + labels[c].height, there.y + there.height, 1.01) << epoch << " colour " << c;
+        }
+      }
+    }
+  EXPECT_GT(flipped, 60);
+  EXPECT_GT(cut, 30);
+  EXPECT_GT(dropped, 3);
+  EXPECT_GT(seen, 700);
+}
+
+TEST(Place, TrainingWithoutChangesIsEvaluation) {
+  const Image image = testing::noise(37, 53, 3, 4);
+  for (const Fit fit : {Fit::letterbox_corner, Fit::letterbox, Fit::stretch}) {
+    Transform t;
+    t.height = 40;
+    t.width = 64;
+    t.fit = fit;
+    t.order = ChannelOrder::bgr;
+    std::vector<uint8_t> trained(40 * 64 * 3);
+    Random random({1});
+    training_pixels(image, t, random, trained.data());
+    EXPECT_EQ(trained, evaluation_image(image, t).pixels);
+  }
+}
+
+TEST(Place, DrawsAllOfItsRangesAndNothingBeyond) {
+  Transform t;
+  t.height = 100;
+  t.width = 200;
+  t.fit = Fit::letterbox;
+  t.scale = 0.5;
+  t.translate = 0.2;
+  t.hsv = true;
+  double least = 9, most = 0, left = 0, right = 0, up = 0, down = 0;
+  int hue = 0, unchanged = 0;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    Random random({i});
+    const Placed placed = draw_placed({100, 100}, t, random);  // fits as 100x100 with its middle at (100, 50)
+    EXPECT_EQ(placed.part.height, placed.part.width);
+    EXPECT_FALSE(placed.flip);
+    least = std::min(least, placed.part.height / 100.0), most = std::max(most, placed.part.height / 100.0);
+    const double x = placed.part.left + placed.part.width / 2.0 - 100,
+                 y = placed.part.top + placed.part.height / 2.0 - 50;
+    left = std::min(left, x), right = std::max(right, x), up = std::min(up, y), down = std::max(down, y);
+    hue = std::max(hue, std::abs(placed.hue));
+    unchanged += placed.hue == 0;
+  }
+  EXPECT_NEAR(least, 0.5, 0.01);
+  EXPECT_NEAR(most, 1.5, 0.01);
+  EXPECT_NEAR(left, -40, 1.5);
+  EXPECT_NEAR(right, 40, 1.5);
+  EXPECT_NEAR(up, -20, 1.5);
+  EXPECT_NEAR(down, 20, 1.5);
+  EXPECT_EQ(hue, 10);
+  EXPECT_NEAR(unchanged, 1000 + 1000 / 21, 100);
+}
+
+TEST(Place, ColoursChangeInHueSaturationAndValue) {
+  const auto changed = [](std::vector<uint8_t> rgb, const Placed& by) {
+    Image image{1, 1, 3, std::move(rgb)};
+    change_colours(image, by);
+    return image.pixels;
+  };
+  using Pixel = std::vector<uint8_t>;
+  const Pixel red{255, 0, 0};
+  EXPECT_EQ(changed(red, {.hue = 60}), (Pixel{255, 255, 0}));
+  EXPECT_EQ(changed(red, {.hue = 120}), (Pixel{0, 255, 0}));
+  EXPECT_EQ(changed(red, {.hue = -60}), (Pixel{255, 0, 255}));
+  EXPECT_EQ(changed(red, {.hue = 12}), (Pixel{255, 51, 0}));
+  EXPECT_EQ(changed(red, {.saturation = -51}), (Pixel{255, 51, 51}));
+  EXPECT_EQ(changed(red, {.value = -55}), (Pixel{200, 0, 0}));
+  EXPECT_EQ(changed({10, 20, 30}, {.value = -40}), (Pixel{0, 0, 0}));
+  EXPECT_EQ(changed({77, 77, 77}, {.hue = 8, .saturation = 30, .value = 3}), (Pixel{80, 80, 80}));  // grey stays grey
+  for (int i = 0; i < 200; ++i) {                                                                   // there and back
+    const Image image = testing::noise(1, 1, 3, static_cast<uint64_t>(i));
+    const Pixel there = changed(image.pixels, {.hue = 120});
+    EXPECT_EQ(changed(there, {.hue = -120}), image.pixels);
+    EXPECT_EQ(there, (Pixel{image.pixels[2], image.pixels[0], image.pixels[1]}));
+  }
+}
+
+}  // namespace
+}  // namespace octet

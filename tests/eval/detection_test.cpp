@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluation of detectors: outputs become boxes, boxes the AP of the set, and two detectors are compared.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "src/eval/evaluate.h"
+#include "src/eval/paired.h"
+#include "tests/error_of.h"
+
+namespace octet {
+namespace {
+
+constexpr int kSide = 32, kCells = 16, kStride = 8;
+
+/// Image i has the value i everywhere, and a box of two cells by two around the middle of cell i % 16.
+class Cells : public Dataset {
+ public:
+  Cells() {
+    const auto side = [](int cell) {  // cut off at the image's borders
+      const double low = std::max(0.0, kStride * (cell - 0.5)), high = std::min(1.0 * kSide, kStride * (cell + 1.5));
+      return std::pair{low, high - low};
+    };
+    for (int i = 0; i < 40; ++i) {
+      const auto [x, width] = side(i % 4);
+      const auto [y, height] = side(i / 4 % 4);
+      boxes_.push_back({{{x, y, width, height}, i % 2, width * height, false}});
+    }
+  }
+  size_t size() const override { return boxes_.size(); }
+  int channels() const override { return 1; }
+  Labels labels() const override { return Labels::boxes; }
+  int label(size_t) const override { return 0; }
+  Image read(size_t i) const override {
+    return {kSide, kSide, 1, std::vector<uint8_t>(kSide * kSide, static_cast<uint8_t>(i))};
+  }
+  const std::vector<BoxLabel>& boxes(size_t i) const override { return boxes_[i]; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::optional<PictureHeader> header(size_t) const override { return PictureHeader{kSide, kSide, 1, 8}; }
+  std::string describe(size_t i) const override { return "cells[" + std::to_string(i) + "]"; }
+
+ private:
+  std::vector<std::vector<BoxLabel>> boxes_;
+  std::vector<std::string> names_{"even", "odd"};
+};
+
+/// Finds the boxes of images, but of each of which `blind` divides the number (from 1) one in another place.
+class Finds : public Program {
+ public:
+  explicit Finds(int blind, float poison = 0) : blind_(blind), poison_(poison) {}
+  void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap&) override {
+    ASSERT_EQ(outputs.size(), 3u);
+    for (int n = 0; n < batch; ++n) {
+      const int image = images[n * kSide * kSide];
+      const bool right = (image + 1) % blind_ != 0;
+      const int cell = right ? image % kCells : (image + 5) % kCells;
+      for (int c = 0; c < kCells; ++c) {
+        float* classes = static_cast<float*>(outputs[0]) + (n * kCells + c) * 2;
+        float* box = static_cast<float*>(outputs[1]) + (n * kCells + c) * 4;
+        const bool here = c == cell;
+        classes[0] = image % 2 == 0 ? 5 : -12, classes[1] = image % 2 == 0 ? -12 : 5;
+        box[0] = box[1] = 0.5;
+        box[2] = box[3] = std::log(2.0f);
+        static_cast<float*>(outputs[2])[n * kCells + c] = here ? 4 : -20;
+      }
+      if (image == 3) static_cast<float*>(outputs[1])[n * kCells * 4] += poison_;
+    }
+  }
+  std::vector<LayerInfo> layers() const override { return {}; }
+  size_t arena_bytes() const override { return 0; }
+
+ private:
+  int blind_;
+  float poison_;
+};
+
+class DetectionEvaluation : public ::testing::Test {
+ protected:
+  DetectionEvaluation() {
+    set_.name = "test";
+    set_.dataset = &cells_;
+    set_.indices.resize(cells_.size());
+    std::iota(set_.indices.begin(), set_.indices.end(), size_t{0});
+    set_.transform.channels = 1;
+    set_.transform.height = set_.transform.width = kSide;
+    set_.transform.fit = Fit::letterbox_corner;
+    BoxDecoder decoder{{}, {}, set_.transform};
+    for (const int channels : {2, 4, 1}) decoder.outputs.push_back({{channels, 4, 4}, {}});
+    decoder.head.levels = {{kStride, 1, 2, 0}};
+    set_.detector = std::make_shared<BoxDecoder>(decoder);
+  }
+  Evaluation with(Program&& program) {
+    return evaluate("cpu", program, set_, {.classes = 2, .batch_size = 7, .latency_images = 2});
+  }
+  Cells cells_;
+  EvaluationSet set_;
+};
+
+TEST_F(DetectionEvaluation, BoxesAreScoredInTheirImages) {
+  const Evaluation all = with(Finds(1000));
+  EXPECT_EQ(all.images, 40);
+  EXPECT_EQ(all.ap, 1);
+  EXPECT_EQ(all.score(), all.ap);
+  EXPECT_EQ(all.second(), all.ap50);
+  EXPECT_EQ(all.loss, 1 - all.ap);
+  EXPECT_EQ(all.latency_runs, 2);
+  EXPECT_EQ(accuracy_key(all), "cpu_ap");
+  ASSERT_EQ(all.boxes.size(), 40u);
+  ASSERT_EQ(all.boxes[5].detections.size(), 1u);
+  EXPECT_EQ(all.boxes[5].detections[0].box, (Box{4, 4, 16, 16}));
+  const Evaluation some = with(Finds(4));
+  EXPECT_GT(some.ap, 0.5);  // of one class all, of the other half, with as many that are wrong
+  EXPECT_LT(some.ap, 0.75);
+  EXPECT_EQ(differing_predictions(all, some), 10);
+  EXPECT_EQ(differing_predictions(all, with(Finds(1000))), 0);
+}
+
+TEST_F(DetectionEvaluation, AnOutputThatIsNoNumberShowsInTheLoss) {
+  EXPECT_TRUE(std::isnan(with(Finds(1000, std::numeric_limits<float>::infinity())).loss));
+  EXPECT_EQ(differing_predictions(with(Finds(1000)), with(Finds(1000, 1e-3f))), 0);  // a cell without a box
+}
+
+TEST_F(DetectionEvaluation, TwoAreComparedByTheJackknife) {
+  const Evaluation good = with(Finds(1000)), bad = with(Finds(3)), nearly = with(Finds(39));
+  const Paired same = paired(good, good);
+  EXPECT_EQ(same.points, 0);
+  EXPECT_EQ(same.p_value, 1);
+  EXPECT_FALSE(same.told_apart());
+  const Paired worse = paired(good, bad);
+  EXPECT_DOUBLE_EQ(worse.points, 100 * (good.ap - bad.ap));
+  EXPECT_LT(worse.low, worse.points);
+  EXPECT_GT(worse.high, worse.points);
+  EXPECT_TRUE(worse.told_apart());
+  EXPECT_DOUBLE_EQ(paired(bad, good).low, -worse.high);
+  EXPECT_FALSE(paired(good, nearly).told_apart());  // one image of 40
+  EXPECT_EQ(worse.images, 40);
+}
+
+TEST_F(DetectionEvaluation, OneProcessAloneScoresBoxes) {
+  set_.sharing = std::make_shared<Sharing>();
+  EXPECT_EQ(error_of([&] { with(Finds(2)); }), "evaluation with data.labels: boxes is one process's");
+  set_.sharing = nullptr;
+  for (size_t i = 0; i < 40; ++i) const_cast<std::vector<BoxLabel>&>(cells_.boxes(i)).clear();
+  EXPECT_EQ(error_of([&] { with(Finds(2)); }), "evaluation of cpu: none of the 40 images has a box");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/loop/box_objective.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "src/data/labels.h"
+
+namespace octet {
+namespace {
+
+constexpr double kCentre = 1.5;       // strides
+constexpr double kIouCost = 3;        // factor of -log(IoU)
+constexpr double kFar = 1e6;          // cost of a cell that is not near the box's centre
+constexpr int64_t kMostCells = 10;    // of a box
+constexpr double kBoxWeight = 5;      // of 1 - IoU^2
+constexpr double kMostExponent = 20;  // of a box's size in strides, as in src/detect/decode.cpp
+
+/// Returns intersection over union along the last dimension of a and b, [..., 4] as centre and size, which broadcast.
+at::Tensor overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto at = [](const at::Tensor& box, int64_t value) { return box.select(-1, value); };
+  const auto shared = [&](int64_t axis) {
+    const at::Tensor half_a = at(a, axis + 2) / 2, half_b = at(b, axis + 2) / 2;
+    const at::Tensor low = at::maximum(at(a, axis) - half_a, at(b, axis) - half_b);
+    const at::Tensor high = at::minimum(at(a, axis) + half_a, at(b, axis) + half_b);
+    return (high - low).clamp_min(0);
+  };
+  const at::Tensor both = shared(0) * shared(1);
+  return both / (at(a, 2) * at(a, 3) + at(b, 2) * at(b, 3) - both + 1e-16);
+}
+
+/// Returns by cell and label [N, A, G] the binary cross-entropy of probabilities [N, A, classes] and the label's class,
+/// summed over the classes: that of no class at all, with the term of the label's class exchanged.
+at::Tensor class_cost(const at::Tensor& probability, const at::Tensor& label_classes) {
+  constexpr double kLeastLog = -100;  // as LibTorch's binary cross-entropy
+  const at::Tensor yes = at::log(probability).clamp_min(kLeastLog);
+  const at::Tensor no = at::log(1 - probability).clamp_min(kLeastLog);
+  const at::Tensor index = label_classes.unsqueeze(1).expand({-1, probability.size(1), -1});
+  return (no - yes).gather(2, index) - no.sum(2, /*keepdim=*/true);
+}
+
+/// Returns of each row of the last dimension the value at `index` [...], int64.
+at::Tensor pick(const at::Tensor& values, const at::Tensor& index) {
+  return values.gather(-1, index.unsqueeze(-1)).squeeze(-1);
+}
+
+/// Returns the labels' boxes of the cells, [N, A, 4].
+at::Tensor boxes_of(const BoxTargets& targets, const at::Tensor& label) {
+  return targets.boxes.gather(1, label.unsqueeze(-1).expand({-1, -1, 4}));
+}
+
+at::Tensor cross_entropies(const at::Tensor& logits, const at::Tensor& target) {
+  return at::binary_cross_entropy_with_logits(logits, target, {}, {}, at::Reduction::None);
+}
+
+/// Returns the divergence of probabilities sigmoid(taught) from sigmoid(logits), by element.
+at::Tensor divergences(const at::Tensor& logits, const at::Tensor& taught) {
+  const at::Tensor p = at::sigmoid(taught);
+  const auto expected = [&](const at::Tensor& of) { return p * at::log_sigmoid(of) + (1 - p) * at::log_sigmoid(-of); };
+  return expected(taught) - expected(logits);
+}
+
+}  // namespace
+
+BoxTargets box_targets(const at::Tensor& labels) {
+  const at::Tensor lengths = labels.narrow(2, 1, 4).to(at::kFloat) / kBoxUnits;  // left, top, width, height
+  const at::Tensor size = lengths.narrow(2, 2, 2);
+  const at::Tensor classes = labels.select(2, 0);
+  return {classes.ge(0), classes.clamp_min(0), at::cat({lengths.narrow(2, 0, 2) + size / 2, size}, 2)};
+}
+
+at::Tensor BoxCells::boxes() const {
+  const at::Tensor size = raw.narrow(2, 2, 2).clamp_max(kMostExponent).exp() * stride.unsqueeze(1);
+  const at::Tensor centre_x = (raw.select(2, 0) + x) * stride, centre_y = (raw.select(2, 1) + y) * stride;
+  return at::cat({centre_x.unsqueeze(2), centre_y.unsqueeze(2), size}, 2);
+}
+
+Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor boxes = cells.boxes().detach();
+  const auto near = [&](const at::Tensor& corner, int64_t axis) {
+    const at::Tensor away = (corner + 0.5) * cells.stride - targets.boxes.select(2, axis).unsqueeze(2);
+    return away.abs().lt(cells.stride * kCentre);
+  };
+  const at::Tensor valid = targets.valid.unsqueeze(2);  // [N, G, 1]; what follows is [N, G, A]
+  const at::Tensor at_centre = near(cells.x, 0).logical_and(near(cells.y, 1)).logical_and(valid);
+  const at::Tensor possible = at_centre.any(1, /*keepdim=*/true).logical_and(valid);
+  const at::Tensor iou = overlap(targets.boxes.unsqueeze(2), boxes.unsqueeze(1)) * possible;
+
+  // In double, so that 1e6 takes no digits from the rest.
+  const at::Tensor score = at::sigmoid(cells.classes) * at::sigmoid(cells.objectness).unsqueeze(2);
+  const at::Tensor of_class = class_cost(score.detach().sqrt(), targets.classes).transpose(1, 2);
+  const at::Tensor all = of_class.to(at::kDouble) - kIouCost * at::log(iou + 1e-8) + kFar * at_centre.logical_not();
+  const at::Tensor cost = all.masked_fill(possible.logical_not(), std::numeric_limits<double>::infinity());
+
+  const int64_t most = std::min(kMostCells, iou.size(2));
+  const at::Tensor count = std::get<0>(iou.topk(most, 2)).sum(2).to(at::kLong).clamp(1, most);
+  const at::Tensor cheapest = std::get<0>(cost.topk(most, 2, /*largest=*/false));
+  const at::Tensor limit = pick(cheapest, count - 1).unsqueeze(2);
+  const at::Tensor taken = cost.le(limit).logical_and(possible);
+
+  const at::Tensor takers = taken.sum(1);  // [N, A]
+  const at::Tensor label = at::where(takers.gt(1), cost.argmin(1), taken.to(at::kByte).argmax(1));
+  const at::Tensor positive = takers.gt(0);
+  return {positive, label, pick(iou.transpose(1, 2), label) * positive};
+}
+
+BoxObjective::BoxObjective(const BoxDecoder& decoder, at::Device device) : decoder_(decoder) {
+  const at::TensorOptions floats(at::kFloat);
+  std::vector<at::Tensor> x, y, strides;
+  for (const BoxHead::Level& level : decoder_.head.levels) {
+    const Shape& shape = decoder_.outputs[static_cast<size_t>(level.boxes)].shape;
+    x.push_back(at::arange(shape.w, floats).repeat({shape.h}));
+    y.push_back(at::arange(shape.h, floats).repeat_interleave(shape.w));
+    strides.push_back(at::full({static_cast<int64_t>(shape.h) * shape.w}, level.stride, floats));
+  }
+  x_ = at::cat(x).to(device);
+  y_ = at::cat(y).to(device);
+  stride_ = at::cat(strides).to(device);
+}
+
+BoxCells BoxObjective::cells(const at::Tensor& outputs) const {
+  std::vector<at::Tensor> all;  // [N, cells, channels]
+  int64_t first = 0;
+  for (const BoxDecoder::Output& output : decoder_.outputs) {
+    const Shape& shape = output.shape;
+    const at::Tensor flat = outputs.narrow(1, first, shape.elements()).to(at::kFloat);
+    all.push_back(flat.reshape({outputs.size(0), shape.c, -1}).transpose(1, 2));
+    first += shape.elements();
+  }
+  std::vector<at::Tensor> raw, objectness, classes;
+  for (const BoxHead::Level& level : decoder_.head.levels) {
+    raw.push_back(all[static_cast<size_t>(level.boxes)]);
+    objectness.push_back(all[static_cast<size_t>(level.objectness)]);
+    classes.push_back(all[static_cast<size_t>(level.classes)]);
+  }
+  return {at::cat(raw, 1), at::cat(objectness, 1).squeeze(2), at::cat(classes, 1), x_, y_, stride_};
+}
+
+BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTargets& targets) const {
+  const Assignment assigned = assign_boxes(cells, targets);
+  const at::Tensor positive = assigned.positive.to(at::kFloat), count = positive.sum().clamp_min(1);
+  const at::Tensor wanted = boxes_of(targets, assigned.label);
+  const at::Tensor numbers = at::arange(cells.classes.size(2), targets.classes.options());
+  const at::Tensor of_class = targets.classes.gather(1, assigned.label).unsqueeze(2).eq(numbers);
+  const at::Tensor lost = 1 - overlap(cells.boxes(), wanted).square();
+  const at::Tensor classes = cross_entropies(cells.classes, of_class * assigned.iou.unsqueeze(2));
+  return {.boxes = kBoxWeight * at::where(assigned.positive, lost, at::zeros_like(lost)).sum() / count,
+          .objectness = cross_entropies(cells.objectness, positive).sum() / count,
+          .classes = (classes * positive.unsqueeze(2)).sum() / count,
+          .mean_iou = assigned.iou.sum() / count};
+}
+
+Objective::Judged BoxObjective::judge(const at::Tensor& outputs, const at::Tensor& labels, double) const {
+  const Losses all = losses(cells(outputs), box_targets(labels));
+  const at::Tensor loss = all.boxes + all.objectness + all.classes;
+  return {loss, loss.detach(), all.mean_iou.to(at::kDouble) * static_cast<double>(labels.size(0))};
+}
+
+at::Tensor BoxObjective::distill(const at::Tensor& outputs, const at::Tensor& taught, double) const {
+  const BoxCells own = cells(outputs), wanted = cells(taught);
+  const at::Tensor weight = at::sigmoid(wanted.objectness);  // [N, A]
+  const at::Tensor lost = kBoxWeight * (1 - overlap(own.boxes(), wanted.boxes()).square());
+  const at::Tensor classes = divergences(own.classes, wanted.classes).sum(2);
+  const at::Tensor sum = divergences(own.objectness, wanted.objectness).sum() + (weight * (classes + lost)).sum();
+  return sum / weight.sum().clamp_min(1);
+}
+
+}  // namespace octet

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// How detectors with a head of YOLOX learn: which cells are to find which box (SimOTA), and the losses of boxes,
+// objectness and classes. Ge et al., YOLOX: exceeding YOLO series in 2021, arXiv 2107.08430; Ge et al., OTA, arXiv
+// 2103.14259. All images of a batch at once, in shapes that do not depend on what is in them, without waiting for a
+// GPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "src/detect/decode.h"
+#include "trainers/loop/objective.h"
+
+namespace octet {
+
+/// The labels of a batch. N images, G places for boxes in each.
+struct BoxTargets {
+  at::Tensor valid;    ///< bool [N, G]: whether there is a box
+  at::Tensor classes;  ///< int64 [N, G]; 0 where there is none
+  at::Tensor boxes;    ///< float [N, G, 4]: centre x, y, width, height in pixels of the input
+};
+
+/// Returns the targets of labels as LabelWriter writes them, int64 [N, G, kBoxValues].
+BoxTargets box_targets(const at::Tensor& labels);
+
+/// A head's outputs over the A cells of all levels, level by level and row by row; and where the cells are.
+struct BoxCells {
+  at::Tensor raw;         ///< float [N, A, 4]: b0 .. b3 of BoxHeadKind::yolox
+  at::Tensor objectness;  ///< float [N, A], before the sigmoid
+  at::Tensor classes;     ///< float [N, A, classes], before the sigmoid
+  at::Tensor x, y;        ///< float [A]: of the upper left corner, in cells
+  at::Tensor stride;      ///< float [A]: pixels of a cell
+
+  /// Returns the boxes, float [N, A, 4]: centre x, y, width, height in pixels of the input.
+  at::Tensor boxes() const;
+};
+
+/// Which box each cell is to find.
+struct Assignment {
+  at::Tensor positive;  ///< bool [N, A]: whether it is to find one
+  at::Tensor label;     ///< int64 [N, A], into G
+  at::Tensor iou;       ///< float [N, A]: of the cell's box and that label; 0 for other cells
+};
+
+/// SimOTA. Candidates are the cells whose centre lies within 1.5 strides of the centre of some box, along both axes. A
+/// candidate costs a box: the binary cross-entropy of sqrt(class * objectness), summed over the classes, minus 3
+/// log(IoU + 1e-8), and 1e6 more if it is not near the centre of that box. A box takes as many of the cheapest as the
+/// sum of its ten largest IoUs, rounded down, at least one; a cell that several take goes to the box that it costs
+/// least. Without gradients.
+Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets);
+
+class BoxObjective : public Objective {
+ public:
+  BoxObjective(const BoxDecoder& decoder, at::Device device);
+
+  /// The loss of a batch is the sum of these.
+  struct Losses {
+    at::Tensor boxes;       ///< 5 (1 - IoU^2), summed over the positive cells
+    at::Tensor objectness;  ///< binary cross-entropy over all cells: are they positive?
+    at::Tensor classes;   ///< binary cross-entropy over the positive cells; the target of the label's class is the IoU
+    at::Tensor mean_iou;  ///< over the positive cells, without gradient
+  };  ///< float32 scalars; each sum is divided by the number of positive cells of the batch, at least 1
+  Losses losses(const BoxCells& cells, const BoxTargets& targets) const;
+
+  /// Returns a network's outputs [N, elements] as walk() orders them by cell, in float32.
+  BoxCells cells(const at::Tensor& outputs) const;
+
+  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const override;
+
+  /// Returns the divergence (Kullback-Leibler) of the teacher's objectness and the outputs', summed over all cells,
+  /// plus that of the classes and 5 (1 - IoU^2) of the boxes, weighted by the teacher's objectness; all divided by the
+  /// sum of these weights, at least 1. There is no temperature: probabilities of a sigmoid are not softened.
+  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const override;
+
+ private:
+  const BoxDecoder decoder_;
+  at::Tensor x_, y_, stride_;  // [A]
+};
+
+}  // namespace octet

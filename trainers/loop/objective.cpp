@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/loop/objective.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/log_softmax.h>
+
+#include <cstdint>
+
+#include "src/train/repair/distill.h"
+#include "trainers/loop/box_objective.h"
+
+namespace octet {
+namespace {
+
+bool of_pixels(const at::Tensor& labels) { return labels.dim() == 3; }
+
+/// Returns the logits as [N, classes, H, W].
+at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
+  return logits.reshape({labels.size(0), -1, labels.size(1), labels.size(2)});
+}
+
+at::Tensor labelled(const at::Tensor& labels) { return labels.ge(0); }
+
+/// Returns the divisor of the mean: the number of labelled pixels, or 1 if there are none.
+at::Tensor count(const at::Tensor& labels) { return labelled(labels).sum().clamp_min(1); }
+
+/// The cross-entropy written out, because LibTorch's for images (nll_loss2d) has no deterministic form on the GPU. No
+/// class equals kNoLabel, so the target of such a pixel is all zeros.
+at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  const at::Tensor log_shares = at::log_softmax(as_pixels(logits, labels).to(at::kFloat), 1);
+  const int64_t classes = log_shares.size(1);
+  const at::Tensor numbers = at::arange(classes, labels.options()).view({1, -1, 1, 1});
+  at::Tensor target = labels.unsqueeze(1).eq(numbers).to(at::kFloat);
+  if (smoothing > 0) {
+    const at::Tensor spread =
+        labelled(labels).unsqueeze(1).to(at::kFloat).mul(smoothing / static_cast<double>(classes));
+    target = target.mul(1 - smoothing).add(spread);
+  }
+  return log_shares.mul(target).sum().neg().div(count(labels));
+}
+
+}  // namespace
+
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing);
+  return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
+}
+
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels) {
+  if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
+  const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
+  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(count(labels));
+}
+
+namespace {
+
+class ClassObjective : public Objective {
+ public:
+  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const override {
+    const at::Tensor loss = mean_loss(outputs, labels, smoothing);
+    const at::NoGradGuard no_grad;  // validation measures it without smoothing
+    const at::Tensor plain = smoothing > 0 ? mean_loss(outputs.detach(), labels, 0) : loss.detach();
+    return {loss, plain, correct_images(outputs.detach(), labels)};
+  }
+
+  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const override {
+    return distillation_loss(outputs, taught, temperature);
+  }
+};
+
+}  // namespace
+
+const Objective& class_objective() {
+  static const ClassObjective objective;
+  return objective;
+}
+
+std::shared_ptr<const Objective> make_objective(const Task& task, at::Device device) {
+  if (task.labels == Labels::boxes) return std::make_shared<BoxObjective>(*task.detector, device);
+  return std::make_shared<ClassObjective>();
+}
+
+}  // namespace octet
