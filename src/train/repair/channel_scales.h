@@ -36,8 +36,8 @@ class ChannelScales {
   /// ranges differ by at least `least_spread`. power: as of equalize_curve().
   ScaledNetwork scaled(Graph graph, const Weights& weights, double least_spread, double power) const;
 
-  /// What a scaled network must leave of the error: functions with a table for each channel cost time, since they run by
-  /// themselves.
+  /// What a scaled network must leave of the error: functions with a table for each channel cost time, since they run
+  /// by themselves.
   static constexpr double kPays = 0.95;
 
   /// Returns of several scaled() networks the one that loses least by `lost`, if that pays against `graph`. First only
