@@ -72,6 +72,31 @@ TEST(LearnedScalesTraining, TheirOwnRateMovesThem) {
   }
 }
 
+/// Running statistics that are not those of any batch make the values of evaluation a hundred times as wide as those of
+/// training. A scale does not learn that far; what the recipe itself says to learn begins as calibrated.
+TEST(LearnedScalesTraining, ByDefaultBeginAsTrainingSeesTheValues) {
+  for (const bool by_default : {true, false}) {
+    const Folder folder("learned_start");
+    Recipe recipe = learning(EdgeScales::lsq, WeightCalibrator::minmax);
+    if (by_default) recipe.quant.scales.reset();
+    recipe.qat.learning_rate = 1e-9;
+    CalibratedRun c(recipe, folder.path());
+    const std::vector<float> usual = edge_scales(c.model);  // the input's, bn1's, bn2's
+    c.weights.at("bn1.running_var").detach().mul_(1e-4);
+    calibrate(c.model, c.run);
+    const std::vector<float> wide = edge_scales(c.model);
+    ASSERT_GT(wide[1], 20 * usual[1]);
+    train_qat(c.run, c.model, false);
+    const std::vector<float> after = edge_scales(c.model);
+    EXPECT_NEAR(after[0], usual[0], 0.1 * usual[0]);
+    if (by_default) {
+      EXPECT_LT(after[1], 3 * usual[1]);
+    } else {
+      EXPECT_NEAR(after[1], wide[1], 1e-3 * wide[1]);
+    }
+  }
+}
+
 /// Interrupted at every kind of place, with momentum, averages and scaler: the same bits at the end, in the engine's
 /// file too.
 TEST(LearnedScalesTraining, ResumeEndsAlikeAndLoadsAsItWas) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training phases of a run, with validation and metrics after each epoch.
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +12,9 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/quant/plan.h"
+#include "src/train/model/numerics.h"
+#include "trainers/loop/batches.h"
+#include "trainers/loop/reestimate.h"
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
@@ -174,6 +178,32 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost)
   return scales == EdgeScales::observed;
 }
 
+/// Sets the ranges that learn to those of the values that training sees, with BatchNorm's statistics of each batch.
+/// Those of evaluation, which calibration saw, may be a thousand times as wide, and a scale does not learn that far.
+void start_learned_ranges(const Run& run, QuantizedModel& model) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  Weights copies = model.weights();  // whose running statistics move
+  for (auto& [name, tensor] : copies) tensor = tensor.detach().clone();
+  QuantizedModel seen = make_quantized(run, copies);
+  const auto batch_size = static_cast<size_t>(run.recipe.qat.batch_size);
+  Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
+                {.batch_size = run.recipe.qat.batch_size, .workers = run.data.workers});
+  bool first = true;
+  for (Batch batch; loader.next(batch); first = false) {
+    throw_if_interrupted();
+    if (batch.size < batch_size && !first) break;  // whose statistics are those of few images
+    seen.forward(network_input(batch, run.data, run.device),
+                 {.batch_norm_training = true, .observe = true, .quantize = false});
+  }
+  seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
+  const std::vector<QParams> edges = seen.edges();
+  for (int n = 0; n < static_cast<int>(edges.size()); ++n)
+    if (model.prepared().has_edge(n)) model.set_edge(n, edges[n]);
+  if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
+}
+
 /// Trains a phase of the float network, validating it after each epoch.
 void train_float_network(const Run& run, Phase& phase) {
   phase.epoch_done = [&](const EpochResult& result) {
@@ -233,6 +263,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
+  if (!run.recipe.quant.scales && learn(edge_scales(run))) start_learned_ranges(run, model);
   phase.freeze_observers = observes(run, model, lost) ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)

@@ -87,8 +87,8 @@ struct QuantizedModel::Impl {
     return edges;
   }
 
-  /// Sets learned scales to those of `edges` and of the weights.
-  void start_learning() {
+  /// Sets learned scales and offsets to those of `edges`.
+  void start_learning_edges() {
     const c10::NoGradGuard no_grad;
     std::vector<float> values, offsets;
     for (const QParams& q : edges.qparams) {
@@ -97,14 +97,18 @@ struct QuantizedModel::Impl {
     }
     if (learned.edges.defined()) learned.edges.copy_(at::tensor(values));
     if (learned.offsets.defined()) learned.offsets.copy_(at::tensor(offsets));
-    if (learned.weights.defined()) {
-      std::vector<float> scales;
-      for_weights(used_weights(), [&](int n, const at::Tensor& weight) {
-        const std::vector<float> of_node = octet::weight_scales(prepared, n, weight, options.weights);
-        scales.insert(scales.end(), of_node.begin(), of_node.end());
-      });
-      learned.weights.copy_(at::tensor(scales));
-    }
+  }
+
+  /// Sets learned scales of weights to those of the weights, whose search takes long.
+  void start_learning_weights() {
+    if (!learned.weights.defined()) return;
+    const c10::NoGradGuard no_grad;
+    std::vector<float> scales;
+    for_weights(used_weights(), [&](int n, const at::Tensor& weight) {
+      const std::vector<float> of_node = octet::weight_scales(prepared, n, weight, options.weights);
+      scales.insert(scales.end(), of_node.begin(), of_node.end());
+    });
+    learned.weights.copy_(at::tensor(scales));
   }
 
   /// Calls f(node, weight) for every convolution and linear.
@@ -253,6 +257,7 @@ void QuantizedModel::calibrate(CalibrationMethod method, double percentile, cons
   impl.seen_by_all = impl.calibrators;
   if (merge) merge(impl.seen_by_all);
   choose_edges(method, percentile);
+  impl.start_learning_weights();
 }
 
 void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
@@ -281,14 +286,14 @@ void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
   impl.edges.percentile = percentile;
   impl.edges.ready = true;
   impl.upload();
-  impl.start_learning();
+  impl.start_learning_edges();
 }
 
 void QuantizedModel::set_edge(int node, const QParams& qparams) {
   impl_->fetch();
   impl_->set_edge(node, qparams);
   impl_->upload();
-  impl_->start_learning();
+  impl_->start_learning_edges();
 }
 
 std::vector<QuantizedModel::WideEdge> QuantizedModel::wide_edges(double times) const {
