@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Why a quantized network answers worse than its float network: the layers that lose it, and the keys that may help.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/logical_or.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -187,13 +187,12 @@ void start_learned_ranges(const Run& run, QuantizedModel& model) {
   Weights copies = model.weights();  // whose running statistics move
   for (auto& [name, tensor] : copies) tensor = tensor.detach().clone();
   QuantizedModel seen = make_quantized(run, copies);
-  const auto batch_size = static_cast<size_t>(run.recipe.qat.batch_size);
   Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
                 {.batch_size = run.recipe.qat.batch_size, .workers = run.data.workers});
   bool first = true;
   for (Batch batch; loader.next(batch); first = false) {
     throw_if_interrupted();
-    if (batch.size < batch_size && !first) break;  // whose statistics are those of few images
+    if (batch.size < run.recipe.qat.batch_size && !first) break;  // whose statistics are those of few images
     seen.forward(network_input(batch, run.data, run.device),
                  {.batch_norm_training = true, .observe = true, .quantize = false});
   }
