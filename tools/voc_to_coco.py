@@ -23,9 +23,10 @@ def read(path: Path) -> tuple[dict, list[dict]]:
         for entry in root.iter("object"):
             corner = {key: float(entry.find("bndbox").find(key).text) for key in ("xmin", "ymin", "xmax", "ymax")}
             difficult = entry.find("difficult")
+            # Corners are pixels, counted from 1, and belong to the box (VOC2012's devkit, section 4.2).
             objects.append({"name": entry.find("name").text.strip(),
-                            "bbox": [corner["xmin"], corner["ymin"], corner["xmax"] - corner["xmin"],
-                                     corner["ymax"] - corner["ymin"]],
+                            "bbox": [corner["xmin"] - 1, corner["ymin"] - 1, corner["xmax"] - corner["xmin"] + 1,
+                                     corner["ymax"] - corner["ymin"] + 1],
                             "iscrowd": int(difficult is not None and difficult.text.strip() == "1")})
         return size, objects
     except (OSError, xml.ParseError, AttributeError, ValueError) as error:
@@ -36,7 +37,9 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = Path(sys.argv[1])
-    splits = {file.stem: file.read_text().split() for file in sorted((folder / "ImageSets/Main").glob("*.txt"))}
+    lists = {file.stem: file.read_text() for file in sorted((folder / "ImageSets/Main").glob("*.txt"))}
+    # CLASS_SPLIT.txt says "NAME 1" or "NAME -1" of one class.
+    splits = {name: text.split() for name, text in lists.items() if all(len(line.split()) < 2 for line in text.splitlines())}
     if not splits:
         sys.exit(f"{folder}/ImageSets/Main: no list of images")
     found = {name: read(folder / f"Annotations/{name}.xml") for names in splits.values() for name in names}

@@ -51,7 +51,7 @@ std::vector<std::string> image_files(const BoxAnnotations& annotations, const st
   long missing = 0;
   for (const BoxAnnotations::Picture& image : annotations.images) {
     files.push_back((fs::path(folder) / image.file).string());
-    if (fs::exists(files.back())) continue;
+    if (fs::is_regular_file(files.back()) && !files.back().ends_with(".tar")) continue;
     if (missing++ == 0) first = files.back();
   }
   if (missing > 0)
@@ -79,7 +79,12 @@ BoxFolder::BoxFolder(const DatasetSpec& spec) {
 void BoxFolder::take_classes(const DatasetSpec& spec, BoxAnnotations& annotations, const std::string& file) {
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty())
-    for (const BoxAnnotations::Category& category : annotations.categories) class_names_.push_back(category.name);
+    for (const BoxAnnotations::Category& category : annotations.categories) {
+      if (std::find(class_names_.begin(), class_names_.end(), category.name) != class_names_.end())
+        throw data_error(fmt::format("{}: two categories are called '{}'; rename one, or give both's boxes one id",
+                                     file, category.name));
+      class_names_.push_back(category.name);
+    }
   for (BoxAnnotations::Picture& image : annotations.images)
     for (BoxLabel& label : image.labels) {
       const std::string& name = annotations.categories[static_cast<size_t>(label.class_index)].name;

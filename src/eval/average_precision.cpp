@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace octet {
 namespace {
@@ -148,7 +149,30 @@ std::vector<std::vector<ClassImage>> by_class(std::span<const ImageBoxes> images
   return result;
 }
 
+/// Returns the outcomes of a class, the highest score first, and how many labels count.
+std::pair<std::vector<Outcome>, long> outcomes_of(const std::vector<ClassImage>& images, const AreaRange& area) {
+  std::vector<Outcome> outcomes;
+  long labels = 0;
+  for (const ClassImage& image : images) labels += match(image, area, outcomes);
+  std::stable_sort(outcomes.begin(), outcomes.end(),
+                   [](const Outcome& x, const Outcome& y) { return x.score > y.score; });
+  return {std::move(outcomes), labels};
+}
+
 }  // namespace
+
+double mean_average_precision(std::span<const ImageBoxes> images, int classes) {
+  Mean ap;
+  for (const std::vector<ClassImage>& all : by_class(images, classes)) {
+    const auto [outcomes, labels] = outcomes_of(all, kAreas[0]);
+    if (labels == 0) continue;
+    double sum = 0;
+    for (int t = 0; t < kThresholds; ++t)
+      sum += precision_recall(outcomes, t, kMostDetections.back(), labels).precision;
+    ap.add(sum / kThresholds);
+  }
+  return ap.value();
+}
 
 AveragePrecision average_precision(std::span<const ImageBoxes> images, int classes) {
   AveragePrecision result;
@@ -157,12 +181,8 @@ AveragePrecision average_precision(std::span<const ImageBoxes> images, int class
   for (const std::vector<ClassImage>& all : by_class(images, classes)) {
     AveragePrecision::OfClass of_class{kNothing, kNothing, kNothing, 0};
     for (size_t a = 0; a < kAreas.size(); ++a) {
-      std::vector<Outcome> outcomes;
-      long labels = 0;
-      for (const ClassImage& image : all) labels += match(image, kAreas[a], outcomes);
+      const auto [outcomes, labels] = outcomes_of(all, kAreas[a]);
       if (labels == 0) continue;
-      std::stable_sort(outcomes.begin(), outcomes.end(),
-                       [](const Outcome& x, const Outcome& y) { return x.score > y.score; });
       std::array<double, kThresholds> precision{};
       for (size_t m = a == 0 ? 0 : 2; m < kMostDetections.size(); ++m)
         for (int t = 0; t < kThresholds; ++t) {

@@ -37,4 +37,7 @@ struct AveragePrecision {
 /// first counts first: images in their order, detections in theirs.
 AveragePrecision average_precision(std::span<const ImageBoxes> images, int classes);
 
+/// Returns average_precision(images, classes).ap alone, in a sixth of the time.
+double mean_average_precision(std::span<const ImageBoxes> images, int classes);
+
 }  // namespace octet

@@ -2,7 +2,9 @@
 #include "src/eval/paired.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,7 +18,10 @@ namespace {
 constexpr double kDeviations = 1.959964;  // 97.5 % point of the normal distribution
 constexpr int kDraws = 2000;              // of the bootstrap
 constexpr size_t kGroups = 20;            // of the jackknife
-constexpr double kStudent = 2.093024;     // 97.5 % point of Student's t with kGroups - 1 degrees of freedom
+/// 97.5 % points of Student's t with 1 to kGroups - 1 degrees of freedom.
+constexpr std::array<double, kGroups - 1> kStudent = {
+    12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139,
+    2.200985,  2.178813, 2.160369, 2.144787, 2.131450, 2.119905, 2.109816, 2.100922, 2.093024};
 
 /// Returns the logarithm of the probability of k heads in n throws of a fair coin.
 double log_binomial(long n, long k) {
@@ -89,7 +94,7 @@ Paired paired_boxes(const Evaluation& first, const Evaluation& second) {
     std::vector<ImageBoxes> kept;
     for (size_t i = 0; i < images; ++i)
       if (i % groups != left_out) kept.push_back(e.boxes[i]);
-    return average_precision(kept, e.task.classes()).ap;
+    return mean_average_precision(kept, e.task.classes());
   };
   const auto difference = [&](size_t left_out) { return 100 * (ap(first, left_out) - ap(second, left_out)); };
   Paired p{.images = static_cast<long>(images)};
@@ -102,8 +107,12 @@ Paired paired_boxes(const Evaluation& first, const Evaluation& second) {
   for (const double value : without) mean += value / n;
   for (const double value : without) squares += (value - mean) * (value - mean);
   const double deviation = std::sqrt((n - 1) / n * squares);
-  p.low = p.points - kStudent * deviation;
-  p.high = p.points + kStudent * deviation;
+  if (groups < 2 || !std::isfinite(deviation)) {  // all labels are in one group: nothing is known
+    p.low = -std::numeric_limits<double>::infinity(), p.high = std::numeric_limits<double>::infinity();
+    return p;
+  }
+  p.low = p.points - kStudent[groups - 2] * deviation;
+  p.high = p.points + kStudent[groups - 2] * deviation;
   p.p_value = deviation > 0 ? std::erfc(std::abs(p.points) / deviation / std::sqrt(2.0)) : p.points == 0 ? 1 : 0;
   return p;
 }

@@ -91,6 +91,7 @@ Transform train_transform(const DataRecipe& recipe) {
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }
+  if (transform.order == ChannelOrder::bgr) std::reverse(transform.fill.begin(), transform.fill.end());  // cut as RGB
   return transform;
 }
 

@@ -66,15 +66,19 @@ bool is_engine_row(const std::string& name) {
   return std::find(kTrainingRows.begin(), kTrainingRows.end(), name) == kTrainingRows.end();
 }
 
+const Row* int8_row(const Report& report) {
+  for (const Row* row : {first_engine_row(report), find_row(report, "qat_graph"), find_row(report, "ptq")})
+    if (row) return row;
+  return nullptr;
+}
+
 Headline headline(const Report& report) {
   Headline h;
   h.float_row = find_row(report, "float");
   h.baseline = find_row(report, "float_control");
   if (!h.baseline) h.baseline = h.float_row;
   h.ptq_row = find_row(report, "ptq");
-  h.int8_row = first_engine_row(report);
-  if (!h.int8_row) h.int8_row = find_row(report, "qat_graph");
-  if (!h.int8_row) h.int8_row = h.ptq_row;
+  h.int8_row = int8_row(report);
   h.qat = std::any_of(report.epochs.begin(), report.epochs.end(),
                       [](const EpochMetrics& epoch) { return epoch.phase == "qat"; });
   if (!h.both()) return h;
@@ -87,8 +91,8 @@ Headline headline(const Report& report) {
   return h;
 }
 
-std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause) {
-  const Paired lost = paired(before, after);
+std::string difference_sentence(const Evaluation& before, const Evaluation& after, const Paired& lost,
+                                const std::string& cause) {
   const std::string points =
       fmt::format("{:.2f} points of {}", std::abs(lost.points), score_names(before.task.labels).score);
   std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
@@ -109,7 +113,8 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
   const char* cause = h.ptq_alone()    ? "post-training quantization"
                       : trained_longer ? "quantization with further training"
                                        : "quantization";
-  std::vector<std::string> sentences = {difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, cause)};
+  std::vector<std::string> sentences = {
+      difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, h.lost, cause)};
   if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
@@ -157,13 +162,13 @@ BarChart accuracy_chart(const Report& report) {
   chart.title = fmt::format("Every network's {}", names.score);
   chart.axis_label = fmt::format("{}, %", names.score);
   double lo = 100, hi = 0;
-  const Row* int8_row = headline(report).int8_row;
+  const Row* shipped = int8_row(report);
   for (const Row& row : report.rows) {
     const double score = 100 * row.evaluation.score();
     lo = std::min(lo, score);
     hi = std::max(hi, score);
     const bool is_float = row.evaluation.name == "float" || row.evaluation.name == "float_control";
-    const char* hue = &row == int8_row ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
+    const char* hue = &row == shipped ? colour::kVermillion : is_float ? colour::kBlue : colour::kSky;
     chart.bars.push_back({row.evaluation.name, fmt::format("{:.2f}", score), score,
                           fmt::format("{}: {} {}, {} {}", row.evaluation.name, names.score,
                                       percent(row.evaluation.score()), names.second, percent(row.evaluation.second())),

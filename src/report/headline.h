@@ -17,11 +17,14 @@ const Row* find_row(const Report& report, const std::string& name);
 /// Returns whether a row of that name is an engine's; LibTorch computes the others.
 bool is_engine_row(const std::string& name);
 
+/// Returns the row of the int8 network that ships: the first engine's; without one "qat_graph", then "ptq".
+const Row* int8_row(const Report& report);
+
 /// The float network compared with the int8 network that ships. Ratios and differences are 0 when a side is unknown.
 struct Headline {
   const Row* float_row = nullptr;  ///< "float"
   const Row* baseline = nullptr;   ///< "float_control", trained for as many epochs as int8; without one "float"
-  const Row* int8_row = nullptr;   ///< the first engine's row; without one "qat_graph", then "ptq"
+  const Row* int8_row = nullptr;   ///< int8_row()
   const Row* ptq_row = nullptr;    ///< "ptq"
   bool qat = false;                ///< the int8 network was trained after PTQ
   Paired lost;                     ///< baseline compared with int8; points above 0: int8 is worse
@@ -40,7 +43,9 @@ Headline headline(const Report& report);
 /// that 10,000 pictures show (95 % interval -0.13 to +0.07; 14 only float has right, 11 only int8)". Only if the
 /// difference is significant (Paired::told_apart) it says that `cause` ("quantization") "costs" or "gains" points.
 /// Segmentations are described in points of mean IoU.
-std::string difference_sentence(const Evaluation& before, const Evaluation& after, const std::string& cause);
+/// lost: paired(before, after).
+std::string difference_sentence(const Evaluation& before, const Evaluation& after, const Paired& lost,
+                                const std::string& cause);
 
 /// Returns difference_sentence() of baseline and int8 and, where PTQ lost something, how much that was and how much QAT
 /// got back. Returns nothing without a float and an int8 row.

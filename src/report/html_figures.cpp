@@ -225,7 +225,7 @@ std::string layers_section(const Report& report) {
 }
 
 std::string confusion_section(const Report& report) {
-  const Row* row = headline(report).int8_row;
+  const Row* row = int8_row(report);
   if (!row || row->evaluation.confusion.empty()) return "";
   const auto& confusion = row->evaluation.confusion;
   const auto classes = static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(confusion.size()))));

@@ -73,8 +73,8 @@ long differing(const ReportPicture& picture) {
 
 std::string pictures_section(const Report& report) {
   if (report.pictures.empty()) return "";
-  const Headline h = headline(report);
-  const std::string int8 = h.int8_row ? h.int8_row->evaluation.name : "int8";
+  const Row* shipped = int8_row(report);
+  const std::string int8 = shipped ? shipped->evaluation.name : "int8";
   std::string html =
       "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The first test pictures: what the pixels are, and "
       "what the networks take them for.</p>\n<p>";

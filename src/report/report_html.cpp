@@ -65,8 +65,8 @@ std::string accuracy_section(const Report& report) {
       "<th scope=\"col\">loss</th><th scope=\"col\">bytes</th><th scope=\"col\">images/s</th>"
       "<th scope=\"col\">median</th><th scope=\"col\">p99</th><th scope=\"col\">differing</th></tr></thead><tbody>\n",
       names.score, names.second);
-  const Row* int8_row = headline(report).int8_row;
-  for (const Row& row : report.rows) html += evaluation_row(row, &row == int8_row);
+  const Row* shipped = int8_row(report);
+  for (const Row& row : report.rows) html += evaluation_row(row, &row == shipped);
   html += fmt::format(
       "</tbody></table>\n<p class=\"note\">{} multiply-adds an image; {}. images/s: of the network alone, in batches; "
       "median, p99: latency of one image; differing: predictions other than the QAT graph's.</p>\n",

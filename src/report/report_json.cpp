@@ -143,7 +143,7 @@ Json layer_json(const ReportLayer& layer) {
 /// Returns the confusion matrix of the network that ships as a list of its cells that are not 0: with 1000 classes
 /// nearly all of a million cells are.
 Json confusion_json(const Report& report) {
-  const Row* row = headline(report).int8_row;
+  const Row* row = int8_row(report);
   if (!row) return nullptr;
   const auto& matrix = row->evaluation.confusion;
   const auto classes = static_cast<size_t>(std::lround(std::sqrt(static_cast<double>(matrix.size()))));

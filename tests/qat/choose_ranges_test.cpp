@@ -46,11 +46,23 @@ TEST(OutputErrors, AgreeWithTheirDefinition) {
   const at::Tensor all = at::cat({x[0], x[1]});
   const at::Tensor wanted = model.forward(all, {.quantize = false}).to(at::kDouble);
   const at::Tensor got = model.forward(all, {}).to(at::kDouble);
-  const at::Tensor noise = (wanted - got).square().sum(1), signal = (wanted - wanted.mean(0)).square().sum(1);
+  const at::Tensor noise = (wanted - got).square().sum(1),
+                   signal = (wanted - std::get<0>(wanted.median(0))).square().sum(1);
   EXPECT_NEAR(errors[0].lost, (noise / (noise + signal)).mean().item<double>(), 1e-6);
   EXPECT_NEAR(errors[0].sqnr_db, 10 * std::log10(wanted.square().sum().item<double>() / noise.sum().item<double>()),
               1e-3);
   EXPECT_DOUBLE_EQ(errors[0].agreement, wanted.argmax(1).eq(got.argmax(1)).to(at::kDouble).mean().item<double>());
+}
+
+TEST(OutputErrors, OneImageFarAwayDoesNotHideWhatTheOthersLose) {
+  const Graph graph = build_model(test::family("resnet8", 16));
+  std::vector<std::vector<at::Tensor>> y = {{at::randn({9, 10, 1, 1})}, {at::randn({7, 10, 1, 1})}};
+  y[0][0][0].fill_(1e4);
+  const FloatOutputs wanted(y);
+  const OutputError error = output_errors(graph, wanted, [&](size_t b) {
+                              return std::vector<at::Tensor>{b == 0 ? y[0][0] : y[1][0] + 1};
+                            }).front();
+  EXPECT_NEAR(error.lost, 7.0 / 16 / 2, 0.08);  // half of what seven images of 16 say; around the mean, 1e-6
 }
 
 TEST(OutputErrors, OfAFloatNetworkAreNone) {

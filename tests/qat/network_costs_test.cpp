@@ -76,17 +76,19 @@ TEST(DeployedNetwork, ShowsTheValuesOfTheQatGraphsCodes) {
 TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = calibrated("resnet8");
-  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2)};
+  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2), scaled_pictures(8, 3)};
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
   std::map<std::string, std::pair<double, double>> sums;  // signal and noise
   DeployedNetwork network(model, 6);
-  std::vector<at::Tensor> wanted(nodes.size());  // layers are measured over the first batch
-  model.forward_partly(x.front(), std::vector<bool>(nodes.size(), false),
-                       [&](int n, const at::Tensor& y) { wanted[n] = y.to(at::kDouble); });
-  network.run(x.front(), [&](int n, const at::Tensor& y) {
-    sums[nodes[n].name].first += wanted[n].square().sum().item<double>();
-    sums[nodes[n].name].second += (wanted[n] - y).square().sum().item<double>();
-  });
+  for (size_t b = 0; b < 2; ++b) {  // layers are measured over the first eight images
+    std::vector<at::Tensor> wanted(nodes.size());
+    model.forward_partly(x[b], std::vector<bool>(nodes.size(), false),
+                         [&](int n, const at::Tensor& y) { wanted[n] = y.to(at::kDouble); });
+    network.run(x[b], [&](int n, const at::Tensor& y) {
+      sums[nodes[n].name].first += wanted[n].square().sum().item<double>();
+      sums[nodes[n].name].second += (wanted[n] - y).square().sum().item<double>();
+    });
+  }
   std::vector<int> asked;
   const NetworkCosts costs = network_costs(model, model, nullptr, x, 3, [&](int layer) { asked.push_back(layer); });
   EXPECT_EQ(asked, (std::vector<int>{0, 1, 2}));

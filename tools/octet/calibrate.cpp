@@ -54,7 +54,9 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
                      counted(static_cast<long>(validation_images), "validation image"),
                      choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
                      counted(choice.int8_test.images, "test image"),
-                     difference_sentence(choice.float_test, choice.int8_test, "post-training quantization"), diagnosis);
+                     difference_sentence(choice.float_test, choice.int8_test,
+                                         paired(choice.float_test, choice.int8_test), "post-training quantization"),
+                     diagnosis);
 }
 
 std::string json(const PtqChoice& choice, size_t validation_images) {

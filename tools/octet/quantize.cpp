@@ -88,7 +88,7 @@ TextTable layers_table(const Quantized& result, size_t most) {
 }
 
 constexpr const char* kLegend =
-    "lost: noise / (noise + signal) of an output, mean over images; signal: what differs from the output's mean";
+    "lost: noise / (noise + signal) of an output, mean over images; signal: what differs from the output's median";
 
 std::string text(const Quantized& result, const std::string& out) {
   std::string body =

@@ -14,7 +14,8 @@ namespace {
 /// Batches that the loader makes and normalizes on the CPU.
 class LoadedBatches : public Batches {
  public:
-  LoadedBatches(const RunData& data, const BatchesOptions& options) : data_(data), options_(options) {}
+  LoadedBatches(const RunData& data, const BatchesOptions& options)
+      : data_(data), options_(options), labels_(labels_shape(data, 1)) {}
 
   void begin(const Epoch& epoch, long first_batch) override {
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
@@ -25,8 +26,8 @@ class LoadedBatches : public Batches {
     if (!loader_->next(batch_)) return nullptr;
     const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
     labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
-    labelled_.labels =
-        at::from_blob(batch_.labels.data(), labels_shape(data_, batch_.size), at::TensorOptions(at::kLong));
+    labels_[0] = batch_.size;
+    labelled_.labels = at::from_blob(batch_.labels.data(), labels_, at::TensorOptions(at::kLong));
     return &labelled_;
   }
 
@@ -35,6 +36,7 @@ class LoadedBatches : public Batches {
  private:
   const RunData& data_;
   const BatchesOptions options_;
+  std::vector<int64_t> labels_;  // shape of a batch's labels
   std::optional<Loader> loader_;
   Batch batch_;
   Labelled labelled_;

@@ -51,6 +51,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 /// layers lose most of the outputs, each quantized alone, and what is wrong with their ranges or weights; what the
 /// recipe has tried; and which of its keys, with what values, may help. Measured on a few validation images, without
 /// labels, in seconds. model: calibrated, or trained with qat.epochs.
+/// What fails, and Ctrl-C, is said in the place of all that: it must not cost what was measured before.
 std::string diagnose(const Run& run, QuantizedModel& model);
 
 }  // namespace octet

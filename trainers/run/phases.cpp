@@ -187,12 +187,14 @@ void start_learned_ranges(const Run& run, QuantizedModel& model) {
   Weights copies = model.weights();  // whose running statistics move
   for (auto& [name, tensor] : copies) tensor = tensor.detach().clone();
   QuantizedModel seen = make_quantized(run, copies);
+  // BatchNorm normalizes what one process has of a batch.
+  const int images = std::max(1, run.recipe.qat.batch_size / (run.ranks ? static_cast<int>(run.ranks->size()) : 1));
   Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
-                {.batch_size = run.recipe.qat.batch_size, .workers = run.data.workers});
+                {.batch_size = images, .workers = run.data.workers});
   bool first = true;
   for (Batch batch; loader.next(batch); first = false) {
     throw_if_interrupted();
-    if (batch.size < run.recipe.qat.batch_size && !first) break;  // whose statistics are those of few images
+    if (batch.size < images && !first) break;  // whose statistics are those of few images
     seen.forward(network_input(batch, run.data, run.device),
                  {.batch_norm_training = true, .observe = true, .quantize = false});
   }
@@ -262,7 +264,8 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
-  if (!run.recipe.quant.scales && learn(edge_scales(run))) start_learned_ranges(run, model);
+  const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw
+  if (own_statistics && !run.recipe.quant.scales && learn(edge_scales(run))) start_learned_ranges(run, model);
   phase.freeze_observers = observes(run, model, lost) ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)

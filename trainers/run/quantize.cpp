@@ -250,30 +250,33 @@ Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Devic
   result.measured_on = run.data.test.size();
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
   std::optional<Made> best;
+  const bool repairs = request.repair != Repair::none;
   const std::vector<Way> tried = ways(request, run);
+  const Way* taken = nullptr;
   for (const Way& way : tried) {
-    if (tried.size() > 1) result.repairs.push_back({.name = way.name});
+    if (repairs) result.repairs.push_back({.name = way.name});
     try {
       Made made = make(run, floats, request, way, held, wanted);
-      if (tried.size() > 1) result.repairs.back().lost = made.lost;
+      if (repairs) result.repairs.back().lost = made.lost;
+      if (repairs && !way.repairs())
+        result.repairs.push_back({.name = kBiasCorrection, .lost = correct(run, held, wanted, made)});
       if (best && made.lost >= best->lost) continue;
       best.emplace(std::move(made));
-      result.repaired = result.repairs.empty() ? 0 : result.repairs.size() - 1;
+      taken = &way;
+      if (repairs) result.repaired = way.repairs() ? result.repairs.size() - 1 : best->floats ? 1 : 0;
     } catch (const Error& error) {
       if (!best || error.code() != ExitCode::usage) throw;
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
     }
   }
-  const Way& taken = tried[result.repaired];
-  try_channel_scales(run, original, request, taken, held, wanted, *best, result.channel_scales);
-  if (request.repair != Repair::none && !taken.repairs()) {
-    if (result.repairs.empty()) result.repairs.push_back({.name = kNoRepairs, .lost = best->lost});
-    result.repairs.push_back({.name = kBiasCorrection, .lost = correct(run, held, wanted, *best)});
-    if (best->floats) result.repaired = result.repairs.size() - 1;
+  try_channel_scales(run, original, request, *taken, held, wanted, *best, result.channel_scales);
+  if (repairs && !taken->repairs() && !result.channel_scales.lookups.empty()) {  // whose biases are not corrected yet
+    result.repairs[1].lost = correct(run, held, wanted, *best);
+    result.repaired = best->floats ? 1 : 0;
   }
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = input_batches(run, run.data.test);
-  const bool same_weights = !taken.repairs() && result.channel_scales.lookups.empty();
+  const bool same_weights = !taken->repairs() && result.channel_scales.lookups.empty();
   const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
   Progress progress("layers alone", alone, "layers");
   NetworkCosts costs = network_costs(best->model, best->floats ? *best->floats : best->model,

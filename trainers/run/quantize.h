@@ -63,7 +63,7 @@ struct Quantized {
   };
   ChannelScales channel_scales;
   std::vector<OutputError> outputs;  ///< on the images of measured_on
-  std::vector<LayerCost> layers;     ///< likewise, in the order of the graph
+  std::vector<LayerCost> layers;     ///< on the first eight of them or a few more, in the order of the graph
   size_t float_bytes = 0;            ///< of the float weights
   Comparison comparison;             ///< of the QAT graph with the engines, over a few images
 };

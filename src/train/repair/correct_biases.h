@@ -30,10 +30,11 @@ class MomentsObserver {
   std::vector<Sums> sums_;  // by node
 };
 
-/// Corrects the biases (BatchNorm's where there is one) layer by layer, in order: adds to each channel the trimmed mean,
-/// over images and pixels, of its values in the float network less those in the quantized one, whose earlier layers are
-/// already corrected. The plain mean of the papers is decided by the few values that a range cuts off, and correcting
-/// by it can ruin all others. Layers without a bias, and those with fewer than 128 values a channel, are left alone.
+/// Corrects the biases (BatchNorm's where there is one) layer by layer, in order: adds to each channel the trimmed
+/// mean, over images and pixels, of its values in the float network less those in the quantized one, whose earlier
+/// layers are already corrected. The plain mean of the papers is decided by the few values that a range cuts off, and
+/// correcting by it can ruin all others. Layers without a bias, and those with fewer than 128 values a channel, are
+/// left alone.
 ///
 /// floats: the float network's weights, by the model's names. x: normalized float [N, C, H, W], which goes through the
 /// network as one batch. The model must be calibrated; its ranges stay, and its biases change in place.

@@ -17,6 +17,8 @@
 namespace octet {
 namespace {
 
+constexpr int64_t kMeasured = 8, kAlone = 4;  // images for layers: enough to tell those that cost much
+
 /// What one node's output loses, by channel, over batches.
 struct ChannelErrors {
   std::vector<double> sum, squares, noise;  // by channel
@@ -99,9 +101,12 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
   const std::vector<bool> none(nodes.size(), false);
   std::vector<ChannelErrors> sums(nodes.size());
   std::vector<std::vector<at::Tensor>> float_y, deployed;  // outputs, by batch
-  const std::vector<at::Tensor> parts = small_parts(x.front(), nodes);
-  std::vector<at::Tensor> batches = parts;  // first those in which layers are measured
-  batches.insert(batches.end(), x.begin() + 1, x.end());
+  std::vector<at::Tensor> parts;                           // in which layers are measured
+  size_t next = 0;
+  for (int64_t images = 0; images < kMeasured && next < x.size(); images += x[next++].size(0))
+    for (const at::Tensor& part : small_parts(x[next], nodes)) parts.push_back(part);
+  std::vector<at::Tensor> batches = parts;
+  batches.insert(batches.end(), x.begin() + static_cast<std::ptrdiff_t>(next), x.end());
   DeployedNetwork network(model, largest_batch(batches));
   for (const at::Tensor& batch : parts) {
     std::vector<at::Tensor> wanted(nodes.size()), got(nodes.size());
@@ -141,9 +146,8 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
     costs.layers.push_back({nodes[n].name, std::string(op_name(nodes[n].op)), sums[n].sqnr_db(), {}});
   }
   std::sort(added.begin(), added.end());
-  constexpr int64_t kAlone = 4;  // images: enough to tell layers that cost much
   std::vector<at::Tensor> first;
-  for (int64_t images = 0; images < std::min(kAlone, x.front().size(0)); images += first.back().size(0))
+  for (int64_t images = 0; images < kAlone && first.size() < parts.size(); images += first.back().size(0))
     first.push_back(parts[first.size()]);
   FloatOutputs of_first = own;
   of_first.y.resize(first.size());

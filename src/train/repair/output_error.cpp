@@ -2,7 +2,9 @@
 #include "src/train/repair/output_error.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/median.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -43,17 +45,11 @@ double mean_lost(const std::vector<OutputError>& errors) {
 }
 
 FloatOutputs::FloatOutputs(std::vector<std::vector<at::Tensor>> outputs) : y(std::move(outputs)) {
-  std::vector<at::Tensor> sums(y.front().size());
-  std::vector<double> counts(sums.size());
-  for (const std::vector<at::Tensor>& batch : y) {
-    for (size_t o = 0; o < sums.size(); ++o) {
-      const at::Tensor x = by_channel(batch[o]);
-      const at::Tensor sum = x.sum(at::IntArrayRef{0, 2}, false, at::kDouble);
-      sums[o] = sums[o].defined() ? sums[o] + sum : sum;
-      counts[o] += static_cast<double>(x.size(0) * x.size(2));
-    }
+  for (size_t o = 0; o < y.front().size(); ++o) {
+    std::vector<at::Tensor> all;  // [C, images * pixels] of each batch
+    for (const std::vector<at::Tensor>& batch : y) all.push_back(by_channel(batch[o]).transpose(0, 1).flatten(1));
+    median.push_back(std::get<0>(at::cat(all, 1).median(1)).to(at::kFloat).view({1, -1, 1}));
   }
-  for (size_t o = 0; o < sums.size(); ++o) mean.push_back((sums[o] / counts[o]).to(at::kFloat).view({1, -1, 1}));
 }
 
 FloatOutputs FloatOutputs::of_batch(size_t batch) const {
@@ -81,7 +77,7 @@ std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& w
     images += static_cast<double>(outputs.front().size(0));
     for (size_t o = 0; o < errors.size(); ++o) {
       const at::Tensor x = by_channel(wanted.y[b][o]), y = by_channel(outputs[o]);
-      const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted.mean[o]).square());
+      const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted.median[o]).square());
       errors[o].lost += (n / (n + s).clamp_min(std::numeric_limits<double>::min())).sum().item<double>();
       signal[o] += x.square().sum(at::kDouble).item<double>();
       noise[o] += n.sum().item<double>();

@@ -19,7 +19,7 @@ struct OutputError {
   double sqnr_db = 0;    ///< 10 log10(E[x^2] / E[(x - y)^2]); infinite: they are equal
   double agreement = 0;  ///< share of the images, or of their pixels, with the same largest channel
   double lost = 0;       ///< mean over images of noise / (noise + signal), 0 to 1; signal: squares around the
-                         ///< channel's mean over all images. A ruined image counts 1, however far it is off
+                         ///< channel's median over all images. A ruined image counts 1, however far it is off
 };
 
 /// Returns 10 log10(signal / noise); infinite without noise.
@@ -31,10 +31,12 @@ double mean_lost(const std::vector<OutputError>& errors);
 /// The outputs of a float network over batches of images.
 struct FloatOutputs {
   explicit FloatOutputs(std::vector<std::vector<at::Tensor>> outputs);
-  FloatOutputs of_batch(size_t batch) const;  ///< with the mean over all images
+  FloatOutputs of_batch(size_t batch) const;  ///< with the median over all images
 
   std::vector<std::vector<at::Tensor>> y;  ///< by batch, by output
-  std::vector<at::Tensor> mean;            ///< by output: its channels' mean over all images, [1, C, 1]
+  /// By output: its channels' median over all images and pixels, [1, C, 1]. One image on which a network explodes would
+  /// move the mean so far that all others seemed to have signal.
+  std::vector<at::Tensor> median;
 };
 
 /// Returns the outputs of a model that is not quantized. x: batches of normalized float [N, C, H, W] where the weights
