@@ -9,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include "src/eval/average_precision.h"
 #include "src/eval/evaluate.h"
 #include "src/eval/paired.h"
 #include "tests/error_of.h"
@@ -139,6 +140,28 @@ TEST_F(DetectionEvaluation, TwoAreComparedByTheJackknife) {
   EXPECT_DOUBLE_EQ(paired(bad, good).low, -worse.high);
   EXPECT_FALSE(paired(good, nearly).told_apart());  // one image of 40
   EXPECT_EQ(worse.images, 40);
+}
+
+/// The interval is Student's with a degree of freedom less than there are groups; one image alone says nothing.
+TEST_F(DetectionEvaluation, FewImagesTellLittleApart) {
+  Evaluation good = with(Finds(1000)), bad = with(Finds(3));
+  good.boxes.resize(4);
+  bad.boxes.resize(4);
+  const auto ap = [](std::vector<ImageBoxes> boxes, size_t without) {
+    if (without < boxes.size()) boxes.erase(boxes.begin() + static_cast<std::ptrdiff_t>(without));
+    return 100 * average_precision(boxes, 2).ap;
+  };
+  double mean = 0, squares = 0;
+  for (size_t i = 0; i < 4; ++i) mean += (ap(good.boxes, i) - ap(bad.boxes, i)) / 4;
+  for (size_t i = 0; i < 4; ++i) squares += std::pow(ap(good.boxes, i) - ap(bad.boxes, i) - mean, 2);
+  const Paired four = paired(good, bad);
+  EXPECT_NEAR(four.points, ap(good.boxes, 4) - ap(bad.boxes, 4), 1e-9);
+  EXPECT_GT(squares, 0);
+  EXPECT_NEAR(four.high - four.points, 3.182446 * std::sqrt(3.0 / 4 * squares), 1e-4);
+  good.boxes.resize(1);
+  bad.boxes.resize(1);
+  EXPECT_FALSE(paired(good, bad).told_apart());
+  EXPECT_TRUE(std::isinf(paired(good, bad).high));
 }
 
 TEST_F(DetectionEvaluation, OneProcessAloneScoresBoxes) {
