@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bias correction restores the means of the float network, in every kind of network and at few bits.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/sort.h>
