@@ -49,19 +49,19 @@ void write_rgb(const Hsv& pixel, uint8_t* rgb) {
 }
 
 template <class Pixel>
-void mirror_rows(Image& image) {
-  auto* row = reinterpret_cast<Pixel*>(image.pixels.data());
-  for (int y = 0; y < image.height; ++y, row += image.width) std::reverse(row, row + image.width);
-}
-
-void mirror(Image& image) {
-  struct Colour {
-    uint8_t values[3];
-  };
-  image.channels == 1 ? mirror_rows<uint8_t>(image) : mirror_rows<Colour>(image);
+void mirror_rows(uint8_t* pixels, int height, int width) {
+  auto* row = reinterpret_cast<Pixel*>(pixels);
+  for (int y = 0; y < height; ++y, row += width) std::reverse(row, row + width);
 }
 
 }  // namespace
+
+void mirror(uint8_t* pixels, int height, int width, int channels) {
+  struct Colour {
+    uint8_t values[3];
+  };
+  channels == 1 ? mirror_rows<uint8_t>(pixels, height, width) : mirror_rows<Colour>(pixels, height, width);
+}
 
 Rectangle fitted(const PictureSize& image, const Transform& t) {
   if (t.fit == Fit::stretch) return {0, 0, t.height, t.width};
@@ -143,7 +143,7 @@ void place(const Image& image, const Transform& t, const Placed& placed, uint8_t
   const size_t row = static_cast<size_t>(t.width) * t.channels;
   std::memset(out, kLetterboxGrey, t.height * row);
   Image resized = resize(view(image), part.height, part.width);
-  if (placed.flip) mirror(resized);
+  if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
   change_colours(resized, placed);
   const int left = std::max(part.left, 0), right = std::min(part.left + part.width, t.width);
   if (left >= right) return;

@@ -10,6 +10,9 @@
 
 namespace octet {
 
+/// Exchanges left and right of interleaved pixels [height, width, channels] of 1 or 3 channels.
+void mirror(uint8_t* pixels, int height, int width, int channels);
+
 /// Returns where an image of that size lies in the input by transform.fit, which is letterbox, letterbox_corner or
 /// stretch. YOLOX rounds the sides of letterboxed images down and has them in the corner; Ultralytics' networks round
 /// to the nearest and have them in the middle.

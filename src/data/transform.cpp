@@ -68,17 +68,6 @@ PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
 
 PictureSize size_of(const Image& image) { return {image.height, image.width}; }
 
-template <int kChannels>
-void mirror(const Transform& t, uint8_t* out) {
-  struct Pixel {
-    uint8_t values[kChannels];
-  };
-  for (int y = 0; y < t.height; ++y, out += row_bytes(t)) {
-    auto* row = reinterpret_cast<Pixel*>(out);
-    std::reverse(row, row + t.width);
-  }
-}
-
 /// Fills the part of the drawn square that lies inside the image.
 void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
   for (int y = std::max(drawn.cut_y, 0); y < std::min(drawn.cut_y + t.cutout, t.height); ++y) {
@@ -109,7 +98,7 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
   } else {
     copy_crop(image, drawn.part.top, drawn.part.left, t, out);
   }
-  if (drawn.flip) t.channels == 1 ? mirror<1>(t, out) : mirror<3>(t, out);
+  if (drawn.flip) mirror(out, t.height, t.width, t.channels);
   if (t.cutout > 0) cut_out(t, drawn, out);
 }
 

@@ -14,6 +14,7 @@
 
 #include "src/base/error.h"
 #include "src/base/text.h"
+#include "src/data/decoders.h"
 #include "src/detect/decode.h"
 #include "src/eval/metrics.h"
 
@@ -128,8 +129,8 @@ class BoxScorer : public Scorer {
   /// The size of an image as read() gives it.
   PictureSize size_of(size_t index) const {
     const PictureHeader header = *dataset_.header(index);
-    if (dataset_.orientation() == Orientation::exif && header.orientation >= 5) return {header.width, header.height};
-    return {header.height, header.width};
+    const PictureSize stored{header.height, header.width};
+    return dataset_.orientation() == Orientation::exif ? upright(stored, header.orientation) : stored;
   }
 
   /// Returns a number that tells lists of boxes apart.

@@ -212,8 +212,7 @@ void add_training(std::vector<Field>& fields) {
         "weights of neighbouring layers get one range in each channel (relu6 between them becomes relu), before ranges "
         "are read; qat.epochs 0");
   s.add("bias_correction", &C::bias_correction, {},
-        "biases take back by how much quantization shifted each channel, by the mean of the middle 80 % of its errors; "
-        "qat.epochs 0");
+        "biases take back by how much quantization shifted each channel, as a trimmed mean; qat.epochs 0");
   s.add("rounding", &C::rounding, kWeightRoundings,
         "of weights: each to the nearest code, or up or down as the output of its layer (adaround) or block comes "
         "nearest; adaround, block: qat.epochs 0");

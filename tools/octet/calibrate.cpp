@@ -50,13 +50,12 @@ std::string text(const PtqChoice& choice, size_t validation_images) {
   for (const PtqResult& r : choice.results)
     if (!r.refused.empty()) refusals += fmt::format("{} {}: {}\n", activation_of(r), method_of(r), r.refused);
   const std::string diagnosis = choice.diagnosis.empty() ? "" : "note: " + choice.diagnosis + "\n";
-  return fmt::format("{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n{}", table.render() + refusals,
-                     counted(static_cast<long>(validation_images), "validation image"),
-                     choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
-                     counted(choice.int8_test.images, "test image"),
-                     difference_sentence(choice.float_test, choice.int8_test,
-                                         paired(choice.float_test, choice.int8_test), "post-training quantization"),
-                     diagnosis);
+  return fmt::format(
+      "{}{}: {}\n\non {}, which nothing was chosen on:\n{}\n{}", table.render() + refusals,
+      counted(static_cast<long>(validation_images), "validation image"),
+      choice.results.size() == 1 ? "nothing to choose from" : choice.int8_test.name + " is chosen",
+      counted(choice.int8_test.images, "test image"),
+      difference_sentence(choice.float_test, choice.int8_test, choice.lost, "post-training quantization"), diagnosis);
 }
 
 std::string json(const PtqChoice& choice, size_t validation_images) {
@@ -73,7 +72,7 @@ std::string json(const PtqChoice& choice, size_t validation_images) {
                     {"refused", ran ? Json(nullptr) : Json(r.refused)}});
   }
   const PtqResult& chosen = choice.results[choice.chosen];
-  const Paired lost = paired(choice.float_test, choice.int8_test);
+  const Paired& lost = choice.lost;
   return Json{{"validation_images", validation_images},
               {"test_images", choice.int8_test.images},
               {"float", {{validation, choice.float_validation}, {test, choice.float_test.score()}}},

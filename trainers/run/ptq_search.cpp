@@ -14,7 +14,6 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/eval/paired.h"
 #include "src/quant/plan.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/run/measure.h"
@@ -278,7 +277,8 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   choice.int8_test = measure(run, name_of(run), *compile(run, choice.graph), run.data.test_images()).evaluation;
   const std::string key = score_names(run.data.task().labels).key;
   choice.graph.accuracies = {{"float_" + key, choice.float_test.score()}, {"int8_" + key, choice.int8_test.score()}};
-  if (const Paired lost = paired(choice.float_test, choice.int8_test); lost.told_apart() && lost.points > 0) {
+  choice.lost = paired(choice.float_test, choice.int8_test);
+  if (choice.lost.told_apart() && choice.lost.points > 0) {
     run.recipe.qat.epochs = 0;  // not trained, whatever the recipe does after calibration
     choice.diagnosis = diagnose(run, *model);
   }

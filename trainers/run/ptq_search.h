@@ -13,6 +13,7 @@
 
 #include "src/base/names.h"
 #include "src/eval/evaluate.h"
+#include "src/eval/paired.h"
 #include "src/quant/bit_search.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
@@ -44,6 +45,7 @@ struct PtqChoice {
   size_t chosen = 0;  ///< index into results
   Int8Graph graph;    ///< the chosen network, with its test accuracy
   Evaluation float_test, int8_test;
+  Paired lost;            ///< of the two
   std::string diagnosis;  ///< diagnose(), where int8 is significantly below float; else ""
 };
 
